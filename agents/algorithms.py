@@ -1,0 +1,31 @@
+"""Which class an algorithm's name stands for, and which engine runs it."""
+
+from typing import Any, NamedTuple
+
+from agents.base import Agent
+from agents.engines.eager import Eager, Engine
+from agents.ppo import PPO
+from agents.reinforce import REINFORCE
+from config.schema import Config
+from envs_fast.vec_env import VecEnv
+
+ALGORITHMS: dict[str, Any] = {"ppo": PPO, "reinforce": REINFORCE}
+
+
+class Choice(NamedTuple):
+    """An engine and why it was taken."""
+
+    engine: Engine
+    reason: str
+
+
+def choose_engine(config: Config) -> Choice:
+    """`auto` takes the best engine that knows everything the config asks for; eager is the only one so far."""
+    return Choice(Eager(), "the only engine so far" if config.engine == "auto" else "as configured")
+
+
+def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
+    """The agent of a config, on these worlds, with its engine."""
+    agent: Agent = ALGORITHMS[config.algo_id](config, envs, rank)
+    agent.engine = choose_engine(config).engine
+    return agent

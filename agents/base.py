@@ -1,0 +1,212 @@
+"""What every agent is: a LightningModule whose batch is a tick. One tick is one iteration: collect, then learn.
+
+On-policy: collect a rollout, learn from it in a few passes, forget it. Off-policy: collect a few steps, learn what
+`Ratio` says is due from all that is remembered. World models: the same over sequences. An algorithm writes four words:
+
+    configure_optimizers()
+    iteration()      WHEN: collect, then learn
+    learn(work)      HOW OFTEN: epochs x minibatches, or n updates; an engine may replace it
+    update(batch)    WHAT: loss -> descend -> metrics
+"""
+
+from time import perf_counter
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import lightning as L
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from agents.engines.eager import Eager, Engine
+from agents.experience.collector import Collector, Policy
+from agents.experience.memory import Memory
+from config.loader import to_plain
+from config.schema import Config
+from envs_fast.vec_env import VecEnv
+from utils.counter_rng import Key
+from utils.metrics import Metrics
+
+CHECKPOINT_VERSION = 1
+TICKS = 1 << 31  # Lightning's epoch is only a container: ours are counted by `progress`
+
+
+class NumbersError(ArithmeticError):
+    """A loss or a gradient stopped being a number; the update that saw it changed nothing."""
+
+
+class Stateful(Protocol):
+    """A part whose state a checkpoint must hold."""
+
+    def state_dict(self) -> dict: ...
+
+    def load_state_dict(self, state: dict) -> None: ...
+
+
+class Agent(L.LightningModule):
+    """Owns policy, collector, memory, engine, metrics and the clock. Subclasses are one level deep."""
+
+    def __init__(
+        self,
+        config: Config,
+        envs: VecEnv,
+        policy: Policy,
+        rows: int,
+        slots: int,
+        replayed: bool = True,
+        keep_terminal: bool = False,
+        rank: int = 0,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.config, self.policy, self.rank, self.world_size = config, policy, rank, 1
+        self.live = SimpleNamespace(**vars(config))  # what schedules move; the rest stays as configured
+        for name, schedule in config.schedules().items():
+            setattr(self.live, name, schedule.at(0, config.max_timesteps))
+        self.collector = Collector(envs, policy, config.seed, rank=rank)
+        example = self.collector.example()
+        self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, keep_terminal, replayed)
+        self.engine: Engine = Eager()
+        self.metrics = Metrics()
+        self.parts: dict[str, Stateful] = {
+            "collector": self.collector,
+            "memory": self.memory,
+            "metrics": self.metrics,
+        }
+        self.progress = {"iterations": 0, "env_steps": 0, "updates": 0}
+        self.seconds = {"collect": 0.0, "learn": 0.0}
+        self.broken = torch.zeros((), dtype=torch.bool, device=example.reward.device)
+
+    def iteration(self) -> None:
+        raise NotImplementedError
+
+    def learn(self, work: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def epoch(self) -> int:
+        """Finished epochs by our own clock."""
+        return self.progress["iterations"] // self.config.epoch_iterations
+
+    @property
+    def epoch_ended(self) -> bool:
+        """Whether the last iteration was the last of its epoch."""
+        return self.progress["iterations"] % self.config.epoch_iterations == 0
+
+    def key(self, purpose: int, index: int) -> Key:
+        """Names a table of draws of this agent."""
+        return Key(self.config.seed, purpose, self.rank, index)
+
+    def collect(self, steps: int) -> None:
+        began = perf_counter()
+        self.engine.collect(self, steps)
+        self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
+        self.seconds["collect"] += perf_counter() - began
+
+    def learn_from(self, work: Any) -> None:
+        began = perf_counter()
+        self.engine.learn(self, work)
+        self.seconds["learn"] += perf_counter() - began
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The one optimizer of an agent that has one; Lightning's wrapper costs time and counts what we do not use."""
+        optimizer = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizer, Optimizer)
+        return optimizer
+
+    def descend(
+        self,
+        optimizer: Optimizer,
+        loss: Tensor,
+        parameters: list[nn.Parameter],
+        max_norm: float | None,
+        skip: Tensor | None = None,
+    ) -> Tensor:
+        """One clipped gradient step; nothing changes where `skip` or where the gradient is not a number.
+
+        Returns the norm of each parameter's gradient before clipping. Averages over processes by itself: under manual
+        optimisation Lightning's DDP does not, and a fused engine has no backward hooks.
+        """
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if self.world_size > 1:
+            average(gradients)
+        norms = torch.stack(torch._foreach_norm(gradients))
+        total = norms.norm()
+        if max_norm is not None:
+            torch._foreach_mul_(gradients, (max_norm / (total + 1e-6)).clamp(max=1.0))
+        broken = ~total.isfinite()
+        self.broken |= broken if skip is None else broken & ~skip
+        step_unless(optimizer, broken if skip is None else broken | skip)
+        self.progress["updates"] += 1
+        return norms
+
+    def train_dataloader(self) -> range:
+        return range(TICKS)  # sized, so Lightning does not prefetch; nobody looks at the number
+
+    def setup(self, stage: str) -> None:
+        self.world_size = self.trainer.world_size
+
+    def training_step(self, tick: int, index: int) -> None:
+        self.iteration()
+        self.progress["iterations"] += 1
+        if self.broken:
+            where = f"iteration {self.progress['iterations']} ({self.progress['env_steps']:,} env steps)"
+            raise NumbersError(f"the gradient stopped being a number in {where}; the weights are as before it")
+        if self.memory.overflowed:
+            raise RuntimeError(f"{self.config.env_id} truncates episodes more often than its declared time limit")
+
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        checkpoint["stride"] = {
+            "version": CHECKPOINT_VERSION,
+            "config": to_plain(self.config),
+            "progress": dict(self.progress),
+            "parts": {name: part.state_dict() for name, part in self.parts.items()},
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict) -> None:
+        state = checkpoint["stride"]
+        for name, part in self.parts.items():
+            part.load_state_dict(state["parts"][name])
+        self.progress.update(state["progress"])
+
+
+def average(gradients: list[Tensor]) -> None:
+    """Mean over all processes, in place, by one all-reduce of one flat vector."""
+    flat = torch.cat([g.flatten() for g in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
+def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
+    """optimizer.step(), or nothing at all (moments and counters included) where the flag `skip` is set; no sync."""
+    if optimizer.defaults.get("fused"):
+        optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # the door torch's own GradScaler uses
+        optimizer.step()
+        return
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    state = [x for p in parameters for x in optimizer.state[p].values() if isinstance(x, Tensor)]
+    before = [x.clone() for x in (*parameters, *state)]
+    optimizer.step()
+    with torch.no_grad():
+        for now, old in zip((*parameters, *state), before, strict=True):
+            now.copy_(torch.where(skip, old, now))
+
+
+def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float) -> Optimizer:
+    """The optimizer a config names; fused where torch has it, because that one can skip a step without a sync."""
+    eps, decay = config.optimizer_eps, config.weight_decay
+    match config.optimizer:
+        case "adamw":
+            return torch.optim.AdamW(parameters, lr, eps=eps, weight_decay=decay, fused=True)
+        case "adam":
+            return torch.optim.Adam(parameters, lr, eps=eps, weight_decay=decay, fused=True)
+        case "sgd":
+            return torch.optim.SGD(parameters, lr, weight_decay=decay, fused=True)
+        case "rmsprop":
+            return torch.optim.RMSprop(parameters, lr, eps=eps, weight_decay=decay)

@@ -1,0 +1,163 @@
+"""A policy meets worlds. The same object plays for training (into a memory) and for evaluation (without one)."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from agents.experience.memory import Memory
+from agents.experience.nouns import Act, Row, Tree, copy_into, tree_map
+from envs_fast.vec_env import Step, VecEnv
+from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
+
+WINDOW = 100  # episodes in the running mean, as everywhere in the field
+
+
+class Policy(nn.Module):
+    """Answers observations; owns weights and statistics, and no per-world state."""
+
+    draws: int
+    """uniforms one answer takes"""
+
+    def initial(self, num_envs: int) -> Tree:
+        """The carry before an episode's first step."""
+        raise NotImplementedError
+
+    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+        """An action for each world from `noise` [N, draws]; resets its own carry where is_first."""
+        raise NotImplementedError
+
+
+class Played(NamedTuple):
+    """Whole episodes, in the order of their worlds."""
+
+    returns: list[float]
+    lengths: list[float]
+
+
+class Window:
+    """The last finished episodes, kept on the device: one transfer when asked, none while playing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.ring = torch.zeros(2, WINDOW + 1, device=device)  # returns, lengths; the last column is a bin
+        self.count = torch.zeros((), dtype=torch.int64, device=device)
+        self.best = float("-inf")
+
+    def add(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> None:
+        """[T, N] each; where `ended`, an episode of that return and length came to its end."""
+        ended = ended.flatten()
+        order = ended.long().cumsum(0)
+        total = order[-1:]
+        kept = ended & (order > total - WINDOW)
+        place = torch.where(kept, (self.count + order - 1) % WINDOW, WINDOW)
+        self.ring[:, place] = torch.stack((returns.flatten(), lengths.flatten()))
+        self.count += total[0]
+
+    def summary(self) -> dict[str, float]:
+        """Means over the window, their best so far, and how many episodes have ended."""
+        *numbers, count = torch.cat((self.ring.flatten().double(), self.count.double()[None])).tolist()
+        filled = min(int(count), WINDOW)
+        if not filled:
+            return {"episodes": 0.0}
+        mean, length = sum(numbers[:filled]) / filled, sum(numbers[WINDOW + 1 :][:filled]) / filled
+        self.best = max(self.best, mean)
+        return {"ep_rew/mean": mean, "ep_rew/best": self.best, "ep_len/mean": length, "episodes": count}
+
+    def state_dict(self) -> dict:
+        return {"ring": self.ring.clone(), "count": self.count.clone(), "best": self.best}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.ring.copy_(state["ring"])
+        self.count.copy_(state["count"])
+        self.best = state["best"]
+
+
+class Collector:
+    """Owns the current observation, is_first, carry and the acting randomness; refers to worlds and policy."""
+
+    def __init__(
+        self, envs: VecEnv, policy: Policy, seed: int, purpose: int = ACT, rank: int = 0, greedy: bool = False
+    ) -> None:
+        self.envs, self.policy, self.greedy = envs, policy, greedy
+        worlds_seed = seed if rank == 0 else integers(Key(seed, WORLD, rank), 1, 1 << 32)[0]
+        self.obs = tree_map(torch.clone, envs.reset(worlds_seed))
+        self.carry = policy.initial(envs.num_envs)
+        self._key, self.calls = Key(seed, purpose, rank), 0
+        device = next(iter(self.obs.values())).device if isinstance(self.obs, dict) else self.obs.device
+        self.is_first = torch.ones(envs.num_envs, dtype=torch.bool, device=device)
+        self.window = Window(device)
+
+    @torch.no_grad()
+    def example(self) -> Row:
+        """A row of the right shapes and types: one answer of the policy, thrown away."""
+        noise = torch.zeros(self.envs.num_envs, self.policy.draws, device=self.is_first.device)
+        act = self.policy.act(self.obs, self.carry, self.is_first, noise, False)
+        flag = self.is_first
+        return Row(
+            self.obs, flag, act.action, flag.float(), flag, flag, torch.zeros_like(flag, dtype=torch.long), act.extras
+        )
+
+    @torch.no_grad()
+    def collect(self, steps: int, memory: Memory) -> None:
+        """Play `steps` steps in every world and write them down."""
+        rows = []
+        for noise in self._noise(steps):
+            act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
+            step = self.envs.step(act.action)
+            memory.write(self.obs, self.is_first, act, step)
+            self._advance(act, step)
+            rows.append((self.is_first.clone(), step.episode_return.clone(), step.episode_length.clone()))
+        self.window.add(*(torch.stack(column) for column in zip(*rows, strict=True)))
+
+    @torch.no_grad()
+    def play(self, count: int, max_steps: int | None = None) -> Played:
+        """`count` whole episodes, shared out evenly over the worlds so that short ones are not favoured.
+
+        Worlds that are done go on without being counted. After `max_steps` steps per world what is unfinished is left.
+        """
+        n = self.envs.num_envs
+        wanted = [count // n + (world < count % n) for world in range(n)]
+        found: list[list[tuple[float, float]]] = [[] for _ in range(n)]
+        missing, steps = count, 0
+        while missing and (max_steps is None or steps < max_steps):
+            (noise,) = self._noise(1)
+            act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
+            step = self.envs.step(act.action)
+            self._advance(act, step)
+            steps += 1
+            for world in self.is_first.nonzero().flatten().tolist():
+                if len(found[world]) < wanted[world]:
+                    found[world].append((step.episode_return[world].item(), step.episode_length[world].item()))
+                    missing -= 1
+        episodes = [episode for world in found for episode in world]
+        return Played([r for r, _ in episodes], [length for _, length in episodes])
+
+    def _noise(self, steps: int) -> Tensor:
+        """The uniforms of the next `steps` answers, one table per call."""
+        shape = (steps, self.envs.num_envs, self.policy.draws)
+        self.calls += 1
+        return uniforms(self._key._replace(iteration=self.calls), shape, self.is_first.device)
+
+    def _advance(self, act: Act, step: Step) -> None:
+        copy_into(self.obs, step.obs)
+        copy_into(self.carry, act.carry)
+        torch.logical_or(step.terminated, step.truncated, out=self.is_first)
+
+    def state_dict(self) -> dict:
+        return {
+            "obs": tree_map(torch.clone, self.obs),
+            "is_first": self.is_first.clone(),
+            "carry": [*tree_map(torch.clone, self.carry)],
+            "calls": self.calls,
+            "window": self.window.state_dict(),
+            "envs": self.envs.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue exactly, or, where the worlds could only begin anew, from their first observations."""
+        copy_into(self.carry, tuple(state["carry"]))
+        self.is_first.copy_(state["is_first"])
+        copy_into(self.obs, state["obs"])
+        self.calls = state["calls"]
+        self.window.load_state_dict(state["window"])
+        self.envs.load_state_dict(state["envs"])

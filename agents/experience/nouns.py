@@ -1,0 +1,126 @@
+"""The nouns that flow between worlds, memory and algorithms, and the two functions that walk them.
+
+Letters in shapes: T steps, N worlds, S slots for final observations, B samples, L sequence length.
+`obs` may be one tensor or a dict of them; `extras` is the policy's own NamedTuple, stored verbatim beside the row.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+Tree = Any  # a Tensor, or a dict / NamedTuple / tuple of Trees
+
+
+def leaves(tree: Tree) -> list[Tensor]:
+    """The tensors of a tree, in a fixed order."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    return [leaf for branch in (tree.values() if isinstance(tree, dict) else tree) for leaf in leaves(branch)]
+
+
+def rebuild(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
+    """A tree of the same form with other tensors, taken in the order of `leaves`."""
+    if isinstance(tree, Tensor):
+        return next(new_leaves)
+    if isinstance(tree, dict):
+        return {key: rebuild(branch, new_leaves) for key, branch in tree.items()}
+    branches = [rebuild(branch, new_leaves) for branch in tree]
+    return tuple(branches) if type(tree) is tuple else type(tree)(*branches)
+
+
+def tree_map(fn: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
+    """fn over the leaves of trees of one form."""
+    return rebuild(tree, iter([fn(*parts) for parts in zip(*map(leaves, (tree, *others)), strict=True)]))
+
+
+def copy_into(target: Tree, source: Tree) -> None:
+    """Overwrite every leaf in place: buffers keep their addresses."""
+    for mine, new in zip(leaves(target), leaves(source), strict=True):
+        mine.copy_(new)
+
+
+def expand(flag: Tensor, like: Tensor) -> Tensor:
+    """Append singleton dimensions until `flag` broadcasts against `like`."""
+    return flag.view(*flag.shape, *[1] * (like.dim() - flag.dim()))
+
+
+def where(flag: Tensor, chosen: Tree, other: Tree) -> Tree:
+    """torch.where over trees; `flag` covers the leading dimensions."""
+    return tree_map(lambda a, b: torch.where(expand(flag, a), a, b), chosen, other)
+
+
+class Act(NamedTuple):
+    """What a policy answers."""
+
+    action: Tensor
+    extras: Tree = ()
+    """stored with the row: log-probability and value for PPO, the latent for Dreamer"""
+    carry: Tree = ()
+    """handed back at the next step: () for an MLP"""
+
+
+class Row(NamedTuple):
+    """One instant of N worlds, as acted upon; [T, N, ...] when stacked."""
+
+    obs: Tree
+    is_first: Tensor
+    """obs opens an episode"""
+    action: Tensor
+    reward: Tensor
+    """of this action"""
+    terminated: Tensor
+    truncated: Tensor
+    slot: Tensor
+    """int64, where the final observation of the running episode will lie"""
+    extras: Tree
+
+
+class Final(NamedTuple):
+    """An instant that was not acted upon: what a critic needs to value it."""
+
+    obs: Tree
+    carry: Tree
+
+
+class Rollout(NamedTuple):
+    """What an on-policy algorithm learns from: the table itself, no copy."""
+
+    row: Row
+    """[T, N, ...]"""
+    start: Tree
+    """carry before the first row, [N, ...]"""
+    next: Final
+    """after the last row, [N, ...]"""
+    final: Final
+    """where a time limit cut, [S, N, ...]; row.slot says which"""
+
+
+class Transitions(NamedTuple):
+    """Single or n-step transitions, [B, ...]: the target is reward + discount * V(next_obs) in every algorithm."""
+
+    obs: Tree
+    action: Tensor
+    reward: Tensor
+    """discounted n-step sum"""
+    discount: Tensor
+    """gamma^k, 0 after termination"""
+    next_obs: Tree
+    """the true one, never the reset one"""
+    row_id: Tensor
+
+
+class Sequences(NamedTuple):
+    """Arrivals in order, [L, B, ...]; the final observation of an ended episode has a place of its own (row_id -1)."""
+
+    obs: Tree
+    action: Tensor
+    """that led here, 0 at is_first"""
+    reward: Tensor
+    """on arrival"""
+    is_first: Tensor
+    terminated: Tensor
+    extras: Tree
+    """[B, ...] of the row before the first: the stored latent to start from"""
+    row_id: Tensor

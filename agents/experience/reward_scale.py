@@ -1,0 +1,35 @@
+"""Rewards divided by the running deviation of the discounted return; raw rewards stay in memory and in reports."""
+
+import torch
+from torch import Tensor
+
+
+class RewardScale:
+    """Owns the discounted return so far of every world and the moments of all of them seen so far."""
+
+    def __init__(self, enabled: bool, gamma: float, like: Tensor) -> None:
+        """`like` [N]: a reward, for its size and device."""
+        self.enabled, self.gamma = enabled, gamma
+        self.running = torch.zeros_like(like)
+        self.moments = torch.zeros(3, dtype=torch.float64, device=like.device)  # count, sum, sum of squares
+
+    def __call__(self, reward: Tensor, ended: Tensor) -> Tensor:
+        """[T, N] -> [T, N]: learn from this rollout, then scale it; within +-10."""
+        if not self.enabled:
+            return reward
+        returns = torch.empty_like(reward)
+        for t in range(len(reward)):
+            torch.add(reward[t], self.running, alpha=self.gamma, out=returns[t])
+            self.running.copy_(returns[t] * ~ended[t])
+        x = returns.double()
+        self.moments += torch.stack((x.new_tensor(x.numel()), x.sum(), x.square().sum()))
+        count, total, squares = self.moments
+        variance = squares / count - (total / count).square()
+        return (reward / (variance + 1e-8).sqrt()).clamp(-10, 10).float()
+
+    def state_dict(self) -> dict:
+        return {"running": self.running.clone(), "moments": self.moments.clone()}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.running.copy_(state["running"])
+        self.moments.copy_(state["moments"])

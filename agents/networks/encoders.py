@@ -1,0 +1,143 @@
+"""From observations as the worlds give them to flat float features: normalising, one-hot, joining. Weights come later.
+
+Raw observations are stored; statistics are buffers of the policy, so checkpoints, evaluation and export carry them.
+"""
+
+import math
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from agents.experience.nouns import Tree
+from utils.user_error import UserError
+
+
+class RunningNorm(nn.Module):
+    """(x - mean) / std of all observations learnt from so far (Chan's parallel update), clipped to +-10."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("var", torch.ones(size))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-10, 10)
+
+    @torch.no_grad()
+    def learn(self, x: Tensor) -> None:
+        """x [..., size]: merge the moments of these rows."""
+        x = x.reshape(-1, x.shape[-1]).double()
+        n, total, delta = len(x), self.count + len(x), x.mean(0) - self.mean
+        m2 = self.var * self.count + x.var(0, unbiased=False) * n + delta.square() * self.count * n / total
+        self.mean += delta * n / total
+        self.var.copy_(m2 / total)
+        self.count.copy_(total)
+
+
+class StaticNorm(nn.Module):
+    """Maps the declared bounds to [-1, 1]."""
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, space: gym.spaces.Box, name: str) -> None:
+        super().__init__()
+        low, high = (np.asarray(x, np.float64).reshape(-1) for x in (space.low, space.high))
+        # Gymnasium writes "no bound" as the largest float32 in some environments
+        unbounded = np.flatnonzero(~(np.isfinite(high - low) & (high - low < 1e30) & (high > low)))
+        if len(unbounded):
+            raise UserError(
+                f"normalize_obs: static needs bounds, but {name} has none at index {unbounded[0]}; use rolling"
+            )
+        self.register_buffer("centre", torch.tensor((high + low) / 2, dtype=torch.float32))
+        self.register_buffer("scale", torch.tensor(2 / (high - low), dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.centre) * self.scale
+
+
+class OneHot(nn.Module):
+    """Index -> row of an identity matrix (F.one_hot reads the data on the host)."""
+
+    table: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.eye(size), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.embedding(x, self.table)
+
+
+class MultiOneHot(nn.Module):
+    """Several indices -> their one-hot vectors, joined."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__()
+        self.onehots = nn.ModuleList([OneHot(n) for n in sizes])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([onehot(x[..., i]) for i, onehot in enumerate(self.onehots)], -1)
+
+
+class Float(nn.Module):
+    """Numbers as they are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float()
+
+
+class FlatEncoder(nn.Module):
+    """Joins every leaf of the observation into one vector: boxes flat (normalised on wish), discrete leaves one-hot."""
+
+    def __init__(self, space: gym.Space, normalize: bool | str) -> None:
+        super().__init__()
+        self.keys = list(space.spaces) if isinstance(space, gym.spaces.Dict) else None
+        spaces = list(space.spaces.values()) if isinstance(space, gym.spaces.Dict) else [space]
+        names = self.keys or ["the observation"]
+        self.leaf = nn.ModuleList([_leaf(s, normalize, name) for s, name in zip(spaces, names, strict=True)])
+        self.dims = [len(s.shape) if isinstance(s, gym.spaces.Box) else 1 for s in spaces]
+        self.size = sum(_width(s) for s in spaces)
+
+    def _vectors(self, obs: Tree) -> list[Tensor]:
+        parts = [obs[key] for key in self.keys] if self.keys else [obs]
+        return [x if d == 1 else x.flatten(-d) if d else x[..., None] for x, d in zip(parts, self.dims, strict=True)]
+
+    def forward(self, obs: Tree) -> Tensor:
+        """obs leaves [..., *shape] -> [..., size]"""
+        pieces = [module(x) for module, x in zip(self.leaf, self._vectors(obs), strict=True)]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
+
+    def learn(self, obs: Tree) -> None:
+        """Update running statistics, where there are any."""
+        for module, x in zip(self.leaf, self._vectors(obs), strict=True):
+            if isinstance(module, RunningNorm):
+                module.learn(x)
+
+
+def _leaf(space: gym.Space, normalize: bool | str, name: str) -> nn.Module:
+    if isinstance(space, gym.spaces.Discrete):
+        return OneHot(int(space.n))
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return MultiOneHot([int(n) for n in space.nvec])
+    if not isinstance(space, gym.spaces.Box):
+        raise UserError(f"the mlp policy cannot read {name}: {space}")
+    if normalize == "static":
+        return StaticNorm(space, name)
+    return RunningNorm(_width(space)) if normalize in (True, "rolling") else Float()
+
+
+def _width(space: gym.Space) -> int:
+    if isinstance(space, gym.spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    return math.prod(space.shape or ())

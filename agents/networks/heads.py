@@ -1,0 +1,130 @@
+"""Action heads: the last layer of an actor and the maths of its distribution. Draws are uniforms handed in.
+
+Every head answers `forward(h) -> parameters`, `sample(parameters, u)`, `mode`, `log_prob(parameters, action)`,
+`entropy` and `describe() -> metrics`; `draws` is the number of uniforms one action takes. No torch.distributions:
+its checks synchronise.
+"""
+
+import math
+from typing import NamedTuple
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from utils.counter_rng import normal
+
+LOG_STD_BOUNDS = (-5.0, 2.0)
+
+
+def choose(log_probs: Tensor, u: Tensor) -> Tensor:
+    """Inverse CDF of one uniform [..., 1]: the same choice whatever runs it. -> int64 [...]"""
+    return (log_probs.exp().cumsum(-1)[..., :-1] <= u).sum(-1)
+
+
+class Categorical(nn.Module):
+    """One choice of n; the parameters are log-probabilities [..., n]."""
+
+    draws = 1
+
+    def __init__(self, size: int, n: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, n)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.linear(h).log_softmax(-1)
+
+    def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
+        return choose(log_probs, u)
+
+    def mode(self, log_probs: Tensor) -> Tensor:
+        return log_probs.argmax(-1)
+
+    def log_prob(self, log_probs: Tensor, action: Tensor) -> Tensor:
+        return log_probs.gather(-1, action[..., None]).squeeze(-1)
+
+    def entropy(self, log_probs: Tensor) -> Tensor:
+        return -(log_probs.exp() * log_probs).sum(-1)
+
+    def describe(self) -> dict[str, Tensor]:
+        return {}
+
+
+class MultiCategorical(nn.Module):
+    """Several independent choices; the parameters are their log-probabilities, joined."""
+
+    def __init__(self, size: int, choices: list[int]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, sum(choices))
+        self.choices, self.draws = choices, len(choices)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.cat([part.log_softmax(-1) for part in self.linear(h).split(self.choices, -1)], -1)
+
+    def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
+        pieces = zip(log_probs.split(self.choices, -1), u.split(1, -1), strict=True)
+        return torch.stack([choose(p, x) for p, x in pieces], -1)
+
+    def mode(self, log_probs: Tensor) -> Tensor:
+        return torch.stack([p.argmax(-1) for p in log_probs.split(self.choices, -1)], -1)
+
+    def log_prob(self, log_probs: Tensor, action: Tensor) -> Tensor:
+        pieces = zip(log_probs.split(self.choices, -1), action.split(1, -1), strict=True)
+        return torch.cat([p.gather(-1, a) for p, a in pieces], -1).sum(-1)
+
+    def entropy(self, log_probs: Tensor) -> Tensor:
+        return -(log_probs.exp() * log_probs).sum(-1)
+
+    def describe(self) -> dict[str, Tensor]:
+        return {}
+
+
+class Normal(NamedTuple):
+    """Parameters of a diagonal Gaussian, both [..., A]."""
+
+    mean: Tensor
+    log_std: Tensor
+
+
+class Gaussian(nn.Module):
+    """Diagonal Gaussian over A numbers with a standard deviation that does not depend on the state."""
+
+    def __init__(self, size: int, n: int, log_std_init: float = 0.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, n)
+        self.log_std = nn.Parameter(torch.full((n,), float(log_std_init)))
+        self.draws = n
+
+    def forward(self, h: Tensor) -> Normal:
+        mean = self.linear(h)
+        return Normal(mean, self.log_std.clamp(*LOG_STD_BOUNDS).expand_as(mean))
+
+    def sample(self, p: Normal, u: Tensor) -> Tensor:
+        return p.mean + p.log_std.exp() * normal(u)
+
+    def mode(self, p: Normal) -> Tensor:
+        return p.mean
+
+    def log_prob(self, p: Normal, action: Tensor) -> Tensor:
+        z = (action - p.mean) * (-p.log_std).exp()
+        return (-0.5 * z.square() - p.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def entropy(self, p: Normal) -> Tensor:
+        return (p.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+    def describe(self) -> dict[str, Tensor]:
+        return {"train/policy/std": self.log_std.exp().mean()}
+
+
+Head = Categorical | MultiCategorical | Gaussian
+
+
+def head_for(space: gym.Space, size: int, log_std_init: float = 0.0) -> Head:
+    """The head that speaks an action space."""
+    if isinstance(space, gym.spaces.Discrete):
+        return Categorical(size, int(space.n))
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return MultiCategorical(size, [int(n) for n in space.nvec])
+    if isinstance(space, gym.spaces.Box):
+        return Gaussian(size, math.prod(space.shape), log_std_init)
+    raise TypeError(f"no head for {space}")

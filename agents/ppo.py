@@ -1,0 +1,132 @@
+"""PPO: the losses as pure functions, then the agent (Schulman et al. 2017)."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from agents.base import Agent, build_optimizer
+from agents.experience.memory import slots_for
+from agents.experience.minibatches import minibatches
+from agents.experience.nouns import Final, Rollout, Tree, tree_map
+from agents.experience.reward_scale import RewardScale
+from agents.networks.actor_critic import ActorCritic, build_policy
+from agents.returns import explained_variance, gae, standardize
+from config.schema import PPOConfig
+from envs_fast.vec_env import VecEnv
+from utils.counter_rng import SHUFFLE
+
+
+class Batch(NamedTuple):
+    """What an update looks at; [T, N, ...], then [B, ...]."""
+
+    obs: Tree
+    is_first: Tensor
+    action: Tensor
+    log_prob_old: Tensor
+    value_old: Tensor
+    advantage: Tensor
+    target: Tensor
+
+
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """-E[min(r A, clip(r, 1 - c, 1 + c) A)] with r = pi(a|s) / pi_old(a|s)."""
+    return -torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+
+
+def value_loss(value: Tensor, value_old: Tensor, target: Tensor, clip: float | None) -> Tensor:
+    """E[(v - g)^2], or with clipping E[max((v - g)^2, (v_old + clip(v - v_old) - g)^2)]."""
+    error = (value - target).square()
+    if clip is None:
+        return error.mean()
+    clipped = value_old + (value - value_old).clamp(-clip, clip)
+    return torch.max(error, (clipped - target).square()).mean()
+
+
+def approximate_kl(log_ratio: Tensor) -> Tensor:
+    """E[(r - 1) - log r]: unbiased, never negative in expectation (Schulman, "Approximating KL divergence", 2020)."""
+    return (log_ratio.exp() - 1 - log_ratio).mean()
+
+
+class PPO(Agent):
+    """Rollouts, generalised advantages, epochs x minibatches of the clipped surrogate."""
+
+    config: PPOConfig
+    policy: ActorCritic
+
+    def __init__(self, config: PPOConfig, envs: VecEnv, rank: int = 0) -> None:
+        policy = build_policy(config, envs, critic=True)
+        slots = slots_for(config.n_steps, envs.time_limit)
+        super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
+        self.reward_scale = RewardScale(config.normalize_reward, config.gamma, self.memory.table.reward[0])
+        self.parts["reward_scale"] = self.reward_scale
+        self.stopped = torch.zeros_like(self.broken)  # target_kl ended this rollout's updates
+
+    def configure_optimizers(self) -> Optimizer:
+        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
+
+    def iteration(self) -> None:
+        start = tree_map(torch.clone, self.collector.carry)
+        self.collect(self.config.n_steps)
+        self.learn_from(self.memory.rollout(start, Final(self.collector.obs, self.collector.carry)))
+
+    def learn(self, rollout: Rollout) -> None:
+        table = self.judge(rollout)
+        self.stopped.zero_()
+        for epoch in range(self.config.n_epochs):
+            key = self.key(SHUFFLE, self.progress["iterations"] * self.config.n_epochs + epoch)
+            for batch in minibatches(table, self.config.minibatch_size, key):
+                self.update(batch)
+        # only now, so that old and new log-probabilities were computed with the same statistics
+        self.policy.encoder.learn(rollout.row.obs)
+        self.metrics.add(self.policy.head.describe())
+
+    @torch.no_grad()
+    def judge(self, rollout: Rollout) -> Batch:
+        """How good was each action: advantages, and what the critic should have said."""
+        row, (log_prob, value) = rollout.row, rollout.row.extras
+        reward = self.reward_scale(row.reward, row.terminated | row.truncated)
+        v_tp1 = self.policy.next_values(rollout, self.collector.is_first)
+        advantage = gae(reward, row.terminated, row.truncated, value, v_tp1, self.live.gamma, self.live.gae_lambda)
+        target = advantage + value
+        self.metrics.add(
+            {
+                "train/value/explained_variance": explained_variance(value, target),
+                "train/advantage/mean": advantage.mean(),
+                "train/advantage/std": advantage.std(),
+            }
+        )
+        if self.config.normalize_advantages == "rollout":
+            advantage = standardize(advantage)
+        return Batch(row.obs, row.is_first, row.action, log_prob, value, advantage, target)
+
+    def update(self, batch: Batch) -> None:
+        live = self.live
+        judged = self.policy.evaluate(batch.obs, (), batch.is_first, batch.action)
+        log_ratio = judged.log_prob - batch.log_prob_old
+        ratio = log_ratio.exp()
+        advantage = standardize(batch.advantage) if self.config.normalize_advantages == "batch" else batch.advantage
+        policy_loss = clipped_surrogate(ratio, advantage, live.clip_range)
+        critic_loss = value_loss(judged.value, batch.value_old, batch.target, live.clip_range_vf)
+        entropy = judged.entropy.mean()
+        loss = policy_loss + live.vf_coef * critic_loss - live.ent_coef * entropy
+        with torch.no_grad():
+            kl = approximate_kl(log_ratio)
+            if live.target_kl is not None:
+                self.stopped |= kl > 1.5 * live.target_kl
+            clip_fraction = ((ratio - 1).abs() > live.clip_range).float().mean()
+        parameters = list(self.policy.parameters())
+        norms = self.descend(self.optimizer, loss, parameters, live.max_grad_norm, self.stopped)
+        self.metrics.add(
+            {
+                "train/loss/policy": policy_loss,
+                "train/loss/value": critic_loss,
+                "train/loss/total": loss,
+                "train/policy/entropy": entropy,
+                "train/policy/approx_kl": kl,
+                "train/policy/clip_fraction": clip_fraction,
+                "train/policy/kl_stopped": self.stopped.float(),
+                **self.policy.gradient_norms(norms),
+            }
+        )

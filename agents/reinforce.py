@@ -1,0 +1,117 @@
+"""REINFORCE: the loss as a pure function, then the agent (Williams 1992). Monte Carlo returns, no GAE."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from agents.base import Agent, build_optimizer
+from agents.experience.memory import slots_for
+from agents.experience.minibatches import minibatches
+from agents.experience.nouns import Final, Rollout, Tree, tree_map
+from agents.experience.reward_scale import RewardScale
+from agents.networks.actor_critic import ActorCritic, build_policy
+from agents.returns import ends_within, explained_variance, from_episode_start, reward_to_go
+from config.schema import REINFORCEConfig
+from envs_fast.vec_env import VecEnv
+from utils.counter_rng import SHUFFLE
+
+
+class Batch(NamedTuple):
+    """What an update looks at; [T, N, ...], then [B, ...]."""
+
+    obs: Tree
+    is_first: Tensor
+    action: Tensor
+    weight: Tensor
+    target: Tensor
+    counted: Tensor
+    """1 where the return is known, else 0"""
+
+
+def masked_mean(x: Tensor, counted: Tensor) -> Tensor:
+    """Mean over the rows that count; 0 when none does."""
+    return (x * counted).sum() / counted.sum().clamp(min=1)
+
+
+def masked_standardize(x: Tensor, counted: Tensor) -> Tensor:
+    """Mean 0, deviation 1 over the rows that count."""
+    centred = x - masked_mean(x, counted)
+    return centred / (masked_mean(centred.square(), counted).sqrt() + 1e-8)
+
+
+def policy_gradient(log_prob: Tensor, weight: Tensor, counted: Tensor) -> Tensor:
+    """-E[log pi(a|s) w] over the rows that count."""
+    return -masked_mean(log_prob * weight, counted)
+
+
+class REINFORCE(Agent):
+    """Rollouts, Monte Carlo returns, the plain policy gradient.
+
+    With `policy_targets: returns` there is no critic: a row counts only when its episode ends inside the rollout.
+    With `advantages` the critic's value is subtracted, and it also stands in for what a time limit or the rollout's
+    end cut off, so every row counts.
+    """
+
+    config: REINFORCEConfig
+    policy: ActorCritic
+
+    def __init__(self, config: REINFORCEConfig, envs: VecEnv, rank: int = 0) -> None:
+        policy = build_policy(config, envs, critic=config.policy_targets == "advantages")
+        slots = slots_for(config.n_steps, envs.time_limit)
+        super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
+        self.reward_scale = RewardScale(config.normalize_reward, config.gamma, self.memory.table.reward[0])
+        self.parts["reward_scale"] = self.reward_scale
+
+    def configure_optimizers(self) -> Optimizer:
+        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
+
+    def iteration(self) -> None:
+        start = tree_map(torch.clone, self.collector.carry)
+        self.collect(self.config.n_steps)
+        self.learn_from(self.memory.rollout(start, Final(self.collector.obs, self.collector.carry)))
+
+    def learn(self, rollout: Rollout) -> None:
+        table = self.judge(rollout)
+        for epoch in range(self.config.n_epochs):
+            key = self.key(SHUFFLE, self.progress["iterations"] * self.config.n_epochs + epoch)
+            for batch in minibatches(table, self.config.minibatch_size, key):
+                self.update(batch)
+        self.policy.encoder.learn(rollout.row.obs)
+        self.metrics.add(self.policy.head.describe())
+
+    @torch.no_grad()
+    def judge(self, rollout: Rollout) -> Batch:
+        """What weighs each action: its return, or by how much the return beat the critic's expectation."""
+        row, (_, value) = rollout.row, rollout.row.extras
+        reward = self.reward_scale(row.reward, row.terminated | row.truncated)
+        v_tp1 = self.policy.next_values(rollout, self.collector.is_first)
+        returns = reward_to_go(reward, row.terminated, row.truncated, v_tp1, self.live.gamma)
+        counted = torch.ones_like(returns)
+        if self.policy.critic is None:
+            counted = ends_within(row.terminated, row.truncated).float()
+        else:
+            self.metrics.add({"train/value/explained_variance": explained_variance(value, returns)})
+        self.metrics.add({"train/return/mean": masked_mean(returns, counted)})
+        whole = from_episode_start(returns, row.is_first) if self.config.returns_type == "mc:episode" else returns
+        weight = whole - value
+        if self.config.normalize_returns == "rollout":
+            weight = masked_standardize(weight, counted)
+        return Batch(row.obs, row.is_first, row.action, weight, returns, counted)
+
+    def update(self, batch: Batch) -> None:
+        judged = self.policy.evaluate(batch.obs, (), batch.is_first, batch.action)
+        weight = batch.weight
+        if self.config.normalize_returns == "batch":
+            weight = masked_standardize(weight, batch.counted)
+        policy_loss = policy_gradient(judged.log_prob, weight, batch.counted)
+        entropy = masked_mean(judged.entropy, batch.counted)
+        loss = policy_loss - self.live.ent_coef * entropy
+        losses = {"train/loss/policy": policy_loss, "train/policy/entropy": entropy}
+        if self.policy.critic is not None:
+            losses["train/loss/value"] = (judged.value - batch.target).square().mean()
+            loss = loss + self.live.vf_coef * losses["train/loss/value"]
+        parameters = list(self.policy.parameters())
+        norms = self.descend(self.optimizer, loss, parameters, self.live.max_grad_norm)
+        self.metrics.add({**losses, "train/loss/total": loss, **self.policy.gradient_norms(norms)})

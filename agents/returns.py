@@ -1,0 +1,68 @@
+"""Return estimators: pure functions of [T, N] tensors. Bootstrapping is decided here and in Memory, nowhere else.
+
+v_t is V of the row's observation, v_next [N] V of the observation after the last row, v_final [S, N] V of the
+observations a time limit cut off; `slot` says which of them belongs to a row. A terminated row has no future,
+a truncated row's future is worth V(final observation), and neither lets anything flow in from the next episode.
+"""
+
+import torch
+from torch import Tensor
+
+
+def next_values(v_t: Tensor, v_next: Tensor, v_final: Tensor, truncated: Tensor, slot: Tensor) -> Tensor:
+    """V of the observation each row's action truly led to, [T, N]; the terminated rows' values mean nothing."""
+    following = torch.cat([v_t[1:], v_next[None]])
+    return torch.where(truncated, v_final.gather(0, slot), following)
+
+
+def gae(
+    reward: Tensor, terminated: Tensor, truncated: Tensor, v_t: Tensor, v_tp1: Tensor, gamma: float, lam: float
+) -> Tensor:
+    """Generalised advantage estimation (Schulman et al. 2016), [T, N].
+
+    delta_t = r_t + gamma (1 - terminated_t) v_tp1 - v_t;   A_t = delta_t + gamma lam (1 - ended_t) A_t+1
+    """
+    delta = torch.addcmul(reward - v_t, v_tp1, ~terminated, value=gamma)
+    keep = (gamma * lam) * ~(terminated | truncated)
+    advantage, ahead = torch.empty_like(delta), torch.zeros_like(delta[0])
+    for t in range(len(delta) - 1, -1, -1):
+        ahead = torch.addcmul(delta[t], keep[t], ahead, out=advantage[t])
+    return advantage
+
+
+def reward_to_go(reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: Tensor, gamma: float) -> Tensor:
+    """Discounted sum of the rewards from t to the end of the episode, [T, N].
+
+    G_t = r_t + gamma G_t+1; 0 follows a termination, v_tp1 follows a time limit or the end of the rollout.
+    """
+    live = ~terminated * gamma
+    returns, ahead = torch.empty_like(reward), v_tp1[-1]
+    for t in range(len(reward) - 1, -1, -1):
+        future = torch.where(truncated[t], v_tp1[t], ahead)
+        ahead = torch.addcmul(reward[t], live[t], future, out=returns[t])
+    return returns
+
+
+def from_episode_start(returns: Tensor, is_first: Tensor) -> Tensor:
+    """Give every row the return of its episode's first row in the rollout, [T, N]."""
+    whole, current = torch.empty_like(returns), returns[0]
+    for t in range(len(returns)):
+        current = torch.where(is_first[t], returns[t], current)
+        whole[t] = current
+    return whole
+
+
+def ends_within(terminated: Tensor, truncated: Tensor) -> Tensor:
+    """Whether each row's episode ends inside the rollout, [T, N] bool: only then is its return complete."""
+    ended = (terminated | truncated).long()
+    return ended.flip(0).cumsum(0).flip(0) > 0
+
+
+def explained_variance(v_t: Tensor, target: Tensor) -> Tensor:
+    """1 - Var(target - v) / Var(target): 1 is perfect, 0 as good as a constant; NaN when the target is constant."""
+    return 1 - (target - v_t).var() / target.var()
+
+
+def standardize(x: Tensor) -> Tensor:
+    """Mean 0, deviation 1."""
+    return (x - x.mean()) / (x.std(correction=0) + 1e-8)

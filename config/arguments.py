@@ -1,0 +1,131 @@
+"""The command line of train.py: flags and `key=value` overrides, every word accounted for. No training here."""
+
+import argparse
+import re
+import sys
+from dataclasses import dataclass
+from typing import NoReturn
+
+from config.loader import load_config, load_file, parse_config_id
+from config.schema import Config
+from utils.user_error import UserError, nearest
+
+EXAMPLES = """\
+examples:
+  python train.py CartPole-v1:ppo                      train a shipped variant
+  python train.py CartPole-v1:ppo policy_lr=1e-3       change any key; schedules too: policy_lr=lin_0.001
+  python train.py CartPole-v1:ppo --seed 1,2,3,4,5     one run per seed, as one group
+  python train.py --list-envs cart                     what is there, and what it reached here
+  python train.py --resume @last                       continue exactly where a run stopped
+  python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
+"""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What was asked for."""
+
+    config_id: str
+    overrides: tuple[str, ...]
+    file: str
+    seeds: tuple[int, ...]
+    resume: str
+    group: str
+    list_envs: str | None
+    quiet: bool
+    debug: bool
+    wandb_sweep: bool
+    help: bool
+
+    def load(self) -> Config:
+        """The checked config that the words describe."""
+        if self.file:
+            return load_file(self.file, self.config_id.rpartition(":")[2], self.overrides)
+        if not self.config_id:
+            raise UserError("which environment? ENV:VARIANT, for example CartPole-v1:ppo; --list-envs shows them")
+        return load_config(*parse_config_id(self.config_id), self.overrides)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose complaints are one line like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; --help shows the flags")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python train.py",
+        description="Train an agent from a config.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument("words", nargs="*", metavar="ENV:VARIANT key=value", help="what to train, and what to change")
+    parser.add_argument("-h", "--help", action="store_true", help="this, or with ENV:VARIANT every key of that variant")
+    parser.add_argument("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first word")
+    parser.add_argument("--config", metavar="FILE", default="", help="a YAML file of your own instead of a shipped one")
+    parser.add_argument("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
+    parser.add_argument("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
+    parser.add_argument("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
+    parser.add_argument("--resume", metavar="RUN", default="", help="continue a run: @last, its id or its folder")
+    parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, nothing else")
+    parser.add_argument("--debug", action="store_true", help="as under a debugger: one world, one process, checks on")
+    parser.add_argument("--wandb_sweep", "--wandb-sweep", action="store_true", help="take overrides from a W&B sweep")
+    parser.add_argument("--group", default="", help=argparse.SUPPRESS)
+    return parser
+
+
+def parse_arguments(argv: list[str]) -> Arguments:
+    """argv without the program's name; unknown flags are refused with the nearest, `--key=value` is an override."""
+    parser = build_parser()
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    tracker = [word for word in argv if word.startswith("--") and "=" in word and word.partition("=")[0] not in flags]
+    found, unknown = parser.parse_known_intermixed_args([word for word in argv if word not in tracker])
+    if unknown:
+        raise UserError(f"unknown flag {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    words = [word for word in found.words if "=" not in word]
+    if found.config_id:
+        words.insert(0, found.config_id)
+    if len(words) > 1:
+        raise UserError(f"one ENV:VARIANT at a time, not {' and '.join(words[:2])}; overrides are written key=value")
+    overrides = [word for word in found.words if "=" in word] + tracker
+    if found.max_timesteps is not None:
+        overrides.append(f"max_timesteps={found.max_timesteps}")
+    seeds = parse_seeds(found.seed) if found.seed is not None else ()
+    if len(seeds) == 1:
+        overrides.append(f"seed={seeds[0]}")
+    if found.resume and (words or found.config or len(seeds) > 1):
+        raise UserError(
+            "--resume takes everything from the run's config.json; give it alone, or with key=value changes"
+        )
+    return Arguments(
+        words[0] if words else "",
+        tuple(overrides),
+        found.config,
+        seeds,
+        found.resume,
+        found.group,
+        found.list_envs,
+        found.quiet,
+        found.debug or sys.gettrace() is not None,
+        found.wandb_sweep,
+        found.help,
+    )
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`3`, `1,2,3` or `1-5`, each once."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if not match:
+            raise UserError(f"--seed {text}: seeds are whole numbers from 0, such as 3, 1,2,3 or 1-5")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UserError(f"--seed {text}: {first}-{last} runs backwards")
+        seeds += range(first, last + 1)
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seed {text}: a seed is given twice")
+    return tuple(seeds)

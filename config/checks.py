@@ -1,0 +1,155 @@
+"""Ranges of numbers and rules between fields, checked after everything has been said: file, inheritance and overrides.
+
+Types and names are already right when a config arrives here."""
+
+import re
+from math import inf, isqrt
+from typing import Any, NamedTuple
+
+from config.schedule import Schedule
+from config.schema import CHANGES, SCHEMA_VERSION, Config, PPOConfig, REINFORCEConfig, RolloutConfig
+from config.spec import Quantity, Spec
+from utils.user_error import UserError
+
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+class Range(NamedTuple):
+    """Where a number may lie; `above` leaves `low` itself out."""
+
+    low: float
+    high: float = inf
+    above: bool = False
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high and not (self.above and value == self.low)
+
+    def __str__(self) -> str:
+        low = f"above {self.low}" if self.above else f"at least {self.low}"
+        return low if self.high == inf else f"{low} and at most {self.high}"
+
+
+COUNT, POSITIVE, NOT_NEGATIVE, SHARE = Range(1), Range(0, above=True), Range(0), Range(0, 1)
+RANGES = {
+    "max_timesteps": COUNT,
+    "n_envs": COUNT, "max_episode_steps": COUNT, "hidden_dims": COUNT, "threads": COUNT, "epoch_iterations": COUNT,
+    "log_freq_epochs": COUNT, "eval_freq_epochs": COUNT, "eval_warmup_epochs": NOT_NEGATIVE, "eval_episodes": COUNT,
+    "eval_max_steps": COUNT, "early_stop_patience": COUNT, "checkpoint_freq_epochs": COUNT, "n_steps": COUNT,
+    "n_epochs": COUNT, "seed": Range(0, 2**63 - 1), "gamma": SHARE, "gae_lambda": SHARE,
+    "policy_lr": POSITIVE, "optimizer_eps": POSITIVE, "weight_decay": NOT_NEGATIVE, "max_grad_norm": POSITIVE,
+    "ent_coef": NOT_NEGATIVE, "vf_coef": NOT_NEGATIVE, "clip_range": POSITIVE, "clip_range_vf": POSITIVE,
+    "target_kl": POSITIVE, "batch_size": POSITIVE,
+}  # fmt: skip
+
+
+def check(config: Config, where: str) -> None:
+    """UserError for the first thing that cannot be trained."""
+    try:
+        check_version(config.schema_version)
+        _check_budget(config)
+        for name, allowed in RANGES.items():
+            _check_range(name, vars(config).get(name), allowed, config.max_timesteps)
+        if not DEVICE.fullmatch(config.device):
+            raise UserError(f"device takes auto, cpu, cuda or cuda:N, not {config.device!r}")
+        _check_wrappers(config.env_wrappers)
+        _check_thresholds(config)
+        _check_spec(config.spec)
+        if isinstance(config, RolloutConfig):
+            _check_rollout(config)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def check_version(version: object) -> None:
+    """UserError with the list of changes unless these are the keys of today."""
+    if version == SCHEMA_VERSION and not isinstance(version, bool):
+        return
+    known = version if isinstance(version, int) else 0
+    changes = "; ".join(f"{number}: {change}" for number, change in CHANGES.items() if number > known)
+    history = f"changes since: {changes}" if changes else "it comes from a newer program"
+    raise UserError(f"schema_version is {version}, this program reads {SCHEMA_VERSION}; {history}")
+
+
+def _check_budget(config: Config) -> None:
+    if config.max_timesteps == 0:
+        raise UserError("max_timesteps is missing: say how many env steps the run may take, for example 1e5")
+
+
+def _check_range(name: str, value: Any, allowed: Range, max_timesteps: int) -> None:
+    if isinstance(value, Schedule):
+        start, end = value.span(max_timesteps)
+        if end < start:
+            raise UserError(f"{name}: the schedule ends at {end:g} env steps, before it starts at {start:g}")
+        closed = allowed._replace(above=False)  # it may run down to 0, learning is over then
+        _check_range(f"{name}_schedule_start_value", value.start_value, closed, max_timesteps)
+        _check_range(f"{name}_schedule_end_value", value.end_value, closed, max_timesteps)
+        if not allowed.holds(max(value.start_value, value.end_value)):
+            raise UserError(f"{name}: the schedule must rise above {allowed.low:g} somewhere")
+        return
+    for number in value if isinstance(value, tuple) else (value,):
+        if number is not None and not allowed.holds(number):
+            raise UserError(f"{name} must be {allowed}, not {number}")
+
+
+def _check_wrappers(wrappers: tuple[dict[str, Any], ...]) -> None:
+    for wrapper in wrappers:
+        if not isinstance(wrapper.get("id"), str):
+            raise UserError(f"env_wrappers takes [{{id: Name, ...}}]; {wrapper} has no id")
+
+
+def _check_thresholds(config: Config) -> None:
+    number = config.early_stop_on_eval_threshold
+    if not isinstance(number, bool) and config.eval_freq_epochs is None:
+        raise UserError(f"early_stop_on_eval_threshold={number:g} needs evaluation, but eval_freq_epochs is null")
+
+
+def _check_spec(spec: Spec) -> None:
+    for low, high, name in _bounds(spec):
+        if low is not None and high is not None and not low <= high:
+            raise UserError(f"{name}: low {low:g} lies above high {high:g}")
+    if spec.goal is not None and spec.returns is not None and not spec.returns[0] <= spec.goal <= spec.returns[1]:
+        raise UserError(f"spec.goal {spec.goal:g} lies outside spec.returns [{spec.returns[0]:g}, {spec.returns[1]:g}]")
+    valid = spec.valid_actions
+    if valid is not None and (not valid or len(set(valid)) < len(valid) or min(valid) < 0):
+        raise UserError(f"spec.valid_actions lists each action once, from 0 on, not {list(valid)}")
+    if valid is not None and spec.actions and max(valid) >= len(spec.actions):
+        last = len(spec.actions) - 1
+        raise UserError(f"spec.valid_actions has {max(valid)}, but the actions of spec.actions are 0 to {last}")
+    _check_range("spec.max_episode_steps", spec.max_episode_steps, COUNT, 0)
+
+
+def _bounds(spec: Spec) -> list[tuple[float | None, float | None, str]]:
+    returns = [Quantity("spec.returns", *spec.returns)] if spec.returns else []
+    named = [item for item in (*spec.actions, *spec.observations) if isinstance(item, Quantity)]
+    return [(item.low, item.high, item.name if item in returns else f"spec: {item.name}") for item in returns + named]
+
+
+def _check_rollout(config: RolloutConfig) -> None:
+    rollout, rows, given = config.rollout_size, config.minibatch_size, config.batch_size
+    shape = f"{rollout} rows ({config.n_envs} environments x {config.n_steps} steps)"
+    if isinstance(given, float) and given > 1:
+        raise UserError(f"batch_size takes a fraction in (0, 1] or a whole number of rows, not {given:g}")
+    if config.max_timesteps < rollout:
+        raise UserError(f"max_timesteps {config.max_timesteps} is less than one rollout of {shape}")
+    if rollout % rows:
+        near = " or ".join(str(size) for size in nearest_sizes(rollout, rows))
+        resolved = f" ({rows} rows)" if isinstance(given, float) else ""
+        raise UserError(f"batch_size {given}{resolved} does not divide the rollout of {shape} evenly; {near} does")
+    if isinstance(config, PPOConfig):
+        _check_deviation("normalize_advantages", config.normalize_advantages, rows, rollout)
+    if isinstance(config, REINFORCEConfig):
+        _check_deviation("normalize_returns", config.normalize_returns, rows, rollout)
+
+
+def _check_deviation(name: str, over: str, rows: int, rollout: int) -> None:
+    if (over == "batch" and rows == 1) or (over == "rollout" and rollout == 1):
+        raise UserError(f"{name}: {over} needs at least 2 rows per {over}, here it has 1; use more or {name}=off")
+
+
+def nearest_sizes(rollout: int, rows: int) -> list[int]:
+    """The divisors of the rollout next below and next above."""
+    small = [size for size in range(1, isqrt(rollout) + 1) if rollout % size == 0]
+    divisors = sorted({*small, *(rollout // size for size in small)})
+    below = [size for size in divisors if size <= rows][-1:]
+    above = [size for size in divisors if size > rows][:1]
+    return below + above

@@ -1,0 +1,19 @@
+"""The config under a debugger: one world, so that a breakpoint sees one thing at a time."""
+
+from dataclasses import replace
+
+from config.checks import check, nearest_sizes
+from config.schema import Config, RolloutConfig
+
+
+def for_debugger(config: Config) -> Config:
+    """The same with one environment and thread; batch_size stays what it is where it still divides the rollout."""
+    config = replace(config, n_envs=1, threads=1)
+    if isinstance(config, RolloutConfig):
+        config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
+        rollout, rows = config.rollout_size, config.minibatch_size
+        if rollout % rows or rows == 1:
+            sizes = [size for size in nearest_sizes(rollout, max(rows, 2)) if size > 1]
+            config = replace(config, batch_size=sizes[0])
+    check(config, f"{config.env_id}:{config.variant} under the debugger")
+    return config

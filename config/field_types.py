@@ -1,0 +1,183 @@
+"""Turns what a file or an override says into a field's exact type, or says in one line what the field takes.
+
+Knows types only: whether a number is in range is for checks.py."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from config.schedule import Schedule, is_named
+from config.spec import Quantity, Spec
+from utils.user_error import UserError, nearest
+
+NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
+DEEPEST = 20  # a YAML anchor inside itself has no end
+T = TypeVar("T")
+
+
+class _No:
+    """The answer of a type that cannot take the value."""
+
+
+NO = _No()
+
+
+def hints(cls: type) -> dict[str, Any]:
+    """Field -> type."""
+    types = get_type_hints(cls)
+    return {item.name: types[item.name] for item in fields(cls)}
+
+
+def schedulable(cls: type) -> list[str]:
+    """The fields a schedule may drive."""
+    return [name for name, hint in hints(cls).items() if Schedule in _members(hint)]
+
+
+def convert(name: str, hint: Any, value: object) -> Any:
+    """`value` as the type `hint`; UserError names the field and what it takes."""
+    if name == "normalize_obs" and value is True:
+        return "rolling"
+    members = _members(hint)
+    if {int, float} <= set(members):
+        members = (_rows_or_fraction(value),)
+    for member in members:
+        result = _take(name, member, value)
+        if result is not NO:
+            return result
+    raise UserError(f"{name} takes {takes(hint)}, not {_shown(value)}{_advice(hint, value)}")
+
+
+def build(prefix: str, cls: type[T], values: Mapping[Any, Any]) -> T:
+    """A dataclass such as Spec from its mapping; unknown keys are refused."""
+    known = hints(cls)
+    for key in values:
+        if key not in known:
+            raise UserError(f"{prefix} has no {key!r}{nearest(str(key), known)} ({', '.join(known)})")
+    if "name" in known and "name" not in values:
+        raise UserError(f"{prefix} needs a name")
+    return cls(**{key: convert(f"{prefix}.{key}", known[key], value) for key, value in values.items()})
+
+
+def takes(hint: Any) -> str:
+    """What a field takes, in words."""
+    return " or ".join(_word(member) for member in sorted(_members(hint), key=lambda member: member is NoneType))
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+
+
+def _word(member: Any) -> str:
+    if get_origin(member) is Literal:
+        return ", ".join(str(word).lower() if isinstance(word, bool) else word for word in get_args(member))
+    if get_origin(member) is tuple:
+        return "[low, high]" if get_args(member) == (float, float) else f"a list ({takes(get_args(member)[0])} each)"
+    if get_origin(member) is dict:
+        return "a mapping of texts" if get_args(member)[1] is str else "a mapping"
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null",
+            Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}"}[member]  # fmt: skip
+
+
+def _take(name: str, member: Any, value: object) -> Any:
+    origin, args = get_origin(member), get_args(member)
+    if origin is Literal:
+        return next((word for word in args if word == value and type(word) is type(value)), NO)
+    if origin is tuple:
+        return _tuple(name, args, value)
+    if origin is dict:
+        return _mapping(name, args[1], value) if isinstance(value, Mapping) else NO
+    if member is Schedule:
+        return _schedule(name, value)
+    if member in (Spec, Quantity):
+        return build(name, member, value) if isinstance(value, Mapping) else NO
+    if member in (int, float):
+        return _number(member, value)
+    return value if type(value) is member else NO
+
+
+def _unquoted(value: object) -> object:
+    if isinstance(value, str) and NUMBER.fullmatch(value):
+        digits = value.replace("_", "")
+        return float(digits) if re.search(r"[.eE]", digits) else int(digits)
+    return value
+
+
+def _number(member: type, value: object) -> Any:
+    value = _unquoted(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return NO
+    if member is int:
+        return int(value) if value == int(value) else NO
+    return float(value)
+
+
+def _rows_or_fraction(value: object) -> type:
+    """Where both are taken the spelling decides: 1 and 256 are rows, 1.0 and 0.25 are fractions, 1e3 is rows."""
+    value = _unquoted(value)
+    whole = isinstance(value, int) or (isinstance(value, float) and value > 1 and value.is_integer())
+    return int if whole else float
+
+
+def _tuple(name: str, args: tuple[Any, ...], value: object) -> Any:
+    items = list(value) if isinstance(value, list | tuple) else [value]
+    if args == (float, float):
+        return tuple(convert(name, float, item) for item in items) if len(items) == 2 else NO
+    if not isinstance(value, list | tuple) and args[0] is not int:
+        return NO
+    if args[0] is int and any(_number(int, item) is NO for item in items):
+        return NO
+    return tuple(convert(f"{name}[{index}]", args[0], item) for index, item in enumerate(items))
+
+
+def _mapping(name: str, value_type: Any, value: Mapping[Any, Any]) -> dict[str, Any]:
+    if value_type is str:
+        return {text(name, key): convert(f"{name}.{key}", str, item) for key, item in value.items()}
+    return {text(name, key): plain(f"{name}.{key}", item) for key, item in value.items()}
+
+
+def text(name: str, key: object) -> str:
+    if not isinstance(key, str):
+        raise UserError(f"{name} has the key {key!r}, which is not text")
+    return key
+
+
+def plain(name: str, value: object, depth: int = 0) -> Any:
+    """Data that survives config.json: numbers, texts, booleans, null, lists and mappings of these."""
+    if depth > DEEPEST:
+        raise UserError(f"{name[:60]} is nested too deep")
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(f"{name}[{index}]", item, depth + 1) for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {text(name, key): plain(f"{name}.{key}", item, depth + 1) for key, item in value.items()}
+    raise UserError(f"{name} takes numbers, text, true, false, null, lists and mappings of these, not {_shown(value)}")
+
+
+def _schedule(name: str, value: object) -> Any:
+    if isinstance(value, Mapping) or (isinstance(value, str) and is_named(value)):
+        try:
+            return Schedule.parse(value)
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from error
+    return NO
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def _advice(hint: Any, value: object) -> str:
+    members = _members(hint)
+    words = [str(word).lower() for member in members if get_origin(member) is Literal for word in get_args(member)]
+    if bool in members and isinstance(value, str) and value.lower() in ("yes", "no", "on", "off", "y", "n"):
+        return f" (only true and false are; {value} is text)"
+    if str in members and not isinstance(value, str):
+        return " (put it in quotes)" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+    return nearest(value, words) if words and isinstance(value, str) else ""

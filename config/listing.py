@@ -1,0 +1,47 @@
+"""What there is to train, for `--list-envs [TERM]`: one row per shipped variant.
+
+Results of runs are passed in; nothing is printed."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from config.loader import environment_files, load_config
+from config.variants import EnvironmentFile
+from utils.user_error import UserError, nearest
+
+NOT_MEASURED = "not measured"
+
+
+class Row(NamedTuple):
+    """One variant, in the words of the table."""
+
+    env: str
+    variant: str
+    algorithm: str
+    goal: str
+    description: str
+    last: str
+
+
+def list_environments(term: str = "", results: Mapping[str, str] | None = None) -> list[Row]:
+    """Rows whose environment, variant, algorithm or description contains `term`, in any case.
+
+    `results` maps ENV:VARIANT to the last local result, already in words."""
+    rows = [row for stem in environment_files() for row in _rows(stem, results or {})]
+    wanted = term.casefold()
+    found = [row for row in rows if any(wanted in text.casefold() for text in (f"{row.env}:{row.variant}", *row[:5]))]
+    if not found:
+        options = dict.fromkeys(word for row in rows for word in (row.env, row.variant, row.algorithm))
+        raise UserError(f"no environment or variant matches {term!r}{nearest(term, options)}")
+    return found
+
+
+def _rows(stem: str, results: Mapping[str, str]) -> list[Row]:
+    file = EnvironmentFile.read(environment_files()[stem])
+    rows = []
+    for variant in file.variants:
+        config = load_config(stem, variant)
+        goal = "none" if config.spec.goal is None else f"{config.spec.goal:g}"
+        last = results.get(f"{config.env_id}:{variant}", NOT_MEASURED)
+        rows.append(Row(config.env_id, variant, config.algo_id, goal, config.description, last))
+    return rows

@@ -1,0 +1,129 @@
+"""From `ENV:VARIANT` or a file, with overrides, to a checked config; and between configs and plain data.
+
+The only entrance: whatever leaves here has known keys, exact types, valid ranges and rules kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from config.checks import check, check_version
+from config.field_types import convert, hints, schedulable
+from config.keys import cannot_schedule, check_algorithm, check_key
+from config.overrides import apply_overrides
+from config.schedule import is_named
+from config.schedule_keys import Raw, fold
+from config.schema import ALGORITHMS, Config, REINFORCEConfig
+from config.variants import EnvironmentFile
+from utils.user_error import UserError, nearest
+
+ENVIRONMENTS = Path(__file__).parent / "environments"
+NOT_BUILT = ("fused_cpu", "graphed", "fused_gpu")
+
+
+class ConfigId(NamedTuple):
+    """`CartPole-v1:ppo` in its two parts."""
+
+    env_id: str
+    variant: str
+
+
+def environment_files() -> dict[str, Path]:
+    """File stem (the environment's id with '/' as '-') -> shipped YAML file, in order."""
+    return {path.stem: path for path in sorted(ENVIRONMENTS.glob("*.yaml"))}
+
+
+def parse_config_id(text: str) -> ConfigId:
+    """ENV:VARIANT, both parts required and known."""
+    env_id, colon, variant = text.partition(":")
+    if not env_id or ":" in variant:
+        raise UserError(f"{text!r} is not ENV:VARIANT, for example CartPole-v1:ppo")
+    file = _shipped(env_id)
+    return ConfigId(env_id, file.checked_variant(variant if colon else ""))
+
+
+def load_config(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> Config:
+    """The config of a shipped variant with `key=value` overrides on top."""
+    return _load(_shipped(env_id), variant_id, overrides)
+
+
+def load_file(path: str | Path, variant: str = "", overrides: Sequence[str] = ()) -> Config:
+    """The same from a file of one's own; the variant may be left out where there is only one."""
+    file = EnvironmentFile.read(Path(path))
+    if not variant and len(file.variants) == 1:
+        variant = file.variants[0]
+    return _load(file, variant, overrides)
+
+
+def to_plain(config: Config) -> dict[str, Any]:
+    """Data for config.json."""
+    plain = _lists(asdict(config))
+    assert isinstance(plain, dict)
+    return plain
+
+
+def from_plain(values: Mapping[str, Any], where: str = "config.json", overrides: Sequence[str] = ()) -> Config:
+    """The config back from to_plain's data, with every check of a YAML file, and overrides on top."""
+    try:
+        check_version(values.get("schema_version"))
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    algo_id = check_algorithm(values.get("algo_id"), where)
+    given = {key: value for key, value in values.items() if key != "variant"}
+    for key in given:
+        check_key(key, algo_id, where)
+    raw, algo_id = apply_overrides(Raw(given, dict.fromkeys(given, where)), overrides, algo_id)
+    raw = fold(raw, _defaults(algo_id))
+    return _build(raw, algo_id, str(values.get("variant", "")), where)
+
+
+def _shipped(env_id: str) -> EnvironmentFile:
+    files = environment_files()
+    stem = env_id.replace("/", "-")
+    if stem not in files:
+        meant = nearest(stem, files) or "; --list-envs shows them"
+        raise UserError(f"no environment {env_id!r} among the shipped configs{meant}")
+    return EnvironmentFile.read(files[stem])
+
+
+def _load(file: EnvironmentFile, variant: str, overrides: Sequence[str]) -> Config:
+    file.checked_variant(variant)
+    where = f"{file.path.name}:{variant}"
+    raw, algo_id = apply_overrides(file.raw(variant), overrides, file.algorithm(variant))
+    values = {"env_id": file.path.stem, "project_id": file.path.stem, **raw.values, "algo_id": algo_id}
+    raw = fold(Raw(values, {**dict.fromkeys(values, where), **raw.where}), _defaults(algo_id))
+    config = _build(raw, algo_id, variant, where)
+    if isinstance(config, REINFORCEConfig) and config.policy_targets == "returns" and "vf_coef" in raw.values:
+        raise UserError(f"{raw.where['vf_coef']}: vf_coef does nothing without policy_targets: advantages")
+    return config
+
+
+def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
+    cls = ALGORITHMS[algo_id]
+    types, scheduled = hints(cls), schedulable(cls)
+    converted: dict[str, Any] = {}
+    for key, value in raw.values.items():
+        try:
+            if isinstance(value, str) and is_named(value) and key not in scheduled and types[key] is not str:
+                raise UserError(cannot_schedule(key, algo_id))
+            if key == "engine" and value in NOT_BUILT:
+                raise UserError(f"engine {value} is not built yet; auto and eager are")
+            converted[key] = convert(key, types[key], value)
+        except UserError as error:
+            raise UserError(f"{raw.where[key]}: {error}") from error
+    if converted.get("eval_freq_epochs") == 0:
+        converted["eval_freq_epochs"] = None
+    config = cls(**{**converted, "variant": variant})
+    check(config, where)
+    return config
+
+
+def _defaults(algo_id: str) -> dict[str, Any]:
+    return {item.name: item.default for item in fields(ALGORITHMS[algo_id]) if item.default is not MISSING}
+
+
+def _lists(value: object) -> object:
+    """Tuples as lists, as JSON returns them."""
+    if isinstance(value, dict):
+        return {key: _lists(item) for key, item in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,153 @@
+"""The manual of the config, read from schema.py itself: for `--help` and as markdown for docs/config.md."""
+
+import ast
+import inspect
+import textwrap
+from dataclasses import MISSING, Field, fields
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import config.schema
+import config.spec
+from config.checks import RANGES
+from config.field_types import hints, schedulable, takes
+from config.metrics import Metric, load_metrics
+from config.schedule import EXPONENTIAL_FALL, WARMUP_SHARE
+from config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
+from config.spec import Quantity, Spec
+
+CLASSES: tuple[type, ...] = (Config, RolloutConfig, PPOConfig, REINFORCEConfig)
+TITLES: dict[type, str] = {
+    Config: "Every algorithm", RolloutConfig: "PPO and REINFORCE", PPOConfig: "PPO", REINFORCEConfig: "REINFORCE",
+}  # fmt: skip
+INTRODUCTION = """\
+Generated from config/schema.py and config/metrics.yaml by `python scripts/write_docs.py`; edit those.
+
+A config is a block of `config/environments/<env>.yaml` with the fields above it: `python train.py CartPole-v1:ppo`.
+Any key changes on the command line: `python train.py CartPole-v1:ppo gamma=0.98 spec.goal=400 env_kwargs.gravity=5`.
+A file of one's own: `python train.py --config my.yaml`.
+
+- Fields on top of the file, or under `_base`, hold for every variant; every other block is a variant.
+- `_inherit_: other` starts from another block. Names with a leading `_` are private: anchors, or blocks to inherit.
+- Mappings (`spec`, `env_kwargs`, `policy_kwargs`) are merged entry by entry, everything else is replaced.
+- Numbers may be written 1e5 or 100_000; only `true` and `false` are booleans; `null` is none.
+- An unknown key, a wrong type, a number out of range is an error; nothing is ignored."""
+SCHEDULES = f"""\
+A field marked *schedulable* may change with the clock. Over the run `lin_0.001` falls from 0.001 to 0 in a straight
+line, `cos_0.001` along half a cosine, and `exp_0.001` by a constant factor to {EXPONENTIAL_FALL:.0%} of it;
+`warmup_0.001` rises from 0 to 0.001 during the first {WARMUP_SHARE:.0%} and stays. In parts, here for `policy_lr`:
+
+| key | meaning |
+|---|---|
+| `policy_lr_schedule` | linear, cosine, exponential or warmup; null = constant |
+| `policy_lr_schedule_start_value` | value until the start; `policy_lr` where it is not given (warmup: 0) |
+| `policy_lr_schedule_end_value` | value from the end on; 0 where it is not given (warmup: `policy_lr`) |
+| `policy_lr_schedule_start` | start: in [0, 1] a fraction of max_timesteps, above 1 env steps |
+| `policy_lr_schedule_end` | end, likewise |
+
+A number given later, in a variant or an override, takes the place of the number and keeps a schedule written in parts;
+`lin_...` takes the place of everything said about the field before."""
+
+
+class Entry(NamedTuple):
+    """One field in words."""
+
+    name: str
+    section: str
+    takes: str
+    default: str
+    doc: str
+
+
+def field_docs() -> dict[type, dict[str, str]]:
+    """Class -> field -> the text under it."""
+    documented = {**_docs_of(config.schema), **_docs_of(config.spec)}
+    classes = (*CLASSES, Spec, Quantity)
+    return {cls: {name: doc for name, (doc, _) in documented[cls.__name__].items()} for cls in classes}
+
+
+def entries(cls: type) -> list[Entry]:
+    """The fields a class declares itself, in order."""
+    module = config.schema if cls in CLASSES else config.spec
+    docs = _docs_of(module)[cls.__name__]
+    types, driven = hints(cls), schedulable(cls)
+    defaults = {item.name: _default(item) for item in fields(cls)} | {"max_timesteps": ""}  # 0 means not given
+    shown = []
+    for name, (doc, section) in docs.items():
+        words = takes(types[name]).replace(" or a schedule", "")
+        limits = f", {RANGES[name]}" if name in RANGES and cls in CLASSES else ""
+        words += limits + (", schedulable" if name in driven else "")
+        shown.append(Entry(name, section, words, defaults[name], doc))
+    return shown
+
+
+def help_text(width: int = 100) -> str:
+    """Every key for a terminal."""
+    lines = []
+    for cls in CLASSES:
+        for title, rows in _sections(cls):
+            lines += ["", f"{TITLES[cls]}: {title}" if title != TITLES[cls] else title]
+            for row in rows:
+                lines.append(f"  {row.name}={row.default}  ({row.takes})")
+                lines += textwrap.wrap(row.doc, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines[1:])
+
+
+def markdown() -> str:
+    """docs/config.md."""
+    parts = ["# Config", INTRODUCTION]
+    for cls in CLASSES:
+        parts.append(f"## {TITLES[cls]}")
+        for title, rows in _sections(cls):
+            parts += [f"### {title}"] if title != TITLES[cls] else []
+            parts.append(_table(rows))
+    parts += ["## The spec block", "Describes the environment for listing, play and inspector.", _table(entries(Spec))]
+    parts += ["`observations` and continuous `actions` hold one of these per number:", _table(entries(Quantity))]
+    parts += ["## Schedules", SCHEDULES, "## Metrics", _metrics_table(list(load_metrics().values()))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _docs_of(module: ModuleType) -> dict[str, dict[str, tuple[str, str]]]:
+    """Class name -> field -> (text under it, section comment above it)."""
+    source = inspect.getsource(module)
+    marks = {number: line[6:] for number, line in enumerate(source.splitlines(), 1) if line.startswith("    # ")}
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = {}
+            for item, below in zip(node.body, node.body[1:], strict=False):
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                    text = ast.literal_eval(below.value) if isinstance(below, ast.Expr) else ""
+                    section = max((line for line in marks if node.lineno < line < item.lineno), default=0)
+                    found[node.name][item.target.id] = (text, marks.get(section, ""))
+    return found
+
+
+def _sections(cls: type) -> list[tuple[str, list[Entry]]]:
+    rows = entries(cls)
+    titles = dict.fromkeys(row.section for row in rows)
+    return [(title, [row for row in rows if row.section == title]) for title in titles]
+
+
+def _default(item: Field[Any]) -> str:
+    value = item.default
+    if value is MISSING:
+        return "{}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _table(rows: list[Entry]) -> str:
+    lines = ["| key | default | takes | meaning |", "|---|---|---|---|"]
+    return "\n".join(lines + [f"| `{row.name}` | {row.default} | {row.takes} | {row.doc} |" for row in rows])
+
+
+def _metrics_table(metrics: list[Metric]) -> str:
+    lines = ["| metric | unit | better | alert outside | meaning |", "|---|---|---|---|---|"]
+    for metric in metrics:
+        low, high = ("" if bound is None else f"{bound:g}" for bound in (metric.low, metric.high))
+        bounds = f"[{low}, {high}]" if low or high else ""
+        wall = " Differs between runs." if metric.wall_time else ""
+        lines.append(f"| `{metric.name}` | {metric.unit} | {metric.better or ''} | {bounds} | {metric.meaning}{wall} |")
+    return "\n".join(lines)

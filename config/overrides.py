@@ -1,0 +1,100 @@
+"""`key=value` from the command line or a sweep, read by Hydra's own grammar after the key has been checked.
+
+Hydra's additions (+, ++, ~, sweeps) are refused: they would add keys nobody reads, or mean several runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from typing import Any, get_origin
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from config.field_types import hints
+from config.keys import check_algorithm, check_key
+from config.schedule_keys import Raw
+from config.schema import ALGORITHMS
+from config.variants import overlay
+from utils.user_error import UserError
+
+PREFIXES = ("++", "+", "~")
+
+
+def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[Raw, str]:
+    """`raw` with the overrides on top, and the algorithm, which they may change."""
+    texts = [_bare(text) for text in overrides]
+    for text in texts:
+        if text.startswith("algo_id="):
+            algo_id = check_algorithm(text.partition("=")[2], text)
+    seen: dict[str, str] = {}
+    layer = Raw({}, {})
+    for text in texts:
+        key = text.partition("=")[0]
+        _check_key(key, algo_id, text)
+        _check_new(key, text, seen)
+        name, *path = key.split(".")
+        value = _value(text)
+        if path:
+            value = _nested(layer.values.get(name, raw.values.get(name)), path, value, text)
+        layer.values[name] = value
+        layer.where[name] = f"{layer.where[name]} {text}" if name in layer.where else text
+    raw = overlay(raw, layer, merge=False)
+    for name in raw.values:  # a change of algorithm leaves keys behind that it does not have
+        check_key(name, algo_id, raw.where[name])
+    return raw, algo_id
+
+
+def _bare(text: str) -> str:
+    """`--key=value`, as trackers' sweeps write it, is the same override."""
+    bare = text.removeprefix("--").strip()
+    for prefix in PREFIXES:
+        if bare.startswith(prefix):
+            raise UserError(f"{text}: overrides change keys that exist, '{prefix}' is not needed; write key=value")
+    if "=" not in bare or bare.startswith("="):
+        raise UserError(f"{text!r} is not an override; write key=value, for example gamma=0.98")
+    return bare
+
+
+def _check_key(key: str, algo_id: str, text: str) -> None:
+    name, *path = key.split(".")
+    check_key(name.strip(), algo_id, text)
+    if name != name.strip():
+        raise UserError(f"{text}: no spaces around '='; write {name.strip()}=value")
+    cls = ALGORITHMS[algo_id]
+    mappings = [field for field, hint in hints(cls).items() if get_origin(hint) is dict or is_dataclass(hint)]
+    if path and name not in mappings:
+        raise UserError(f"{text}: {name} has no parts; only {', '.join(mappings)} do")
+    if not all(path):
+        raise UserError(f"{text}: the key ends in a dot or has an empty part")
+
+
+def _check_new(key: str, text: str, seen: dict[str, str]) -> None:
+    for other, earlier in seen.items():
+        if key == other or key.startswith(f"{other}.") or other.startswith(f"{key}."):
+            raise UserError(f"{text}: {other} is already given by {earlier}")
+    seen[key] = text
+
+
+def _value(text: str) -> Any:
+    """The value in the types of Hydra's grammar: numbers, booleans, null, lists, mappings, text."""
+    try:
+        override = OverridesParser.create().parse_override(text)
+        if override.package is not None:
+            raise UserError(f"{text}: '@' means nothing here")
+        if override.is_sweep_override():
+            key = text.partition("=")[0]
+            many = "use --seed 1,2,3" if key == "seed" else "lists are written [1,2] and text with a comma in quotes"
+            raise UserError(f"{text}: several values for one run; {many}")
+        return override.value()
+    except HydraException as error:
+        raise UserError(f"{text}: cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _nested(earlier: object, path: list[str], value: object, text: str) -> dict[str, Any]:
+    """A copy of the mapping with one entry changed."""
+    entries = dict(earlier) if isinstance(earlier, Mapping) else {}
+    head, *rest = path
+    inside = entries.get(head)
+    if rest and inside is not None and not isinstance(inside, Mapping):
+        raise UserError(f"{text}: {head} is {inside!r}, which has no parts")
+    entries[head] = _nested(inside, rest, value, text) if rest else value
+    return entries

@@ -1,0 +1,118 @@
+"""A hyperparameter that changes with the clock: `lin_0.001`, `cos_0.001`, `exp_0.001`, `warmup_0.001`, or in parts.
+
+Holds the value's curve and its parsing; which fields may have one is said by their type in schema.py."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from utils.user_error import UserError, nearest
+
+Kind = Literal["linear", "cosine", "exponential", "warmup"]
+KINDS: tuple[str, ...] = get_args(Kind)
+SHORT = {"lin": "linear", "linear": "linear", "cos": "cosine", "cosine": "cosine", "exp": "exponential",
+         "exponential": "exponential", "warmup": "warmup"}  # fmt: skip
+EXPONENTIAL_FALL = 0.01  # `exp_x` ends at x/100: an exponential never reaches 0
+WARMUP_SHARE = 0.05  # `warmup_x` rises during the first 5 % of the run
+PARTS = ("start_value", "end_value", "start", "end")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Value over env steps: start_value until `start`, along the curve until `end`, end_value from then on.
+
+    Bounds in [0, 1] are fractions of max_timesteps, above 1 env steps. `warmup` rises in a straight line and stays."""
+
+    kind: Kind
+    start_value: float
+    end_value: float
+    start: float = 0.0
+    end: float = 1.0
+
+    @classmethod
+    def parse(cls, value: str | Mapping[str, Any]) -> "Schedule":
+        """`lin_0.001` or {kind, start_value, end_value, start, end}; whatever is missing follows from the kind."""
+        if isinstance(value, str):
+            return cls.named(*_split(value))
+        unknown = [key for key in value if key not in ("kind", *PARTS)]
+        if unknown:
+            options = ["kind", *PARTS]
+            meant = nearest(str(unknown[0]), options)
+            raise UserError(f"a schedule has no {unknown[0]!r} ({', '.join(options)}){meant}")
+        kind = checked_kind(value.get("kind"))
+        parts = {part: _number(part, value[part]) for part in PARTS if part in value}
+        peak = peak_part(kind)
+        if peak not in parts:
+            raise UserError(f"a {kind} schedule needs {peak}")
+        usual = cls.named(kind, parts[peak])
+        start_value = parts.get("start_value", usual.start_value)
+        end_value = parts.get("end_value", usual.end_value)
+        start, end = parts.get("start", usual.start), parts.get("end", usual.end)
+        return cls(usual.kind, start_value, end_value, start, end).checked()
+
+    @classmethod
+    def named(cls, kind: str, value: float) -> "Schedule":
+        """The schedule of this kind over the whole run, with `value` as the number one would write without it."""
+        if kind == "warmup":
+            return cls("warmup", 0.0, value, 0.0, WARMUP_SHARE)
+        if kind == "exponential":
+            return cls("exponential", value, value * EXPONENTIAL_FALL).checked()
+        return cls("linear" if kind == "linear" else "cosine", value, 0.0)
+
+    def checked(self) -> "Schedule":
+        """Itself, or a UserError where the numbers make no curve."""
+        if self.start < 0 or self.end < 0:
+            raise UserError(f"a schedule's start and end lie at 0 or later, not at {min(self.start, self.end):g}")
+        if self.kind == "exponential" and self.start_value * self.end_value <= 0:
+            ends = f"from {self.start_value:g} to {self.end_value:g}"
+            raise UserError(f"an exponential schedule cannot go {ends}: both need the same sign and neither may be 0")
+        return self
+
+    def span(self, max_timesteps: int) -> tuple[float, float]:
+        """(start, end) in env steps."""
+        start, end = (bound * max_timesteps if bound <= 1 else bound for bound in (self.start, self.end))
+        return start, end
+
+    def at(self, env_steps: int, max_timesteps: int) -> float:
+        """The value after `env_steps` of a run of `max_timesteps`."""
+        start, end = self.span(max_timesteps)
+        if env_steps >= end:
+            return self.end_value
+        if env_steps <= start:
+            return self.start_value
+        done = (env_steps - start) / (end - start)
+        if self.kind == "exponential":
+            return self.start_value * math.exp(done * math.log(self.end_value / self.start_value))
+        left = (1 + math.cos(math.pi * done)) / 2 if self.kind == "cosine" else 1 - done
+        return self.end_value + (self.start_value - self.end_value) * left
+
+
+def peak_part(kind: str) -> str:
+    """The part that is the plain value of the field: where a decay starts, where a warm-up arrives."""
+    return "end_value" if kind == "warmup" else "start_value"
+
+
+def checked_kind(kind: object) -> str:
+    if not isinstance(kind, str) or kind not in SHORT:
+        raise UserError(f"{kind!r} is not a kind of schedule ({', '.join(KINDS)}){nearest(str(kind), list(KINDS))}")
+    return SHORT[kind]
+
+
+def is_named(value: str) -> bool:
+    """Whether the text is meant as a schedule (`lin_0.001`), right or wrong."""
+    return value.partition("_")[0] in SHORT and "_" in value
+
+
+def _split(text: str) -> tuple[str, float]:
+    short, _, number = text.partition("_")
+    try:
+        return checked_kind(short), _number(text, float(number))
+    except ValueError as error:
+        raise UserError(f"{text!r} is not a schedule; write lin_0.001, cos_0.001, exp_0.001 or warmup_0.001") from error
+
+
+def _number(part: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"{part} of a schedule takes a number, not {value!r}")
+    return float(value)

@@ -1,0 +1,186 @@
+"""Every key a config may have, its type and default; the text under a field is the manual, --help and docs/config.md.
+
+Ranges and rules between fields live in checks.py, reading files and overrides in loader.py."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from config.schedule import Schedule
+from config.spec import Spec
+
+SCHEMA_VERSION = 1
+CHANGES = {1: "the first version"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What every algorithm has."""
+
+    # Identity
+    env_id: str = ""
+    """Environment; the name of the YAML file where it is not given."""
+    variant: str = ""
+    """Block of the YAML file this config comes from; set by ENV:VARIANT."""
+    algo_id: str = ""
+    """Algorithm; the variant's name where that is one."""
+    project_id: str = ""
+    """Groups runs in trackers; the name of the YAML file where it is not given."""
+    description: str = ""
+    """One line for --list-envs."""
+    schema_version: int = SCHEMA_VERSION
+    """Version of these keys; an old run's config is refused with the list of changes."""
+    spec: Spec = field(default_factory=Spec)
+    """The environment described: goal, names and bounds."""
+
+    # Environment
+    n_envs: int = 8
+    """Environments stepped side by side."""
+    env_backend: Literal["auto", "fast", "gym"] = "auto"
+    """fast = compiled environments of our own, gym = Gymnasium, auto = fast where there is one."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment's constructor."""
+    env_wrappers: tuple[dict[str, Any], ...] = ()
+    """Wrappers from the registry, innermost first: [{id: Name, ...arguments}]."""
+    max_episode_steps: int | None = None
+    """Time limit of an episode; null = the environment's own."""
+    normalize_obs: Literal[False, "rolling", "static"] = False
+    """true = rolling: running mean and variance, kept inside the policy; static: from the space's bounds."""
+    normalize_reward: bool = False
+    """Divides rewards by the running deviation of the discounted return; returns are always reported raw."""
+
+    # Policy
+    policy: str = "mlp"
+    """Network of the policy, by its name in the registry."""
+    policy_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the policy's constructor."""
+    hidden_dims: tuple[int, ...] = (64, 64)
+    """Width of each hidden layer; one number stands for one layer."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Nonlinearity after each hidden layer."""
+    share_trunk: bool = False
+    """Actor and critic share their hidden layers."""
+
+    # Optimizer
+    optimizer: Literal["adamw", "adam", "rmsprop", "sgd"] = "adamw"
+    """How gradients become steps."""
+    policy_lr: float | Schedule = 3e-4
+    """Learning rate of the whole policy, critic included."""
+    optimizer_eps: float = 1e-5
+    """Added to the denominator of adamw, adam and rmsprop."""
+    weight_decay: float = 0.0
+    """Shrinks weights at each step, decoupled from the gradient with adamw."""
+    max_grad_norm: float | Schedule | None = 0.5
+    """Gradients are scaled down to this norm; null = never."""
+
+    # Run
+    gamma: float = 0.99
+    """Discount per environment step."""
+    max_timesteps: int = 0
+    """Budget in env steps over all environments; there is no default."""
+    seed: int = 1
+    """Start of every random draw: weights, actions, shuffling and worlds."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    engine: Literal["auto", "eager"] = "auto"
+    """How updates are computed; auto takes the fastest that knows everything this config asks for."""
+    threads: int = 1
+    """CPU threads of torch."""
+    epoch_iterations: int = 1
+    """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
+    log_freq_epochs: int | None = None
+    """Epochs between rows of metrics.csv and the console; null = about 200 rows a run."""
+
+    # Evaluation
+    eval_freq_epochs: int | None = None
+    """Epochs between evaluations; null or 0 = off."""
+    eval_warmup_epochs: int = 0
+    """The first evaluation is the first of the cadence strictly after this epoch."""
+    eval_episodes: int = 10
+    """Finished episodes per evaluation, spread evenly over its environments."""
+    eval_deterministic: bool = True
+    """Takes the most likely action instead of sampling."""
+    eval_max_steps: int | None = None
+    """Gives an evaluation up after this many steps of each environment; null = never."""
+
+    # Stopping and checkpoints
+    early_stop_on_train_threshold: bool | float = False
+    """Stops when the mean training return reaches the goal (true) or this number."""
+    early_stop_on_eval_threshold: bool | float = True
+    """Stops when the mean evaluation return reaches the goal (true) or this number."""
+    early_stop_patience: int = 1
+    """How many times in a row the threshold has to be reached."""
+    checkpoint_freq_epochs: int | None = None
+    """Epochs between checkpoints; null = with each evaluation. One is always written at the end."""
+
+    def schedules(self) -> dict[str, Schedule]:
+        """The fields that change with the clock."""
+        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return {name: value for name, value in values if isinstance(value, Schedule)}
+
+
+@dataclass(frozen=True)
+class RolloutConfig(Config):
+    """What every algorithm has that learns from whole rollouts."""
+
+    # Rollout
+    n_steps: int = 128
+    """Steps of each environment per rollout; a rollout has n_envs * n_steps rows."""
+    batch_size: float | int = 0.25
+    """Rows per update: a float in (0, 1] is a fraction of the rollout, an int is rows; must divide it evenly."""
+    n_epochs: int = 4
+    """Passes over a rollout, reshuffled each time."""
+    ent_coef: float | Schedule = 0.0
+    """Weight of the entropy bonus."""
+    vf_coef: float | Schedule = 0.5
+    """Weight of the value loss."""
+
+    @property
+    def rollout_size(self) -> int:
+        """Rows of a rollout, which is also the env steps of an iteration."""
+        return self.n_envs * self.n_steps
+
+    @property
+    def minibatch_size(self) -> int:
+        """Rows per update: batch_size with a fraction resolved (floor, at least 1)."""
+        if isinstance(self.batch_size, float):
+            return max(1, int(self.rollout_size * self.batch_size + 1e-9))  # 0.29 * 100 is 28.999999999999996
+        return self.batch_size
+
+
+@dataclass(frozen=True)
+class PPOConfig(RolloutConfig):
+    """Proximal policy optimization (Schulman et al. 2017)."""
+
+    # PPO
+    gae_lambda: float = 0.95
+    """Generalized advantage estimation: 0 = one-step, 1 = Monte Carlo."""
+    clip_range: float | Schedule = 0.2
+    """How far the probability ratio may leave 1 before its gradient stops."""
+    clip_range_vf: float | Schedule | None = None
+    """How far a value may move from the old one before its gradient stops; null = no clipping."""
+    target_kl: float | Schedule | None = None
+    """Ends this rollout's updates once the approximate KL divergence exceeds it; null = never."""
+    normalize_advantages: Literal["batch", "rollout", "off"] = "batch"
+    """Mean 0 and deviation 1 over each minibatch, over the rollout, or not at all."""
+
+
+@dataclass(frozen=True)
+class REINFORCEConfig(RolloutConfig):
+    """Monte Carlo policy gradient (Williams 1992)."""
+
+    # REINFORCE
+    batch_size: float | int = 1.0
+    """Rows per update: a float in (0, 1] is a fraction of the rollout, an int is rows; must divide it evenly."""
+    n_epochs: int = 1
+    """Passes over a rollout; more than one leaves the gradient off-policy and uncorrected."""
+    vf_coef: float | Schedule = 0.5
+    """Weight of the value loss; only with policy_targets: advantages."""
+    returns_type: Literal["mc:rtg", "mc:episode"] = "mc:rtg"
+    """Return that weighs a step: from there on (reward-to-go) or of the whole episode."""
+    policy_targets: Literal["returns", "advantages"] = "returns"
+    """Weight of the log probability: the return, or the return less the critic's value."""
+    normalize_returns: Literal["batch", "rollout", "off"] = "rollout"
+    """Mean 0 and deviation 1 of those weights over each minibatch, over the rollout, or not at all."""
+
+
+ALGORITHMS: dict[str, type[Config]] = {"ppo": PPOConfig, "reinforce": REINFORCEConfig}

@@ -1,0 +1,57 @@
+"""What a vector environment promises: N worlds stepped together, whoever simulates them.
+
+SAME_STEP autoreset: an ended episode is reset inside the same `step`, so `obs` is already the first observation of
+the next episode and `final_obs` keeps the true last one. No environment lives here.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+from gymnasium import Space
+from torch import Tensor
+
+Tree = Tensor | dict[str, Tensor]  # an observation: one tensor, or one per name; nested names are joined by "."
+
+
+class Step(NamedTuple):
+    """What one action led to. The buffers belong to the environment and are overwritten by its next step."""
+
+    obs: Tree  # [N, ...] the observation to act upon next
+    reward: Tensor  # [N] float32
+    terminated: Tensor  # [N] bool: the task ended, there is no future
+    truncated: Tensor  # [N] bool: cut short, never together with terminated; the future is worth V(final_obs)
+    final_obs: Tree  # [N, ...] the true last observation where the episode ended, rubbish elsewhere
+    episode_return: Tensor  # [N] float32: raw return of the episode this step belongs to, meaningful where it ended
+    episode_length: Tensor  # [N] float32: steps of that episode, meaningful where it ended
+
+
+class VecEnv(Protocol):
+    """N worlds behind one `step`.
+
+    Spaces are those of a single world as the policy sees it: `Box`, `Discrete` (int64 [N]), `MultiDiscrete`
+    (int64 [N, K]) or a flat `Dict` of these. Bounded action boxes are [-1, 1]; the environment scales and clips.
+    """
+
+    num_envs: int
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    time_limit: int | None  # steps after which an episode is truncated, where that is known
+
+    def reset(self, seed: int) -> Tree:
+        """Start every world afresh; the same seed gives the same worlds, whatever N is."""
+        ...
+
+    def step(self, action: Tensor) -> Step:
+        """Advance every world by one action; `action` is [N] or [N, ...] on the environment's device."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the future depends on, as plain data and tensors."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken, in this or another process."""
+        ...
+
+    def close(self) -> None:
+        """Release windows, files and simulators."""
+        ...

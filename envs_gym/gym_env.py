@@ -1,0 +1,258 @@
+"""Any Gymnasium environment behind the VecEnv contract: N worlds in one Python loop.
+
+How spaces become tensors lives in spaces.py, how worlds are restored in snapshot.py, which id is made in make.py.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+from envs_fast.vec_env import Step, Tree
+from envs_gym import spaces
+from envs_gym.snapshot import Strategy, replay, rng_state, strategy
+from utils.counter_rng import WORLD, Key, integers
+from utils.user_error import UserError
+
+SEEDS = 2**31  # world seeds are below this, which every simulator's seeding accepts
+logger = logging.getLogger("stride")
+
+
+class EnvError(RuntimeError):
+    """An environment broke its promise or raised; names the environment and the world, the cause is chained."""
+
+
+class Blame:
+    """Wraps work on worlds so that whatever an environment raises says which world raised it."""
+
+    def __init__(self, env_id: str) -> None:
+        self.env_id, self.world = env_id, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            raise EnvError(f"{self.env_id}, world {self.world}: {type(error).__name__}: {error}") from error
+
+
+class GymEnv:
+    """N worlds of one id; buffers are built once and written through their NumPy views."""
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        env_kwargs: Mapping[str, Any] | None = None,
+        max_episode_steps: int | None = None,
+    ) -> None:
+        self.env_id, self.num_envs = env_id, num_envs
+        self.envs = [
+            gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **(env_kwargs or {}))
+            for _ in range(num_envs)
+        ]
+        first = self.envs[0]
+        assert first.spec is not None  # gymnasium.make sets it
+        self.time_limit = first.spec.max_episode_steps
+        threshold = first.spec.reward_threshold
+        self.reward_threshold = None if threshold is None else float(threshold)
+        self.resume: Strategy = strategy(first)  # whether a checkpoint continues every episode, or cuts it
+        self._blame = Blame(env_id)
+
+        self.observation_space = spaces.observation_space(first.observation_space)
+        self._actions = spaces.actions(first.action_space)
+        self.action_space = self._actions.space
+        self._action_shape = (num_envs, *self._actions.example.shape)
+        self._action_dtype = self._actions.example.dtype
+
+        def column(dtype: torch.dtype) -> Tensor:
+            return torch.zeros(num_envs, dtype=dtype)
+
+        self._step = Step(
+            obs=spaces.zeros(self.observation_space, num_envs),
+            reward=column(torch.float32),
+            terminated=column(torch.bool),
+            truncated=column(torch.bool),
+            final_obs=spaces.zeros(self.observation_space, num_envs),
+            episode_return=column(torch.float32),
+            episode_length=column(torch.float32),
+        )
+        self._reward, self._terminated, self._truncated = (
+            tensor.numpy() for tensor in (self._step.reward, self._step.terminated, self._step.truncated)
+        )
+        self._episode_return, self._episode_length = (
+            self._step.episode_return.numpy(),
+            self._step.episode_length.numpy(),
+        )
+        self._write_obs = spaces.observation_writer(first.observation_space, self._step.obs)
+        self._write_final = spaces.observation_writer(first.observation_space, self._step.final_obs)
+
+        self._step_functions = [env.step for env in self.envs]
+        self._reward64 = np.zeros(num_envs)  # returns add up in float64, whatever Step tells
+        self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._seed = 0
+        self._seeds: list[int] = []  # with which each world was last seeded; empty before the first reset
+        self._episodes = [0] * num_envs
+        self._rng_at_reset: list[dict[str, Any]] = [{}] * num_envs
+        self._log: list[list[Any]] = [[] for _ in range(num_envs)]  # the policy's actions since the last reset
+        self._cut: set[int] = set()  # worlds whose episode a checkpoint could not carry over
+
+    def reset(self, seed: int) -> Tree:
+        """Seed and start every world; world i has the same stream whatever the number of worlds."""
+        self._seed = seed
+        self._seeds = integers(Key(seed, WORLD), self.num_envs, SEEDS)
+        self._episodes = [0] * self.num_envs
+        self._cut.clear()
+        with self._blame as blame:
+            for world in range(self.num_envs):
+                blame.world = world
+                obs, _ = self.envs[world].reset(seed=self._seeds[world])
+                self._write_obs(world, obs)
+                self._begin(world, {})
+        return self._step.obs
+
+    def step(self, action: Tensor) -> Step:
+        """Advance every world; an episode that ends is reset at once, by its own generator."""
+        if action.shape != self._action_shape or action.dtype != self._action_dtype:
+            expected = f"{self._action_dtype}{list(self._action_shape)}"
+            raise ValueError(f"{self.env_id} takes actions {expected}, got {action.dtype}{list(action.shape)}")
+        raw = action.cpu().numpy()
+        remembered = raw.tolist() if raw.ndim == 1 else raw.copy()
+        self._terminated.fill(False)
+        self._truncated.fill(False)
+        if self._cut:
+            playing = [world for world in range(self.num_envs) if world not in self._cut]
+            ended = self._advance(playing, self._actions.convert(raw), remembered) + self._end_cut()
+        else:
+            ended = self._advance(range(self.num_envs), self._actions.convert(raw), remembered)
+        self._count(ended)
+        return self._step
+
+    def _advance(
+        self, worlds: Sequence[int], actions: spaces.Batch, remembered: spaces.Batch
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Step these worlds and restart those that ended; tells which, and their generator's state before that."""
+        rewards, log, write_obs = self._reward64, self._log, self._write_obs
+        ended = []
+        with self._blame as blame:
+            for world in worlds:
+                blame.world = world
+                obs, rewards[world], terminated, truncated, _ = self._step_functions[world](actions[world])
+                log[world].append(remembered[world])
+                if terminated or truncated:
+                    if terminated:  # both at once: the task ended, there is no future to value
+                        self._terminated[world] = True
+                    else:
+                        self._truncated[world] = True
+                    self._write_final(world, obs)
+                    rng = rng_state(self.envs[world].unwrapped)
+                    obs, _ = self.envs[world].reset()
+                    ended.append((world, rng))
+                write_obs(world, obs)
+        return ended
+
+    def _count(self, ended: list[tuple[int, dict[str, Any]]]) -> None:
+        """Report this step's rewards, returns and lengths, then start those of ended episodes at zero."""
+        self._returns += self._reward64
+        self._lengths += 1
+        self._reward[:] = self._reward64
+        self._episode_return[:] = self._returns
+        self._episode_length[:] = self._lengths
+        for world, rng in ended:
+            self._episodes[world] += 1
+            self._begin(world, rng)
+
+    def _begin(self, world: int, rng_at_reset: dict[str, Any]) -> None:
+        self._returns[world], self._lengths[world] = 0.0, 0
+        self._rng_at_reset[world] = rng_at_reset
+        self._log[world] = []
+
+    def _end_cut(self) -> list[tuple[int, dict[str, Any]]]:
+        """End the episodes no checkpoint could carry over: truncated where they stood, by a step that does nothing."""
+        cut = sorted(self._cut)
+        self._cut.clear()
+        with self._blame as blame:
+            for world in cut:
+                blame.world = world
+                self._reward64[world] = 0.0
+                self._lengths[world] -= 1  # this step is none of the episode's
+                self._truncated[world] = True
+                for final, obs in zip(_leaves(self._step.final_obs), _leaves(self._step.obs), strict=True):
+                    final[world] = obs[world]
+                key = Key(self._seed, WORLD, iteration=1 + self._episodes[world])  # a stream no reset has used
+                self._seeds[world] = integers(key, self.num_envs, SEEDS)[world]
+                obs, _ = self.envs[world].reset(seed=self._seeds[world])
+                self._write_obs(world, obs)
+        return [(world, {}) for world in cut]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data from which a new process continues every episode (`resume` says whether exactly)."""
+        if not self._seeds:
+            raise RuntimeError(f"{self.env_id} has no state before its first reset")
+        exact = self.resume == "exact"
+        shape, dtype = self._actions.example.shape, self._actions.example.numpy().dtype
+        obs = self._step.obs
+        return {
+            "env_id": self.env_id,
+            "num_envs": self.num_envs,
+            "seed": self._seed,
+            "seeds": list(self._seeds),
+            "episodes": list(self._episodes),
+            "obs": {name: leaf.clone() for name, leaf in obs.items()} if isinstance(obs, dict) else obs.clone(),
+            "returns": self._returns.tolist(),
+            "lengths": self._lengths.tolist(),
+            "cut": sorted(self._cut),
+            "rng_at_reset": list(self._rng_at_reset),
+            "rng": [rng_state(env.unwrapped) for env in self.envs],
+            "actions": [torch.from_numpy(np.array(log, dtype).reshape(-1, *shape)) for log in self._log if exact],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the state was taken; an episode that does not come back bit for bit ends as truncated."""
+        saved, mine = (state["env_id"], state["num_envs"]), (self.env_id, self.num_envs)
+        if saved != mine:
+            raise UserError(f"the checkpoint holds {saved[1]} worlds of {saved[0]}, not {mine[1]} of {mine[0]}")
+        self._seed, self._seeds, self._episodes = state["seed"], list(state["seeds"]), list(state["episodes"])
+        self._cut = set(state["cut"]) if self.resume == "exact" else set(range(self.num_envs))
+        with self._blame as blame:
+            for world in range(self.num_envs):
+                blame.world = world
+                if world not in self._cut and not self._replay(world, state):
+                    self._cut.add(world)
+        for leaf, saved_leaf in zip(_leaves(self._step.obs), _leaves(state["obs"]), strict=True):
+            leaf.copy_(saved_leaf)
+        self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+        if self._cut:
+            count = f"{len(self._cut)} of {self.num_envs}"
+            logger.warning("%s cannot be restored exactly: %s worlds begin a new episode", self.env_id, count)
+
+    def _replay(self, world: int, state: dict[str, Any]) -> bool:
+        """Live a world's saved episode again; whether observation, return and generator are what was saved."""
+        actions, rng = state["actions"][world].numpy(), state["rng_at_reset"][world]
+        again = replay(self.envs[world], self._seeds[world], rng, actions, self._actions.convert)
+        self._write_obs(world, again.obs)
+        self._begin(world, rng)
+        self._log[world] = actions.tolist() if actions.ndim == 1 else list(actions)
+        same_obs = all(
+            mine[world].numpy().tobytes() == saved[world].numpy().tobytes()
+            for mine, saved in zip(_leaves(self._step.obs), _leaves(state["obs"]), strict=True)
+        )
+        same_rng = rng_state(self.envs[world].unwrapped) == state["rng"][world]
+        return same_obs and same_rng and again.episode_return == state["returns"][world] and not again.ended
+
+    def close(self) -> None:
+        """Close every world."""
+        for env in self.envs:
+            env.close()
+
+
+def _leaves(tree: Tree) -> list[Tensor]:
+    """The tensors of a tree, by name so that two trees of one space align."""
+    return [tree[name] for name in sorted(tree)] if isinstance(tree, dict) else [tree]

@@ -1,0 +1,146 @@
+"""The only place that picks which environment stands behind the VecEnv contract, and that knows what an id needs.
+
+Everything a person can get wrong about an environment becomes one line here.
+"""
+
+import importlib
+import inspect
+import re
+from typing import Any, NamedTuple
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from config.schema import Config
+from envs_fast.vec_env import VecEnv
+from envs_gym import spaces
+from envs_gym.gym_env import GymEnv
+from utils.user_error import UserError, nearest
+
+FAST: tuple[str, ...] = ()  # ids with a compiled environment of our own
+OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
+
+
+class Extra(NamedTuple):
+    """An optional dependency: how it is called, and the extra of this project that installs it."""
+
+    title: str
+    name: str
+
+
+EXTRAS = {  # by what the id or its entry point contains
+    "gymnasium.envs.box2d": Extra("Box2D", "box2d"),
+    "gymnasium.envs.mujoco": Extra("MuJoCo", "mujoco"),
+    "ALE/": Extra("ale-py", "atari"),
+}
+
+
+class EnvInfo(NamedTuple):
+    """What can be known of an environment before anything is trained in it."""
+
+    reward_threshold: float | None
+    max_episode_steps: int | None
+    is_image: bool
+    observation_space: gymnasium.Space[Any]  # as the policy sees it
+    action_space: gymnasium.Space[Any]
+
+
+def make_envs(config: Config, num_envs: int) -> VecEnv:
+    """`num_envs` worlds of the config's environment; they start with the first `reset(seed)`."""
+    if config.env_wrappers:
+        raise UserError(f"env_wrappers: {config.env_wrappers[0].get('id')!r} is not registered; known: none")
+    if config.env_backend == "fast":
+        raise UserError(f"no fast environment for {config.env_id} yet; known: {', '.join(FAST) or 'none'}")
+    return _make_gym(config, num_envs)
+
+
+def env_info(config: Config) -> EnvInfo:
+    """Makes one world to ask it, and closes it again."""
+    env = _make_gym(config, 1)
+    env.close()
+    space = env.observation_space
+    leaves = space.spaces.values() if isinstance(space, gymnasium.spaces.Dict) else [space]
+    image = any(spaces.is_image(leaf) for leaf in leaves)
+    return EnvInfo(env.reward_threshold, env.time_limit, image, space, env.action_space)
+
+
+def _make_gym(config: Config, num_envs: int) -> GymEnv:
+    """A GymEnv, or what is wrong with the id, its extra, its arguments or its spaces in one line."""
+    spec = find_spec(config.env_id)
+    kwargs = dict(config.env_kwargs)
+    try:
+        _check_kwargs(spec, kwargs)
+        return GymEnv(config.env_id, num_envs, kwargs, config.max_episode_steps)
+    except UserError as error:
+        raise UserError(f"{config.env_id}: {error}") from error
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise UserError(_missing(spec, _line(error))) from error
+    except ImportError as error:  # what Gymnasium raises for ids that moved elsewhere
+        raise UserError(f"{config.env_id} cannot be made: {_line(error)}{_newest(config.env_id)}") from error
+    except (TypeError, ValueError, KeyError, IndexError, AssertionError, AttributeError) as error:
+        if not kwargs:
+            raise
+        reason = f"{type(error).__name__}: {_line(error)}"
+        raise UserError(f"{config.env_id} refuses env_kwargs {kwargs}: {reason}") from error
+
+
+def _line(error: Exception) -> str:
+    """An error's text on one line."""
+    return " ".join(str(error).split())
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """Gymnasium's entry of an id (`module:Id-v0` imports the module first); nearest ids or newest version if none."""
+    module, _, name = env_id.rpartition(":")
+    if name.startswith("ALE/"):
+        module = module or "ale_py"
+    if module:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if module == "ale_py":
+                raise UserError(_needs(env_id, EXTRAS["ALE/"])) from error
+            raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error
+    if name not in gymnasium.registry:
+        raise UserError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
+    return gymnasium.registry[name]
+
+
+def _newest(env_id: str) -> str:
+    """`"; the newest version is X"` where the id's name exists in another version, else `""`."""
+    stem = re.sub(r"-v\d+$", "", env_id)
+    versions = [spec for spec in gymnasium.registry.values() if re.sub(r"-v\d+$", "", spec.id) == stem]
+    newest = max(versions, key=lambda spec: spec.version or 0, default=None)
+    return f"; the newest version is {newest.id}" if newest is not None and newest.id != env_id else ""
+
+
+def _needs(env_id: str, extra: Extra) -> str:
+    return f"{env_id} needs {extra.title}: pip install 'stride-rl[{extra.name}]'"
+
+
+def _missing(spec: EnvSpec, reason: str) -> str:
+    """Which of our extras brings the missing dependency; Gymnasium's own words where none does."""
+    for part, extra in EXTRAS.items():
+        if part in f"{spec.id} {spec.entry_point}":
+            return _needs(spec.id, extra)
+    return f"{spec.id} needs a package that is not installed: {reason}"
+
+
+def _check_kwargs(spec: EnvSpec, kwargs: dict[str, Any]) -> None:
+    """Refuse names the environment's constructor does not know (MuJoCo passes unknown ones on; then it decides)."""
+    for name in OWN_ARGUMENTS:
+        if name in kwargs:
+            raise UserError(f"env_kwargs cannot set {name!r}; max_episode_steps is a key of its own")
+    if spec.entry_point is None:
+        return
+    creator = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
+    parameters = [p for p in inspect.signature(creator).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+    named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    accepted = [parameter.name for parameter in named]
+    for name in kwargs:
+        if name not in accepted and len(named) == len(parameters):
+            known = ", ".join(accepted) or "none"
+            raise UserError(f"env_kwargs has no {name!r}{nearest(name, accepted)}; accepted: {known}")
+    for parameter in named:
+        if parameter.default is parameter.empty and parameter.name not in {**spec.kwargs, **kwargs}:
+            raise UserError(f"env_kwargs must give {parameter.name!r}; accepted: {', '.join(accepted)}")

@@ -1,0 +1,70 @@
+"""The manual covers every field, and docs/config.md and the listing say what the files say."""
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from config.checks import RANGES
+from config.field_types import hints, takes
+from config.listing import NOT_MEASURED, list_environments
+from config.manual import CLASSES, entries, field_docs, help_text, markdown
+from config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config, PPOConfig
+from utils.user_error import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("algo_id", ALGORITHMS)
+def test_every_field_has_a_text(algo_id: str) -> None:
+    cls = ALGORITHMS[algo_id]
+    docs = {name: doc for owner in CLASSES if issubclass(cls, owner) for name, doc in field_docs()[owner].items()}
+    assert set(docs) == {item.name for item in fields(cls)}
+    assert all(doc and "\n" not in doc for doc in docs.values())
+
+
+@pytest.mark.parametrize("algo_id", ALGORITHMS)
+def test_every_number_has_a_range(algo_id: str) -> None:
+    unbounded = {"schema_version", "early_stop_on_train_threshold", "early_stop_on_eval_threshold"}
+    numbers = {name for name, hint in hints(ALGORITHMS[algo_id]).items() if "number" in takes(hint)}
+    assert numbers - unbounded <= set(RANGES)
+
+
+def test_no_range_without_a_field() -> None:
+    assert set(RANGES) <= {item.name for cls in ALGORITHMS.values() for item in fields(cls)}
+
+
+def test_entries_know_sections_and_defaults() -> None:
+    gamma = next(entry for entry in entries(Config) if entry.name == "gamma")
+    assert (gamma.section, gamma.default, gamma.takes) == ("Run", "0.99", "a number, at least 0 and at most 1")
+    clip = next(entry for entry in entries(PPOConfig) if entry.name == "clip_range")
+    assert clip.takes == "a number, above 0, schedulable"
+
+
+def test_help_names_every_key() -> None:
+    text = help_text(width=80)
+    assert all(f"  {item.name}=" in text for cls in ALGORITHMS.values() for item in fields(cls))
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == markdown()
+    command = [sys.executable, str(ROOT / "scripts" / "write_docs.py"), "--check"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_changes_reach_the_present() -> None:
+    assert max(CHANGES) == SCHEMA_VERSION == Config().schema_version
+
+
+def test_listing() -> None:
+    rows = list_environments("cart", {"CartPole-v1:ppo": "487.3"})
+    assert [(row.env, row.variant, row.algorithm, row.goal, row.last) for row in rows] == [
+        ("CartPole-v1", "ppo", "ppo", "475", "487.3"),
+        ("CartPole-v1", "reinforce", "reinforce", "475", NOT_MEASURED),
+    ]
+    assert {row.env for row in list_environments()} >= {"Acrobot-v1", "FrozenLake-v1", "Pendulum-v1"}
+    assert [row.goal for row in list_environments("pendulum-V1:PPO")] == ["-250"]
+    with pytest.raises(UserError, match=r"matches 'Cartpoel'; did you mean CartPole-v1"):
+        list_environments("Cartpoel")

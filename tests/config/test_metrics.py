@@ -1,0 +1,60 @@
+"""metrics.yaml is well-formed and says what the code relies on."""
+
+from pathlib import Path
+
+import pytest
+
+from config.field_types import schedulable
+from config.metrics import declared, load_metrics
+from config.schema import PPOConfig
+from utils.user_error import UserError
+
+SCHEDULED = ("policy_lr", "clip_range", "clip_range_vf", "ent_coef", "vf_coef", "max_grad_norm", "target_kl")
+
+
+def test_every_metric_is_one_clear_sentence() -> None:
+    for metric in load_metrics().values():
+        assert metric.meaning.endswith(".") and ". " not in metric.meaning, metric.name
+        assert metric.title and len(metric.title) <= 20 and metric.unit and 0 <= metric.precision <= 8, metric.name
+        assert metric.table or not metric.highlight, metric.name
+    assert len({metric.title for metric in load_metrics().values()}) == len(load_metrics())
+
+
+def test_what_the_console_and_the_csv_rely_on() -> None:
+    metrics = load_metrics()
+    assert metrics["train/roll/ep_rew/mean"].better == "up" and metrics["train/roll/ep_rew/mean"].highlight
+    assert metrics["train/policy/approx_kl"].low is None  # a sampled estimate: slightly negative is fine
+    assert metrics["train/value/explained_variance"].nan and "NaN" in metrics["train/value/explained_variance"].meaning
+    assert {name for name, metric in metrics.items() if metric.wall_time} == {
+        name for name in metrics if name.startswith("train/time/")
+    }
+
+
+def test_every_scheduled_hyperparameter_can_be_reported() -> None:
+    assert {f"train/hyper/{name}" for name in SCHEDULED} <= set(load_metrics())
+    assert set(SCHEDULED) == set(schedulable(PPOConfig))
+
+
+def test_undeclared_metric_is_refused_by_name() -> None:
+    with pytest.raises(UserError, match=r"train/los/policy.* is not declared.*did you mean train/loss/policy"):
+        declared("train/los/policy")
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("train/x: {title: X, meaning: M., unit: u}\n", "metrics.yaml: train/x lacks precision"),
+        ("tain/x: {}\n", "tain/x starts with none of train, val, test"),
+        ("train/x: 5\n", "takes a mapping"),
+        ("train/x: {title: X, meaning: M., unit: u, precision: 1.5}\n", "precision takes a whole number"),
+        ("train/x: {title: X, meaning: M., unit: u, precision: 1, colour: red}\n", "has no 'colour'"),
+        ("train/x: {title: X, meaning: M., unit: u, precision: 1, better: more}\n", "better takes up, down or null"),
+        ("train/x: {title: X, meaning: M., unit: u, precision: 1, low: 1, high: 0}\n", "low 1 lies above high 0"),
+    ],
+)
+def test_wrong_declaration(text: str, fragment: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        load_metrics(path)
+    assert fragment in str(caught.value) and "\n" not in str(caught.value)

@@ -1,0 +1,125 @@
+"""The one place of choice: what it makes, what it knows, and one line for everything that can be wrong."""
+
+import gymnasium
+import pytest
+import torch
+
+from config.schema import Config
+from envs_gym.gym_env import GymEnv
+from envs_gym.make import env_info, make_envs
+from utils.user_error import UserError
+
+
+def needs(package):
+    """Skips a missing-extra test where the extra is installed."""
+    installed = True
+    try:
+        gymnasium.make({"Box2D": "LunarLander-v3", "mujoco": "HalfCheetah-v5"}[package]).close()
+    except gymnasium.error.DependencyNotInstalled:
+        installed = False
+    return pytest.mark.skipif(installed, reason=f"{package} is installed here")
+
+
+def wrong(**keys):
+    with pytest.raises(UserError) as caught:
+        make_envs(Config(**keys), 1)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("backend", ["auto", "gym"])
+def test_gymnasium_stands_behind_auto_and_gym(backend):
+    config = Config(env_id="FrozenLake-v1", env_backend=backend, env_kwargs={"is_slippery": False}, max_episode_steps=7)
+    envs = make_envs(config, 3)
+    assert isinstance(envs, GymEnv) and envs.num_envs == 3 and envs.time_limit == 7
+    envs.reset(0)
+    down = torch.full((3,), 1)
+    assert envs.step(down).obs.tolist() == [4, 4, 4]  # not slippery: the argument arrived
+    envs.close()
+
+
+def test_env_info():
+    info = env_info(Config(env_id="CartPole-v1"))
+    assert (info.reward_threshold, info.max_episode_steps, info.is_image) == (475.0, 500, False)
+    assert info.observation_space.shape == (4,) and info.action_space == gymnasium.spaces.Discrete(2)
+    info = env_info(Config(env_id="Pendulum-v1", max_episode_steps=50))
+    assert (info.reward_threshold, info.max_episode_steps) == (None, 50)
+    assert info.action_space == gymnasium.spaces.Box(-1, 1, (1,))
+
+
+def test_unknown_ids_name_the_nearest():
+    assert wrong(env_id="CartPol-v1").startswith("unknown environment 'CartPol-v1'; did you mean CartPole-v1")
+    assert wrong(env_id="xyzzy") == "unknown environment 'xyzzy'"
+    assert (
+        wrong(env_id="no_such_module:Env-v0")
+        == "no_such_module:Env-v0: there is no Python module 'no_such_module' to import"
+    )
+
+
+@pytest.mark.parametrize("env_id", ["LunarLander-v2", "LunarLander-v9", "LunarLander"])
+def test_other_versions_name_the_newest(env_id):
+    assert wrong(env_id=env_id) == f"unknown environment '{env_id}'; the newest version is LunarLander-v3"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_ids_that_moved_elsewhere_name_the_newest():
+    assert wrong(env_id="HalfCheetah-v3").endswith("the newest version is HalfCheetah-v5")
+
+
+@needs("Box2D")
+def test_missing_box2d():
+    assert wrong(env_id="LunarLander-v3") == "LunarLander-v3 needs Box2D: pip install 'stride-rl[box2d]'"
+
+
+@needs("mujoco")
+def test_missing_mujoco():
+    assert wrong(env_id="HalfCheetah-v5") == "HalfCheetah-v5 needs MuJoCo: pip install 'stride-rl[mujoco]'"
+
+
+def test_missing_atari():
+    pytest.importorskip("gymnasium")
+    if "ALE/Pong-v5" in gymnasium.registry:
+        pytest.skip("ale-py is installed here")
+    assert wrong(env_id="ALE/Pong-v5") == "ALE/Pong-v5 needs ale-py: pip install 'stride-rl[atari]'"
+
+
+def test_wrong_arguments_of_the_environment():
+    message = wrong(env_id="FrozenLake-v1", env_kwargs={"is_slipery": False})
+    assert "no 'is_slipery'; did you mean is_slippery?; accepted: render_mode, desc, map_name, is_slippery" in message
+    assert "'9x9'" in wrong(env_id="FrozenLake-v1", env_kwargs={"map_name": "9x9"})
+    assert "max_episode_steps is a key of its own" in wrong(env_id="CartPole-v1", env_kwargs={"max_episode_steps": 3})
+
+
+def test_a_missing_argument_is_named():
+    class Demanding(gymnasium.Env):
+        def __init__(self, size):
+            self.observation_space = self.action_space = gymnasium.spaces.Discrete(size)
+
+    gymnasium.register("stride-test/Demanding-v0", Demanding)
+    assert "env_kwargs must give 'size'" in wrong(env_id="stride-test/Demanding-v0")
+    assert env_info(Config(env_id="stride-test/Demanding-v0", env_kwargs={"size": 4})).action_space.n == 4
+
+
+@pytest.mark.parametrize("which", ["observation", "action"])
+def test_unsupported_spaces_are_named(which):
+    class Odd(gymnasium.Env):
+        observation_space = gymnasium.spaces.Text(4) if which == "observation" else gymnasium.spaces.Discrete(2)
+        action_space = gymnasium.spaces.Text(4)
+
+    gymnasium.register(f"stride-test/Odd-{which}-v0", Odd)
+    assert wrong(env_id=f"stride-test/Odd-{which}-v0").startswith(f"stride-test/Odd-{which}-v0: {which} space Text(")
+
+
+def test_what_is_not_there_yet_is_refused_by_name():
+    assert wrong(env_id="CartPole-v1", env_backend="fast") == "no fast environment for CartPole-v1 yet; known: none"
+    assert "'Frames' is not registered" in wrong(env_id="CartPole-v1", env_wrappers=({"id": "Frames"},))
+
+
+def test_images_are_recognised():
+    class Picture(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (3, 8, 8), "uint8")
+        action_space = gymnasium.spaces.Discrete(2)
+
+    gymnasium.register("stride-test/Picture-v0", Picture)
+    assert env_info(Config(env_id="stride-test/Picture-v0")).is_image

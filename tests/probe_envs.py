@@ -1,0 +1,128 @@
+"""Worlds so small that the right values and actions are known by heart (after Andy Jones' probe environments).
+
+Each isolates one thing an algorithm must get right; a wrong one fails here in seconds instead of on CartPole in hours.
+"""
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from envs_fast.vec_env import Step
+from utils.counter_rng import WORLD, Key, uniforms
+
+
+class Probe:
+    """N equal worlds; a subclass says what is seen, what is paid and when it is over."""
+
+    length = 1  # steps to the end
+    ends_by_limit = False
+    time_limit: int | None = None
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = n = num_envs
+        self.observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        self.action_space: gym.Space = gym.spaces.Discrete(2)
+        self.age = torch.zeros(n)
+        self.coin = torch.zeros(n)
+        self.paid = torch.zeros(n)
+        self.draws, self.seed = 0, 0
+        flags = torch.zeros(n, dtype=torch.bool)
+        self.out = Step(
+            torch.zeros(n, 1), torch.zeros(n), flags, flags.clone(), torch.zeros(n, 1), torch.zeros(n), torch.zeros(n)
+        )
+
+    def observe(self) -> Tensor:
+        return torch.zeros(self.num_envs)
+
+    def reward(self, action: Tensor) -> Tensor:
+        return torch.ones(self.num_envs)
+
+    def reset(self, seed: int) -> Tensor:
+        self.seed, self.draws = seed, 0
+        self.age.zero_()
+        self.paid.zero_()
+        self._toss()
+        self.out.obs[:, 0] = self.observe()
+        return self.out.obs
+
+    def step(self, action: Tensor) -> Step:
+        out = self.out
+        out.reward.copy_(self.reward(action))
+        self.paid += out.reward
+        self.age += 1
+        out.final_obs[:, 0] = self.observe()
+        ended = self.age >= self.length
+        out.terminated.copy_(ended & (not self.ends_by_limit))
+        out.truncated.copy_(ended & self.ends_by_limit)
+        out.episode_return.copy_(self.paid)
+        out.episode_length.copy_(self.age)
+        self.age *= ~ended
+        self.paid *= ~ended
+        self._toss()
+        out.obs[:, 0] = self.observe()
+        return out
+
+    def _toss(self) -> None:
+        self.draws += 1
+        u = uniforms(Key(self.seed, WORLD, 0, self.draws), (self.num_envs,))
+        self.coin = torch.where(self.age == 0, (u < 0.5) * 2.0 - 1, self.coin)
+
+    def state_dict(self) -> dict:
+        return {name: getattr(self, name) for name in ("age", "coin", "paid", "draws", "seed")}
+
+    def load_state_dict(self, state: dict) -> None:
+        for name, value in state.items():
+            setattr(self, name, value.clone() if isinstance(value, Tensor) else value)
+
+    def close(self) -> None:
+        pass
+
+
+class ConstantReward(Probe):
+    """One step, reward 1: V = 1. Fails when the value loss is wrong."""
+
+
+class SeenReward(Probe):
+    """One step, the reward is the observation (+-1): V(s) = s. Fails when gradients do not reach the observation."""
+
+    def observe(self) -> Tensor:
+        return self.coin
+
+    def reward(self, action: Tensor) -> Tensor:
+        return self.coin.clone()
+
+
+class DelayedReward(Probe):
+    """Two steps, reward 0 then 1, the step is seen: V = gamma, then 1. Fails when discounting is wrong."""
+
+    length = 2
+
+    def observe(self) -> Tensor:
+        return self.age
+
+    def reward(self, action: Tensor) -> Tensor:
+        return self.age.clone()
+
+
+class ChosenReward(Probe):
+    """One step, +1 for action 1 and -1 for action 0: act 1. Fails when the policy gradient has the wrong sign."""
+
+    def reward(self, action: Tensor) -> Tensor:
+        return action * 2.0 - 1
+
+
+class MatchedReward(Probe):
+    """One step, +1 when the action matches the observation: fails when rows are mixed up in the batch."""
+
+    def observe(self) -> Tensor:
+        return self.coin
+
+    def reward(self, action: Tensor) -> Tensor:
+        return (action * 2.0 - 1) * self.coin
+
+
+class Endless(Probe):
+    """Reward 1 for ever, cut by a limit every 3 steps: V = 1 / (1 - gamma). Fails when truncation counts as an end."""
+
+    length, ends_by_limit, time_limit = 3, True, 3

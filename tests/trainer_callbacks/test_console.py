@@ -1,0 +1,227 @@
+"""The console, really rendered: table in place on a terminal, plain lines in a pipe, one line when quiet."""
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+from rich.console import Console as Terminal
+
+from config.metrics import Metric, load_metrics
+from trainer_callbacks.console import Console
+from trainer_callbacks.dashboard import Page, shown_metrics, table
+from trainer_callbacks.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
+from trainer_callbacks.outcome import Header, Outcome
+from trainer_callbacks.typography import bar, duration, number, score, sparkline
+
+METRICS = load_metrics()
+HEADER = Header("CartPole-v1:ppo", "ppo", "eager", "the only one", "cpu", 8, 3, 9155, 475.0, 150_000, "runs/x")
+OUTCOME = Outcome(True, "goal reached", 475.0, 492.1, 489.34, 21.04, 100, 61_440, 13.6, "runs/x")
+
+
+class Watch:
+    """A clock that goes when told."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def console(
+    width: int = 100, tty: bool = False, quiet: bool = False, **kinds: float
+) -> tuple[Console, Terminal, Watch]:
+    terminal = Terminal(file=io.StringIO(), width=width, height=50, force_terminal=tty, color_system=None, _environ={})
+    watch = Watch()
+    return Console(METRICS, 150_000, 475.0, quiet, terminal=terminal, clock=watch), terminal, watch
+
+
+def written(terminal: Terminal) -> str:
+    assert isinstance(terminal.file, io.StringIO)
+    return terminal.file.getvalue()
+
+
+def row(steps: int, reward: float, **more: float) -> dict[str, float]:
+    return {STEPS: steps, TRAIN: reward, RATE: 4812.3} | ({VAL: more["val"]} if "val" in more else {})
+
+
+def feed(view: Console, watch: Watch, rows: Sequence[dict[str, float]], seconds: float) -> None:
+    for one in rows:
+        watch.now += seconds
+        view.write(one)
+
+
+def test_pipe_gets_one_ascii_line_per_evaluation_and_one_in_five_seconds() -> None:
+    view, terminal, watch = console()
+    rows = [row(1000 * n, 10.0 * n, **({"val": 243.1} if n == 4 else {})) for n in range(1, 13)]
+    feed(view, watch, rows, seconds=1.0)
+    view.close()
+    lines = written(terminal).splitlines()
+    assert [line.split()[0] for line in lines] == ["1,000", "4,000", "9,000", "12,000"]
+    expected = "    4,000 steps    3%  ep_rew 40.0 (best 40.0)  val 243.1 / goal 475  4,812 steps/s  left 2:26"
+    assert lines[1] == expected
+    assert written(terminal).isascii()
+
+
+def test_long_plain_lines_are_not_folded() -> None:
+    view, terminal, watch = console(width=40)
+    feed(view, watch, [row(1000, 10.0, val=3.0)], seconds=1.0)
+    assert written(terminal).count("\n") == 1
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_table_fits_the_terminal(width: int) -> None:
+    view, terminal, watch = console(width, tty=True)
+    feed(view, watch, [row(1000 * n, 10.0 * n, val=9.0 * n) for n in range(1, 30)], seconds=0.3)
+    view.close()
+    lines = re.split(r"\x1b\[[0-9]*[AK]", written(terminal))[-1].splitlines()  # what the last drawing left
+    assert max(map(len, lines)) <= width
+    assert any(METRICS[TRAIN].title[:10] in line and "290.0" in line for line in lines)
+    if width >= 80:
+        assert any("val 261.0 / 475" in line and "best 261.0 at 29,000" in line for line in lines)
+
+
+def test_terminal_is_drawn_at_most_four_times_a_second_and_shows_the_last_row() -> None:
+    view, terminal, watch = console(tty=True)
+    feed(view, watch, [row(n, float(n)) for n in range(1, 1001)], seconds=0.001)
+    assert written(terminal).count("/ 150,000") == 4
+    view.close()
+    assert "1,000 / 150,000" in written(terminal)
+    assert written(terminal).endswith("\x1b[?25h")  # the cursor is back
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_a_row_after_the_end_draws_nothing(tty: bool) -> None:
+    view, terminal, watch = console(tty=tty)
+    feed(view, watch, [row(1000, 10.0)], seconds=1.0)
+    view.close()
+    before = written(terminal)
+    feed(view, watch, [{STEPS: 1000.0, "test/roll/ep_rew/mean": 9.0}], seconds=60.0)
+    view.close()
+    assert written(terminal) == before
+
+
+def test_quiet_prints_one_line_at_the_end() -> None:
+    view, terminal, watch = console(tty=True, quiet=True)
+    view.start(HEADER)
+    view.note("saved")
+    feed(view, watch, [row(1000, 10.0, val=3.0)], seconds=1.0)
+    assert written(terminal) == ""
+    view.finish(OUTCOME, ["python run_play.py"])
+    assert written(terminal) == (
+        "Solved (goal reached), test 489.3 +- 21.0 over 100 episodes, best val 492.1, goal 475; "
+        "61,440 env steps in 0:14. runs/x\n"
+    )
+
+
+def test_beginning_and_end_name_the_facts() -> None:
+    view, terminal, _ = console()
+    view.start(HEADER)
+    view.note("resumed from epoch=7.ckpt")
+    view.finish(OUTCOME, ["python run_play.py --run-id @last"])
+    text = written(terminal)
+    for fact in ("CartPole-v1:ppo", "475 within 150,000 env steps", "9,155 parameters", "eager (the only one)", "cpu"):
+        assert fact in text
+    for fact in ("  resumed from epoch=7.ckpt\n", "solved: goal reached", "489.3 +- 21.0 over 100 episodes", "runs/x"):
+        assert fact in text
+    assert text.index("next") < text.index("python run_play.py --run-id @last")
+
+
+def test_outcome_words() -> None:
+    assert replace(OUTCOME, solved=False).word == "not solved"
+    assert replace(OUTCOME, solved=False, goal=None).word == "finished"
+    bare = Outcome(False, "interrupted", None, None, None, None, 0, 10, 1.0, "runs/x")
+    assert bare.sentence() == "Finished (interrupted); 10 env steps in 0:01."
+
+
+def test_brackets_are_text_and_not_markup() -> None:
+    view, terminal, _ = console()
+    view.note("wrappers [bold] kept")
+    assert "wrappers [bold] kept" in written(terminal)
+
+
+def metric(name: str, better: Literal["up", "down"] | None = None, high: float | None = None) -> Metric:
+    return replace(METRICS[TRAIN], name=name, title=name, better=better, high=high, precision=2, table=True)
+
+
+def cells(values: Sequence[float], shown: Metric, ascii_only: bool = False) -> list[tuple[str, str]]:
+    """(text, style) of the pieces of the one line of the table."""
+    history = History([shown.name])
+    for value in values:
+        history.add({shown.name: value})
+        (line,) = table(history, [shown], Page(80, 10, ascii_only))
+    return [(line.plain[span.start : span.end].strip(), str(span.style)) for span in line.spans]
+
+
+def test_change_is_coloured_by_what_is_better() -> None:
+    assert ("▲ 2.00", "green") in cells([1.0, 3.0], metric("train/loss/a", "up"))
+    assert ("▲ 2.00", "red") in cells([1.0, 3.0], metric("train/loss/a", "down"))
+    assert ("▼ 2.00", "dim") in cells([3.0, 1.0], metric("train/loss/a"))
+    assert ("- 2.00", "red") in cells([3.0, 1.0], metric("train/loss/a", "up"), ascii_only=True)
+
+
+def test_violated_bound_is_marked_and_named() -> None:
+    found = cells([0.01, 0.2], metric("train/policy/kl", high=0.05))
+    assert ("! 0.20", "bold yellow") in found and ("above 0.05", "yellow") in found
+    assert ("! nan", "bold yellow") in cells([float("nan")], metric("train/policy/kl"))
+    assert ("nan", "bold") in cells([float("nan")], replace(metric("train/value/variance"), nan=True))
+
+
+def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
+    names = [
+        "test/roll/x",
+        "val/roll/x",
+        "train/time/x",
+        "train/loss/x",
+        "train/roll/x",
+        "train/other/x",
+        "train/loss/y",
+    ]
+    shown = shown_metrics([metric(name) for name in [STEPS, *names]])  # the clock stands above the table
+    assert [one.name.removesuffix("/x") for one in shown] == [
+        "train/roll", "train/loss", "train/loss/y", "train/time", "train/other", "val/roll", "test/roll"
+    ]  # fmt: skip
+    history = History(names)
+    history.add(dict.fromkeys(names, 1.0))
+    lines = table(history, shown, Page(80, 4, False))
+    assert len(lines) == 4 and "4 more in metrics.csv" in lines[-1].plain
+
+
+def test_history_keeps_a_tail_and_the_best() -> None:
+    history = History([TRAIN], first_step=1000)
+    for n in range(1, 50):
+        history.add(row(1000 + n, float(n), val=-float(n)))
+    assert list(history.series[TRAIN].values) == [float(n) for n in range(50 - TAIL, 50)]
+    assert (history.val.best, history.val.best_at, history.train.best) == (-1.0, 1001, 49.0)
+    assert history.seconds_left(1000 + 98, elapsed=7.0) == 7.0  # counted from the step it was resumed at
+
+
+def test_best_of_a_resumed_run_is_the_runs_own() -> None:
+    history = History([], first_step=1000)
+    history.add(row(2000, 5.0, val=7.0) | {VAL_BEST: 9.0})
+    assert (history.val.best, history.val.best_at, history.train.best) == (9.0, 0, 5.0)
+    history.add(row(3000, 5.0, val=11.0) | {VAL_BEST: 11.0})
+    assert (history.val.best, history.val.best_at) == (11.0, 3000)
+
+
+def test_way_to_a_negative_goal() -> None:
+    score = Score()
+    score.add(-1500.0, 1)
+    assert score.toward(-250.0) == 0.0
+    score.add(-875.0, 2)
+    assert score.toward(-250.0) == 0.5
+    score.add(-200.0, 3)
+    assert score.toward(-250.0) == 1.0
+
+
+def test_typography() -> None:
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline([9.0, 5.0, 5.0, 5.0], 3) == "▄▄▄"
+    assert sparkline([0.0, float("nan"), 7.0], 8) == "▁ █"
+    assert [duration(s) for s in (27, 723, 3723, 183845)] == ["0:27", "12:03", "1:02:03", "2d 03:04:05"]
+    assert [number(x, 2) for x in (1234.567, 0.0003, -0.0, 5e9)] == ["1,234.57", "3.0e-04", "0.00", "5e+09"]
+    assert [len("".join(bar(f, 10))) for f in (-1.0, 0.0, 0.55, 1.0, 2.0)] == [10] * 5
+    assert [score(x) for x in (243.14, 0.74, -250)] == ["243.1", "0.74", "-250.0"]
+    assert bar(0.55, 10) == ("━━━━━╸", "────")

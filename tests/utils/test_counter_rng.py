@@ -1,0 +1,117 @@
+"""The counter-based generator against published vectors, itself, and distributions."""
+
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+import torch
+
+from utils import counter_rng
+from utils.counter_rng import Key
+
+KEYS = [Key(0, 1), Key(1, 2, 3, 4), Key(2**63 - 1, 7, 2**31, 2**32 - 1), Key(0x9E3779B97F4A7C15 >> 1, 3, 1, 10**6)]
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0),
+            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+        ),
+    ],
+)
+def test_philox_gives_the_known_answers_of_random123(counter, key, expected):
+    assert tuple(int(word) for word in counter_rng.philox(*counter, *key)) == expected
+
+
+def test_table_is_laid_out_as_documented():
+    key = Key(seed=(5 << 32) | 6, purpose=2, rank=3, iteration=4)
+    table = counter_rng.words_numpy(key, 12).tolist()
+    for block in range(3):
+        assert table[4 * block : 4 * block + 4] == [int(w) for w in counter_rng.philox(block, 4, 2, 3, 6, 5)]
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 1026])
+def test_numba_and_torch_agree_bit_for_bit(key, n):
+    assert counter_rng.words_numpy(key, n).tolist() == counter_rng.words_torch(key, n, "cpu").tolist()
+    assert torch.equal(counter_rng.uniforms(key, (n,)), counter_rng.uniforms_torch(key, n, "cpu"))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("key", KEYS)
+def test_cuda_agrees_bit_for_bit(key):
+    assert torch.equal(counter_rng.uniforms(key, (3, 341), "cuda").cpu(), counter_rng.uniforms(key, (3, 341)))
+    assert torch.equal(counter_rng.permutation(key, 1023, "cuda").cpu(), counter_rng.permutation(key, 1023))
+
+
+def test_a_longer_table_begins_with_the_shorter_one():
+    for key in KEYS:
+        long = counter_rng.uniforms(key, (8, 17)).flatten()
+        for n in (1, 2, 6, 100):
+            assert torch.equal(counter_rng.uniforms(key, (n,)), long[:n])
+        assert counter_rng.integers(key, 3, 2**31) == counter_rng.integers(key, 9, 2**31)[:3]
+
+
+def test_every_part_of_the_key_changes_the_table():
+    base = Key(1, 2, 3, 4)
+    tables = [base, *(base._replace(**{name: 9}) for name in Key._fields), base._replace(seed=1 + 2**32)]
+    words = {tuple(counter_rng.words_numpy(key, 8).tolist()) for key in tables}
+    assert len(words) == len(tables)
+
+
+def test_uniforms_are_uniform_and_below_one():
+    u = counter_rng.uniforms(Key(11, 1), (100_000,))
+    assert u.dtype == torch.float32 and u.min() >= 0 and u.max() < 1
+    counts = torch.histc(u, 50, 0, 1).double()
+    chi_square = ((counts - 2000) ** 2 / 2000).sum()
+    assert chi_square < 125  # 49 degrees of freedom: exceeded once in 10**8
+    top = torch.tensor([0xFFFFFFFF]) >> 8
+    assert float(top.float() * 2**-24) < 1.0
+
+
+def test_fill_writes_in_place_and_refuses_what_it_would_scramble():
+    out = torch.full((3, 5), -1.0)
+    assert counter_rng.fill_uniforms(Key(1, 1), out) is out
+    assert torch.equal(out, counter_rng.uniforms(Key(1, 1), (3, 5)))
+    with pytest.raises(ValueError, match="contiguous float32"):
+        counter_rng.fill_uniforms(Key(1, 1), torch.zeros(4, 4).t())
+    with pytest.raises(ValueError, match="contiguous float32"):
+        counter_rng.fill_uniforms(Key(1, 1), torch.zeros(4, dtype=torch.float64))
+    with pytest.raises(ValueError, match="seed"):
+        counter_rng.uniforms(Key(-1, 1), (1,))
+
+
+def test_permutation_is_one_and_any_place_is_as_likely():
+    n, repeats = 6, 6000
+    counts = np.zeros((n, n))
+    for iteration in range(repeats):
+        order = counter_rng.permutation(Key(3, 2, 0, iteration), n)
+        assert order.dtype == torch.int64 and order.sort().values.tolist() == list(range(n))
+        counts[np.arange(n), order.numpy()] += 1
+    chi_square = ((counts - repeats / n) ** 2 / (repeats / n)).sum()
+    assert chi_square < 80  # 25 degrees of freedom: exceeded less than once in 10**6
+    words = counter_rng.words_numpy(KEYS[1], 1001)
+    assert counter_rng.permutation(KEYS[1], 1001).tolist() == np.argsort(words, kind="stable").tolist()
+
+
+def test_normal_is_the_inverse_distribution_function():
+    u = torch.cat((torch.arange(0, 2**24, 2**24 // 997), torch.arange(40), 2**24 - 1 - torch.arange(40))) * 2.0**-24
+    z = counter_rng.normal(u)
+    expected = [NormalDist().inv_cdf(float(x) + 2.0**-25) for x in u.tolist()]
+    assert z.dtype == torch.float32
+    assert (z.double() - torch.tensor(expected, dtype=torch.float64)).abs().max() < 2e-6
+    ends = counter_rng.normal(torch.tensor([0.0, 1 - 2.0**-24]))
+    assert ends.isfinite().all() and float(ends.sum()) == 0.0  # symmetric ends
+
+
+def test_integers_cover_their_range():
+    assert set(counter_rng.integers(Key(4, 4), 200, 5)) == {0, 1, 2, 3, 4}
+    assert max(counter_rng.integers(Key(4, 4), 1000, 2**32)) > 2**31
+    with pytest.raises(ValueError, match="high"):
+        counter_rng.integers(Key(4, 4), 1, 0)

@@ -1,0 +1,213 @@
+"""Train an agent from a config:   python train.py CartPole-v1:ppo   (python train.py --help says the rest)
+
+The story of a run, top to bottom: arguments -> config -> worlds and agent -> run folder -> callbacks -> Trainer.fit.
+"""
+
+import logging
+import os
+import sys
+import time
+import warnings
+from dataclasses import asdict, replace
+
+import lightning as L
+import torch
+from rich.console import Console as Terminal
+from rich.table import Table
+
+from agents.algorithms import build_agent, choose_engine
+from agents.base import Agent, NumbersError
+from config.arguments import Arguments, build_parser, parse_arguments
+from config.debugger import for_debugger
+from config.listing import list_environments
+from config.loader import from_plain, to_plain
+from config.manual import help_text
+from config.metrics import load_metrics
+from config.schema import Config
+from envs_gym.gym_env import EnvError
+from envs_gym.make import env_info, make_envs
+from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
+from trainer_callbacks.console import Console
+from trainer_callbacks.csv_log import CsvLog, read_csv
+from trainer_callbacks.evaluate import Evaluate
+from trainer_callbacks.export_metrics import ExportMetrics
+from trainer_callbacks.outcome import Header, Outcome
+from trainer_callbacks.report import write_report
+from trainer_callbacks.schedule import ApplySchedules
+from trainer_callbacks.stop import Stop
+from utils.provenance import provenance
+from utils.run_dir import RunDir, list_runs, read_json, write_json
+from utils.run_log import open_run_log
+from utils.seed_group import train_seeds
+from utils.user_error import UserError
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse_arguments(argv)
+    if arguments.help:
+        return print_help(arguments)
+    if arguments.list_envs is not None:
+        return print_variants(arguments.list_envs)
+    return train_group(arguments) if len(arguments.seeds) > 1 else train(arguments)
+
+
+def train(arguments: Arguments) -> int:
+    """One run, new or resumed."""
+    resumed = RunDir.find(arguments.resume) if arguments.resume else None
+    config = resumed_config(resumed, arguments) if resumed else arguments.load()
+    if arguments.debug:
+        config = for_debugger(config)
+        torch.autograd.set_detect_anomaly(True)
+    torch.set_num_threads(config.threads)
+
+    # every name is checked by its registry before a run folder exists
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    info = env_info(config)
+    goal = info.reward_threshold if config.spec.goal is None else config.spec.goal
+    run = resumed or RunDir.create(config.env_id, config.variant, config.seed)
+    engine = choose_engine(config)
+    facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": arguments.group}
+    facts |= {"engine": engine.engine.name, "engine_reason": engine.reason, "goal": goal, "status": "running"}
+    facts |= provenance() | {"config": to_plain(config)}
+    before = read_json(run.config_json) if resumed else {}
+    write_json(run.config_json, {**before, **facts, "command": before.get("command", facts["command"])})
+
+    first_step = agent_steps(run) if resumed else 0
+    console = Console(load_metrics(), config.max_timesteps, goal, arguments.quiet, first_step)
+    console.start(header(config, agent, engine.engine.name, engine.reason, goal, run))
+    with open_run_log(run.run_log, arguments.quiet):
+        outcome, rows = fit(config, agent, goal, run, console, first_step if resumed else None)
+        write_json(run.config_json, {**read_json(run.config_json), "status": "finished", "outcome": asdict(outcome)})
+        write_report(run, config, rows, outcome)
+    console.finish(outcome, next_commands(run, outcome))
+    return 130 if outcome.reason == "interrupted" else 0
+
+
+def fit(
+    config: Config, agent: Agent, goal: float | None, run: RunDir, console: Console, resume_at: int | None
+) -> tuple[Outcome, list[dict[str, float]]]:
+    """Callbacks, Trainer, and what came out."""
+    began = time.perf_counter()
+    evaluate = Evaluate(config, lambda n: make_envs(config, n))
+    stop = Stop(config, goal, evaluate.test)
+    csv = CsvLog(run.metrics_csv, resume_at)
+    export = ExportMetrics(evaluate, [csv, console, stop])
+    checkpoint = Checkpoint(run, evaluate, config.checkpoint_freq_epochs)
+    trainer = build_trainer([ApplySchedules(), evaluate, export, stop, checkpoint])
+    undo = stop.listen()
+    try:
+        trainer.fit(agent, ckpt_path=run.checkpoints / "last.ckpt" if resume_at is not None else None)
+        if not stop.tested and config.eval_freq_epochs and not stop.interrupted:
+            stop.tested = evaluate.test(agent)
+    finally:
+        undo()
+        console.close()
+    if stop.tested:
+        export.emit({"train/clock/env_steps": float(agent.progress["env_steps"]), **stop.tested})
+    csv.close()
+    evaluate.close()
+    agent.collector.envs.close()
+    mean = stop.tested.get("test/roll/ep_rew/mean")
+    outcome = Outcome(
+        solved=goal is not None and mean is not None and mean >= goal,
+        reason=stop.reason,
+        goal=goal,
+        val_best=evaluate.best if evaluate.best > float("-inf") else None,
+        test_mean=mean,
+        test_std=stop.tested.get("test/roll/ep_rew/std"),
+        test_episodes=int(stop.tested.get("test/roll/episodes", 0)),
+        env_steps=agent.progress["env_steps"],
+        seconds=time.perf_counter() - began,
+        run_path=os.path.relpath(run.path),
+    )
+    return outcome, read_csv(run.metrics_csv)
+
+
+def build_trainer(callbacks: list[L.Callback], **options: object) -> L.Trainer:
+    """A Trainer that does nothing we do ourselves: no epochs of its own, no bars, no files, no talk."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    settings = {"accelerator": "cpu", "devices": 1, "max_epochs": -1, "logger": False, "plugins": [AtomicIO()]}
+    silent = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+    return L.Trainer(callbacks=callbacks, **{**settings, **silent, **options})  # type: ignore[arg-type]
+
+
+def resumed_config(run: RunDir, arguments: Arguments) -> Config:
+    """The run's own config, with the changes that were asked for; its last checkpoint must be there."""
+    if not (run.checkpoints / "last.ckpt").exists():
+        raise UserError(f"{run.id} has no checkpoint to resume from")
+    config = from_plain(read_json(run.config_json)["config"], run.id, arguments.overrides)
+    if config.max_timesteps < agent_steps(run) + 1:
+        raise UserError(f"{run.id} has spent its budget of {config.max_timesteps:,}; give more: --max-timesteps N")
+    return config
+
+
+def agent_steps(run: RunDir) -> int:
+    """Env steps of the run's last checkpoint."""
+    return int(read_json(run.checkpoints / "last.json")["env_steps"])
+
+
+def header(config: Config, agent: Agent, engine: str, why: str, goal: float | None, run: RunDir) -> Header:
+    parameters = sum(p.numel() for p in agent.policy.parameters())
+    name, budget = f"{config.env_id}:{config.variant}", config.max_timesteps
+    path = os.path.relpath(run.path)
+    return Header(name, config.algo_id, engine, why, "cpu", config.n_envs, config.seed, parameters, goal, budget, path)
+
+
+def next_commands(run: RunDir, outcome: Outcome) -> list[str]:
+    """What one may want to type now."""
+    if outcome.reason == "interrupted":
+        return [f"python train.py --resume {run.id}"]
+    if not outcome.solved:
+        return [f"python train.py --resume {run.id} --max-timesteps {2 * outcome.env_steps}"]
+    config_id = "{env_id}:{variant}".format(**read_json(run.config_json))
+    return [
+        f"less {outcome.run_path}/report.md",
+        f"python train.py {config_id} --seed 1,2,3,4,5",
+        "python train.py --list-envs",
+    ]
+
+
+def train_group(arguments: Arguments) -> int:
+    """One run per seed: processes side by side, or one after the other where a debugger looks on."""
+    config = arguments.load()
+    make_envs(config, 1).close()  # a wrong name is said once, not by every process
+    if arguments.debug:
+        each = [replace(arguments, overrides=(*arguments.overrides, f"seed={seed}")) for seed in arguments.seeds]
+        return max(train(one) for one in each)
+    command = [sys.executable, __file__, *filter(None, (arguments.config_id, *arguments.overrides))]
+    command += ["--config", arguments.file] if arguments.file else []
+    return train_seeds(command, arguments.seeds, max(1, (os.cpu_count() or 1) // config.threads))
+
+
+def print_help(arguments: Arguments) -> int:
+    build_parser().print_help()
+    print(f"\n{help_text()}" if arguments.config_id or arguments.file else "")
+    return 0
+
+
+def print_variants(term: str) -> int:
+    """The shipped variants and what each last reached on this machine."""
+    last: dict[str, str] = {}
+    for facts in (read_json(run.config_json) for run in list_runs()[::-1] if run.config_json.is_file()):
+        outcome = facts.get("outcome", {})
+        if outcome.get("test_mean") is not None:
+            reached = f"{outcome['test_mean']:.1f} after {outcome['env_steps']:,} steps"
+            last[f"{facts['env_id']}:{facts['variant']}"] = reached
+    table = Table("env:variant", "algorithm", "goal", "last local result", "description", box=None, header_style="bold")
+    for row in list_environments(term, last):
+        table.add_row(f"{row.env}:{row.variant}", row.algorithm, row.goal, row.last, row.description)
+    Terminal().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (NumbersError, EnvError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,116 @@
+"""metrics.csv of a run: one whole line per row, a header that grows, and a reader that forgives a torn end.
+
+Which rows exist and when they are due is decided by export_metrics.
+"""
+
+import errno
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from config.metrics import load_metrics
+
+STEPS = "train/clock/env_steps"
+EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
+
+
+def format_number(value: float) -> str:
+    """Seven digits; whole numbers in full, because a clock of 12,345,678 must not become 1.234568e+07."""
+    value = float(value)
+    return str(int(value)) if value.is_integer() and abs(value) < EXACT else f"{value:.7g}"
+
+
+def read_csv(path: Path | str) -> list[dict[str, float]]:
+    """The rows of a metrics.csv, empty cells left out. Lines that were cut or overwritten are skipped."""
+    columns, lines = _read_lines(Path(path))
+    rows = [_parse(columns, cells) for cells in lines]
+    return [row for row in rows if row]
+
+
+def _parse(columns: list[str], cells: list[str]) -> dict[str, float]:
+    try:
+        return {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
+    except ValueError:  # a power cut can leave zero bytes in the middle of a file
+        return {}
+
+
+def _read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
+    """(columns, rows of cells). What follows the last newline was never finished and is dropped."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    whole = text.split("\n")[:-1]
+    if not whole:
+        return [], []
+    columns = whole[0].split(",")
+    rows = [line.split(",") for line in whole[1:]]
+    return columns, [cells for cells in rows if len(cells) == len(columns)]
+
+
+def _before(columns: list[str], lines: list[list[str]], resume_at: int) -> list[list[str]]:
+    """The lines up to `resume_at` env steps. A line without a clock belongs to the line above it."""
+    kept, steps = [], 0.0
+    for cells in lines:
+        row = _parse(columns, cells)
+        steps = row.get(STEPS, steps)
+        if row and steps <= resume_at:
+            kept.append(cells)
+    return kept
+
+
+class CsvLog:
+    """A Sink. The file stays open; a row is one write of one whole line.
+
+    Columns stand in the order of config/metrics.yaml with the clock first, undeclared ones behind by name,
+    so equal rows give equal files however they were interrupted. `resume_at` (env steps) keeps the rows up to there.
+    """
+
+    def __init__(self, path: Path | str, resume_at: int | None = None, order: Iterable[str] | None = None) -> None:
+        self.path = Path(path)
+        declared = list(load_metrics() if order is None else order)
+        declared.sort(key=lambda name: "/clock/" not in name)  # stable: the clock first, the rest as declared
+        self._place = {name: place for place, name in enumerate(declared)}
+        self._columns: list[str] = []
+        self._known: frozenset[str] = frozenset()
+        lines: list[list[str]] = []
+        if resume_at is not None and self.path.exists():
+            self._columns, lines = _read_lines(self.path)
+            lines = _before(self._columns, lines, resume_at)
+        self._rewrite(self._columns, lines)
+
+    def write(self, row: Mapping[str, float]) -> None:
+        if not row.keys() <= self._known:
+            self._grow(row.keys() - self._known)
+        cells = [format_number(row[name]) if name in row else "" for name in self._columns]
+        line = (",".join(cells) + "\n").encode()
+        written = self._file.write(line)
+        if written != len(line):  # the disk is full: leave no half line behind
+            self._file.truncate(self._file.tell() - (written or 0))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _grow(self, names: Iterable[str]) -> None:
+        """Rewrite the file with `names` among its columns; the cells already there are moved, not reparsed."""
+        columns = sorted({*self._columns, *names}, key=lambda name: (self._place.get(name, math.inf), name))
+        old, lines = _read_lines(self.path)
+        source = [old.index(name) if name in old else None for name in columns]
+        before = self._file
+        self._rewrite(columns, [["" if place is None else cells[place] for place in source] for cells in lines])
+        before.close()
+
+    def _rewrite(self, columns: list[str], lines: list[list[str]]) -> None:
+        """Put a whole new file in the old one's place, then append to it."""
+        text = "".join(",".join(cells) + "\n" for cells in ([columns] if columns else []) + lines)
+        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            with open(beside, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self.path)
+        finally:
+            beside.unlink(missing_ok=True)
+        self._columns, self._known = columns, frozenset(columns)
+        # kept open: opening per row would cost more than the row
+        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115

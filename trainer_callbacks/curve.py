@@ -1,0 +1,155 @@
+"""A learning curve as a hand-written SVG, readable on light and dark pages, without a plotting library."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from trainer_callbacks.typography import plain, short
+
+WIDTH, HEIGHT = 760, 360
+LEFT, RIGHT, TOP, BOTTOM = 72, 24, 56, 48
+POINTS = 600  # more cannot be seen at this width
+
+# The card paints its own background: a page may be dark while the reader's system is light.
+STYLE = """
+  .card { fill: #ffffff; stroke: #d0d7de } .grid { stroke: #d8dee4 } .axis { stroke: #8c959f }
+  text { font: 12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", sans-serif; fill: #57606a }
+  .title { font-size: 14px; font-weight: 600; fill: #1f2328 }
+  .train { stroke: #54aeff } .val { stroke: #bf3989 } .dot { fill: #bf3989 } .goal { stroke: #1a7f37 }
+  .goaltext { fill: #1a7f37; stroke: #ffffff; stroke-width: 4; paint-order: stroke }
+  @media (prefers-color-scheme: dark) {
+    .card { fill: #0d1117; stroke: #30363d } .grid { stroke: #21262d } .axis { stroke: #6e7681 }
+    text { fill: #8b949e } .title { fill: #e6edf3 }
+    .train { stroke: #388bfd } .val { stroke: #f778ba } .dot { fill: #f778ba } .goal { stroke: #3fb950 }
+    .goaltext { fill: #3fb950; stroke: #0d1117 }
+  }
+"""
+
+
+class Point(NamedTuple):
+    x: float
+    y: float
+
+
+class Frame(NamedTuple):
+    """The range of the data and its way to pixels."""
+
+    x_high: float
+    y_low: float
+    y_high: float
+
+    def at(self, point: Point) -> str:
+        x = LEFT + point.x / self.x_high * (WIDTH - LEFT - RIGHT)
+        y = HEIGHT - BOTTOM - (point.y - self.y_low) / (self.y_high - self.y_low) * (HEIGHT - TOP - BOTTOM)
+        return f"{x:.1f},{y:.1f}"
+
+
+def curve_svg(title: str, train: Sequence[Point], val: Sequence[Point], goal: float | None) -> str:
+    """Episode reward over env steps: training thin, validation strong with its points, the goal dashed."""
+    train, val = _thin(_finite(train)), _thin(_finite(val))
+    frame, x_ticks, y_ticks = _frame(train, val, goal)
+    body = [*_axes(frame, x_ticks, y_ticks)]
+    if goal is not None:
+        body += _goal(frame, goal)
+    body += _line(frame, train, "train", 1.5) + _line(frame, val, "val", 2.5)
+    if len(val) <= 60:
+        body += [_dot(frame, point) for point in val]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+            f'width="{WIDTH}" height="{HEIGHT}">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{STYLE}</style>",
+            f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8"/>',
+            f'<text class="title" x="{LEFT}" y="26">{escape(title)}</text>',
+            *_legend([name for name, points in (("train", train), ("val", val)) if points]),
+            *body,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """About `count` round numbers (1, 2 or 5 times a power of ten) that span [low, high]."""
+    if high <= low:
+        half = max(abs(low) * 0.1, 1.0)
+        low, high = low - half, high + half
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [index * step for index in range(first, last + 1)]
+
+
+def _finite(points: Sequence[Point]) -> list[Point]:
+    return [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
+
+
+def _thin(points: list[Point]) -> list[Point]:
+    """Means of neighbours, so that a long run makes no larger file than a short one."""
+    size = math.ceil(len(points) / POINTS)
+    if size <= 1:
+        return points
+    groups = [points[at : at + size] for at in range(0, len(points), size)]
+    return [Point(group[-1].x, sum(point.y for point in group) / len(group)) for group in groups]
+
+
+def _frame(train: list[Point], val: list[Point], goal: float | None) -> tuple[Frame, list[float], list[float]]:
+    both = train + val
+    ys = [point.y for point in both] + ([] if goal is None else [goal])
+    y_ticks = ticks(min(ys, default=0.0), max(ys, default=1.0))
+    x_high = max((point.x for point in both), default=1.0) or 1.0
+    x_ticks = [tick for tick in ticks(0.0, x_high) if tick <= x_high]
+    return Frame(x_high, y_ticks[0], y_ticks[-1]), x_ticks, y_ticks
+
+
+def _axes(frame: Frame, x_ticks: list[float], y_ticks: list[float]) -> list[str]:
+    bottom, lines = HEIGHT - BOTTOM, []
+    for tick in y_ticks:
+        y = frame.at(Point(0.0, tick)).split(",")[1]
+        lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
+        lines.append(f'<text x="{LEFT - 8}" y="{y}" dy="4" text-anchor="end">{short(tick)}</text>')
+    for tick in x_ticks:
+        x = frame.at(Point(tick, frame.y_low)).split(",")[0]
+        lines.append(f'<line class="axis" x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}"/>')
+        lines.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{short(tick)}</text>')
+    lines.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
+    lines.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 10}" text-anchor="middle">env steps</text>')
+    middle = (TOP + bottom) / 2
+    lines.append(
+        f'<text x="18" y="{middle:g}" text-anchor="middle" transform="rotate(-90 18 {middle:g})">episode reward</text>'
+    )
+    return lines
+
+
+def _goal(frame: Frame, goal: float) -> list[str]:
+    """The dashed line; its label stands at the left, where a curve has not yet arrived."""
+    y = float(frame.at(Point(0.0, goal)).split(",")[1])
+    return [
+        f'<line class="goal" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" '
+        'stroke-width="1.5" stroke-dasharray="6 4"/>',
+        f'<text class="goaltext" x="{LEFT + 6}" y="{y}" dy="-5">goal {plain(goal)}</text>',
+    ]
+
+
+def _line(frame: Frame, points: list[Point], name: str, width: float) -> list[str]:
+    if not points:
+        return []
+    path = " ".join(frame.at(point) for point in points)
+    return [f'<polyline class="{name}" points="{path}" fill="none" stroke-width="{width}" stroke-linejoin="round"/>']
+
+
+def _dot(frame: Frame, point: Point) -> str:
+    x, y = frame.at(point).split(",")
+    return f'<circle class="dot" cx="{x}" cy="{y}" r="3"/>'
+
+
+def _legend(names: list[str]) -> list[str]:
+    lines = []
+    for place, name in enumerate(reversed(names)):
+        x = WIDTH - RIGHT - 56 - 76 * place
+        lines.append(f'<line class="{name}" x1="{x}" x2="{x + 20}" y1="22" y2="22" stroke-width="2.5"/>')
+        lines.append(f'<text x="{x + 26}" y="26">{name}</text>')
+    return lines

@@ -1,0 +1,206 @@
+"""The look of the console: pure functions from a History, a Header or an Outcome to rich Text.
+
+Columns are set by hand: a table of twenty rows is drawn four times a second next to the training and must stay cheap.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from config.metrics import STAGES, Metric
+from trainer_callbacks.history import TAIL, History, Series
+from trainer_callbacks.outcome import Header, Outcome
+from trainer_callbacks.typography import bar, duration, number, plain, score, sparkline
+
+ABOVE = {"train/time/seconds"}  # like the clock: it stands above the table
+AREAS = ("roll", "loss", "policy", "value", "time")
+GROUP, VALUE, UNIT, CHANGE = 8, 11, 8, 10  # widths of columns
+WIDE = 100  # from here on there is room for units and for everything about the clock in one line
+INDENT = "  "
+
+
+class Page(NamedTuple):
+    """Where is drawn."""
+
+    width: int
+    height: int
+    ascii_only: bool
+
+
+def shown_metrics(metrics: Sequence[Metric]) -> list[Metric]:
+    """Those of the table, grouped: training's areas in their order, then validation and test; as declared within."""
+
+    def place(metric: Metric) -> tuple[int, int, str]:
+        group = _group(metric)
+        return STAGES.index(metric.name.split("/")[0]), AREAS.index(group) if group in AREAS else len(AREAS), group
+
+    return sorted((one for one in metrics if one.table and _group(one) != "clock" and one.name not in ABOVE), key=place)
+
+
+def _group(metric: Metric) -> str:
+    stage, area = metric.name.split("/")[:2]
+    return area if stage == "train" else stage
+
+
+def table(history: History, metrics: Sequence[Metric], page: Page) -> list[Text]:
+    """A line per metric that has a value; as many as the page holds."""
+    rows = [(metric, history.series[metric.name]) for metric in metrics if history.series[metric.name].values]
+    title_width = min(28, max((len(metric.title) for metric, _ in rows), default=0))
+    lines, group = [], ""
+    for metric, series in rows:
+        lines.append(_row(metric, series, "" if _group(metric) == group else _group(metric), title_width, page))
+        group = _group(metric)
+    if len(lines) > page.height:
+        hidden = len(lines) - page.height + 1
+        lines = [*lines[: page.height - 1], Text(f"{INDENT}{hidden} more in metrics.csv", "dim")]
+    return lines
+
+
+def _row(metric: Metric, series: Series, group: str, title_width: int, page: Page) -> Text:
+    """group, title, value, change, sparkline; the unit and the meaning where the page is wide enough."""
+    series.show()
+    outside = _outside(metric, series.shown)
+    line = Text(INDENT, no_wrap=True, overflow="crop")
+    line.append(f"{group:<{GROUP}}", "dim")
+    line.append(f"{metric.title[:title_width]:<{title_width}}", "bold" if metric.highlight else "")
+    value = number(series.shown, metric.precision)
+    line.append(f"{'! ' + value if outside else value:>{VALUE}}", "bold yellow" if outside else "bold")
+    if page.width >= WIDE:
+        line.append(f" {_unit(metric, page.ascii_only):<{UNIT}}"[: UNIT + 1], "dim")
+    line.append_text(_change(metric, series, page.ascii_only))
+    room = page.width - line.cell_len - 3
+    cells = max(0, min(TAIL, room - len(outside) - 2 if outside else room))
+    line.append(f"  {sparkline(series.values, cells, page.ascii_only):<{cells}}", "cyan")
+    room -= cells + 2
+    if outside:
+        line.append(f"  {outside}", "yellow")
+    elif room >= 24:
+        line.append(f"  {_cut(metric.meaning.rstrip('.'), room)}", "dim")
+    line.truncate(page.width - 1)
+    return line
+
+
+def _unit(metric: Metric, ascii_only: bool) -> str:
+    unit = "" if metric.unit == "none" else metric.unit
+    return unit.encode("ascii", "replace").decode() if ascii_only else unit
+
+
+def _change(metric: Metric, series: Series, ascii_only: bool) -> Text:
+    """An arrow and the difference, green when it is for the better; blank when it rounds to nothing."""
+    change = series.shown - series.before
+    size = number(abs(change), metric.precision)
+    if not math.isfinite(change) or abs(change) < 0.5 * 10.0**-metric.precision:
+        return Text(" " * (CHANGE + 2))
+    up, down = ("+", "-") if ascii_only else ("▲", "▼")
+    style = "dim" if metric.better is None else "green" if (metric.better == "up") == (change > 0) else "red"
+    return Text(f"  {up if change > 0 else down} {size:<{CHANGE - 2}}", style)
+
+
+def _outside(metric: Metric, value: float) -> str:
+    """The bound that the value violates, in words."""
+    if not math.isfinite(value):
+        return "" if metric.nan else "not a number"
+    if metric.low is not None and value < metric.low:
+        return f"below {plain(metric.low)}"
+    if metric.high is not None and value > metric.high:
+        return f"above {plain(metric.high)}"
+    return ""
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3].rstrip(" ,;:") + "..."
+
+
+def head(history: History, max_timesteps: int, goal: float | None, elapsed: float, page: Page) -> list[Text]:
+    """The bar of the budget and, below it and as long, the bar of the goal; the clock where there is room."""
+    done = min(1.0, history.env_steps / max(1, max_timesteps))
+    budget = f"{100 * done:.0f}%  {history.env_steps:,} / {max_timesteps:,}"
+    rate = "" if math.isnan(history.rate) else f"   {history.rate:,.0f} steps/s"
+    clock = f"{duration(elapsed)}   left {duration(history.seconds_left(max_timesteps, elapsed))}{rate}"
+    beside = f"   {clock}" if page.width >= WIDE else ""
+    standing = _standing(history, goal)
+    room = page.width - len(INDENT) - GROUP - 3
+    length = max(8, min(40, room - len(budget) - len(beside), room - standing.cell_len))
+    steps = _bar_line("steps", done, length, "cyan", page).append(budget, "bold").append(beside, "dim")
+    if goal is None or math.isnan(history.val.last):
+        against = Text(f"{INDENT}{'goal':<{GROUP}}", "dim")
+    else:
+        reached = history.val.last >= goal
+        against = _bar_line("goal", history.val.toward(goal), length, "green" if reached else "magenta", page)
+    below = [] if beside else [Text(f"{INDENT}{'time':<{GROUP}}{clock}", "dim")]
+    return [steps, against.append_text(standing), *below]
+
+
+def _standing(history: History, goal: float | None) -> Text:
+    """The last validation score against the goal, and the best one."""
+    val = history.val
+    words = "none" if goal is None else plain(goal)
+    if math.isnan(val.last):
+        return Text(f"{words}, no evaluation yet", "dim")
+    reached = goal is not None and val.last >= goal
+    text = Text(f"val {score(val.last)}", "bold green" if reached else "bold magenta")
+    text.append("" if goal is None else f" / {words}").append("  reached" if reached else "", "green")
+    at = f" at {val.best_at:,}" if val.best_at else ""
+    return text.append(f"   best {score(val.best)}{at}", "dim")
+
+
+def _bar_line(label: str, fraction: float, length: int, style: str, page: Page) -> Text:
+    done, rest = bar(fraction, length, page.ascii_only)
+    line = Text(f"{INDENT}{label:<{GROUP}}", no_wrap=True, overflow="crop")
+    return line.append(done, style).append(rest, "dim").append("  ")
+
+
+def header_block(header: Header) -> Text:
+    """Four lines above a training."""
+    goal = "none" if header.goal is None else plain(header.goal)
+    why = f" ({header.engine_why})" if header.engine_why else ""
+    facts = [
+        ("goal", f"{goal} within {header.max_timesteps:,} env steps"),
+        ("agent", f"{header.algo_id}, {header.parameters:,} parameters, seed {header.seed}"),
+        ("engine", f"{header.engine}{why}, {header.device}, {header.n_envs} envs"),
+        ("run", header.run_path),
+    ]
+    return _block(Text(header.config_id, "bold"), facts)
+
+
+def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bool) -> Text:
+    """The result, what it took, where it lies and what to type next."""
+    style = "bold green" if outcome.solved else "bold yellow" if outcome.word == "not solved" else "bold"
+    speed = f", {outcome.env_steps / outcome.seconds:,.0f} steps/s" if outcome.seconds > 0 else ""
+    against = "" if outcome.goal is None else f", goal {plain(outcome.goal)}"
+    facts = [
+        ("val", "" if outcome.val_best is None else f"best {score(outcome.val_best)}{against}"),
+        ("test", outcome.test_words().replace("±", "+-" if ascii_only else "±")),
+        ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
+        ("run", outcome.run_path),
+    ]
+    block = _block(Text.assemble((outcome.word, style), f": {outcome.reason}"), [fact for fact in facts if fact[1]])
+    if next_commands:
+        block.append("\n\n" + INDENT + "next", "dim")
+    for command in next_commands:
+        block.append(f"\n{INDENT}{INDENT}{command}", "cyan")
+    return block
+
+
+def _block(title: Text, facts: Sequence[tuple[str, str]]) -> Text:
+    block = Text(INDENT).append_text(title)
+    for label, words in facts:
+        block.append(f"\n{INDENT}{label:<{GROUP}}", "dim").append(words)
+    return block
+
+
+def plain_line(history: History, max_timesteps: int, goal: float | None, elapsed: float) -> str:
+    """One line of plain ASCII for pipes and CI logs."""
+    parts = [f"{history.env_steps:>{len(f'{max_timesteps:,}')},} steps"]
+    parts.append(f"{100 * min(1.0, history.env_steps / max(1, max_timesteps)):3.0f}%")
+    if not math.isnan(history.train.last):
+        parts.append(f"ep_rew {score(history.train.last)} (best {score(history.train.best)})")
+    if not math.isnan(history.val.last):
+        against = "" if goal is None else f" / goal {plain(goal)}"
+        parts.append(f"val {score(history.val.last)}{against}")
+    if not math.isnan(history.rate):
+        parts.append(f"{history.rate:,.0f} steps/s")
+    parts.append(f"left {duration(history.seconds_left(max_timesteps, elapsed))}")
+    return INDENT + "  ".join(parts)

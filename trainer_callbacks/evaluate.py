@@ -1,0 +1,91 @@
+"""Episodes in worlds of their own, with randomness of their own: training cannot tell whether it was watched.
+
+Evaluations repeat one set of worlds, so that they compare weights and not luck; a test plays 100 fresh ones.
+"""
+
+import logging
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+
+from agents.base import Agent
+from agents.experience.collector import Collector, Played
+from config.schema import Config
+from envs_fast.vec_env import VecEnv
+from utils.counter_rng import EVALUATE, TEST, Key, integers
+
+TEST_EPISODES = 100
+MOST_WORLDS = 32
+
+log = logging.getLogger("stride")
+
+
+def is_due(epoch: int, every: int | None, warmup: int) -> bool:
+    """On the cadence grid and strictly after the warm-up: every 50 after 15 is 50; every 10 after 15 is 20."""
+    return bool(every) and epoch > warmup and epoch % (every or 1) == 0
+
+
+def summarize(stage: str, played: Played) -> dict[str, float]:
+    """The metrics of one evaluation; without a finished episode only their number."""
+    if not played.returns:
+        return {f"{stage}/roll/episodes": 0.0}
+    return {
+        f"{stage}/roll/ep_rew/mean": statistics.fmean(played.returns),
+        f"{stage}/roll/ep_rew/std": statistics.pstdev(played.returns),
+        f"{stage}/roll/ep_rew/min": min(played.returns),
+        f"{stage}/roll/ep_rew/max": max(played.returns),
+        f"{stage}/roll/ep_len/mean": statistics.fmean(played.lengths),
+        f"{stage}/roll/episodes": float(len(played.returns)),
+    }
+
+
+class Evaluate(Callback):
+    """Plays the live weights on its cadence and hands the numbers to the agent's metrics."""
+
+    def __init__(self, config: Config, make_worlds: Callable[[int], VecEnv]) -> None:
+        self.config, self._make_worlds = config, make_worlds
+        self._worlds: dict[int, VecEnv] = {}  # by their number; evaluation and test may want different ones
+        self.epoch, self.mean, self.best, self.tests = 0, float("nan"), float("-inf"), 0
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+    ) -> None:
+        assert isinstance(agent, Agent)
+        config = self.config
+        if not (agent.epoch_ended and is_due(agent.epoch, config.eval_freq_epochs, config.eval_warmup_epochs)):
+            return
+        row = summarize("val", self._play(agent, EVALUATE, 0, config.eval_episodes))
+        self.epoch, self.mean = agent.epoch, row.get("val/roll/ep_rew/mean", float("nan"))
+        if self.mean > self.best:
+            self.best = self.mean
+        agent.metrics.set(row | ({"val/roll/ep_rew/best": self.best} if self.best > float("-inf") else {}))
+
+    def test(self, agent: Agent) -> dict[str, float]:
+        """100 fresh episodes of the weights as they are; every call plays others."""
+        self.tests += 1
+        return summarize("test", self._play(agent, TEST, self.tests, TEST_EPISODES))
+
+    def _play(self, agent: Agent, purpose: int, index: int, episodes: int) -> Played:
+        config = self.config
+        seed = integers(Key(config.seed, purpose, 0, index), 1, 1 << 32)[0]
+        number = min(episodes, MOST_WORLDS)
+        if number not in self._worlds:
+            self._worlds[number] = self._make_worlds(number)
+        collector = Collector(self._worlds[number], agent.policy, seed, purpose, greedy=config.eval_deterministic)
+        played = collector.play(episodes, config.eval_max_steps)
+        if len(played.returns) < episodes:
+            log.info(f"only {len(played.returns)} of {episodes} episodes ended within eval_max_steps")
+        return played
+
+    def close(self) -> None:
+        for worlds in self._worlds.values():
+            worlds.close()
+
+    def state_dict(self) -> dict:
+        return {"epoch": self.epoch, "mean": self.mean, "best": self.best, "tests": self.tests}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.epoch, self.mean, self.best, self.tests = (state[name] for name in ("epoch", "mean", "best", "tests"))

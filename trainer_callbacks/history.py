@@ -1,0 +1,86 @@
+"""What a display remembers of the rows it was given: the tails of the metrics it shows, the scores, the clock.
+
+Memory stays constant however long the run is; nothing is drawn here.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+STEPS = "train/clock/env_steps"
+RATE = "train/time/env_steps_per_second"
+TRAIN = "train/roll/ep_rew/mean"
+VAL = "val/roll/ep_rew/mean"
+TRAIN_BEST = "train/roll/ep_rew/best"
+VAL_BEST = "val/roll/ep_rew/best"
+TAIL = 20  # values in a sparkline
+
+
+@dataclass
+class Series:
+    """The last values of one metric, and the two values a viewer compares: shown now, shown before."""
+
+    values: deque[float] = field(default_factory=lambda: deque(maxlen=TAIL))
+    fresh: bool = False
+    shown: float = math.nan
+    before: float = math.nan
+
+    def show(self) -> None:
+        """Take the newest value as the one on the screen; a metric without a new value keeps its old change."""
+        if self.fresh:
+            self.before, self.shown, self.fresh = self.shown, self.values[-1], False
+
+
+@dataclass
+class Score:
+    """First, last and best of a mean episode reward (higher is better), and where the best was."""
+
+    first: float = math.nan
+    last: float = math.nan
+    best: float = math.nan
+    best_at: int = 0
+
+    def add(self, value: float, env_steps: int, best: float = math.nan) -> None:
+        """`best` is the run's own record, which a resumed process did not see happen: it has no place then."""
+        self.last = value
+        if math.isnan(self.first):
+            self.first = value
+        if not value <= self.best:
+            self.best, self.best_at = value, env_steps
+        if best > self.best:
+            self.best, self.best_at = best, 0
+
+    def toward(self, goal: float) -> float:
+        """The part of the way covered, from the first score (or zero) to the goal; goals may be negative."""
+        start = min(self.first, 0.0) if goal > 0 else self.first
+        if self.last >= goal:
+            return 1.0
+        return max(0.0, (self.last - start) / (goal - start)) if start < goal else 0.0
+
+
+class History:
+    """Folds rows; a row costs a few dictionary look-ups, because thousands may come between two drawings."""
+
+    def __init__(self, shown: Iterable[str], first_step: int = 0) -> None:
+        self.series = {name: Series() for name in shown}
+        self.env_steps = self.first_step = first_step
+        self.rate = math.nan
+        self.train, self.val = Score(), Score()
+
+    def add(self, row: Mapping[str, float]) -> None:
+        self.env_steps = int(row.get(STEPS, self.env_steps))
+        self.rate = row.get(RATE, self.rate)
+        if TRAIN in row:
+            self.train.add(row[TRAIN], self.env_steps, row.get(TRAIN_BEST, math.nan))
+        if VAL in row:
+            self.val.add(row[VAL], self.env_steps, row.get(VAL_BEST, math.nan))
+        for name, series in self.series.items():
+            if name in row:
+                series.values.append(row[name])
+                series.fresh = True
+
+    def seconds_left(self, max_timesteps: int, elapsed: float) -> float:
+        """At the average speed of this process so far; NaN before the first step."""
+        done = self.env_steps - self.first_step
+        return max(0, max_timesteps - self.env_steps) * elapsed / done if done > 0 else math.nan

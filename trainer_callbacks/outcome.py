@@ -1,0 +1,63 @@
+"""What is known before a training (Header) and after it (Outcome), and the one sentence that tells the end."""
+
+from dataclasses import dataclass
+
+from trainer_callbacks.typography import duration, plain, score
+
+
+@dataclass(frozen=True)
+class Header:
+    """The facts printed above a training."""
+
+    config_id: str  # "CartPole-v1:ppo"
+    algo_id: str
+    engine: str
+    engine_why: str  # why this engine; "" when there is nothing to say
+    device: str
+    n_envs: int
+    seed: int
+    parameters: int
+    goal: float | None
+    max_timesteps: int
+    run_path: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended. `solved` is only true when fresh episodes of the final weights confirmed it."""
+
+    solved: bool
+    reason: str  # "goal reached", "budget spent", "interrupted"
+    goal: float | None
+    val_best: float | None
+    test_mean: float | None
+    test_std: float | None
+    test_episodes: int
+    env_steps: int
+    seconds: float
+    run_path: str
+
+    @property
+    def word(self) -> str:
+        """solved; not solved; finished, when there was no goal to reach."""
+        if self.solved:
+            return "solved"
+        return "finished" if self.goal is None else "not solved"
+
+    def test_words(self) -> str:
+        """The test score in words, "" when nothing was tested."""
+        if self.test_mean is None:
+            return ""
+        spread = "" if self.test_std is None else f" ± {score(self.test_std)}"
+        return f"{score(self.test_mean)}{spread} over {self.test_episodes} episodes"
+
+    def sentence(self) -> str:
+        """One line: word, reason, scores, what it took."""
+        parts = [f"{self.word.capitalize()} ({self.reason})"]
+        if self.test_mean is not None:
+            parts.append(f"test {self.test_words()}")
+        if self.val_best is not None:
+            parts.append(f"best val {score(self.val_best)}")
+        if self.goal is not None:
+            parts.append(f"goal {plain(self.goal)}")
+        return f"{', '.join(parts)}; {self.env_steps:,} env steps in {duration(self.seconds)}."

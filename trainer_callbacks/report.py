@@ -1,0 +1,137 @@
+"""report.md of a finished run: what came out, with which settings, and how to play, resume and repeat it.
+
+Command, versions and host are read from the run's config.json; nothing is measured here.
+"""
+
+import dataclasses
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from config.metrics import Metric, load_metrics
+from config.schema import Config
+from trainer_callbacks.curve import Point, curve_svg
+from trainer_callbacks.history import STEPS, TRAIN, VAL
+from trainer_callbacks.outcome import Outcome
+from trainer_callbacks.typography import area_chart, number
+from utils.run_dir import RunDir, read_json
+
+Row = Mapping[str, float]
+WHERE = ("git_hash", "versions", "host")
+IDENTITY = {"env_id", "variant", "algo_id", "project_id", "description", "schema_version", "spec"}  # nobody tuned these
+
+
+def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outcome) -> None:
+    """Write report.md and logs/curve.svg; `rows` as in metrics.csv, oldest first."""
+    facts = read_json(run.config_json)
+    title = f"{config.env_id}:{config.variant}"
+    run.logs.mkdir(exist_ok=True)
+    svg = curve_svg(f"{title}, seed {config.seed}", points(rows, TRAIN), points(rows, VAL), outcome.goal)
+    (run.logs / "curve.svg").write_text(svg, encoding="utf-8")
+    parts = [
+        f"**{outcome.sentence()}**",
+        f"# {title}",
+        config.description,
+        "![Episode reward over env steps](logs/curve.svg)",
+        _chart(rows),
+        "## Metrics",
+        _metrics_table(rows, load_metrics()),
+        "## Next",
+        _commands(run, facts, outcome),
+        "## Config",
+        _config_tables(config),
+        "## Where it ran",
+        _table(
+            ("what", "value"), [(key, _plain(facts[key])) for key in ("git_hash", "versions", "host") if key in facts]
+        ),
+    ]
+    run.report.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+
+
+def points(rows: Sequence[Row], name: str) -> list[Point]:
+    """(env steps, value) of the rows that carry the metric; a row without a clock stands where the last one stood."""
+    found, steps = [], 0.0
+    for row in rows:
+        steps = row.get(STEPS, steps)
+        if name in row:
+            found.append(Point(steps, row[name]))
+    return found
+
+
+def _chart(rows: Sequence[Row]) -> str:
+    """The curve once more in text, for readers of a terminal: validation, or training where nothing was evaluated."""
+    for name, words in ((VAL, "Validation"), (TRAIN, "Training")):
+        curve = [point for point in points(rows, name) if math.isfinite(point.y)]
+        if len(curve) > 1:
+            chart = area_chart([point.x for point in curve], [point.y for point in curve])
+            return f"{words} reward:\n\n```text\n{chart}\n```"
+    return ""
+
+
+def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
+    """Last and best value of every metric the run wrote, except its clock."""
+    lines = []
+    for name, metric in metrics.items():
+        values = [row[name] for row in rows if name in row]
+        if not values or "/clock/" in name:
+            continue
+        finite = [value for value in values if math.isfinite(value)]
+        best = "" if metric.better is None or not finite else max(finite) if metric.better == "up" else min(finite)
+        shown = best if isinstance(best, str) else number(best, metric.precision)
+        last = number(values[-1], metric.precision) + (f" {metric.unit}" if metric.unit != "none" else "")
+        lines.append((f"{metric.title} `{name}`", last, shown, metric.meaning))
+    return _table(("metric", "last", "best", "meaning"), lines) if lines else "No metric was recorded."
+
+
+def _commands(run: RunDir, facts: Mapping[str, Any], outcome: Outcome) -> str:
+    """Exact lines to paste into a shell."""
+    command = facts.get("command", "")
+    exact = command if isinstance(command, str) else shlex.join(map(str, command))
+    budget = "" if outcome.reason == "interrupted" else f" --max-timesteps {2 * outcome.env_steps}"
+    lines = [
+        ("Play it", f"python run_play.py --run-id {run.id}"),
+        ("Train it further", f"python train.py --resume {run.id}{budget}"),
+        ("Repeat it", f"git checkout {facts['git_hash']}\n{exact}" if facts.get("git_hash") else exact),
+    ]
+    return "\n\n".join(f"{title}:\n\n```sh\n{text}\n```" for title, text in lines if text)
+
+
+def _config_tables(config: Config) -> str:
+    """First what somebody decided, then everything."""
+    everything = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    changed = {
+        field.name: everything[field.name]
+        for field in dataclasses.fields(config)
+        if field.name not in IDENTITY and everything[field.name] != _default(field)
+    }
+    return "\n\n".join(
+        [
+            f"Different from the defaults of {config.algo_id}:",
+            _table(("field", "value"), [(name, _plain(value)) for name, value in changed.items()]),
+            "<details><summary>All fields</summary>",
+            _table(("field", "value"), [(name, _plain(value)) for name, value in everything.items()]),
+            "</details>",
+        ]
+    )
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return field.default_factory() if callable(field.default_factory) else field.default
+
+
+def _plain(value: Any) -> str:
+    """A value as a person would write it in YAML."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

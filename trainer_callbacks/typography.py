@@ -1,0 +1,101 @@
+"""How numbers, durations, bars, sparklines and curves are set in text; pure functions of plain values, no colours."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+ASCII_BLOCKS = "_.-~=+*#"
+
+
+def number(value: float, precision: int) -> str:
+    """`precision` decimals and thousands separators; what would round to zero, or is huge, as a power of ten."""
+    if not math.isfinite(value):
+        return str(value)
+    if value and abs(value) < 0.5 * 10.0**-precision:
+        return f"{value:.1e}"
+    if abs(value) >= 1e9:
+        return f"{value:.3g}"
+    text = f"{value:,.{precision}f}"
+    return text.removeprefix("-") if value == 0 else text
+
+
+def score(value: float) -> str:
+    """An episode reward in a headline: 243.1, 0.74."""
+    return number(value, 1 if abs(value) >= 10 else 2)
+
+
+def plain(value: float) -> str:
+    """A number somebody typed (a goal, a bound), without decimals it does not need."""
+    return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """0:27, 12:03, 1:02:03, 2d 03:04:05."""
+    if not math.isfinite(seconds):
+        return "-:--"
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02d}:{minute:02d}:{second:02d}"
+    return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"
+
+
+def short(value: float) -> str:
+    """20k, 1.5M: for the ticks of an axis."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def sparkline(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
+    """The last `width` values as blocks between their own lowest and highest; a gap where one is not a number."""
+    blocks = ASCII_BLOCKS if ascii_only else BLOCKS
+    tail = list(values)[max(0, len(values) - width) :] if width > 0 else []
+    finite = [value for value in tail if math.isfinite(value)]
+    if not finite:
+        return " " * len(tail)
+    low, high = min(finite), max(finite)
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # a constant is neither low nor high
+        return "".join(blocks[3] if math.isfinite(value) else " " for value in tail)
+    scale = (len(blocks) - 1) / (high - low)
+    return "".join(blocks[round((value - low) * scale)] if math.isfinite(value) else " " for value in tail)
+
+
+def bar(fraction: float, width: int, ascii_only: bool = False) -> tuple[str, str]:
+    """(done, still to do), `width` characters together."""
+    halves = round(2 * width * min(1.0, max(0.0, fraction)))
+    full, half = divmod(halves, 2)
+    if ascii_only:
+        return "#" * full, "-" * (width - full)
+    return "━" * full + "╸" * half, "─" * (width - full - half)
+
+
+def area_chart(xs: Sequence[float], ys: Sequence[float], width: int = 64, height: int = 8) -> str:
+    """A filled curve in `height` lines of text with its range on the left; gaps are bridged."""
+    columns = _columns(xs, ys, width)
+    low, high = min(columns), max(columns)
+    scale = (8 * height - 1) / (high - low) if high > low else 0.0
+    eighths = [1 + round((value - low) * scale) for value in columns]
+    labels = {0: number(high, 1), height - 1: number(low, 1)}
+    margin = max(map(len, labels.values()))
+    lines = []
+    for line in range(height):
+        base = 8 * (height - 1 - line)
+        cells = "".join(" " if top <= base else BLOCKS[min(top - base, 8) - 1] for top in eighths)
+        lines.append(f"{labels.get(line, ''):>{margin}} ┤{cells}".rstrip())
+    foot = f"{plain(xs[0])}{f'{plain(xs[-1])} env steps':>{max(1, width - len(plain(xs[0])))}}"
+    return "\n".join([*lines, f"{'':>{margin}} └{'─' * width}", f"{'':>{margin}}  {foot}"])
+
+
+def _columns(xs: Sequence[float], ys: Sequence[float], width: int) -> list[float]:
+    """`ys` averaged over `width` equal stretches of the ascending `xs`; a line is drawn across empty stretches."""
+    span = (xs[-1] - xs[0]) or 1.0
+    places = np.minimum((np.asarray(xs) - xs[0]) / span * width, width - 1).astype(int)
+    counts = np.bincount(places, minlength=width)
+    sums = np.bincount(places, weights=ys, minlength=width)
+    filled = np.flatnonzero(counts)
+    return list(np.interp(np.arange(width), filled, sums[filled] / counts[filled]))

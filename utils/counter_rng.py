@@ -1,0 +1,157 @@
+"""Random numbers as a function of where they are used: Philox4x32-10 of (seed, purpose, rank, iteration, index).
+
+Nothing here keeps state, so a draw never depends on how many others were made. The Numba and the torch form are
+bit-equal; environments call `philox` with counters of their own (draw, episode, world, purpose).
+Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+ACT, SHUFFLE, SAMPLE, WORLD, EVALUATE, TEST, EXPLORE = 1, 2, 3, 4, 5, 6, 7  # what a draw is for
+
+MULTIPLIER_0, MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
+WEYL_0, WEYL_1 = 0x9E3779B9, 0xBB67AE85
+MASK = 0xFFFFFFFF
+
+
+class Key(NamedTuple):
+    """Names one table of draws; two different keys share nothing."""
+
+    seed: int  # [0, 2**63)
+    purpose: int
+    rank: int = 0
+    iteration: int = 0
+
+
+@njit(inline="always")
+def philox(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
+    """Four uint32 from the counter (c0..c3) and the key (k0, k1); every operation is cast, Numba would widen it."""
+    x0, x1, x2, x3 = np.uint32(c0), np.uint32(c1), np.uint32(c2), np.uint32(c3)
+    y0, y1 = np.uint32(k0), np.uint32(k1)
+    for _ in range(10):
+        product_0 = np.uint64(x0) * np.uint64(MULTIPLIER_0)
+        product_1 = np.uint64(x2) * np.uint64(MULTIPLIER_1)
+        high_0, high_1 = np.uint32(product_0 >> np.uint64(32)), np.uint32(product_1 >> np.uint64(32))
+        x0, x2 = np.uint32(high_1 ^ x1 ^ y0), np.uint32(high_0 ^ x3 ^ y1)
+        x1, x3 = np.uint32(product_1 & np.uint64(MASK)), np.uint32(product_0 & np.uint64(MASK))
+        y0, y1 = np.uint32(y0 + np.uint32(WEYL_0)), np.uint32(y1 + np.uint32(WEYL_1))
+    return x0, x1, x2, x3
+
+
+@njit(inline="always")
+def to_uniform(word: int | np.uint32) -> np.float32:
+    """The upper 24 bits of a uint32 as a float32 in [0, 1): every value is exact."""
+    return np.float32(np.uint32(word) >> np.uint32(8)) * np.float32(1.0 / (1 << 24))
+
+
+@njit(cache=True)
+def _fill_words(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int) -> None:
+    """Fill the uint32 array `out`; element i is lane i % 4 of block i // 4."""
+    whole = out.size // 4
+    for block in range(whole):
+        i = 4 * block
+        out[i], out[i + 1], out[i + 2], out[i + 3] = philox(block, c1, c2, c3, k0, k1)
+    if 4 * whole < out.size:
+        lanes = philox(whole, c1, c2, c3, k0, k1)
+        for i in range(4 * whole, out.size):
+            out[i] = lanes[i - 4 * whole]
+
+
+@njit(cache=True)
+def _fill_uniforms(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int) -> None:
+    """Fill the float32 array `out` with uniforms, in the order of `_fill_words`."""
+    whole = out.size // 4
+    for block in range(whole):
+        i = 4 * block
+        w0, w1, w2, w3 = philox(block, c1, c2, c3, k0, k1)
+        out[i], out[i + 1], out[i + 2], out[i + 3] = to_uniform(w0), to_uniform(w1), to_uniform(w2), to_uniform(w3)
+    if 4 * whole < out.size:
+        lanes = philox(whole, c1, c2, c3, k0, k1)
+        for i in range(4 * whole, out.size):
+            out[i] = to_uniform(lanes[i - 4 * whole])
+
+
+def counters(key: Key) -> tuple[int, int, int, int, int]:
+    """The words (c1, c2, c3, k0, k1) of a key: iteration, purpose, rank, and the seed's two halves."""
+    if not 0 <= key.seed < 1 << 63:
+        raise ValueError(f"the seed of a key must be in [0, 2**63), got {key.seed}")
+    return key.iteration & MASK, key.purpose & MASK, key.rank & MASK, key.seed & MASK, key.seed >> 32
+
+
+def words_numpy(key: Key, n: int) -> np.ndarray:
+    """The first `n` uint32 of the key's table, by the Numba kernel."""
+    out = np.empty(n, np.uint32)
+    _fill_words(out, *counters(key))
+    return out
+
+
+def _multiply(word: Tensor, constant: int) -> tuple[Tensor, Tensor]:
+    """High and low 32 bits of a 32 x 32 bit product in int64 arithmetic, by halves so that nothing overflows."""
+    low = word * (constant & 0xFFFF)
+    high = word * (constant >> 16) + (low >> 16)
+    return high >> 16, ((high & 0xFFFF) << 16) | (low & 0xFFFF)
+
+
+def words_torch(key: Key, n: int, device: torch.device | str) -> Tensor:
+    """The first `n` words of the key's table as int64 in [0, 2**32), by torch operations on `device`."""
+    c1_, c2_, c3_, k0, k1 = counters(key)
+    c0 = torch.arange((n + 3) // 4, dtype=torch.int64, device=device)
+    c1, c2, c3 = torch.full_like(c0, c1_), torch.full_like(c0, c2_), torch.full_like(c0, c3_)
+    for _ in range(10):
+        high_0, low_0 = _multiply(c0, MULTIPLIER_0)
+        high_1, low_1 = _multiply(c2, MULTIPLIER_1)
+        c0, c1, c2, c3 = high_1 ^ c1 ^ k0, low_1, high_0 ^ c3 ^ k1, low_0
+        k0, k1 = (k0 + WEYL_0) & MASK, (k1 + WEYL_1) & MASK
+    return torch.stack((c0, c1, c2, c3), dim=1).view(-1)[:n]
+
+
+def uniforms_torch(key: Key, n: int, device: torch.device | str) -> Tensor:
+    """The first `n` uniforms of the key's table, float32 in [0, 1), by torch operations on `device`."""
+    return (words_torch(key, n, device) >> 8).to(torch.float32) * (1.0 / (1 << 24))
+
+
+def fill_uniforms(key: Key, out: Tensor) -> Tensor:
+    """Overwrite the contiguous float32 tensor `out` with the first uniforms of the key's table; returns `out`."""
+    if out.dtype != torch.float32 or not out.is_contiguous():
+        raise ValueError(f"uniforms need a contiguous float32 tensor, got {out.dtype} with strides {out.stride()}")
+    if out.device.type == "cpu":
+        _fill_uniforms(out.view(-1).numpy(), *counters(key))
+    else:
+        out.view(-1).copy_(uniforms_torch(key, out.numel(), out.device))
+    return out
+
+
+def uniforms(key: Key, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
+    """A table of uniforms, float32 in [0, 1); a longer table of the same key begins with the same numbers."""
+    return fill_uniforms(key, torch.empty(shape, dtype=torch.float32, device=device))
+
+
+def normal(uniform: Tensor) -> Tensor:
+    """Standard normals (float32) from uniforms in [0, 1) by the inverse distribution function, finite at 0.
+
+    Half a grid step is added in float64: in float32 the largest uniform would round up to 1.
+    """
+    return torch.special.ndtri(uniform.double() + 2.0**-25).float()
+
+
+def integers(key: Key, n: int, high: int) -> list[int]:
+    """`n` integers in [0, high) for seeding worlds, high <= 2**32; element i does not depend on `n`."""
+    if not 0 < high <= 1 << 32:
+        raise ValueError(f"integers are drawn in [0, high) with 1 <= high <= 2**32, got high={high}")
+    words = words_numpy(key, 2 * n).tolist()  # 64 bits for each, so that the bias is at most 2**-32
+    return [((words[2 * i] << 32 | words[2 * i + 1]) * high) >> 64 for i in range(n)]
+
+
+def permutation(key: Key, n: int, device: torch.device | str = "cpu") -> Tensor:
+    """A random order of 0..n-1, int64 [n]: indices sorted by their word, ties (1 in 2**32) by index."""
+    if torch.device(device).type == "cpu":
+        words = torch.from_numpy(words_numpy(key, n).astype(np.int64))
+    else:
+        words = words_torch(key, n, device)
+    index = torch.arange(n, device=device)
+    return torch.argsort(((words - (1 << 31)) << 32) | index)  # shifted to signed, so that the order stays

@@ -1,0 +1,82 @@
+"""Running means of scalars that stay on the device until somebody asks: adding never waits for the GPU.
+
+What a metric means (title, unit, bounds) is declared in config/metrics.yaml, not here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Metrics:
+    """Means of what was `add`ed and last values of what was `set` since the last `flush`.
+
+    Scalars added together are summed as one vector in float64, so an `add` costs two small operations however many
+    names it brings, and a NaN spoils its own name only.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, ...], Tensor] = {}  # names added together -> their sums, float64
+        self._counts: dict[tuple[str, ...], int] = {}
+        self._last: dict[str, Tensor | float] = {}
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        """Add one sample of each name; the tensors are scalars on one device."""
+        if not values:
+            return
+        names = tuple(values)
+        sample = torch.stack([value.detach() for value in values.values()])
+        if names in self._sums:
+            self._sums[names] += sample
+            self._counts[names] += 1
+        else:
+            self._sums[names] = sample.to(torch.float64, copy=True)
+            self._counts[names] = 1
+
+    def set(self, values: Mapping[str, Tensor | float]) -> None:
+        """Report these values as they are now; a later `set` of the same name replaces them."""
+        for name, value in values.items():
+            self._last[name] = value.detach().clone() if isinstance(value, Tensor) else float(value)
+
+    def flush(self) -> dict[str, float]:
+        """Means and last values by name, fetched with one transfer per device; then everything starts anew."""
+        fetched = _fetch([*self._sums.values(), *(torch.as_tensor(value) for value in self._last.values())])
+        totals: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        for (names, count), sums in zip(self._counts.items(), fetched, strict=False):
+            for name, total in zip(names, sums, strict=True):
+                totals[name] = totals.get(name, 0.0) + total
+                counts[name] = counts.get(name, 0) + count
+        means = {name: totals[name] / counts[name] for name in totals}
+        last = {name: value[0] for name, value in zip(self._last, fetched[len(self._sums) :], strict=True)}
+        if both := means.keys() & last.keys():
+            raise ValueError(f"metrics both added and set: {', '.join(sorted(both))}")
+        self._sums, self._counts, self._last = {}, {}, {}
+        return means | last
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was gathered since the last flush, as plain data, for a checkpoint between two flushes."""
+        groups = [
+            {"names": list(names), "sums": sums.clone(), "count": self._counts[names]}
+            for names, sums in self._sums.items()
+        ]
+        return {"groups": groups, "last": dict(self._last)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue gathering where `state_dict` was taken; tensors stay on the device they were loaded to."""
+        self._sums = {tuple(group["names"]): group["sums"].clone() for group in state["groups"]}
+        self._counts = {tuple(group["names"]): group["count"] for group in state["groups"]}
+        self._last = dict(state["last"])
+
+
+def _fetch(tensors: list[Tensor]) -> list[list[float]]:
+    """The numbers of each tensor, with one copy to the host for all that share a device."""
+    numbers: list[list[float]] = [[] for _ in tensors]
+    for device in {tensor.device for tensor in tensors}:
+        mine = [i for i, tensor in enumerate(tensors) if tensor.device == device]
+        flat = torch.cat([tensors[i].reshape(-1).double() for i in mine]).cpu().tolist()
+        for i in mine:
+            numbers[i], flat = flat[: tensors[i].numel()], flat[tensors[i].numel() :]
+    return numbers

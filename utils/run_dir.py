@@ -1,0 +1,218 @@
+"""One run is one folder: its name, the files in it, and how a person's selector becomes a folder.
+
+What is written into these files belongs to the callbacks; only the atomic ways of writing live here. No torch.
+"""
+
+import json
+import math
+import os
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from utils.user_error import UserError, nearest
+
+PROJECT = Path(__file__).resolve().parent.parent
+LAST = "@last"
+BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+ID = re.compile(r"[A-Za-z0-9._@-]+")
+STAMP = re.compile(r"\d{8}-\d{6}-")
+
+
+def runs_root() -> Path:
+    """The folder of all runs: $STRIDE_RUNS, or runs/ of the project."""
+    return Path(os.environ.get("STRIDE_RUNS") or PROJECT / "runs").absolute()
+
+
+def check_id(run_id: str) -> str:
+    """The id itself, if it can only name a folder directly under the runs root; whatever came from outside."""
+    if not ID.fullmatch(run_id) or ".." in run_id or run_id == ".":
+        raise UserError(f"{run_id!r} is not a run id: letters, digits, '.', '_', '-' and '@' only, no '..'")
+    return run_id
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Replace the file in one instant: a reader, or a crash, sees the old text or the new one, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """The file's data, or one clear line when it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON: {error}") from error
+
+
+def relink(link: Path, target: Path) -> None:
+    """Point `link` at `target` in one instant, relatively, so that moving the common folder breaks nothing."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
+    try:
+        os.replace(temporary, link)
+    except OSError:
+        temporary.unlink()
+        raise
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The folder of one run; properties name the files in it, whether or not they exist yet."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def config_json(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def videos(self) -> Path:
+        return self.path / "videos"
+
+    @property
+    def metrics_csv(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def run_log(self) -> Path:
+        return self.path / "run.log"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.md"
+
+    @classmethod
+    def create(cls, env_id: str, variant: str, seed: int) -> "RunDir":
+        """Make a new folder with its subfolders, and let `@last` point at it."""
+        root = runs_root()
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{env_id}-{variant}-s{seed}")
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            run = cls(_make_unique(root, name))
+            for folder in (run.checkpoints, run.logs, run.videos):
+                folder.mkdir()
+            relink(root / LAST, run.path)
+        except OSError as error:
+            raise UserError(f"cannot make a run folder under {root}: {error.strerror}") from error
+        return run
+
+    @classmethod
+    def find(cls, selector: str) -> "RunDir":
+        """The run meant by `@last`, `@best:ENV[:VARIANT]`, an id, the unique beginning of one, or a folder's path."""
+        if "/" in selector or os.sep in selector:
+            return cls(_folder(selector))
+        if selector.startswith("@best:"):
+            env_id, _, variant = selector.removeprefix("@best:").partition(":")
+            return _best(env_id, variant)
+        if selector == LAST:
+            return cls(_last())
+        check_id(selector)
+        ids = [run.id for run in list_runs()]
+        matches = [selector] if selector in ids else [run_id for run_id in ids if run_id.startswith(selector)]
+        if len(matches) > 1:
+            raise UserError(f"{selector!r} begins {len(matches)} runs: {', '.join(matches[:4])}; give more of the id")
+        if not matches:
+            raise UserError(f"no run {selector!r} under {runs_root()}{nearest(selector, [LAST, *ids])}")
+        return cls(runs_root() / matches[0])
+
+
+def list_runs() -> list[RunDir]:
+    """All runs under the root, newest first (ids begin with the time); folders named by hand come last."""
+    root = runs_root()
+    if not root.is_dir():
+        return []
+    runs = [RunDir(path) for path in root.iterdir() if not path.is_symlink() and _is_run(path)]
+    return sorted(runs, key=lambda run: (bool(STAMP.match(run.id)), run.id), reverse=True)
+
+
+def _is_run(path: Path) -> bool:
+    return bool(ID.fullmatch(path.name)) and ((path / "config.json").is_file() or (path / "checkpoints").is_dir())
+
+
+def _make_unique(root: Path, name: str) -> Path:
+    """Make `root/<time>-<name>-<4 random letters>`; mkdir itself decides who was first."""
+    while True:
+        suffix = "".join(secrets.choice(BASE32) for _ in range(4))
+        path = root / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{suffix}"
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+
+
+def _folder(selector: str) -> Path:
+    """A run folder given by its path; '..' is refused, so that no selector climbs out of where it seems to be."""
+    if "\0" in selector or ".." in Path(selector).parts:
+        raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed in it, give it from the root")
+    path = Path(selector).resolve()
+    if not _is_run(path):
+        raise UserError(f"{selector!r} is not the folder of a run: it has no config.json and no checkpoints/")
+    return path
+
+
+def _last() -> Path:
+    """What the link names at this instant; read once, as another process may replace it at any time."""
+    root = runs_root()
+    try:
+        path = root / check_id(os.readlink(root / LAST))
+    except FileNotFoundError as error:
+        raise UserError(f"no run yet under {root}: {LAST} does not exist") from error
+    except OSError as error:
+        raise UserError(f"{root / LAST} is not a link to a run: {error.strerror}") from error
+    if not path.is_dir():
+        raise UserError(f"{LAST} points at {path.name}, which is no longer under {root}; give a run's id")
+    return path
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; anything else in it is an error of its own line."""
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise UserError(f"{path} does not hold a JSON object")
+    return data
+
+
+def _best(env_id: str, variant: str) -> RunDir:
+    """The run of this environment (and variant) with the highest `score` in checkpoints/best.json."""
+    scored: list[tuple[float, str, RunDir]] = []
+    environments: set[str] = set()
+    for run in list_runs():
+        sidecar = run.checkpoints / "best.json"
+        if not (run.config_json.is_file() and sidecar.is_file()):
+            continue  # still being made, or never evaluated
+        config, score = _object(run.config_json), _object(sidecar).get("score")
+        environments.add(str(config.get("env_id")))
+        wanted = config.get("env_id") == env_id and variant in ("", config.get("variant"))
+        if wanted and isinstance(score, int | float) and not math.isnan(score):
+            scored.append((score, run.id, run))
+    if not scored:
+        what = f"{env_id}:{variant}" if variant else env_id
+        raise UserError(f"no evaluated run of {what} under {runs_root()}{nearest(env_id, environments - {env_id})}")
+    return max(scored)[2]

@@ -1,0 +1,105 @@
+"""The logger "stride": plain lines on stdout and timestamped ones, without colours, in a run's run.log.
+
+Everything it changes in the process (handlers, warnings, the threads' exception hook) is put back on leaving.
+"""
+
+import logging
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+class _PlainText(logging.Formatter):
+    """Colour and cursor codes are for terminals; a file is read with less and grep."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return ANSI.sub("", super().format(record))
+
+
+class _Stdout(logging.Handler):
+    """INFO and above (DEBUG is for the file); looks stdout up at every line: a live table replaces it for a while."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stdout, flush=True)
+
+
+@contextmanager
+def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[logging.Logger]:
+    """`with open_run_log(run.run_log, quiet) as log: log.info(...)`.
+
+    The file also receives warnings (stderr shows them too, unless quiet) and the traceback of whatever leaves the
+    block or ends a thread. STRIDE_NO_RUN_LOG=1, or no path, means no file; then warnings stay as they are.
+    """
+    logger = logging.getLogger("stride")
+    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    file = _file_handler(path)
+    chosen = [*([file] if file else []), *([] if quiet else [_Stdout(logging.INFO)])]
+    logger.handlers[:] = chosen or [logging.NullHandler()]
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    hooks = (warnings.showwarning, threading.excepthook)
+    if file:
+        _divert(file, quiet)
+    try:
+        yield logger
+    except (KeyboardInterrupt, SystemExit) as error:
+        _append(file, logging.WARNING, f"stopped by {type(error).__name__}")
+        raise
+    except BaseException as error:
+        _append(file, logging.CRITICAL, "uncaught exception", (type(error), error, error.__traceback__))
+        raise
+    finally:
+        warnings.showwarning, threading.excepthook = hooks
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
+        if file:
+            file.close()
+
+
+def _file_handler(path: Path | str | None) -> logging.FileHandler | None:
+    if path is None or os.environ.get("STRIDE_NO_RUN_LOG") == "1":
+        return None
+    handler = logging.FileHandler(path, mode="a", encoding="utf-8")
+    handler.setFormatter(_PlainText("%(asctime)s %(levelname)-7s %(message)s"))
+    return handler
+
+
+def _append(file: logging.FileHandler | None, level: int, message: str, exc_info: ExcInfo | None = None) -> None:
+    """A record for the file alone: Python itself shows it on stderr."""
+    if file:
+        file.handle(logging.LogRecord("stride", level, "", 0, message, None, exc_info))
+
+
+def _divert(log: logging.FileHandler, quiet: bool) -> None:
+    """Warnings and dying threads leave a line in the file first, then go where they went before."""
+    show, hook = warnings.showwarning, threading.excepthook
+
+    def showwarning(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        _append(log, logging.WARNING, f"{category.__name__}: {message} ({filename}:{lineno})")
+        if not quiet:
+            show(message, category, filename, lineno, file, line)
+
+    def excepthook(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            cause = (args.exc_type, args.exc_value, args.exc_traceback)
+            _append(log, logging.ERROR, "uncaught exception in a thread", cause)
+        hook(args)
+
+    warnings.showwarning, threading.excepthook = showwarning, excepthook

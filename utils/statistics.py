@@ -1,0 +1,33 @@
+"""Aggregates over seeds that a few bad runs cannot fool (Agarwal et al., "Deep RL at the edge of the statistical
+precipice", 2021). NumPy only."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def iqm(x: ArrayLike) -> float:
+    """Interquartile mean: the mean without the lowest and the highest quarter (rounded down) of the values."""
+    values = np.sort(np.asarray(x, np.float64).reshape(-1))
+    if not values.size:
+        raise ValueError("the interquartile mean of no values")
+    cut = values.size // 4
+    return float(values[cut : values.size - cut].mean())
+
+
+def interval(
+    x: ArrayLike,
+    statistic: Callable[[np.ndarray], float] = iqm,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of a statistic; the same values and seed give the same interval."""
+    values = np.asarray(x, np.float64).reshape(-1)
+    if not values.size:
+        raise ValueError("an interval of no values")
+    picks = np.random.default_rng(seed).integers(0, values.size, (resamples, values.size))
+    found = [statistic(values[pick]) for pick in picks]
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

@@ -1,0 +1,18 @@
+"""The one exception for mistakes of the person at the keyboard, and the "did you mean" that ends its line."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(ValueError):
+    """One clear line about what is wrong and how to right it; entry points print it and exit with code 2."""
+
+
+def nearest(word: str, options: Iterable[str], n: int = 3) -> str:
+    """`"; did you mean a, b?"` with up to `n` options close to `word`, or `""` when none is."""
+    original = {option.lower(): option for option in options}
+    lower = word.lower()
+    close = get_close_matches(lower, original, n=n, cutoff=0.6)
+    if not close and len(lower) >= 2:
+        close = sorted(option for option in original if lower in option or (len(option) >= 2 and option in lower))[:n]
+    return f"; did you mean {', '.join(original[option] for option in close)}?" if close else ""
