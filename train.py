@@ -5,10 +5,12 @@ The story of a run, top to bottom: arguments -> config -> worlds and agent -> ru
 
 import logging
 import os
+import shlex
 import sys
 import time
 import warnings
 from dataclasses import asdict, replace
+from typing import NamedTuple
 
 import lightning as L
 import torch
@@ -72,38 +74,45 @@ def train(arguments: Arguments) -> int:
     before = read_json(run.config_json) if resumed else {}
     write_json(run.config_json, {**before, **facts, "command": before.get("command", facts["command"])})
 
-    first_step = agent_steps(run) if resumed else 0
+    first_step = last_checkpoint(run)["env_steps"] if resumed else 0
     console = Console(load_metrics(), config.max_timesteps, goal, arguments.quiet, first_step)
     console.start(header(config, agent, engine.engine.name, engine.reason, goal, run))
-    with open_run_log(run.run_log, arguments.quiet):
-        outcome, rows = fit(config, agent, goal, run, console, first_step if resumed else None)
-        write_json(run.config_json, {**read_json(run.config_json), "status": "finished", "outcome": asdict(outcome)})
-        write_report(run, config, rows, outcome)
-    console.finish(outcome, next_commands(run, outcome))
-    return 130 if outcome.reason == "interrupted" else 0
+    with open_run_log(run.run_log, arguments.quiet) as log:
+        log.debug(shlex.join(sys.argv))
+        ended = fit(config, agent, goal, run, console, resume=resumed is not None)
+        log.debug(ended.outcome.sentence())
+        done = {"status": "finished", "outcome": asdict(ended.outcome)}
+        write_json(run.config_json, {**read_json(run.config_json), **done})
+        write_report(run, config, read_csv(run.metrics_csv), ended.outcome)
+    console.finish(ended.outcome, next_commands(run, ended.outcome))
+    return ended.exit_code
 
 
-def fit(
-    config: Config, agent: Agent, goal: float | None, run: RunDir, console: Console, resume_at: int | None
-) -> tuple[Outcome, list[dict[str, float]]]:
+class Ended(NamedTuple):
+    """How a training ended, for people and for the shell."""
+
+    outcome: Outcome
+    exit_code: int
+
+
+def fit(config: Config, agent: Agent, goal: float | None, run: RunDir, console: Console, resume: bool = False) -> Ended:
     """Callbacks, Trainer, and what came out."""
     began = time.perf_counter()
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
     stop = Stop(config, goal, evaluate.test)
-    csv = CsvLog(run.metrics_csv, resume_at)
+    csv = CsvLog(run.metrics_csv, last_checkpoint(run)["exported"] if resume else None)
     export = ExportMetrics(evaluate, [csv, console, stop])
     checkpoint = Checkpoint(run, evaluate, config.checkpoint_freq_epochs)
     trainer = build_trainer([ApplySchedules(), evaluate, export, stop, checkpoint])
     undo = stop.listen()
     try:
-        trainer.fit(agent, ckpt_path=run.checkpoints / "last.ckpt" if resume_at is not None else None)
+        trainer.fit(agent, ckpt_path=run.checkpoints / "last.ckpt" if resume else None)
         if not stop.tested and config.eval_freq_epochs and not stop.interrupted:
             stop.tested = evaluate.test(agent)
     finally:
         undo()
         console.close()
-    if stop.tested:
-        export.emit({"train/clock/env_steps": float(agent.progress["env_steps"]), **stop.tested})
+    export.finish(agent, stop.tested)
     csv.close()
     evaluate.close()
     agent.collector.envs.close()
@@ -120,7 +129,7 @@ def fit(
         seconds=time.perf_counter() - began,
         run_path=os.path.relpath(run.path),
     )
-    return outcome, read_csv(run.metrics_csv)
+    return Ended(outcome, 128 + stop.interrupted if stop.interrupted else 0)
 
 
 def build_trainer(callbacks: list[L.Callback], **options: object) -> L.Trainer:
@@ -138,14 +147,14 @@ def resumed_config(run: RunDir, arguments: Arguments) -> Config:
     if not (run.checkpoints / "last.ckpt").exists():
         raise UserError(f"{run.id} has no checkpoint to resume from")
     config = from_plain(read_json(run.config_json)["config"], run.id, arguments.overrides)
-    if config.max_timesteps < agent_steps(run) + 1:
+    if config.max_timesteps <= last_checkpoint(run)["env_steps"]:
         raise UserError(f"{run.id} has spent its budget of {config.max_timesteps:,}; give more: --max-timesteps N")
     return config
 
 
-def agent_steps(run: RunDir) -> int:
-    """Env steps of the run's last checkpoint."""
-    return int(read_json(run.checkpoints / "last.json")["env_steps"])
+def last_checkpoint(run: RunDir) -> dict[str, int]:
+    """The clock of the run's last checkpoint, from its sidecar."""
+    return read_json(run.checkpoints / "last.json")
 
 
 def header(config: Config, agent: Agent, engine: str, why: str, goal: float | None, run: RunDir) -> Header:

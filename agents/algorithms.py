@@ -8,6 +8,7 @@ from agents.ppo import PPO
 from agents.reinforce import REINFORCE
 from config.schema import Config
 from envs_fast.vec_env import VecEnv
+from utils.user_error import UserError
 
 ALGORITHMS: dict[str, Any] = {"ppo": PPO, "reinforce": REINFORCE}
 
@@ -21,6 +22,8 @@ class Choice(NamedTuple):
 
 def choose_engine(config: Config) -> Choice:
     """`auto` takes the best engine that knows everything the config asks for; eager is the only one so far."""
+    if config.device not in ("auto", "cpu"):
+        raise UserError(f"device: {config.device} has no engine yet; auto and cpu do")
     return Choice(Eager(), "the only engine so far" if config.engine == "auto" else "as configured")
 
 

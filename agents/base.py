@@ -74,7 +74,8 @@ class Agent(L.LightningModule):
             "memory": self.memory,
             "metrics": self.metrics,
         }
-        self.progress = {"iterations": 0, "env_steps": 0, "updates": 0}
+        # the clock, and at which env step the last row of numbers was told
+        self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}
         self.seconds = {"collect": 0.0, "learn": 0.0}
         self.broken = torch.zeros((), dtype=torch.bool, device=example.reward.device)
 

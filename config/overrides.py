@@ -24,7 +24,7 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
     texts = [_bare(text) for text in overrides]
     for text in texts:
         if text.startswith("algo_id="):
-            algo_id = check_algorithm(text.partition("=")[2], text)
+            algo_id = check_algorithm(_value(text), text)
     seen: dict[str, str] = {}
     layer = Raw({}, {})
     for text in texts:
@@ -45,6 +45,8 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
 
 def _bare(text: str) -> str:
     """`--key=value`, as trackers' sweeps write it, is the same override."""
+    if len(text.splitlines()) > 1:
+        raise UserError(f"{' '.join(text.split())}: an override is one line")
     bare = text.removeprefix("--").strip()
     for prefix in PREFIXES:
         if bare.startswith(prefix):

@@ -47,12 +47,12 @@ def _read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _before(columns: list[str], lines: list[list[str]], resume_at: int) -> list[list[str]]:
-    """The lines up to `resume_at` env steps. A line without a clock belongs to the line above it."""
+    """The lines up to `resume_at` env steps, without the test that ended the run. One without a clock goes with the last."""
     kept, steps = [], 0.0
     for cells in lines:
         row = _parse(columns, cells)
         steps = row.get(STEPS, steps)
-        if row and steps <= resume_at:
+        if row and steps <= resume_at and not any(name.startswith("test/") for name in row):
             kept.append(cells)
     return kept
 

@@ -29,7 +29,7 @@ class ExportMetrics(Callback):
 
     def __init__(self, evaluate: Evaluate, sinks: Sequence[Sink]) -> None:
         self.evaluate, self.sinks = evaluate, sinks
-        self._every, self._written = 0, -1
+        self._every = 0
         self._began = self._since = perf_counter()
         self._before = {"env_steps": 0, "iterations": 0, "collect": 0.0, "learn": 0.0}
 
@@ -46,21 +46,23 @@ class ExportMetrics(Callback):
             return
         self._every = self._every or self._cadence(agent)
         if agent.epoch % self._every == 0 or self.evaluate.epoch == agent.epoch:
-            self.write(agent)
+            agent.progress["exported"] = agent.progress["env_steps"]
+            self.emit(self._row(agent))
 
-    def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        assert isinstance(agent, Agent)
-        if self._written != agent.progress["iterations"] and agent.progress["iterations"]:
-            self.write(agent)
+    def finish(self, agent: Agent, tested: Mapping[str, float]) -> None:
+        """The last row: what remains since the one before, with the test; a resumed run drops it again."""
+        row = {"train/clock/env_steps": float(agent.progress["env_steps"])}
+        if agent.progress["exported"] < agent.progress["env_steps"]:
+            row = self._row(agent)
+        if tested or len(row) > 1:
+            self.emit(row | dict(tested))
 
-    def write(self, agent: Agent) -> None:
-        """A row of everything gathered since the last one."""
-        self._written = agent.progress["iterations"]
+    def _row(self, agent: Agent) -> Row:
+        """Everything gathered since the row before."""
         row = self._clock(agent)
         row |= {f"train/roll/{name}": value for name, value in agent.collector.window.summary().items()}
         row |= {f"train/hyper/{name}": getattr(agent.live, name) for name in ("policy_lr", *agent.config.schedules())}
-        row |= agent.metrics.flush()
-        self.emit(row)
+        return row | agent.metrics.flush()
 
     def emit(self, row: Row) -> None:
         """Hand a row to every sink; a name that metrics.yaml does not declare is an error of ours."""

@@ -85,6 +85,7 @@ OVERRIDES = [  # (overrides on CartPole-v1:ppo, fragment)
     ("+gamma=1", "+gamma=1: overrides change keys that exist"),
     ("++gamma=1", "'++' is not needed"),
     ("~gamma", "'~' is not needed"),
+    ("gamma=1\nseed=2", "gamma=1 seed=2: an override is one line"),
     ("gamma =1", "no spaces around '='"),
     ("seed=1,2", "seed=1,2: several values for one run; use --seed 1,2,3"),
     ("seed=range(0,5)", "use --seed 1,2,3"),
@@ -163,7 +164,7 @@ def test_wrong_file(text: str, fragment: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("overrides", "fragment"), OVERRIDES, ids=[text for text, _ in OVERRIDES])
 def test_wrong_override(overrides: str, fragment: str) -> None:
-    words = [overrides] if overrides == "gamma =1" else overrides.split()
+    words = [overrides] if overrides in ("gamma =1", "gamma=1\nseed=2") else overrides.split()
     with pytest.raises(UserError) as caught:
         load_config("CartPole-v1", "ppo", words)
     one_line(caught.value, fragment)

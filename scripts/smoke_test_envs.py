@@ -1,0 +1,222 @@
+"""Random actions in every shipped environment, or in any Gymnasium id, with each promise of VecEnv checked on the way.
+
+Nothing is trained here; smoke_train_envs does that.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # run as a file from anywhere
+
+from agents.experience.nouns import Tree, leaves, tree_map  # noqa: E402
+from config.listing import list_environments  # noqa: E402
+from config.loader import load_config  # noqa: E402
+from config.schema import Config  # noqa: E402
+from envs_fast.vec_env import Step, VecEnv  # noqa: E402
+from envs_gym.gym_env import EnvError  # noqa: E402
+from envs_gym.make import find_spec, make_envs  # noqa: E402
+from utils.user_error import UserError  # noqa: E402
+
+WORLDS = 8
+AFTER_SNAPSHOT = 30  # steps that a restored copy has to repeat
+SEED = 1
+
+
+class PromiseError(AssertionError):
+    """A step of an environment is not what VecEnv says."""
+
+
+class Played(NamedTuple):
+    """What random play gave."""
+
+    returns: list[float]
+    steps_per_second: float
+    resume: str
+
+
+def main(argv: list[str]) -> int:
+    """Exit code: 1 when an environment cannot be made or breaks a promise."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--filter", default="", metavar="TERM", help="what --list-envs TERM shows, or any Gymnasium id")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N environments")
+    parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps of each of the 8 worlds")
+    arguments = parser.parse_args(argv)
+    if arguments.steps < 1:
+        parser.error("--steps takes a number from 1")
+    configs = chosen(arguments.filter)[: arguments.limit]
+    print(row(["environment", "observation", "action", "limit", "resume", "episodes", "random return", "env steps/s"]))
+    failed = 0
+    for config in configs:
+        try:
+            print(row([config.env_id, *cells(config, arguments.steps)]), flush=True)
+        except (UserError, EnvError, PromiseError) as error:
+            failed += 1
+            print(f"{config.env_id:<25} FAILED: {error}", flush=True)
+    print(f"\n{len(configs) - failed} of {len(configs)} keep the contract, {WORLDS} worlds of each")
+    return 1 if failed else 0
+
+
+def chosen(term: str) -> list[Config]:
+    """One config per different environment among the shipped variants that match, else the Gymnasium id itself."""
+    try:
+        rows = list_environments(term)
+    except UserError:
+        env, colon, _ = term.partition(":")
+        if colon and env in gymnasium.registry:  # ENV:VARIANT, and the variant is wrong
+            raise
+        find_spec(term)
+        return [Config(env_id=term)]
+    configs = [load_config(row.env, row.variant) for row in rows]
+    return [*{environment(config): config for config in reversed(configs)}.values()][::-1]
+
+
+def environment(config: Config) -> str:
+    """Equal for configs that make the same worlds."""
+    return repr((config.env_id, config.env_backend, config.env_kwargs, config.env_wrappers, config.max_episode_steps))
+
+
+def cells(config: Config, steps: int) -> list[str]:
+    """Play, and say it in the columns of the table."""
+    envs, copy = make_envs(config, WORLDS), make_envs(config, WORLDS)
+    played = play(envs, copy, steps)
+    envs.close()
+    copy.close()
+    mean = f"{sum(played.returns) / len(played.returns):.2f}" if played.returns else "-"
+    counts = [f"{len(played.returns)}", mean, f"{played.steps_per_second:,.0f}"]
+    return [
+        short(envs.observation_space),
+        short(envs.action_space),
+        f"{envs.time_limit or '-'}",
+        played.resume,
+        *counts,
+    ]
+
+
+def row(texts: list[str]) -> str:
+    words, numbers = texts[:3], texts[3:]
+    return f"{words[0]:<25} {words[1]:<20} {words[2]:<14}" + "".join(f"{text:>14}" for text in numbers)
+
+
+def play(envs: VecEnv, copy: VecEnv, steps: int) -> Played:
+    """Random actions with every step checked, then a snapshot that `copy` has to continue."""
+    check_observation(envs, envs.reset(SEED), torch.ones(WORLDS, dtype=torch.bool))
+    generator = torch.Generator().manual_seed(SEED)
+    sums, ages = torch.zeros(WORLDS, dtype=torch.float64), torch.zeros(WORLDS)
+    returns: list[float] = []
+    seconds = 0.0
+    for action in random_actions(envs.action_space, steps, generator):
+        began = time.perf_counter()
+        step = envs.step(action)
+        seconds += time.perf_counter() - began
+        sums += step.reward
+        ages += 1
+        ended = check_step(envs, step, sums, ages)
+        returns += step.episode_return[ended].tolist()
+        sums[ended], ages[ended] = 0.0, 0.0
+    actions = [*random_actions(envs.action_space, AFTER_SNAPSHOT, generator)]
+    return Played(returns, steps * WORLDS / seconds, check_snapshot(envs, copy, actions))
+
+
+def random_actions(space: Space[Any], steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Uniform actions of all worlds; where a box has no bounds, normal ones."""
+    for _ in range(steps):
+        match space:
+            case spaces.Discrete():
+                yield torch.randint(int(space.n), (WORLDS,), generator=generator)
+            case spaces.MultiDiscrete():
+                counts = torch.from_numpy(space.nvec)
+                yield (torch.rand(WORLDS, len(counts), generator=generator) * counts).long()
+            case spaces.Box():
+                bounded = torch.from_numpy(space.bounded_below & space.bounded_above)
+                uniform = torch.rand(WORLDS, *space.shape, generator=generator) * 2 - 1
+                yield torch.where(bounded, uniform, torch.randn(WORLDS, *space.shape, generator=generator))
+
+
+def check(kept: bool, promise: str) -> None:
+    if not kept:
+        raise PromiseError(promise)
+
+
+def check_observation(envs: VecEnv, obs: Tree, worlds: Tensor) -> None:
+    """Form, shape and type of all worlds; finite numbers in `worlds`."""
+    space = envs.observation_space
+    parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
+    found = obs if isinstance(obs, dict) else {"": obs}
+    check(found.keys() == parts.keys(), f"observation has {[*found]}, its space {[*parts]}")
+    for name, part in parts.items():
+        leaf, where = found[name], f"observation {name}".strip()
+        check(leaf.shape == (WORLDS, *(part.shape or ())), f"{where} has shape {[*leaf.shape]}, its space {part.shape}")
+        wanted = getattr(torch, str(part.dtype))
+        check(leaf.dtype == wanted, f"{where} is {leaf.dtype}, its space {wanted}")
+        check(bool(leaf[worlds].isfinite().all()), f"{where} is not finite")
+
+
+def check_step(envs: VecEnv, step: Step, sums: Tensor, ages: Tensor) -> Tensor:
+    """Everything that holds of one step; returns which worlds ended."""
+    for name in ("reward", "episode_return", "episode_length"):
+        column = step._asdict()[name]
+        check(column.shape == (WORLDS,) and column.dtype == torch.float32, f"{name} is not float32 [{WORLDS}]")
+        check(bool(column.isfinite().all()), f"{name} is not finite")
+    for name, column in (("terminated", step.terminated), ("truncated", step.truncated)):
+        check(column.shape == (WORLDS,) and column.dtype == torch.bool, f"{name} is not bool [{WORLDS}]")
+    check(not (step.terminated & step.truncated).any(), "a step is both terminated and truncated")
+    ended = step.terminated | step.truncated
+    check_observation(envs, step.obs, torch.ones_like(ended))
+    check_observation(envs, step.final_obs, ended)
+    close = torch.isclose(step.episode_return.double(), sums, rtol=1e-4, atol=1e-3)
+    check(bool(close[ended].all()), "episode_return is not the sum of the episode's rewards")
+    check(bool((step.episode_length == ages)[ended].all()), "episode_length is not the number of the episode's steps")
+    if envs.time_limit is not None:
+        check(bool((ages <= envs.time_limit).all()), f"an episode is longer than the time limit {envs.time_limit}")
+        check(bool(ended[ages == envs.time_limit].all()), f"the time limit {envs.time_limit} did not end an episode")
+    return ended
+
+
+def check_snapshot(envs: VecEnv, copy: VecEnv, actions: list[Tensor]) -> str:
+    """`exact` where the restored copy repeats every step, `seam` where its first step cuts what it could not restore."""
+    state = envs.state_dict()
+    copy.reset(SEED + 1)
+    copy.load_state_dict(state)
+    same = torch.ones(WORLDS, dtype=torch.bool)
+    cut = torch.zeros(WORLDS, dtype=torch.bool)
+    for index, action in enumerate(actions):
+        mine, theirs = (tree_map(torch.clone, worlds.step(action)) for worlds in (envs, copy))
+        cut = theirs.truncated & (theirs.reward == 0) if index == 0 else cut
+        ended = mine.terminated | mine.truncated
+        for name, column in mine._asdict().items():
+            for one, other in zip(leaves(column), leaves(theirs._asdict()[name]), strict=True):
+                equal = (one == other).flatten(1).all(1) if one.dim() > 1 else one == other
+                same &= equal | ~ended if name == "final_obs" else equal
+    check(bool((same | cut).all()), "a restored snapshot goes on differently without having cut the episode")
+    return "exact" if bool(same.all()) else "seam"
+
+
+def short(space: Space[Any]) -> str:
+    """A space in a few characters."""
+    match space:
+        case spaces.Discrete():
+            return f"Discrete {space.n}"
+        case spaces.MultiDiscrete():
+            return f"MultiDiscrete {space.nvec.tolist()}"
+        case spaces.Dict():
+            return f"Dict of {', '.join(space.spaces)}"
+        case _:
+            return f"Box {[*(space.shape or ())]} {space.dtype}"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,165 @@
+"""Return estimators against arithmetic done by hand; gamma = 0.5 and lambda = 0.5 keep every number exact in float32."""
+
+import pytest
+import torch
+
+from agents.returns import (
+    ends_within,
+    explained_variance,
+    from_episode_start,
+    gae,
+    next_values,
+    reward_to_go,
+    standardize,
+)
+from worlds import random_tables
+
+GAMMA = LAMBDA = 0.5
+
+
+def column(*values):
+    return torch.tensor(values, dtype=torch.float32)[:, None]
+
+
+def flags(*values):
+    return torch.tensor(values, dtype=torch.bool)[:, None]
+
+
+NEVER = flags(0, 0, 0)
+# one world, three rows: r = 1, 2, 4; v = 8, 4, 2; V after the last row 16; V of what was cut 32
+REWARD, VALUE, NEXT, CUT = column(1, 2, 4), column(8, 4, 2), torch.tensor([16.0]), torch.tensor([[32.0]])
+# name: terminated, truncated, v_tp1, advantages, returns
+CASES = {
+    # v_tp1 = 4, 2, 16; delta = 1+2-8, 2+1-4, 4+8-2 = -5, -1, 10
+    # A2 = 10; A1 = -1 + 10/4 = 1.5; A0 = -5 + 1.5/4 = -4.625;   G2 = 4+8 = 12; G1 = 2+6 = 8; G0 = 1+4 = 5
+    "neither": (NEVER, NEVER, (4, 2, 16), (-4.625, 1.5, 10), (5, 8, 12)),
+    # delta1 = 2-4 = -2 and nothing follows it: A1 = -2; A0 = -5 - 2/4 = -5.5;   G1 = 2; G0 = 1+1 = 2
+    "terminated": (flags(0, 1, 0), NEVER, (4, 2, 16), (-5.5, -2, 10), (2, 2, 12)),
+    # delta1 = 2 + 32/2 - 4 = 14: A1 = 14; A0 = -5 + 14/4 = -1.5;   G1 = 2+16 = 18; G0 = 1+9 = 10
+    "truncated": (NEVER, flags(0, 1, 0), (4, 32, 16), (-1.5, 14, 10), (10, 18, 12)),
+    # delta2 = 4-2 = 2: A1 = -1 + 2/4 = -0.5; A0 = -5 - 0.5/4 = -5.125;   G2 = 4; G1 = 2+2 = 4; G0 = 1+2 = 3
+    "terminated in the last row": (flags(0, 0, 1), NEVER, (4, 2, 16), (-5.125, -0.5, 2), (3, 4, 4)),
+    # delta2 = 4+16-2 = 18: A1 = -1 + 18/4 = 3.5; A0 = -5 + 3.5/4 = -4.125;   G2 = 4+16 = 20; G1 = 12; G0 = 7
+    "truncated in the last row": (NEVER, flags(0, 0, 1), (4, 2, 32), (-4.125, 3.5, 18), (7, 12, 20)),
+    # row 0 cut: A0 = 1+16-8 = 9; row 1 terminated: A1 = -2; A2 = 10;   G0 = 1+16 = 17; G1 = 2; G2 = 12
+    "two ends": (flags(0, 1, 0), flags(1, 0, 0), (32, 2, 16), (9, -2, 10), (17, 2, 12)),
+}
+NAMES = [*CASES, "all at once"]
+
+
+def case(name):
+    """One case as [3, 1], or all side by side as [3, cases]: worlds of different fates must not meet."""
+    chosen = list(CASES.values()) if name == "all at once" else [CASES[name]]
+    terminated, truncated, *numbers = zip(*chosen, strict=True)
+    v_tp1, advantage, returns = (torch.cat([column(*x) for x in xs], 1) for xs in numbers)
+    n = len(chosen)
+    wide = REWARD.repeat(1, n), torch.cat(terminated, 1), torch.cat(truncated, 1), VALUE.repeat(1, n)
+    return (*wide, v_tp1, advantage, returns)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_next_values(name):
+    _, _, truncated, value, v_tp1, _, _ = case(name)
+    n = value.shape[1]
+    slot = torch.zeros_like(truncated, dtype=torch.long)
+    assert torch.equal(next_values(value, NEXT.repeat(n), CUT.repeat(1, n), truncated, slot), v_tp1)
+
+
+def test_next_values_takes_the_slot_of_the_row_and_of_the_world():
+    value = torch.zeros(3, 2)
+    truncated = torch.tensor([[1, 0], [1, 1], [0, 1]], dtype=torch.bool)
+    slot = torch.tensor([[1, 0], [0, 0], [1, 1]])
+    v_final = torch.tensor([[10.0, 20.0], [11.0, 21.0]])
+    expected = torch.tensor([[11.0, 0], [10, 20], [5, 21]])
+    assert torch.equal(next_values(value, torch.tensor([5.0, 6.0]), v_final, truncated, slot), expected)
+
+
+def test_next_values_never_reads_what_no_row_points_to():
+    value, rubbish = torch.ones(2, 1), torch.full((3, 1), float("nan"))
+    result = next_values(value, torch.ones(1), rubbish, flags(0, 0), torch.zeros(2, 1, dtype=torch.long))
+    assert torch.equal(result, torch.ones(2, 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gae(name):
+    reward, terminated, truncated, value, v_tp1, advantage, _ = case(name)
+    assert torch.equal(gae(reward, terminated, truncated, value, v_tp1, GAMMA, LAMBDA), advantage)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reward_to_go(name):
+    reward, terminated, truncated, _, v_tp1, _, returns = case(name)
+    assert torch.equal(reward_to_go(reward, terminated, truncated, v_tp1, GAMMA), returns)
+
+
+def random_rollout(steps=40, n=6, seed=0):
+    reward, terminated, truncated = random_tables(steps, n, seed)
+    value, v_tp1 = torch.randn(2, steps, n, generator=torch.Generator().manual_seed(seed + 1))
+    following = torch.cat([value[1:], v_tp1[-1:]])
+    return reward, terminated, truncated, value, torch.where(truncated, v_tp1, following)
+
+
+def test_gae_with_lambda_1_is_the_return_less_the_value():
+    reward, terminated, truncated, value, v_tp1 = random_rollout()
+    returns = reward_to_go(reward, terminated, truncated, v_tp1, 0.9)
+    torch.testing.assert_close(gae(reward, terminated, truncated, value, v_tp1, 0.9, 1.0), returns - value)
+
+
+def test_gae_with_lambda_0_is_the_one_step_error():
+    reward, terminated, truncated, value, v_tp1 = random_rollout()
+    expected = reward + 0.9 * torch.where(terminated, 0.0, v_tp1) - value
+    torch.testing.assert_close(gae(reward, terminated, truncated, value, v_tp1, 0.9, 0.0), expected)
+
+
+@pytest.mark.parametrize("kind", ["terminated", "truncated"])
+def test_nothing_flows_over_an_end(kind):
+    reward, _, _, value, v_tp1 = random_rollout(8, 3)
+    ended = torch.zeros(8, 3, dtype=torch.bool)
+    ended[4] = True
+    never = torch.zeros_like(ended)
+    terminated, truncated = (ended, never) if kind == "terminated" else (never, ended)
+
+    def both(reward, value, v_tp1):
+        advantage = gae(reward, terminated, truncated, value, v_tp1, 0.9, 0.8)
+        return advantage, reward_to_go(reward, terminated, truncated, v_tp1, 0.9)
+
+    other = [x.clone() for x in (reward, value, v_tp1)]
+    for x in other:
+        x[5:] += 100
+    if kind == "terminated":
+        other[2][4] += 100  # the value of the next episode's first observation
+    for before, after in zip(both(reward, value, v_tp1), both(*other), strict=True):
+        assert torch.equal(before[:5], after[:5])
+        assert not torch.isclose(before[5:], after[5:]).any()
+
+
+def test_from_episode_start_repeats_the_first_row_of_each_episode():
+    returns = torch.tensor([[1.0, 10], [2, 20], [3, 30], [4, 40]])
+    is_first = torch.tensor([[0, 1], [0, 0], [1, 1], [0, 1]], dtype=torch.bool)
+    # world 0 was under way when the rollout began: its first row stands for the start
+    assert torch.equal(from_episode_start(returns, is_first), torch.tensor([[1.0, 10], [1, 10], [3, 30], [3, 40]]))
+
+
+def test_ends_within():
+    terminated = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]], dtype=torch.bool)
+    truncated = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]], dtype=torch.bool)
+    expected = torch.tensor([[1, 1, 0, 1], [1, 1, 0, 1], [0, 1, 0, 0]], dtype=torch.bool)
+    assert torch.equal(ends_within(terminated, truncated), expected)
+
+
+def test_explained_variance():
+    target = torch.tensor([[1.0, 2], [3, 4]])
+    assert explained_variance(target, target) == 1
+    assert explained_variance(target + 7, target) == 1  # an offset is not variance
+    assert explained_variance(torch.full((2, 2), 9.0), target) == 0
+    # target - v = .5, 1, 1.5, 2: a quarter of the variance is left
+    torch.testing.assert_close(explained_variance(target / 2, target), torch.tensor(0.75))
+    assert explained_variance(target, torch.ones(2, 2)).isnan()
+
+
+def test_standardize():
+    # mean 3, variance (4 + 0 + 4 + 0) / 4 = 2
+    expected = torch.tensor([-2.0, 0, 2, 0]) / 2**0.5
+    torch.testing.assert_close(standardize(torch.tensor([1.0, 3, 5, 3])), expected)
+    assert torch.equal(standardize(torch.full((5,), 4.0)), torch.zeros(5))
+    assert torch.equal(standardize(torch.ones(1)), torch.zeros(1))

@@ -1,0 +1,62 @@
+"""The smoke scripts themselves: they find what they are asked for, say how it went, and refuse what is not there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envs_gym.gym_env import GymEnv
+from scripts import smoke_test_envs
+
+SCRIPTS = Path(smoke_test_envs.__file__).parent
+
+
+def run(script, *arguments):
+    return subprocess.run([sys.executable, SCRIPTS / script, *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "MountainCarContinuous-v0"])  # a shipped one, one of Gymnasium's
+def test_random_play_keeps_the_contract(env_id, capsys):
+    assert smoke_test_envs.main(["--filter", env_id, "--steps", "30"]) == 0
+    said = capsys.readouterr().out
+    assert env_id in said and " exact " in said and "1 of 1 keep the contract" in said
+
+
+def test_a_broken_promise_is_noticed():
+    class Generous(GymEnv):
+        """Reports returns that are one too high."""
+
+        def step(self, action):
+            step = super().step(action)
+            return step._replace(episode_return=step.episode_return + 1)
+
+    worlds = [kind("FrozenLake-v1", smoke_test_envs.WORLDS) for kind in (Generous, GymEnv)]
+    with pytest.raises(smoke_test_envs.PromiseError, match="episode_return"):
+        smoke_test_envs.play(*worlds, steps=60)
+
+
+def test_a_snapshot_that_goes_elsewhere_is_noticed():
+    class Amnesiac(GymEnv):
+        """Begins anew instead of loading."""
+
+        def load_state_dict(self, state):
+            self.reset(state["seed"] + 1)
+
+    worlds = [kind("CartPole-v1", smoke_test_envs.WORLDS) for kind in (GymEnv, Amnesiac)]
+    with pytest.raises(smoke_test_envs.PromiseError, match="snapshot"):
+        smoke_test_envs.play(*worlds, steps=10)
+
+
+@pytest.mark.parametrize("script", ["smoke_train_envs.py", "smoke_test_envs.py"])
+def test_a_filter_that_matches_nothing_is_one_line(script):
+    done = run(script, "--filter", "CartPole-v1:reinforcement")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_variant_trains():
+    done = run("smoke_train_envs.py", "--filter", "CartPole-v1:reinforce")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 variants run" in done.stdout

@@ -1,0 +1,344 @@
+"""The house rules of docs/architecture.md, read off the source: who imports whom, what is never caught, never loaded.
+
+Nothing is imported or run; every rule takes the parsed files and returns lines `file:line: what is wrong`.
+"""
+
+import ast
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+STOREYS = (  # a file may import from its own storey and those above it in this list
+    ("utils/",),
+    ("config/",),
+    ("envs_fast/",),
+    ("envs_gym/",),
+    ("agents/experience/", "agents/networks/", "agents/returns.py"),
+    ("agents/engines/eager.py",),
+    ("agents/base.py",),
+    ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
+    ("agents/engines/",),
+    ("agents/algorithms.py",),
+    ("agents/loading.py", "agents/episode.py"),
+    ("trainer_callbacks/",),
+    ("inspector/", "publishing/"),
+    ("scripts/", "*.py"),
+)
+NOT_OURS = {"tests", "runs", "docs", "build", "dist", "node_modules"}
+HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "stable_baselines3", "matplotlib"}
+TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
+LIGHT_UTILS = ("user_error", "run_dir", "statistics", "process_pool", "run_log", "provenance")
+LIGHT = ("config/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
+EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
+DESERIALIZER = "trainer_callbacks/checkpoint.py"
+UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+SAFE_LOADERS = {"SafeLoader", "CSafeLoader"}
+
+
+class Import(NamedTuple):
+    """One name a file imports: the dotted module, the line, and whether it hides in a function or class."""
+
+    target: str
+    line: int
+    hidden: bool
+
+
+class Source(NamedTuple):
+    """A parsed file; `name` is how others import it."""
+
+    path: str
+    name: str
+    text: str
+    tree: ast.Module
+    imports: list[Import]
+
+
+House = dict[str, Source]  # by dotted name
+
+
+def read_house(root: Path) -> House:
+    """Every product file under `root`."""
+    sources = [read_source(root, path) for path in product_files(root)]
+    return {source.name: source._replace(imports=[*resolve(source, sources)]) for source in sources}
+
+
+def product_files(root: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(root):
+        unwanted = NOT_OURS if Path(folder) == root else {"__pycache__"}
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in unwanted)
+        if "pyvenv.cfg" in files:  # somebody's virtual environment
+            folders.clear()
+            continue
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def read_source(root: Path, file: Path) -> Source:
+    path, text = file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return Source(path, name, text, ast.parse(text, path), [])
+
+
+def resolve(source: Source, sources: list[Source]) -> Iterator[Import]:
+    """Imports as modules: `from package import thing` is package.thing where that is a file of ours."""
+    ours = {each.name for each in sources}
+    hidden = {
+        id(node)
+        for scope in ast.walk(source.tree)
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for node in ast.walk(scope)
+    }
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, id(node) in hidden)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                yield Import(inner if inner in ours else module, node.lineno, id(node) in hidden)
+
+
+def storey(path: str) -> int | None:
+    """Its place in STOREYS: by its own name, else by the innermost folder listed, else as any file of its folder."""
+    folders = [f"{folder}/" for folder in PurePosixPath(path).parents][:-1]
+    for wanted in (path, *folders, f"{folders[0] if folders else ''}*.py"):
+        for place, patterns in enumerate(STOREYS):
+            if wanted in patterns:
+                return place
+    return None
+
+
+def at(source: Source, line: int, what: str) -> str:
+    return f"{source.path}:{line}: {what}"
+
+
+def everyone_has_a_storey(house: House) -> Iterator[str]:
+    for source in house.values():
+        if Path(source.path).name != "__init__.py" and storey(source.path) is None:
+            yield at(source, 1, "belongs to no storey; STOREYS in this test lists them")
+
+
+def imports_run_downward(house: House) -> Iterator[str]:
+    for source in house.values():
+        mine = storey(source.path)
+        for target, line, _ in source.imports:
+            if target.startswith("."):
+                yield at(source, line, f"relative import of {target}; imports are absolute")
+            theirs = storey(house[target].path) if target in house else None
+            if mine is not None and theirs is not None and theirs > mine:
+                yield at(source, line, f"imports {target}, which stands higher")
+
+
+def no_circles(house: House) -> Iterator[str]:
+    finished: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> Iterator[str]:
+        for target, line, hidden in house[name].imports:
+            if target in trail and not hidden:
+                yield at(house[name], line, f"circle {' -> '.join((*trail[trail.index(target) :], target))}")
+            elif target in house and target not in finished and not hidden:
+                yield from visit(target, (*trail, target))
+        finished.add(name)
+
+    for name in house:
+        if name not in finished:
+            yield from visit(name, (name,))
+
+
+def imports_stand_on_top(house: House) -> Iterator[str]:
+    for source in house.values():
+        for target, line, hidden in source.imports:
+            if hidden and target.split(".")[0] not in HEAVYWEIGHTS:
+                yield at(source, line, f"imports {target} inside a function or class")
+
+
+def light_modules_do_not_load_torch(house: House) -> Iterator[str]:
+    for source in house.values():
+        if source.path.startswith(LIGHT) and (way := way_to_torch(house, source.name)):
+            line = next(line for target, line, _ in source.imports if target == way[1])
+            yield at(source, line, f"loads torch: {' -> '.join(way)}")
+
+
+def way_to_torch(house: House, start: str) -> tuple[str, ...]:
+    """The shortest chain of imports from `start` to torch, () where there is none."""
+    ways, seen = [(start,)], {start}
+    for way in ways:  # grows while it is walked
+        for target, _, _ in house[way[-1]].imports:
+            if target.split(".")[0] in TORCH:
+                return (*way, target)
+            if target in house and target not in seen:
+                seen.add(target)
+                ways.append((*way, target))
+    return ()
+
+
+def nothing_is_swallowed(house: House) -> Iterator[str]:
+    """Broad handlers are only for those who pass the error on: their last word is a bare `raise`."""
+    broad = {"Exception", "BaseException"}
+    for source in house.values():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ExceptHandler):
+                kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+                passed_on = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+                if any(kind is None or dotted(kind) in broad for kind in kinds) and not passed_on:
+                    yield at(source, node.lineno, "catches everything")
+            elif isinstance(node, ast.Call) and dotted(node.func).endswith("suppress"):
+                yield from (at(source, x.lineno, "suppresses everything") for x in node.args if dotted(x) in broad)
+
+
+def names_say_something(house: House) -> Iterator[str]:
+    for source in house.values():
+        for word in source.name.split(".")[source.name.startswith("utils") :]:
+            if word in EMPTY_WORDS:
+                yield at(source, 1, f"a module called {word!r} says nothing")
+
+
+def modules_introduce_themselves(house: House) -> Iterator[str]:
+    for source in house.values():
+        if source.path.endswith("__init__.py"):
+            if source.text.strip():
+                yield at(source, 1, "an __init__.py is empty")
+        elif not (ast.get_docstring(source.tree) or "").strip():
+            yield at(source, 1, "no docstring on top")
+
+
+def only_plain_data_is_loaded(house: House) -> Iterator[str]:
+    for source in house.values():
+        for target, line, _ in source.imports:
+            if target.split(".")[0] in UNSAFE_MODULES:
+                yield at(source, line, f"{target} runs what it loads")
+        classes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+        own_loaders = {c.name for c in classes if any(dotted(b).split(".")[-1] in SAFE_LOADERS for b in c.bases)}
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call) and (what := unsafe_call(node, source.path, own_loaders)):
+                yield at(source, node.lineno, what)
+            elif isinstance(node, ast.ImportFrom) and node.module in ("torch", "yaml"):
+                loads = [alias.name for alias in node.names if "load" in alias.name.lower().split("_")]
+                yield from (at(source, node.lineno, f"write {node.module}.{x}, so that it is found") for x in loads)
+
+
+def unsafe_call(call: ast.Call, path: str, own_loaders: set[str]) -> str:
+    """What is wrong with a call, or ""."""
+    name = dotted(call.func)
+    options = {option.arg: option.value for option in call.keywords}
+    if name in ("eval", "exec", "builtins.eval", "builtins.exec"):
+        return f"{name} runs text"
+    if name == "torch.load":
+        if path != DESERIALIZER:
+            return f"torch.load belongs to {DESERIALIZER}"
+        return "" if is_constant(options.get("weights_only"), True) else "torch.load without weights_only=True"
+    if name in ("np.load", "numpy.load") and not is_constant(options.get("allow_pickle", ast.Constant(False)), False):
+        return "allow_pickle runs what it loads"
+    if name in ("yaml.load", "yaml.load_all"):
+        loader = options.get("Loader") or (call.args[1] if len(call.args) > 1 else None)
+        known = SAFE_LOADERS | own_loaders
+        return "" if loader is not None and dotted(loader).split(".")[-1] in known else f"{name} without a safe loader"
+    unsafe = name.startswith("yaml.") and ("unsafe" in name or "full_load" in name)
+    return f"{name} runs what it loads" if unsafe else ""
+
+
+def is_constant(node: ast.expr | None, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def dotted(node: ast.AST | None) -> str:
+    """`a.b.c` of an expression, "" where it is none."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+RULES: tuple[Callable[[House], Iterator[str]], ...] = (
+    everyone_has_a_storey,
+    imports_run_downward,
+    no_circles,
+    imports_stand_on_top,
+    light_modules_do_not_load_torch,
+    nothing_is_swallowed,
+    names_say_something,
+    modules_introduce_themselves,
+    only_plain_data_is_loaded,
+)
+
+
+@pytest.fixture(scope="module")
+def house():
+    found = read_house(ROOT)
+    assert {"train", "agents.base", "utils.user_error"} <= found.keys()
+    return found
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_keeps_its_rules(house, rule):
+    broken = list(rule(house))
+    assert not broken, "\n" + "\n".join(broken)
+
+
+GOOD = {
+    "utils/__init__.py": "",
+    "utils/user_error.py": '"""Errors."""\nimport torch_free\n',
+    "config/loader.py": '"""Loads."""\nfrom utils import user_error\nfrom config.yaml_file import Loader\n',
+    "config/yaml_file.py": '"""Reads."""\nclass Loader(yaml.SafeLoader): ...\nyaml.load("", Loader)\n',
+    "agents/ppo.py": '"""PPO."""\nimport torch\nfrom agents.base import Agent\nnet.eval()\n',
+    "agents/base.py": '"""Agent."""\nfrom config.loader import load\n',
+    "agents/engines/graphed.py": '"""Fast."""\nfrom agents.ppo import PPO\ndef f():\n    import cupy\n',
+    "trainer_callbacks/checkpoint.py": '"""Saves."""\nimport torch\ntorch.load(path, weights_only=True)\n',
+    "train.py": '"""Trains."""\nimport agents.engines.graphed\ntry: ...\nexcept BaseException:\n    log()\n    raise\n',
+}
+
+LOAD = "only_plain_data_is_loaded"
+BAD = [  # (rule, file, what stands under its docstring, the complaint)
+    ("everyone_has_a_storey", "lib/x.py", "", "lib/x.py:1: belongs to no storey"),
+    ("everyone_has_a_storey", "agents/lib/x.py", "", "agents/lib/x.py:1: belongs to no storey"),
+    ("imports_run_downward", "utils/a.py", "import config.loader", "utils/a.py:2: imports config.loader"),
+    ("imports_run_downward", "agents/base.py", "from agents import ppo", "agents/base.py:2: imports agents.ppo"),
+    ("imports_run_downward", "agents/dqn.py", "def f():\n    import train", "agents/dqn.py:3: imports train"),
+    ("imports_run_downward", "agents/dqn.py", "from . import base", "agents/dqn.py:2: relative import"),
+    ("no_circles", "agents/base.py", "import agents.ppo", "circle agents.ppo -> agents.base -> agents.ppo"),
+    ("imports_stand_on_top", "train.py", "def f():\n    import torch", "train.py:3: imports torch inside"),
+    ("light_modules_do_not_load_torch", "utils/user_error.py", "import lightning", "config/loader.py:2: loads torch"),
+    ("nothing_is_swallowed", "train.py", "try: ...\nexcept (KeyError, Exception): ...", "train.py:3: catches"),
+    ("nothing_is_swallowed", "train.py", "try: ...\nexcept: ...", "train.py:3: catches"),
+    ("nothing_is_swallowed", "train.py", "with contextlib.suppress(Exception): ...", "train.py:2: suppresses"),
+    ("names_say_something", "agents/common.py", "", "agents/common.py:1: a module called 'common'"),
+    ("modules_introduce_themselves", "utils/__init__.py", "", "utils/__init__.py:1: an __init__.py is empty"),
+    (LOAD, "train.py", "import pickle", "train.py:2: pickle runs"),
+    (LOAD, "train.py", "eval('1')", "train.py:2: eval runs"),
+    (LOAD, "train.py", "torch.load(x, weights_only=True)", "train.py:2: torch.load belongs"),
+    (LOAD, "train.py", "from torch import load", "train.py:2: write torch.load"),
+    (LOAD, "train.py", "yaml.load(x, yaml.Loader)", "train.py:2: yaml.load without"),
+    (LOAD, "train.py", "yaml.unsafe_load(x)", "train.py:2: yaml.unsafe_load runs"),
+    (LOAD, DESERIALIZER, "torch.load(x)", f"{DESERIALIZER}:2: torch.load without"),
+]
+
+
+def build(root, files):
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return read_house(root)
+
+
+def test_a_good_house_passes(tmp_path):
+    made_up = build(tmp_path, GOOD)
+    assert [complaint for rule in RULES for complaint in rule(made_up)] == []
+
+
+@pytest.mark.parametrize(("rule", "path", "text", "complaint"), BAD, ids=[complaint for *_, complaint in BAD])
+def test_a_broken_rule_is_found(tmp_path, rule, path, text, complaint):
+    assert any(complaint in line for line in complaints(tmp_path, rule, GOOD | {path: f'"""."""\n{text}'}))
+
+
+def test_a_missing_docstring_is_found(tmp_path):
+    found = complaints(tmp_path, "modules_introduce_themselves", GOOD | {"agents/dqn.py": "import torch"})
+    assert found == ["agents/dqn.py:1: no docstring on top"]
+
+
+def complaints(root, rule, files):
+    made_up = build(root, files)
+    return [line for each in RULES if each.__name__ == rule for line in each(made_up)]
