@@ -183,7 +183,7 @@ def check_step(envs: VecEnv, step: Step, sums: Tensor, ages: Tensor) -> Tensor:
 
 
 def check_snapshot(envs: VecEnv, copy: VecEnv, actions: list[Tensor]) -> str:
-    """`exact` where the restored copy repeats every step, `seam` where its first step cuts what it could not restore."""
+    """`exact` where the restored copy repeats every step, `seam` where its first step cuts the rest."""
     state = envs.state_dict()
     copy.reset(SEED + 1)
     copy.load_state_dict(state)

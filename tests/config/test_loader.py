@@ -29,7 +29,7 @@ def ppo(tmp_path: Path, text: str, *overrides: str, variant: str = "ppo") -> PPO
 
 
 def cartpole(*overrides: str) -> PPOConfig:
-    config = load_config("CartPole-v1", "ppo", overrides)
+    config = load_file(Path(__file__).parent / "CartPole-v1.yaml", "ppo", overrides)
     assert isinstance(config, PPOConfig)
     return config
 
@@ -153,7 +153,7 @@ def test_overrides_of_the_spec() -> None:
     config = cartpole("spec.goal=200", "spec.source=here")
     assert config.spec.goal == 200.0 and config.spec.source == "here"
     assert config.spec.actions == ("push left", "push right")
-    assert load_config("Acrobot-v1", "ppo").spec.goal == -100.0
+    assert cartpole("spec={returns: [-500, 0], goal: -90}").spec.goal == -90.0
     assert cartpole("spec={goal: 3}").spec.actions == ()
 
 
@@ -226,3 +226,10 @@ def test_importing_the_loader_loads_no_torch() -> None:
     code = f"import sys, {modules}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_slash_in_the_id_is_a_dash_in_the_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ALE-Pong-v5.yaml").write_text("env_id: ALE/Pong-v5\nppo: {max_timesteps: 1e5}\n")
+    monkeypatch.setattr("config.loader.ENVIRONMENTS", tmp_path)
+    config = load_config(*parse_config_id("ALE/Pong-v5:ppo"))
+    assert (config.env_id, config.project_id) == ("ALE/Pong-v5", "ALE-Pong-v5")

@@ -10,6 +10,7 @@ import pytest
 from config.checks import RANGES
 from config.field_types import hints, takes
 from config.listing import NOT_MEASURED, list_environments
+from config.loader import load_config
 from config.manual import CLASSES, entries, field_docs, help_text, markdown
 from config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config, PPOConfig
 from utils.user_error import UserError
@@ -60,11 +61,12 @@ def test_changes_reach_the_present() -> None:
 
 def test_listing() -> None:
     rows = list_environments("cart", {"CartPole-v1:ppo": "487.3"})
-    assert [(row.env, row.variant, row.algorithm, row.goal, row.last) for row in rows] == [
-        ("CartPole-v1", "ppo", "ppo", "475", "487.3"),
-        ("CartPole-v1", "reinforce", "reinforce", "475", NOT_MEASURED),
+    assert [(row.env, row.variant, row.algorithm, row.last) for row in rows] == [
+        ("CartPole-v1", "ppo", "ppo", "487.3"),
+        ("CartPole-v1", "reinforce", "reinforce", NOT_MEASURED),
     ]
     assert {row.env for row in list_environments()} >= {"Acrobot-v1", "FrozenLake-v1", "Pendulum-v1"}
-    assert [row.goal for row in list_environments("pendulum-V1:PPO")] == ["-250"]
+    goal = load_config("Pendulum-v1", "ppo").spec.goal
+    assert [row.goal for row in list_environments("pendulum-V1:PPO")] == [f"{goal:g}"]
     with pytest.raises(UserError, match=r"matches 'Cartpoel'; did you mean CartPole-v1"):
         list_environments("Cartpoel")

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from config.loader import load_config, load_file
+from config.loader import load_file
 from config.schedule import Schedule
 from config.schema import Config
+
+EXAMPLE = Path(__file__).parent / "CartPole-v1.yaml"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_overrides_of_parts(overrides: list[str], expected: Schedule | float, tm
     ],
 )
 def test_overrides_of_a_name(overrides: list[str], expected: Schedule | float) -> None:
-    assert load_config("CartPole-v1", "ppo", overrides).policy_lr == pytest.approx(expected)
+    assert load_file(EXAMPLE, "ppo", overrides).policy_lr == pytest.approx(expected)
 
 
 def test_the_default_is_where_a_schedule_starts(tmp_path: Path) -> None:
@@ -112,5 +114,5 @@ def test_a_variant_keeps_the_base_schedule_around_its_own_number(tmp_path: Path)
 
 
 def test_schedules_lists_only_what_changes() -> None:
-    assert set(load_config("CartPole-v1", "ppo").schedules()) == {"policy_lr", "clip_range"}
-    assert load_config("CartPole-v1", "reinforce").schedules() == {}
+    assert set(load_file(EXAMPLE, "ppo").schedules()) == {"policy_lr", "clip_range"}
+    assert load_file(EXAMPLE, "reinforce").schedules() == {}

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from config.loader import from_plain, load_config, load_file, parse_config_id, to_plain
+from config.loader import from_plain, load_file, parse_config_id, to_plain
 from utils.user_error import UserError
 
+EXAMPLE = Path(__file__).parent / "CartPole-v1.yaml"
 GOOD = "max_timesteps: 1e5\nppo: {}\n"
 
 FILES = [  # (YAML text, fragment of the error)
@@ -166,7 +167,7 @@ def test_wrong_file(text: str, fragment: str, tmp_path: Path) -> None:
 def test_wrong_override(overrides: str, fragment: str) -> None:
     words = [overrides] if overrides in ("gamma =1", "gamma=1\nseed=2") else overrides.split()
     with pytest.raises(UserError) as caught:
-        load_config("CartPole-v1", "ppo", words)
+        load_file(EXAMPLE, "ppo", words)
     one_line(caught.value, fragment)
 
 
@@ -215,5 +216,5 @@ def test_wrong_path(tmp_path: Path) -> None:
 )
 def test_wrong_plain_data(change: dict[str, object], fragment: str) -> None:
     with pytest.raises(UserError) as caught:
-        from_plain({**to_plain(load_config("CartPole-v1", "ppo")), **change})
+        from_plain({**to_plain(load_file(EXAMPLE, "ppo")), **change})
     one_line(caught.value, fragment)

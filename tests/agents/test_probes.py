@@ -1,0 +1,175 @@
+"""Worlds whose values and best actions are known: what is wrong with an algorithm shows here, each in seconds."""
+
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from agents.ppo import PPO
+from agents.reinforce import REINFORCE
+from config.schema import PPOConfig, REINFORCEConfig
+from probe_envs import ChosenReward, ConstantReward, DelayedReward, Endless, MatchedReward, Probe, SeenReward
+from worlds import Scripted, driven, random_tables, weights
+
+GAMMA = 0.9
+COMMON = {"n_envs": 8, "n_steps": 16, "gamma": GAMMA, "hidden_dims": (32,), "max_timesteps": 10**6}
+
+
+def ppo(world, **options):
+    options = {"policy_lr": 3e-3, **options}
+    return PPO(PPOConfig(**COMMON, **options), world(8)), 150
+
+
+def reinforce(world, **options):
+    options = {"policy_lr": 1e-2, "normalize_returns": "off", **options}
+    return REINFORCE(REINFORCEConfig(**COMMON, **options), world(8)), 600
+
+
+def with_critic(world, **options):
+    return reinforce(world, policy_targets="advantages", **options)
+
+
+def trained(made):
+    agent, iterations = made
+    return driven(agent, iterations)
+
+
+def values(agent, *seen):
+    obs = torch.tensor(seen, dtype=torch.float32)[:, None]
+    with torch.no_grad():
+        return agent.policy.value(obs, (), torch.ones(len(seen), dtype=torch.bool)).tolist()
+
+
+def chance_of_1(agent, *seen):
+    obs = torch.tensor(seen, dtype=torch.float32)[:, None]
+    policy = agent.policy
+    with torch.no_grad():
+        return policy.actor(policy.trunk(policy.encoder(obs))).exp()[:, 1].tolist()
+
+
+CRITICS = pytest.mark.parametrize("algorithm", [ppo, with_critic])
+ACTORS = pytest.mark.parametrize("algorithm", [ppo, reinforce, with_critic])
+
+
+@CRITICS
+def test_constant_reward(algorithm):
+    assert values(trained(algorithm(ConstantReward)), 0) == pytest.approx([1], abs=0.05)
+
+
+@CRITICS
+@pytest.mark.parametrize(
+    "options", [{}, {"share_trunk": True, "normalize_obs": "rolling"}], ids=["plain", "shared, normalized"]
+)
+def test_seen_reward(algorithm, options):
+    assert values(trained(algorithm(SeenReward, **options)), 1, -1) == pytest.approx([1, -1], abs=0.05)
+
+
+@CRITICS
+def test_delayed_reward(algorithm):
+    assert values(trained(algorithm(DelayedReward)), 0, 1) == pytest.approx([GAMMA, 1], abs=0.05)
+
+
+@CRITICS
+def test_endless(algorithm):
+    """The limit cuts, it does not end: V = 1 + gamma V. As an end it would be 1 + gamma + gamma^2 = 2.71 at most."""
+    agent, iterations = algorithm(Endless, policy_lr=1e-2)
+    assert values(driven(agent, max(iterations, 300)), 0, 1, 2) == pytest.approx([1 / (1 - GAMMA)] * 3, abs=0.05)
+
+
+@ACTORS
+def test_chosen_reward(algorithm):
+    agent = trained(algorithm(ChosenReward))
+    assert chance_of_1(agent, 0)[0] > 0.95
+    assert agent.collector.window.summary()["ep_rew/mean"] > 0.8
+
+
+@ACTORS
+@pytest.mark.parametrize(
+    "options", [{}, {"share_trunk": True, "normalize_obs": "rolling"}], ids=["plain", "shared, normalized"]
+)
+def test_matched_reward(algorithm, options):
+    matched, other = chance_of_1(trained(algorithm(MatchedReward, **options)), 1, -1)
+    assert matched > 0.95 and other < 0.05
+
+
+@pytest.mark.parametrize("returns_type", ["mc:rtg", "mc:episode"])
+@pytest.mark.parametrize("normalize_returns", ["batch", "rollout"])
+def test_reinforce_learns_with_every_kind_of_return(returns_type, normalize_returns):
+    agent, iterations = reinforce(ChosenReward, returns_type=returns_type, normalize_returns=normalize_returns)
+    assert chance_of_1(driven(agent, iterations // 3), 0)[0] > 0.95
+
+
+@pytest.mark.parametrize("normalize_advantages", ["rollout", "off"])
+def test_ppo_learns_with_every_kind_of_advantage(normalize_advantages):
+    agent, iterations = ppo(ChosenReward, normalize_advantages=normalize_advantages, clip_range_vf=0.2)
+    assert chance_of_1(driven(agent, iterations), 0)[0] > 0.95
+
+
+class Aimed(Probe):
+    """One step, -(a - 0.5)^2 for a real action: aim at 0.5."""
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.action_space = Box(-1, 1, (1,))
+
+    def reward(self, action):
+        return -(action[:, 0] - 0.5).square()
+
+
+class Paired(Probe):
+    """One step, half a point for each of two choices: the last of 2 and the middle of 3."""
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.action_space = MultiDiscrete([2, 3])
+
+    def reward(self, action):
+        return 0.5 * ((action[:, 0] == 1).float() + (action[:, 1] == 1).float())
+
+
+def answer(agent):
+    policy = agent.policy
+    with torch.no_grad():
+        return policy.act(
+            torch.zeros(1, 1), (), torch.ones(1, dtype=torch.bool), torch.zeros(1, policy.draws), True
+        ).action[0]
+
+
+@ACTORS
+def test_continuous_action(algorithm):
+    agent = trained(algorithm(Aimed, policy_kwargs={"log_std_init": -1.0}))
+    assert answer(agent).item() == pytest.approx(0.5, abs=0.1)
+
+
+@ACTORS
+def test_several_choices_at_once(algorithm):
+    agent = trained(algorithm(Paired))
+    assert answer(agent).tolist() == [1, 1]
+    assert agent.collector.window.summary()["ep_rew/mean"] > 0.85
+
+
+@pytest.mark.parametrize("kind", [ppo, reinforce, with_critic])
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    "space", [Discrete(3), MultiDiscrete([2, 3]), Box(-1, 1, (2,))], ids=["one", "several", "real"]
+)
+@pytest.mark.parametrize(
+    "options", [{}, {"normalize_obs": "rolling", "normalize_reward": True}], ids=["raw", "normalized"]
+)
+def test_every_kind_of_observation_and_action_runs(kind, named, space, options):
+    agent, _ = kind(lambda n: Scripted(*random_tables(50, n, 0), action_space=space, named=named), **options)
+    before = weights(agent.policy)
+    driven(agent, 2)
+    assert agent.progress["iterations"] == 2 and agent.progress["env_steps"] == 256
+    assert agent.progress["updates"] == (32 if kind is ppo else 2)
+    assert not torch.equal(before, weights(agent.policy)) and weights(agent.policy).isfinite().all()
+    row = agent.metrics.flush()
+    assert "train/loss/policy" in row and all(torch.tensor(list(row.values())).isfinite())
+
+
+def test_reinforce_learns_nothing_from_a_rollout_without_an_end():
+    never = torch.zeros(16, 8, dtype=torch.bool)
+    agent, _ = reinforce(lambda n: Scripted(torch.ones(16, n), never, never))
+    before = weights(agent.policy)
+    driven(agent, 2)
+    assert torch.equal(before, weights(agent.policy)) and not agent.broken
+    assert all(torch.tensor(list(agent.metrics.flush().values())).isfinite())

@@ -1,0 +1,90 @@
+"""PPO once more, written as naively as possible: the oracle for engines. Loops over worlds and steps, no shared maths.
+
+Takes the same draws and the same optimizer; everything between (acting, values, advantages, losses, clipping) is its own.
+"""
+
+import torch
+from torch.distributions import Categorical
+
+from utils.counter_rng import SHUFFLE, permutation, uniforms
+
+
+class PlainPPO:
+    """An engine for discrete actions, a vector observation, tanh networks and default PPO settings."""
+
+    name = "plain"
+
+    def collect(self, agent, steps):
+        collector, memory = agent.collector, agent.memory
+        collector.calls += 1
+        noise = uniforms(collector._key._replace(iteration=collector.calls), (steps, memory.num_envs, 1))
+        policy, rows = agent.policy, []
+        for t in range(steps):
+            with torch.no_grad():
+                probabilities = torch.softmax(policy.actor(collector.obs), -1)
+                value = policy.critic(collector.obs)[:, 0]
+            actions = []
+            for world in range(memory.num_envs):
+                total, action = 0.0, 0
+                for choice, p in enumerate(probabilities[world].tolist()):
+                    total += p
+                    if noise[t, world, 0].item() < total or choice == probabilities.shape[1] - 1:
+                        action = choice
+                        break
+                actions.append(action)
+            action = torch.tensor(actions)
+            log_prob = Categorical(probabilities).log_prob(action)
+            step = agent.collector.envs.step(action)
+            act = _Act(action, (log_prob, value), ())
+            memory.write(collector.obs, collector.is_first, act, step)
+            collector._advance(act, step)
+            rows.append((collector.is_first.clone(), step.episode_return.clone(), step.episode_length.clone()))
+        collector.window.add(*(torch.stack(column) for column in zip(*rows, strict=True)))
+
+    def learn(self, agent, rollout):
+        config, row = agent.config, rollout.row
+        steps, worlds = row.reward.shape
+        with torch.no_grad():
+            after = agent.policy.critic(rollout.next.obs)[:, 0]
+        advantage = torch.zeros(steps, worlds)
+        for world in range(worlds):
+            running = 0.0
+            for t in reversed(range(steps)):
+                if row.terminated[t, world]:
+                    following, running = 0.0, 0.0
+                elif row.truncated[t, world]:
+                    with torch.no_grad():
+                        following = agent.policy.critic(rollout.final.obs[row.slot[t, world], world]).item()
+                    running = 0.0
+                else:
+                    following = after[world].item() if t == steps - 1 else row.extras.value[t + 1, world].item()
+                delta = row.reward[t, world].item() + config.gamma * following - row.extras.value[t, world].item()
+                running = delta + config.gamma * config.gae_lambda * running
+                advantage[t, world] = running
+        columns = [x.reshape(steps * worlds, *x.shape[2:]) for x in (row.obs, row.action, row.extras.log_prob)]
+        target = (advantage + row.extras.value).reshape(-1)
+        advantage = advantage.reshape(-1)
+        for epoch in range(config.n_epochs):
+            order = permutation(agent.key(SHUFFLE, agent.progress["iterations"] * config.n_epochs + epoch), len(target))
+            for ids in order.split(config.minibatch_size):
+                self.update(agent, *(x[ids] for x in (*columns, advantage, target)))
+
+    def update(self, agent, obs, action, log_prob_old, advantage, target):
+        config = agent.config
+        advantage = (advantage - advantage.mean()) / (advantage.std(unbiased=False) + 1e-8)
+        policy = Categorical(logits=agent.policy.actor(obs))
+        ratio = torch.exp(policy.log_prob(action) - log_prob_old)
+        bounded = torch.clip(ratio, 1 - config.clip_range, 1 + config.clip_range)
+        surrogate = torch.stack([ratio * advantage, bounded * advantage]).amin(0).mean()
+        value_loss = ((agent.policy.critic(obs)[:, 0] - target) ** 2).mean()
+        loss = -surrogate + config.vf_coef * value_loss - config.ent_coef * policy.entropy().mean()
+        agent.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(agent.policy.parameters(), config.max_grad_norm)
+        agent.optimizer.step()
+        agent.progress["updates"] += 1
+
+
+class _Act:
+    def __init__(self, action, extras, carry):
+        self.action, self.extras, self.carry = action, extras, carry

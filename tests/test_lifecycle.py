@@ -1,0 +1,131 @@
+"""One lifecycle for all: the order of things, no waiting for the device, engines by one attribute, Lightning's price."""
+
+from time import perf_counter
+
+import pytest
+import torch
+from plain_ppo import PlainPPO
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from agents.algorithms import ALGORITHMS, build_agent
+from agents.ppo import PPO
+from config.loader import load_config
+from envs_gym.make import make_envs
+from train import build_trainer
+from trainer_callbacks.stop import Stop
+
+SMALL = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2", "policy_lr=1e-3")
+
+
+def agent_for(variant="ppo", *overrides):
+    config = load_config("CartPole-v1", variant, [*SMALL, "max_timesteps=1e5", *overrides])
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    optimizer = agent.configure_optimizers()
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer
+    return agent
+
+
+def advance(agent, iterations):
+    for tick in range(iterations):
+        agent.training_step(tick, tick)
+    return agent
+
+
+class Order(PPO):
+    """Writes down what happens when."""
+
+    def __init__(self, *arguments):
+        self.seen = []
+        super().__init__(*arguments)
+
+    def collect(self, steps):
+        self.seen.append("collect")
+        super().collect(steps)
+
+    def learn(self, rollout):
+        self.seen.append("learn")
+        super().learn(rollout)
+
+
+def test_collect_and_learn_alternate_under_the_trainer(monkeypatch):
+    """A prefetching loader would collect once more before the first learning: PPO would silently be off-policy."""
+    monkeypatch.setitem(ALGORITHMS, "ppo", Order)
+    config = load_config("CartPole-v1", "ppo", [*SMALL, f"max_timesteps={3 * 64}"])
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    build_trainer([Stop(config, None, lambda agent: {})], enable_checkpointing=False).fit(agent)
+    assert agent.seen == ["collect", "learn"] * 3
+    assert agent.progress["env_steps"] == 192 and agent.progress["updates"] == 3 * 2 * 2
+
+
+class RefuseSync(TorchDispatchMode):
+    """Raises on operations that read data on the host or whose result's shape depends on data."""
+
+    refused = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "unique", "equal.default")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = str(func)
+        assert not any(word in name for word in self.refused), f"{name} waits for the device"
+        if "index.Tensor" in name or "index_put" in name:
+            masks = [i for i in args[1] if i is not None and i.dtype == torch.bool]
+            assert not masks, f"{name} with a boolean mask has a shape that depends on data"
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_refusing_mode_refuses():
+    with pytest.raises(AssertionError, match="waits"), RefuseSync():
+        torch.ones(2).sum().item()
+    with pytest.raises(AssertionError, match="mask"), RefuseSync():
+        torch.ones(2)[torch.tensor([True, False])]
+
+
+@pytest.mark.parametrize("variant", ["ppo", "reinforce"])
+@pytest.mark.parametrize(
+    "extra", [(), ("normalize_obs=true", "normalize_reward=true", "optimizer=rmsprop")], ids=["", "+"]
+)
+def test_collect_and_learn_never_wait_for_the_device(variant, extra):
+    agent = advance(agent_for(variant, *extra, *(["target_kl=0.01"] if variant == "ppo" else [])), 2)
+    with RefuseSync():
+        agent.iteration()
+    assert agent.metrics.flush()["train/loss/policy"] == pytest.approx(0, abs=10)
+
+
+def test_another_engine_is_one_attribute_and_the_same_training():
+    constant = ("ppo", "clip_range=0.2")
+    eager, plain, switched = agent_for(*constant), agent_for(*constant), agent_for(*constant)
+    plain.engine = PlainPPO()
+    advance(eager, 6)
+    advance(plain, 6)
+    advance(switched, 3)
+    checkpoint = {}
+    switched.on_save_checkpoint(checkpoint)
+    other = agent_for(*constant)
+    other.engine = PlainPPO()
+    other.load_state_dict(switched.state_dict())
+    other.optimizer.load_state_dict(switched.optimizer.state_dict())
+    other.on_load_checkpoint(checkpoint)
+    advance(other, 3)
+    for agent in (plain, other):
+        assert torch.equal(agent.memory.table.action, eager.memory.table.action)
+        assert agent.collector.state_dict()["envs"]["rng"] == eager.collector.state_dict()["envs"]["rng"]
+        assert agent.progress == eager.progress
+        for mine, theirs in zip(agent.policy.parameters(), eager.policy.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
+
+
+class Empty(PPO):
+    """Does nothing, so that what remains is Lightning."""
+
+    def iteration(self):
+        self.progress["env_steps"] += 64
+
+
+def test_lightning_costs_less_than_a_millisecond_per_iteration(monkeypatch):
+    """Loose on purpose: scripts/bench_collect.py prints the figure, this guards against a per-tick disaster."""
+    monkeypatch.setitem(ALGORITHMS, "ppo", Empty)
+    config = load_config("CartPole-v1", "ppo", [*SMALL, f"max_timesteps={64 * 1000}"])
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    trainer = build_trainer([Stop(config, None, lambda agent: {})], enable_checkpointing=False)
+    began = perf_counter()
+    trainer.fit(agent)
+    assert agent.progress["iterations"] == 1000
+    assert perf_counter() - began < 5
