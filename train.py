@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import lightning as L
 import torch
-from rich.console import Console as Terminal
-from rich.table import Table
 
 from agents.algorithms import build_agent, choose_engine
 from agents.base import Agent, NumbersError
@@ -191,8 +189,10 @@ def train_group(arguments: Arguments) -> int:
 
 
 def print_help(arguments: Arguments) -> int:
+    """The flags, and with ENV:VARIANT every key it has: its value there and what it means."""
     build_parser().print_help()
-    print(f"\n{help_text()}" if arguments.config_id or arguments.file else "")
+    if arguments.config_id or arguments.file:
+        print(f"\n{help_text(arguments.load())}")
     return 0
 
 
@@ -204,19 +204,23 @@ def print_variants(term: str) -> int:
         if outcome.get("test_mean") is not None:
             reached = f"{outcome['test_mean']:.1f} after {outcome['env_steps']:,} steps"
             last[f"{facts['env_id']}:{facts['variant']}"] = reached
-    table = Table("env:variant", "algorithm", "goal", "last local result", "description", box=None, header_style="bold")
-    for row in list_environments(term, last):
-        table.add_row(f"{row.env}:{row.variant}", row.algorithm, row.goal, row.last, row.description)
-    Terminal().print(table)
+    rows = [("env:variant", "algorithm", "goal", "last result here", "description")]
+    for env, variant, algorithm, goal, description, reached in list_environments(term, last):
+        rows += [(f"{env}:{variant}", algorithm, goal, reached, description)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for cells in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
     return 0
 
 
-if __name__ == "__main__":
+def command(argv: list[str]) -> int:
+    """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in training."""
     try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
+        return main(argv)
+    except (UserError, NumbersError, EnvError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except (NumbersError, EnvError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        return 2 if isinstance(error, UserError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(command(sys.argv[1:]))

@@ -9,6 +9,7 @@ On-policy: collect a rollout, learn from it in a few passes, forget it. Off-poli
     update(batch)    WHAT: loss -> descend -> metrics
 """
 
+from collections.abc import Iterator
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -121,18 +122,17 @@ class Agent(L.LightningModule):
         self,
         optimizer: Optimizer,
         loss: Tensor,
-        parameters: list[nn.Parameter],
         max_norm: float | None,
         skip: Tensor | None = None,
     ) -> Tensor:
         """One clipped gradient step; nothing changes where `skip` or where the gradient is not a number.
 
-        Returns the norm of each parameter's gradient before clipping. Averages over processes by itself: under manual
-        optimisation Lightning's DDP does not, and a fused engine has no backward hooks.
+        Returns the norms of the parameters' gradients before clipping, in the optimizer's order. Averages over
+        processes by itself: under manual optimisation Lightning's DDP does not, and a fused engine has no hooks.
         """
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        gradients = [p.grad for p in parameters if p.grad is not None]
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if self.world_size > 1:
             average(gradients)
         norms = torch.stack(torch._foreach_norm(gradients))
@@ -151,7 +151,9 @@ class Agent(L.LightningModule):
     def setup(self, stage: str) -> None:
         self.world_size = self.trainer.world_size
 
-    def training_step(self, tick: int, index: int) -> None:
+    def training_step(self, dataloader_iter: Iterator[int]) -> None:
+        # by taking the tick itself from an argument of this name an agent is spared Lightning's batch hooks: -40 us
+        next(dataloader_iter)
         self.iteration()
         self.progress["iterations"] += 1
         if self.broken:
@@ -191,12 +193,17 @@ def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
         optimizer.step()
         return
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    state = [x for p in parameters for x in optimizer.state[p].values() if isinstance(x, Tensor)]
-    before = [x.clone() for x in (*parameters, *state)]
+    before = {id(x): x.clone() for p in parameters for x in (p, *_moments(optimizer, p))}
     optimizer.step()
     with torch.no_grad():
-        for now, old in zip((*parameters, *state), before, strict=True):
-            now.copy_(torch.where(skip, old, now))
+        for p in parameters:
+            for now in (p, *_moments(optimizer, p)):
+                old = before.get(id(now), torch.zeros_like(now))  # moments begin at zero, in the first step itself
+                now.copy_(torch.where(skip, old, now))
+
+
+def _moments(optimizer: Optimizer, parameter: nn.Parameter) -> list[Tensor]:
+    return [x for x in optimizer.state[parameter].values() if isinstance(x, Tensor)]
 
 
 def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float) -> Optimizer:

@@ -85,9 +85,10 @@ class PPO(Agent):
     @torch.no_grad()
     def judge(self, rollout: Rollout) -> Batch:
         """How good was each action: advantages, and what the critic should have said."""
-        row, (log_prob, value) = rollout.row, rollout.row.extras
+        row = rollout.row
+        log_prob, _, value = self.policy.evaluate(row.obs, rollout.start, row.is_first, row.action)
         reward = self.reward_scale(row.reward, row.terminated | row.truncated)
-        v_tp1 = self.policy.next_values(rollout, self.collector.is_first)
+        v_tp1 = self.policy.next_values(rollout, value, self.collector.is_first)
         advantage = gae(reward, row.terminated, row.truncated, value, v_tp1, self.live.gamma, self.live.gae_lambda)
         target = advantage + value
         self.metrics.add(
@@ -116,8 +117,7 @@ class PPO(Agent):
             if live.target_kl is not None:
                 self.stopped |= kl > 1.5 * live.target_kl
             clip_fraction = ((ratio - 1).abs() > live.clip_range).float().mean()
-        parameters = list(self.policy.parameters())
-        norms = self.descend(self.optimizer, loss, parameters, live.max_grad_norm, self.stopped)
+        norms = self.descend(self.optimizer, loss, live.max_grad_norm, self.stopped)
         self.metrics.add(
             {
                 "train/loss/policy": policy_loss,

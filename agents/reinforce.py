@@ -84,9 +84,10 @@ class REINFORCE(Agent):
     @torch.no_grad()
     def judge(self, rollout: Rollout) -> Batch:
         """What weighs each action: its return, or by how much the return beat the critic's expectation."""
-        row, (_, value) = rollout.row, rollout.row.extras
+        row = rollout.row
+        value = self.policy.value(row.obs, rollout.start, row.is_first)
         reward = self.reward_scale(row.reward, row.terminated | row.truncated)
-        v_tp1 = self.policy.next_values(rollout, self.collector.is_first)
+        v_tp1 = self.policy.next_values(rollout, value, self.collector.is_first)
         returns = reward_to_go(reward, row.terminated, row.truncated, v_tp1, self.live.gamma)
         counted = torch.ones_like(returns)
         if self.policy.critic is None:
@@ -112,6 +113,5 @@ class REINFORCE(Agent):
         if self.policy.critic is not None:
             losses["train/loss/value"] = (judged.value - batch.target).square().mean()
             loss = loss + self.live.vf_coef * losses["train/loss/value"]
-        parameters = list(self.policy.parameters())
-        norms = self.descend(self.optimizer, loss, parameters, self.live.max_grad_norm)
+        norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         self.metrics.add({**losses, "train/loss/total": loss, **self.policy.gradient_norms(norms)})

@@ -60,7 +60,8 @@ def ends_within(terminated: Tensor, truncated: Tensor) -> Tensor:
 
 def explained_variance(v_t: Tensor, target: Tensor) -> Tensor:
     """1 - Var(target - v) / Var(target): 1 is perfect, 0 as good as a constant; NaN when the target is constant."""
-    return 1 - (target - v_t).var() / target.var()
+    spread = target.var()
+    return torch.where(spread > 0, 1 - (target - v_t).var() / spread, torch.nan)
 
 
 def standardize(x: Tensor) -> Tensor:

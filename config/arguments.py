@@ -34,7 +34,6 @@ class Arguments:
     list_envs: str | None
     quiet: bool
     debug: bool
-    wandb_sweep: bool
     help: bool
 
     def load(self) -> Config:
@@ -72,7 +71,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", metavar="RUN", default="", help="continue a run: @last, its id or its folder")
     parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, nothing else")
     parser.add_argument("--debug", action="store_true", help="as under a debugger: one world, one process, checks on")
-    parser.add_argument("--wandb_sweep", "--wandb-sweep", action="store_true", help="take overrides from a W&B sweep")
     parser.add_argument("--group", default="", help=argparse.SUPPRESS)
     return parser
 
@@ -96,6 +94,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
     seeds = parse_seeds(found.seed) if found.seed is not None else ()
     if len(seeds) == 1:
         overrides.append(f"seed={seeds[0]}")
+    if len(seeds) > 1 and any(word.startswith("seed=") for word in overrides):
+        raise UserError(f"--seed {found.seed} and seed= at once; --seed alone says it")
     if found.resume and (words or found.config or len(seeds) > 1):
         raise UserError(
             "--resume takes everything from the run's config.json; give it alone, or with key=value changes"
@@ -110,7 +110,6 @@ def parse_arguments(argv: list[str]) -> Arguments:
         found.list_envs,
         found.quiet,
         found.debug or sys.gettrace() is not None,
-        found.wandb_sweep,
         found.help,
     )
 

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import textwrap
 from dataclasses import MISSING, Field, fields
 from types import ModuleType
@@ -11,6 +12,7 @@ import config.schema
 import config.spec
 from config.checks import RANGES
 from config.field_types import hints, schedulable, takes
+from config.loader import to_plain
 from config.metrics import Metric, load_metrics
 from config.schedule import EXPONENTIAL_FALL, WARMUP_SHARE
 from config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
@@ -81,15 +83,18 @@ def entries(cls: type) -> list[Entry]:
     return shown
 
 
-def help_text(width: int = 100) -> str:
-    """Every key for a terminal."""
-    lines = []
-    for cls in CLASSES:
-        for title, rows in _sections(cls):
-            lines += ["", f"{TITLES[cls]}: {title}" if title != TITLES[cls] else title]
-            for row in rows:
-                lines.append(f"  {row.name}={row.default}  ({row.takes})")
-                lines += textwrap.wrap(row.doc, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+def help_text(config: Config, width: int = 100) -> str:
+    """Every key of a config for a terminal: its value here, what it takes, what it means."""
+    own: dict[str, Entry] = {}  # an algorithm may say something else about a field than its base: the last word counts
+    for cls in (cls for cls in CLASSES if isinstance(config, cls)):
+        own |= {row.name: row._replace(section=own.get(row.name, row).section) for row in entries(cls)}
+    values, section = to_plain(config), ""
+    lines: list[str] = []
+    for row in own.values():
+        lines += [] if row.section == section else ["", row.section]
+        section = row.section
+        lines.append(f"  {row.name}={_typed(values[row.name])}  ({row.takes})")
+        lines += textwrap.wrap(row.doc, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines[1:])
 
 
@@ -127,6 +132,13 @@ def _sections(cls: type) -> list[tuple[str, list[Entry]]]:
     rows = entries(cls)
     titles = dict.fromkeys(row.section for row in rows)
     return [(title, [row for row in rows if row.section == title]) for title in titles]
+
+
+def _typed(value: object) -> str:
+    """A value as one would type it."""
+    if isinstance(value, dict) and value.keys() == {"kind", "start_value", "end_value", "start", "end"}:
+        return "{kind} from {start_value:g} to {end_value:g} over [{start:g}, {end:g}]".format(**value)
+    return "{...}" if isinstance(value, dict) and value else json.dumps(value)
 
 
 def _default(item: Field[Any]) -> str:

@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
     figures["ppo"] = side_by_side(config, asked.seconds, asked.repeats, with_sb3)
     print(ppo_text(config, figures["ppo"]), flush=True)
     if asked.sb3 and not with_sb3:
-        print("  sb3         not installed: pip install 'stride-rl[sb3]'")
+        print("  sb3           not installed: pip install 'stride-rl[sb3]'")
     if asked.json:
         asked.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return 0
@@ -228,14 +228,21 @@ def side_by_side(config: PPOConfig, seconds: float, repeats: int, with_sb3: bool
 
 def stable_baselines(config: PPOConfig, iterations: int) -> float:
     """Seconds of the same training there; no Monitor and no env checker, which would only slow it down."""
-    from stable_baselines3 import PPO as Peer
+    import stable_baselines3
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     make = lambda: gymnasium.make(config.env_id, disable_env_checker=True)  # noqa: E731
-    shape = {"n_steps": config.n_steps, "batch_size": config.minibatch_size, "n_epochs": config.n_epochs}
-    nets = {"net_arch": {"pi": [*config.hidden_dims], "vf": [*config.hidden_dims]}}
     envs = DummyVecEnv([make] * config.n_envs)
-    peer = Peer("MlpPolicy", envs, **shape, policy_kwargs=nets, seed=config.seed, device="cpu")
+    peer = stable_baselines3.PPO(
+        "MlpPolicy",
+        envs,
+        n_steps=config.n_steps,
+        batch_size=config.minibatch_size,
+        n_epochs=config.n_epochs,
+        policy_kwargs={"net_arch": {"pi": [*config.hidden_dims], "vf": [*config.hidden_dims]}},
+        seed=config.seed,
+        device="cpu",
+    )
     began = time.perf_counter()
     peer.learn(config.rollout_size * iterations)
     elapsed = time.perf_counter() - began
@@ -254,27 +261,31 @@ def machine(threads: int) -> str:
 
 
 def collecting_text(width: int, n_steps: int, f: Figures) -> str:
+    shares = f"env {f['env_share']:.0%}, policy {f['policy_share']:.0%}, memory.write {f['memory_write_share']:.0%}"
+    update = f"{EPOCHS} epochs x {MINIBATCHES} minibatches, {f['update_microseconds']:.0f} us per update"
     return f"""
 {width} envs x {n_steps} steps
-  collect     {f["collect_steps_per_second"]:>12,.0f} env steps/s   env {f["env_share"]:.0%}, policy {f["policy_share"]:.0%}, memory.write {f["memory_write_share"]:.0%} ({f["memory_write_microseconds"]:.1f} us)
-  minibatches {f["minibatch_rows_per_second"]:>12,.0f} rows/s
-  learn       {f["learn_milliseconds"]:>12.1f} ms            {EPOCHS} epochs x {MINIBATCHES} minibatches, {f["update_microseconds"]:.0f} us per update"""
+  collect       {f["collect_steps_per_second"]:>12,.0f} env steps/s  {shares} ({f["memory_write_microseconds"]:.1f} us)
+  minibatches   {f["minibatch_rows_per_second"]:>12,.0f} rows/s
+  learn         {f["learn_milliseconds"]:>12.1f} ms           {update}"""
 
 
 def overhead_text(f: Figures) -> str:
     return f"""
 An iteration that does nothing, {TICKS} of them, a row every {LOG_EVERY}
-  all callbacks {f["callbacks_microseconds"]:>10.1f} us    bare Trainer {f["bare_microseconds"]:.1f} us"""
+  all callbacks {f["callbacks_microseconds"]:>12.1f} us
+  bare Trainer  {f["bare_microseconds"]:>12.1f} us"""
 
 
 def ppo_text(config: PPOConfig, f: Figures) -> str:
-    nets = "separate " + "x".join(map(str, config.hidden_dims)) + " tanh nets"
-    work = f"{config.n_envs} envs x {config.n_steps} steps, {EPOCHS} epochs x {MINIBATCHES} minibatches, {nets}"
-    text = f"\nPPO on {config.env_id}, eager: {work}, whole training\n  stride      {f['stride']['median']:>12,.0f} env steps/s"
-    if "sb3" in f:
-        text += f"\n  sb3         {f['sb3']['median']:>12,.0f} env steps/s\n  ratio       {f['ratio']['median']:>12.2f}"
-        text += f"               from {min(f['ratio']['all']):.2f} to {max(f['ratio']['all']):.2f}"
-    return text
+    nets = "x".join(map(str, config.hidden_dims))
+    work = f"{EPOCHS} epochs x {MINIBATCHES} minibatches, separate {nets} tanh nets"
+    lines = ["", f"PPO eager on {config.env_id}, {config.n_envs} envs x {config.n_steps} steps, {work}, whole training"]
+    lines += [f"  {name:<13} {f[name]['median']:>12,.0f} env steps/s" for name in ("stride", "sb3") if name in f]
+    if "ratio" in f:
+        least, most = min(f["ratio"]["all"]), max(f["ratio"]["all"])
+        lines.append(f"  ratio         {f['ratio']['median']:>12.2f} (from {least:.2f} to {most:.2f})")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """PPO once more, written as naively as possible: the oracle for engines. Loops over worlds and steps, no shared maths.
 
-Takes the same draws and the same optimizer; everything between (acting, values, advantages, losses, clipping) is its own.
+Takes the same draws and the same optimizer; acting, values, advantages, losses and clipping are its own.
 """
 
 import torch
@@ -22,20 +22,21 @@ class PlainPPO:
         for t in range(steps):
             with torch.no_grad():
                 probabilities = torch.softmax(policy.actor(collector.obs), -1)
-                value = policy.critic(collector.obs)[:, 0]
             actions = []
             for world in range(memory.num_envs):
                 total, action = 0.0, 0
                 for choice, p in enumerate(probabilities[world].tolist()):
                     total += p
-                    if noise[t, world, 0].item() < total or choice == probabilities.shape[1] - 1:
+                    if (
+                        noise[t, world, 0].item() * probabilities[world].sum().item() < total
+                        or choice == probabilities.shape[1] - 1
+                    ):
                         action = choice
                         break
                 actions.append(action)
             action = torch.tensor(actions)
-            log_prob = Categorical(probabilities).log_prob(action)
             step = agent.collector.envs.step(action)
-            act = _Act(action, (log_prob, value), ())
+            act = _Act(action, (), ())
             memory.write(collector.obs, collector.is_first, act, step)
             collector._advance(act, step)
             rows.append((collector.is_first.clone(), step.episode_return.clone(), step.episode_length.clone()))
@@ -46,6 +47,10 @@ class PlainPPO:
         steps, worlds = row.reward.shape
         with torch.no_grad():
             after = agent.policy.critic(rollout.next.obs)[:, 0]
+            value = torch.stack([agent.policy.critic(row.obs[t])[:, 0] for t in range(steps)])
+            log_prob = torch.stack(
+                [Categorical(logits=agent.policy.actor(row.obs[t])).log_prob(row.action[t]) for t in range(steps)]
+            )
         advantage = torch.zeros(steps, worlds)
         for world in range(worlds):
             running = 0.0
@@ -57,12 +62,12 @@ class PlainPPO:
                         following = agent.policy.critic(rollout.final.obs[row.slot[t, world], world]).item()
                     running = 0.0
                 else:
-                    following = after[world].item() if t == steps - 1 else row.extras.value[t + 1, world].item()
-                delta = row.reward[t, world].item() + config.gamma * following - row.extras.value[t, world].item()
+                    following = after[world].item() if t == steps - 1 else value[t + 1, world].item()
+                delta = row.reward[t, world].item() + config.gamma * following - value[t, world].item()
                 running = delta + config.gamma * config.gae_lambda * running
                 advantage[t, world] = running
-        columns = [x.reshape(steps * worlds, *x.shape[2:]) for x in (row.obs, row.action, row.extras.log_prob)]
-        target = (advantage + row.extras.value).reshape(-1)
+        columns = [x.reshape(steps * worlds, *x.shape[2:]) for x in (row.obs, row.action, log_prob)]
+        target = (advantage + value).reshape(-1)
         advantage = advantage.reshape(-1)
         for epoch in range(config.n_epochs):
             order = permutation(agent.key(SHUFFLE, agent.progress["iterations"] * config.n_epochs + epoch), len(target))

@@ -1,4 +1,4 @@
-"""One lifecycle for all: the order of things, no waiting for the device, engines by one attribute, Lightning's price."""
+"""One lifecycle for all: order, no waiting for the device, engines by one attribute, what Lightning costs."""
 
 from time import perf_counter
 
@@ -27,7 +27,7 @@ def agent_for(variant="ppo", *overrides):
 
 def advance(agent, iterations):
     for tick in range(iterations):
-        agent.training_step(tick, tick)
+        agent.training_step(iter([tick]))
     return agent
 
 

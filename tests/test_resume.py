@@ -67,10 +67,10 @@ def run(*given: str, stop_at: int = 0) -> RunDir:
 
 
 def signalled(training_step, iteration: int):
-    def step(agent: Agent, tick: int, index: int) -> None:
+    def step(agent: Agent, dataloader_iter) -> None:
         if agent.progress["iterations"] == iteration - 1:
             os.kill(os.getpid(), signal.SIGINT)
-        training_step(agent, tick, index)
+        training_step(agent, dataloader_iter)
 
     return step
 

@@ -111,7 +111,7 @@ def driven(agent: Agent, iterations: int = 0) -> Agent:
     optimizer = agent.configure_optimizers()
     agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign]
     for tick in range(iterations):
-        agent.training_step(tick, 0)
+        agent.training_step(iter([tick]))
     return agent
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.experience.memory import Memory
-from agents.experience.nouns import Act, Row, Tree, copy_into, tree_map
+from agents.experience.nouns import Act, Row, Tree, copy_into, leaves, tree_map
 from envs_fast.vec_env import Step, VecEnv
 from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
 
@@ -97,7 +97,7 @@ class Collector:
             self.obs, flag, act.action, flag.float(), flag, flag, torch.zeros_like(flag, dtype=torch.long), act.extras
         )
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def collect(self, steps: int, memory: Memory) -> None:
         """Play `steps` steps in every world and write them down."""
         rows = []
@@ -109,7 +109,7 @@ class Collector:
             rows.append((self.is_first.clone(), step.episode_return.clone(), step.episode_length.clone()))
         self.window.add(*(torch.stack(column) for column in zip(*rows, strict=True)))
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def play(self, count: int, max_steps: int | None = None) -> Played:
         """`count` whole episodes, shared out evenly over the worlds so that short ones are not favoured.
 
@@ -147,7 +147,7 @@ class Collector:
         return {
             "obs": tree_map(torch.clone, self.obs),
             "is_first": self.is_first.clone(),
-            "carry": [*tree_map(torch.clone, self.carry)],
+            "carry": [x.clone() for x in leaves(self.carry)],
             "calls": self.calls,
             "window": self.window.state_dict(),
             "envs": self.envs.state_dict(),
@@ -155,7 +155,7 @@ class Collector:
 
     def load_state_dict(self, state: dict) -> None:
         """Continue exactly, or, where the worlds could only begin anew, from their first observations."""
-        copy_into(self.carry, tuple(state["carry"]))
+        copy_into(leaves(self.carry), state["carry"])
         self.is_first.copy_(state["is_first"])
         copy_into(self.obs, state["obs"])
         self.calls = state["calls"]

@@ -62,8 +62,7 @@ class Memory:
     def write(self, obs: Tree, is_first: Tensor, act: Act, step: Step) -> None:
         row = Row(obs, is_first, act.action, step.reward, step.terminated, step.truncated, self.slot, act.extras)
         head = self.written % self.rows
-        for column, leaf in zip(self._columns, leaves(row), strict=True):
-            column[head].copy_(leaf)
+        torch._foreach_copy_([column[head] for column in self._columns], leaves(row))
         # before the slot advances: it is this row's slot that gets this row's final observation
         for column, leaf in zip(self._final_columns, leaves(Final(step.final_obs, act.carry)), strict=True):
             column[self.slot, self._worlds] = leaf
@@ -73,7 +72,8 @@ class Memory:
 
     def rollout(self, start: Tree, next: Final) -> Rollout:
         """The on-policy view: the table itself, whose rows must all belong to this iteration."""
-        self.overflowed |= (self.table.truncated.sum(0) > self.slots).any()  # a time limit that is not kept
+        if self.slots < self.rows:  # as many cuts as slots: the rows after the last one have used the first slot again
+            self.overflowed |= (self.table.truncated.sum(0) >= self.slots).any()
         return Rollout(self.table, start, next, self.final)
 
     def transitions(self, count: int, steps: int, gamma: float) -> Transitions:
@@ -135,12 +135,13 @@ class Memory:
 
     def _draw(self, count: int, span: int) -> tuple[Tensor, Tensor]:
         """(absolute row, world) such that `span` rows from there on exist and none crosses the write head."""
-        pick = uniforms(Key(self._seed, SAMPLE, self._rank, self.drawn), (2, count), self.slot.device)
+        high, low, place = uniforms(Key(self._seed, SAMPLE, self._rank, self.drawn), (3, count), self.slot.device)
         self.drawn += 1
         oldest, choices = max(0, self.written - self.rows), min(self.written, self.rows) - span + 1
         if choices < 1:
             raise ValueError(f"{span} rows in a row were asked for, {min(self.written, self.rows)} are remembered")
-        return oldest + (pick[0] * choices).long(), (pick[1] * self.num_envs).long()
+        fine = high.double() + low.double() * 2.0**-24  # 24 bits would draw a million rows unevenly
+        return oldest + (fine * choices).long(), (place * self.num_envs).long()
 
     def _at(self, tree: Tree, row: Tensor, world: Tensor) -> Tree:
         flat = (row % self.rows) * self.num_envs + world

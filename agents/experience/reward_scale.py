@@ -24,7 +24,7 @@ class RewardScale:
         x = returns.double()
         self.moments += torch.stack((x.new_tensor(x.numel()), x.sum(), x.square().sum()))
         count, total, squares = self.moments
-        variance = squares / count - (total / count).square()
+        variance = (squares / count - (total / count).square()).clamp(min=0)
         return (reward / (variance + 1e-8).sqrt()).clamp(-10, 10).float()
 
     def state_dict(self) -> dict:

@@ -18,15 +18,8 @@ from utils.user_error import UserError, nearest
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
-class Extras(NamedTuple):
-    """What an on-policy policy remembers of its answer, [N] each."""
-
-    log_prob: Tensor
-    value: Tensor
-
-
 class Judgement(NamedTuple):
-    """An old action in the light of the present weights."""
+    """An action taken before, in the light of the present weights."""
 
     log_prob: Tensor
     entropy: Tensor
@@ -70,10 +63,9 @@ class ActorCritic(Policy):
         return ()
 
     def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        features = self.trunk(self.encoder(obs))
-        parameters = self.actor(features)
-        action = self.head.mode(parameters) if greedy else self.head.sample(parameters, noise)
-        return Act(action, Extras(self.head.log_prob(parameters, action), self._value(features)))
+        """Remembers nothing beside the action: values and log-probabilities of a rollout are cheaper at once."""
+        parameters = self.actor(self.trunk(self.encoder(obs)))
+        return Act(self.head.mode(parameters) if greedy else self.head.sample(parameters, noise))
 
     def value(self, obs: Tree, carry: Tree, is_first: Tensor) -> Tensor:
         return self._value(self.trunk(self.encoder(obs)))
@@ -83,12 +75,12 @@ class ActorCritic(Policy):
         parameters = self.actor(features)
         return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), self._value(features))
 
-    def next_values(self, rollout: Rollout, is_first: Tensor) -> Tensor:
-        """V of the observation each action truly led to, [T, N]; `is_first` [N] belongs to rollout.next."""
+    def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
+        """V of what each action truly led to, [T, N]; `v_t` [T, N] is of the rows, `is_first` [N] of rollout.next."""
         slots = leaves(rollout.final.obs)[0].shape[:2]
         v_next = self.value(*rollout.next, is_first)
         v_final = self.value(*rollout.final, is_first.new_zeros(slots))
-        return next_values(rollout.row.extras.value, v_next, v_final, rollout.row.truncated, rollout.row.slot)
+        return next_values(v_t, v_next, v_final, rollout.row.truncated, rollout.row.slot)
 
     def gradient_norms(self, norms: Tensor) -> dict[str, Tensor]:
         """Norms of actor, critic, trunk and all, from those of the single parameters in the order of `parameters()`."""

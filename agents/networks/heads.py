@@ -18,8 +18,12 @@ LOG_STD_BOUNDS = (-5.0, 2.0)
 
 
 def choose(log_probs: Tensor, u: Tensor) -> Tensor:
-    """Inverse CDF of one uniform [..., 1]: the same choice whatever runs it. -> int64 [...]"""
-    return (log_probs.exp().cumsum(-1)[..., :-1] <= u).sum(-1)
+    """Inverse CDF of one uniform [..., 1]: the same choice whatever runs it. -> int64 [...]
+
+    Scaled to the sum, which rounding may leave below 1: a choice of probability 0 is never made.
+    """
+    cdf = log_probs.exp().cumsum(-1)
+    return (cdf[..., :-1] <= u * cdf[..., -1:]).sum(-1)
 
 
 class Categorical(nn.Module):

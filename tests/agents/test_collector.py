@@ -8,13 +8,13 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
+from worlds import Scripted, random_tables
 
 from agents.experience.collector import WINDOW, Collector, Window
 from agents.experience.memory import Memory
 from agents.experience.nouns import Act, leaves
 from agents.networks.actor_critic import ActorCritic
 from utils.counter_rng import ACT, EVALUATE, Key, uniforms
-from worlds import Scripted, random_tables
 
 N = 4
 

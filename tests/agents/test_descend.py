@@ -4,13 +4,13 @@ import copy
 
 import pytest
 import torch
+from probe_envs import ChosenReward
 from torch import nn
+from worlds import NAN, Scripted, driven, random_tables, weights
 
 from agents.base import NumbersError, build_optimizer, step_unless
 from agents.ppo import PPO
 from config.schema import PPOConfig
-from probe_envs import ChosenReward
-from worlds import NAN, Scripted, driven, random_tables, weights
 
 KINDS = ["adamw", "adam", "rmsprop", "sgd"]
 PLAIN = {
@@ -102,8 +102,7 @@ def loss_of(agent, scale=1.0):
 def test_descend_clips_like_torch(max_norm):
     agent = driven(ppo(optimizer="sgd"), 1)
     twin = copy.deepcopy(agent.policy)
-    parameters = list(agent.policy.parameters())
-    norms = agent.descend(agent.optimizers(), loss_of(agent), parameters, max_norm)
+    norms = agent.descend(agent.optimizers(), loss_of(agent), max_norm)
     agent.policy, mine = twin, agent.policy
     loss_of(agent).backward()
     expected = torch.stack([p.grad.norm() for p in twin.parameters()])
@@ -120,9 +119,9 @@ def test_descend_clips_like_torch(max_norm):
 @pytest.mark.parametrize("scale", [NAN, float("inf")])
 def test_descend_from_no_number_changes_nothing_and_says_so(kind, scale):
     agent = driven(ppo(optimizer=kind), 2)
-    optimizer, parameters = agent.optimizers(), list(agent.policy.parameters())
+    optimizer = agent.optimizers()
     before, updates = bits(agent.policy, optimizer), agent.progress["updates"]
-    agent.descend(optimizer, loss_of(agent, scale), parameters, 0.5)
+    agent.descend(optimizer, loss_of(agent, scale), 0.5)
     assert agent.broken and same(before, bits(agent.policy, optimizer))
     assert agent.progress["updates"] == updates + 1
 
@@ -130,13 +129,13 @@ def test_descend_from_no_number_changes_nothing_and_says_so(kind, scale):
 @pytest.mark.parametrize("kind", KINDS)
 def test_descend_skips_on_demand(kind):
     agent = driven(ppo(optimizer=kind), 2)
-    optimizer, parameters = agent.optimizers(), list(agent.policy.parameters())
+    optimizer = agent.optimizers()
     before = bits(agent.policy, optimizer)
-    agent.descend(optimizer, loss_of(agent), parameters, 0.5, YES)
+    agent.descend(optimizer, loss_of(agent), 0.5, YES)
     assert same(before, bits(agent.policy, optimizer)) and not agent.broken
-    agent.descend(optimizer, loss_of(agent, NAN), parameters, 0.5, YES)
+    agent.descend(optimizer, loss_of(agent, NAN), 0.5, YES)
     assert same(before, bits(agent.policy, optimizer)) and not agent.broken, "nobody looks at a loss that is not used"
-    agent.descend(optimizer, loss_of(agent), parameters, 0.5, NO)
+    agent.descend(optimizer, loss_of(agent), 0.5, NO)
     assert not same(before, bits(agent.policy, optimizer))
 
 
@@ -148,7 +147,7 @@ def test_a_nan_reward_stops_the_run_with_the_weights_as_they_were(kind):
     agent = driven(ppo(Scripted(reward, terminated, truncated), optimizer=kind, normalize_advantages="rollout"), 2)
     before = bits(agent.policy, agent.optimizers())
     with pytest.raises(NumbersError, match=r"in iteration 3 \(96 env steps\)"):
-        agent.training_step(2, 0)
+        agent.training_step(iter([2]))
     assert agent.broken and same(before, bits(agent.policy, agent.optimizers()))
 
 
@@ -169,7 +168,7 @@ class Watched(PPO):
 
     def iterate(self):
         self.moved, self.log_ratios = [], []
-        self.training_step(0, 0)
+        self.training_step(iter([0]))
         return self.moved
 
 

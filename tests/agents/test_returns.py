@@ -1,7 +1,8 @@
-"""Return estimators against arithmetic done by hand; gamma = 0.5 and lambda = 0.5 keep every number exact in float32."""
+"""Return estimators against arithmetic done by hand; gamma and lambda of 0.5 keep every number exact."""
 
 import pytest
 import torch
+from worlds import random_tables
 
 from agents.returns import (
     ends_within,
@@ -12,7 +13,6 @@ from agents.returns import (
     reward_to_go,
     standardize,
 )
-from worlds import random_tables
 
 GAMMA = LAMBDA = 0.5
 
