@@ -6,6 +6,7 @@ The story of a run, top to bottom: arguments -> config -> worlds and agent -> ru
 import logging
 import os
 import shlex
+import signal
 import sys
 import time
 import warnings
@@ -102,13 +103,11 @@ def fit(config: Config, agent: Agent, goal: float | None, run: RunDir, console: 
     export = ExportMetrics(evaluate, [csv, console, stop])
     checkpoint = Checkpoint(run, evaluate, config.checkpoint_freq_epochs)
     trainer = build_trainer([ApplySchedules(), evaluate, export, stop, checkpoint])
-    undo = stop.listen()
     try:
         trainer.fit(agent, ckpt_path=run.checkpoints / "last.ckpt" if resume else None)
         if not stop.tested and config.eval_freq_epochs and not stop.interrupted:
             stop.tested = evaluate.test(agent)
     finally:
-        undo()
         console.close()
     export.finish(agent, stop.tested)
     csv.close()
@@ -220,6 +219,8 @@ def command(argv: list[str]) -> int:
     except (UserError, NumbersError, EnvError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":

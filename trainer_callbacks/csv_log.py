@@ -47,7 +47,7 @@ def _read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _before(columns: list[str], lines: list[list[str]], resume_at: int) -> list[list[str]]:
-    """The lines up to `resume_at` env steps, less the test that ended the run; one without a clock goes with the last."""
+    """The lines up to `resume_at` env steps, less the closing test; a line without a clock goes with the last."""
     kept, steps = [], 0.0
     for cells in lines:
         row = _parse(columns, cells)

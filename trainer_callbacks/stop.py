@@ -13,6 +13,8 @@ from agents.base import Agent
 from agents.experience.collector import WINDOW
 from config.schema import Config
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 log = logging.getLogger("stride")
 
 
@@ -38,6 +40,7 @@ class Stop(Callback):
         self.streak = {"train": 0, "val": 0}
         self._evaluated, self.interrupted = False, 0
         self._steps = 0
+        self._handlers: dict[int, Any] = {}
 
     def write(self, row: Mapping[str, float]) -> None:
         """A new row: count how often in a row a threshold was reached."""
@@ -83,30 +86,32 @@ class Stop(Callback):
         return False
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        """Ctrl-C and SIGTERM end the training after the present iteration, a second one at once.
+
+        Not earlier: Lightning has by now put a handler of its own on SIGTERM, which would raise.
+        """
         assert isinstance(agent, Agent)
         self._steps = agent.progress["env_steps"]
+        self._handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.interrupted = number
+        for each in SIGNALS:
+            signal.signal(each, signal.default_int_handler)
+
+    def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        self._restore()
+
+    def on_exception(self, trainer: L.Trainer, agent: L.LightningModule, exception: BaseException) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
 
     def state_dict(self) -> dict:
         return {"streak": dict(self.streak)}
 
     def load_state_dict(self, state: dict) -> None:
         self.streak = dict(state["streak"])
-
-    def listen(self) -> Callable[[], None]:
-        """Ctrl-C and SIGTERM end the training after this iteration, a second one at once; returns the undoing."""
-        signals = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.getsignal(number) for number in signals}
-
-        def note(number: int, frame: FrameType | None) -> None:
-            self.interrupted = number
-            for each in signals:
-                signal.signal(each, signal.default_int_handler)
-
-        for number in signals:
-            signal.signal(number, note)
-
-        def restore() -> None:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-        return restore
