@@ -163,16 +163,14 @@ def header(config: Config, agent: Agent, engine: str, why: str, goal: float | No
 
 def next_commands(run: RunDir, outcome: Outcome) -> list[str]:
     """What one may want to type now."""
+    python = "python" if os.environ.get("VIRTUAL_ENV") else os.path.relpath(sys.executable)
     if outcome.reason == "interrupted":
-        return [f"python train.py --resume {run.id}"]
+        return [f"{python} train.py --resume {run.id}"]
     if not outcome.solved:
-        return [f"python train.py --resume {run.id} --max-timesteps {2 * outcome.env_steps}"]
+        return [f"{python} train.py --resume {run.id} --max-timesteps {2 * outcome.env_steps}"]
     config_id = "{env_id}:{variant}".format(**read_json(run.config_json))
-    return [
-        f"less {outcome.run_path}/report.md",
-        f"python train.py {config_id} --seed 1,2,3,4,5",
-        "python train.py --list-envs",
-    ]
+    seeds = f"{python} train.py {config_id} --seed 1,2,3,4,5"
+    return [f"less {outcome.run_path}/report.md", seeds, f"{python} train.py --list-envs"]
 
 
 def train_group(arguments: Arguments) -> int:
