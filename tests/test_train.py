@@ -141,9 +141,6 @@ WRONG = [  # (arguments, fragment of the line)
     (["CartPole-v1:ppo", "env_id=CartPole-v7"], "CartPole-v1"),
     (["CartPole-v1:ppo", "env_id=Cartpole-v1"], "did you mean CartPole-v1"),
     (["CartPole-v1:ppo", "env_id=LunarLander-v2"], "LunarLander-v3"),
-    (["CartPole-v1:ppo", "env_id=LunarLander-v3"], "pip install 'stride-rl[box2d]'"),
-    (["CartPole-v1:ppo", "env_id=HalfCheetah-v5"], "pip install 'stride-rl[mujoco]'"),
-    (["CartPole-v1:ppo", "env_id=ALE/Pong-v5"], "pip install 'stride-rl[atari]'"),
     (["CartPole-v1:ppo", "env_id=nowhere:Thing-v0"], "no Python module 'nowhere'"),
     (["CartPole-v1:ppo", "env_kwargs.gravty=5"], "gravty"),
     (["CartPole-v1:ppo", "env_wrappers=[{id: FrameSkip}]"], "not registered"),
@@ -168,6 +165,19 @@ def test_wrong_input_is_one_line_and_leaves_no_run(arguments, fragment, capsys, 
     assert len(lines) == 1 and lines[0].startswith("error: "), captured.err
     assert fragment in lines[0]
     assert not runs.exists() or not any(runs.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("env_id", "package", "extra"),
+    [("LunarLander-v3", "Box2D", "box2d"), ("HalfCheetah-v5", "mujoco", "mujoco"), ("ALE/Pong-v5", "ale_py", "atari")],
+)
+def test_a_missing_extra_names_its_install(env_id, package, extra, monkeypatch, capsys, runs):
+    for name in [name for name in sys.modules if name.startswith((package, f"gymnasium.envs.{extra}"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    assert train.command(["CartPole-v1:ppo", f"env_id={env_id}"]) == 2
+    assert f"pip install 'stride-rl[{extra}]'" in capsys.readouterr().err
+    assert not runs.exists()
 
 
 def test_the_process_exits_with_2_and_one_line(runs):

@@ -63,11 +63,18 @@ def test_resumed_file_equals_the_uninterrupted_one(tmp_path: Path) -> None:
 
 
 def test_a_row_without_clock_goes_with_the_row_above_it(tmp_path: Path) -> None:
-    test = {"test/roll/ep_rew/mean": 9.0}
+    more = {"train/loss/policy": 9.0}
     path = tmp_path / "m.csv"
-    write(path, [{STEPS: 10}, test, {STEPS: 20}, test])
+    write(path, [{STEPS: 10}, more, {STEPS: 20}, more])
     write(path, [], resume_at=10)
-    assert read_csv(path) == [{STEPS: 10}, test]
+    assert read_csv(path) == [{STEPS: 10}, more]
+
+
+def test_the_test_that_ended_a_run_is_dropped_when_it_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    write(path, [{STEPS: 10}, {STEPS: 10, "test/roll/ep_rew/mean": 9.0}])
+    write(path, [{STEPS: 20}], resume_at=10)
+    assert read_csv(path) == [{STEPS: 10}, {STEPS: 20}]
 
 
 def test_resume_without_a_file_or_with_half_a_header_starts_anew(tmp_path: Path) -> None:
