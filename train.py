@@ -32,7 +32,7 @@ from trainer_callbacks.console import Console
 from trainer_callbacks.csv_log import CsvLog, read_csv
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
-from trainer_callbacks.outcome import Header, Outcome
+from trainer_callbacks.outcome import Header, Outcome, next_commands
 from trainer_callbacks.report import write_report
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import Stop
@@ -67,13 +67,16 @@ def train(arguments: Arguments) -> int:
     goal = info.reward_threshold if config.spec.goal is None else config.spec.goal
     run = resumed or RunDir.create(config.env_id, config.variant, config.seed)
     engine = choose_engine(config)
-    facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": arguments.group}
-    facts |= {"engine": engine.engine.name, "engine_reason": engine.reason, "goal": goal, "status": "running"}
-    facts |= provenance() | {"config": to_plain(config)}
-    before = read_json(run.config_json) if resumed else {}
-    write_json(run.config_json, {**before, **facts, "command": before.get("command", facts["command"])})
-
     first_step = last_checkpoint(run)["env_steps"] if resumed else 0
+    if resumed:
+        before = read_json(run.config_json)
+        again = [*before.get("resumed", []), {**provenance(), "env_steps": first_step}]
+        facts = {**before, "resumed": again}
+    else:
+        facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": arguments.group}
+        facts |= {"engine": engine.engine.name, "engine_reason": engine.reason, "goal": goal, **provenance()}
+    write_json(run.config_json, {**facts, "status": "running", "config": to_plain(config)})
+
     console = Console(load_metrics(), config.max_timesteps, goal, arguments.quiet, first_step)
     console.start(header(config, agent, engine.engine.name, engine.reason, goal, run))
     with open_run_log(run.run_log, arguments.quiet) as log:
@@ -83,7 +86,7 @@ def train(arguments: Arguments) -> int:
         done = {"status": "finished", "outcome": asdict(ended.outcome)}
         write_json(run.config_json, {**read_json(run.config_json), **done})
         write_report(run, config, read_csv(run.metrics_csv), ended.outcome)
-    console.finish(ended.outcome, next_commands(run, ended.outcome))
+    console.finish(ended.outcome, next_commands(ended.outcome, f"{config.env_id}:{config.variant}"))
     return ended.exit_code
 
 
@@ -159,18 +162,6 @@ def header(config: Config, agent: Agent, engine: str, why: str, goal: float | No
     name, budget = f"{config.env_id}:{config.variant}", config.max_timesteps
     path = os.path.relpath(run.path)
     return Header(name, config.algo_id, engine, why, "cpu", config.n_envs, config.seed, parameters, goal, budget, path)
-
-
-def next_commands(run: RunDir, outcome: Outcome) -> list[str]:
-    """What one may want to type now."""
-    python = "python" if os.environ.get("VIRTUAL_ENV") else os.path.relpath(sys.executable)
-    if outcome.reason == "interrupted":
-        return [f"{python} train.py --resume {run.id}"]
-    if not outcome.solved:
-        return [f"{python} train.py --resume {run.id} --max-timesteps {2 * outcome.env_steps}"]
-    config_id = "{env_id}:{variant}".format(**read_json(run.config_json))
-    seeds = f"{python} train.py {config_id} --seed 1,2,3,4,5"
-    return [f"less {outcome.run_path}/report.md", seeds, f"{python} train.py --list-envs"]
 
 
 def train_group(arguments: Arguments) -> int:

@@ -138,4 +138,7 @@ def test_a_spent_run_goes_on_with_a_larger_budget_and_drops_its_test_row():
     told = read_csv(spent.metrics_csv)
     steps = [row["train/clock/env_steps"] for row in told]
     assert steps[-1] == 2560 and steps == sorted(steps)
+    facts = read_json(spent.config_json)
+    assert facts["config"]["max_timesteps"] == 2560 and facts["outcome"]["env_steps"] == 2560
+    assert [again["env_steps"] for again in facts["resumed"]] == [1280]
     assert sum("test/roll/ep_rew/mean" in row for row in told) == 1 and "test/roll/ep_rew/mean" in told[-1]

@@ -1,6 +1,9 @@
 """What is known before a training (Header) and after it (Outcome), and the one sentence that tells the end."""
 
+import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainer_callbacks.typography import duration, plain, score
 
@@ -61,3 +64,15 @@ class Outcome:
         if self.goal is not None:
             parts.append(f"goal {plain(self.goal)}")
         return f"{', '.join(parts)}; {self.env_steps:,} env steps in {duration(self.seconds)}."
+
+
+def next_commands(outcome: Outcome, config_id: str) -> list[str]:
+    """What one may want to type now, with an interpreter that has what it takes."""
+    python = "python" if os.environ.get("VIRTUAL_ENV") else os.path.relpath(sys.executable)
+    resume = f"{python} train.py --resume {Path(outcome.run_path).name}"
+    if outcome.reason == "interrupted":
+        return [resume]
+    if not outcome.solved:
+        return [f"{resume} --max-timesteps {2 * outcome.env_steps}"]
+    seeds = f"{python} train.py {config_id} --seed 1,2,3,4,5"
+    return [f"less {outcome.run_path}/report.md", seeds, f"{python} train.py --list-envs"]
