@@ -16,7 +16,7 @@ from typing import NamedTuple
 import lightning as L
 import torch
 
-from agents.algorithms import build_agent, choose_engine
+from agents.algorithms import Choice, build_agent, choose_engine
 from agents.base import Agent, NumbersError
 from config.arguments import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
@@ -26,7 +26,7 @@ from config.manual import help_text
 from config.metrics import load_metrics
 from config.schema import Config
 from envs_gym.gym_env import EnvError
-from envs_gym.make import env_info, make_envs
+from envs_gym.make import Backend, choose_backend, env_info, make_envs
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.console import Console
 from trainer_callbacks.csv_log import CsvLog, read_csv
@@ -66,7 +66,7 @@ def train(arguments: Arguments) -> int:
     info = env_info(config)
     goal = info.reward_threshold if config.spec.goal is None else config.spec.goal
     run = resumed or RunDir.create(config.env_id, config.variant, config.seed)
-    engine = choose_engine(config)
+    engine, backend = choose_engine(config), choose_backend(config)
     first_step = last_checkpoint(run)["env_steps"] if resumed else 0
     if resumed:
         before = read_json(run.config_json)
@@ -74,11 +74,12 @@ def train(arguments: Arguments) -> int:
         facts = {**before, "resumed": again}
     else:
         facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": arguments.group}
-        facts |= {"engine": engine.engine.name, "engine_reason": engine.reason, "goal": goal, **provenance()}
+        facts |= {"engine": engine.engine.name, "engine_reason": engine.reason, "goal": goal}
+        facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance()}
     write_json(run.config_json, {**facts, "status": "running", "config": to_plain(config)})
 
     console = Console(load_metrics(), config.max_timesteps, goal, arguments.quiet, first_step)
-    console.start(header(config, agent, engine.engine.name, engine.reason, goal, run))
+    console.start(header(config, agent, engine, backend, goal, run))
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.debug(shlex.join(sys.argv))
         ended = fit(config, agent, goal, run, console, resume=resumed is not None)
@@ -146,7 +147,10 @@ def resumed_config(run: RunDir, arguments: Arguments) -> Config:
     """The run's own config, with the changes that were asked for; its last checkpoint must be there."""
     if not (run.checkpoints / "last.ckpt").exists():
         raise UserError(f"{run.id} has no checkpoint to resume from")
-    config = from_plain(read_json(run.config_json)["config"], run.id, arguments.overrides)
+    facts = read_json(run.config_json)
+    config = from_plain(facts["config"], run.id, arguments.overrides)
+    if config.env_backend == "auto":  # what was chosen then holds, whatever has been compiled since
+        config = replace(config, env_backend=facts.get("env_backend", "gym"))
     if config.max_timesteps <= last_checkpoint(run)["env_steps"]:
         raise UserError(f"{run.id} has spent its budget of {config.max_timesteps:,}; give more: --max-timesteps N")
     return config
@@ -157,11 +161,22 @@ def last_checkpoint(run: RunDir) -> dict[str, int]:
     return read_json(run.checkpoints / "last.json")
 
 
-def header(config: Config, agent: Agent, engine: str, why: str, goal: float | None, run: RunDir) -> Header:
-    parameters = sum(p.numel() for p in agent.policy.parameters())
-    name, budget = f"{config.env_id}:{config.variant}", config.max_timesteps
-    path = os.path.relpath(run.path)
-    return Header(name, config.algo_id, engine, why, "cpu", config.n_envs, config.seed, parameters, goal, budget, path)
+def header(config: Config, agent: Agent, engine: Choice, backend: Backend, goal: float | None, run: RunDir) -> Header:
+    return Header(
+        config_id=f"{config.env_id}:{config.variant}",
+        algo_id=config.algo_id,
+        engine=engine.engine.name,
+        engine_why=engine.reason,
+        env_backend=backend.name,
+        env_backend_why=backend.reason,
+        device="cpu",
+        n_envs=config.n_envs,
+        seed=config.seed,
+        parameters=sum(p.numel() for p in agent.policy.parameters()),
+        goal=goal,
+        max_timesteps=config.max_timesteps,
+        run_path=os.path.relpath(run.path),
+    )
 
 
 def train_group(arguments: Arguments) -> int:

@@ -35,6 +35,7 @@ class VecEnv(Protocol):
     observation_space: Space[Any]
     action_space: Space[Any]
     time_limit: int | None  # steps after which an episode is truncated, where that is known
+    reward_threshold: float | None  # the mean return that counts as solved, where the environment says so
 
     def reset(self, seed: int) -> Tree:
         """Start every world afresh; the same seed gives the same worlds, whatever N is."""

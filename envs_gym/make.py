@@ -12,12 +12,12 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from config.schema import Config
+from envs_fast import registry
 from envs_fast.vec_env import VecEnv
 from envs_gym import spaces
 from envs_gym.gym_env import GymEnv
 from utils.user_error import UserError, nearest
 
-FAST: tuple[str, ...] = ()  # ids with a compiled environment of our own
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
 
 
@@ -35,6 +35,13 @@ EXTRAS = {  # by what the id or its entry point contains
 }
 
 
+class Backend(NamedTuple):
+    """Whose worlds, and why."""
+
+    name: str  # fast or gym
+    reason: str
+
+
 class EnvInfo(NamedTuple):
     """What can be known of an environment before anything is trained in it."""
 
@@ -49,14 +56,27 @@ def make_envs(config: Config, num_envs: int) -> VecEnv:
     """`num_envs` worlds of the config's environment; they start with the first `reset(seed)`."""
     if config.env_wrappers:
         raise UserError(f"env_wrappers: {config.env_wrappers[0].get('id')!r} is not registered; known: none")
-    if config.env_backend == "fast":
-        raise UserError(f"no fast environment for {config.env_id} yet; known: {', '.join(FAST) or 'none'}")
+    if choose_backend(config).name == "fast":
+        return registry.make(config.env_id, num_envs, None, config.max_episode_steps, **config.env_kwargs)
     return _make_gym(config, num_envs)
+
+
+def choose_backend(config: Config) -> Backend:
+    """`auto` takes the compiled worlds wherever the config asks for nothing that only Gymnasium can give."""
+    if config.env_backend != "auto":
+        return Backend(config.env_backend, "as configured")
+    if config.env_id not in registry.WORLDS:
+        return Backend("gym", f"there are no compiled worlds of {config.env_id}")
+    accepted = inspect.signature(registry.WORLDS[config.env_id].setting).parameters
+    foreign = [name for name in config.env_kwargs if name not in accepted]
+    if foreign:
+        return Backend("gym", f"only Gymnasium's has env_kwargs.{foreign[0]}")
+    return Backend("fast", "the config asks for nothing that only Gymnasium has")
 
 
 def env_info(config: Config) -> EnvInfo:
     """Makes one world to ask it, and closes it again."""
-    env = _make_gym(config, 1)
+    env = make_envs(config, 1)
     env.close()
     space = env.observation_space
     leaves = space.spaces.values() if isinstance(space, gymnasium.spaces.Dict) else [space]

@@ -18,6 +18,7 @@ class Probe:
     length = 1  # steps to the end
     ends_by_limit = False
     time_limit: int | None = None
+    reward_threshold: float | None = None
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = n = num_envs

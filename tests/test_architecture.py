@@ -58,6 +58,7 @@ class Source(NamedTuple):
     imports: list[Import]
 
 
+FACE = "envs_fast/__init__.py"  # the one package that others use from outside: registers its worlds with Gymnasium
 House = dict[str, Source]  # by dotted name
 
 
@@ -201,7 +202,7 @@ def names_say_something(house: House) -> Iterator[str]:
 def modules_introduce_themselves(house: House) -> Iterator[str]:
     for source in house.values():
         if source.path.endswith("__init__.py"):
-            if source.text.strip():
+            if source.text.strip() and source.path != FACE:
                 yield at(source, 1, "an __init__.py is empty")
         elif not (ast.get_docstring(source.tree) or "").strip():
             yield at(source, 1, "no docstring on top")

@@ -25,8 +25,10 @@ trainer = build_trainer(
 )
 trainer.fit(agent)
 digest = lambda tensors: hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in tensors)).hexdigest()
-print("RANK", json.dumps({"rank": rank, "weights": digest(agent.policy.parameters()),
-      "memory": digest([agent.memory.table.obs]), **agent.progress}), flush=True)
+import sys
+line = "RANK " + json.dumps({"rank": rank, "weights": digest(agent.policy.parameters()),
+      "memory": digest([agent.memory.table.obs]), **agent.progress}) + "\\n"
+sys.stdout.write(line)  # one write: two processes share the pipe
 """
 
 

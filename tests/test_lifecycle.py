@@ -90,7 +90,7 @@ def test_collect_and_learn_never_wait_for_the_device(variant, extra):
 
 
 def test_another_engine_is_one_attribute_and_the_same_training():
-    constant = ("ppo", "clip_range=0.2")
+    constant = ("ppo", "clip_range=0.2", "env_backend=gym")
     eager, plain, switched = agent_for(*constant), agent_for(*constant), agent_for(*constant)
     plain.engine = PlainPPO()
     advance(eager, 6)

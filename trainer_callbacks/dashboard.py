@@ -159,7 +159,8 @@ def header_block(header: Header) -> Text:
     facts = [
         ("goal", f"{goal} within {header.max_timesteps:,} env steps"),
         ("agent", f"{header.algo_id}, {header.parameters:,} parameters, seed {header.seed}"),
-        ("engine", f"{header.engine}{why}, {header.device}, {header.n_envs} envs"),
+        ("engine", f"{header.engine}{why}, {header.device}"),
+        ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
         ("run", header.run_path),
     ]
     return _block(Text(header.config_id, "bold"), facts)

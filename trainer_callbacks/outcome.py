@@ -16,6 +16,8 @@ class Header:
     algo_id: str
     engine: str
     engine_why: str  # why this engine; "" when there is nothing to say
+    env_backend: str  # whose worlds: fast or gym
+    env_backend_why: str
     device: str
     n_envs: int
     seed: int

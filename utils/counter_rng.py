@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
+
+from utils.kernel_cache import njit
 
 ACT, SHUFFLE, SAMPLE, WORLD, EVALUATE, TEST, EXPLORE = 1, 2, 3, 4, 5, 6, 7  # what a draw is for
 

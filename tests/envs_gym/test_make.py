@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from config.schema import Config
+from envs_fast.numba_env import NumbaEnv
 from envs_gym.gym_env import GymEnv
-from envs_gym.make import env_info, make_envs
+from envs_gym.make import choose_backend, env_info, make_envs
 from utils.user_error import UserError
 
 
@@ -28,11 +29,11 @@ def wrong(**keys):
     return message
 
 
-@pytest.mark.parametrize("backend", ["auto", "gym"])
-def test_gymnasium_stands_behind_auto_and_gym(backend):
+@pytest.mark.parametrize(("backend", "kind"), [("auto", NumbaEnv), ("fast", NumbaEnv), ("gym", GymEnv)])
+def test_each_backend_gives_its_own_worlds(backend, kind):
     config = Config(env_id="FrozenLake-v1", env_backend=backend, env_kwargs={"is_slippery": False}, max_episode_steps=7)
     envs = make_envs(config, 3)
-    assert isinstance(envs, GymEnv) and envs.num_envs == 3 and envs.time_limit == 7
+    assert isinstance(envs, kind) and envs.num_envs == 3 and envs.time_limit == 7
     envs.reset(0)
     down = torch.full((3,), 1)
     assert envs.step(down).obs.tolist() == [4, 4, 4]  # not slippery: the argument arrived
@@ -112,8 +113,23 @@ def test_unsupported_spaces_are_named(which):
 
 
 def test_what_is_not_there_yet_is_refused_by_name():
-    assert wrong(env_id="CartPole-v1", env_backend="fast") == "no fast environment for CartPole-v1 yet; known: none"
+    assert wrong(env_id="Hopper-v5", env_backend="fast").startswith("no fast environment 'Hopper-v5'")
+    assert "did you mean CartPole-v1" in wrong(env_id="CartPol-v1", env_backend="fast")
     assert "'Frames' is not registered" in wrong(env_id="CartPole-v1", env_wrappers=({"id": "Frames"},))
+
+
+@pytest.mark.parametrize(
+    ("asked", "backend", "reason"),
+    [
+        ({"env_id": "CartPole-v1"}, "fast", "nothing that only Gymnasium has"),
+        ({"env_id": "CartPole-v1", "env_backend": "gym"}, "gym", "as configured"),
+        ({"env_id": "CartPole-v1", "env_kwargs": {"render_mode": "rgb_array"}}, "gym", "env_kwargs.render_mode"),
+        ({"env_id": "LunarLander-v3"}, "gym", "no compiled worlds of LunarLander-v3"),
+    ],
+)
+def test_auto_takes_the_compiled_worlds_where_it_can_and_says_why(asked, backend, reason):
+    choice = choose_backend(Config(**asked))
+    assert choice.name == backend and reason in choice.reason
 
 
 def test_images_are_recognised():

@@ -17,7 +17,21 @@ from trainer_callbacks.outcome import Header, Outcome
 from trainer_callbacks.typography import bar, duration, number, score, sparkline
 
 METRICS = load_metrics()
-HEADER = Header("CartPole-v1:ppo", "ppo", "eager", "the only one", "cpu", 8, 3, 9155, 475.0, 150_000, "runs/x")
+HEADER = Header(
+    "CartPole-v1:ppo",
+    "ppo",
+    "eager",
+    "the only one",
+    "fast",
+    "it is there",
+    "cpu",
+    8,
+    3,
+    9155,
+    475.0,
+    150_000,
+    "runs/x",
+)
 OUTCOME = Outcome(True, "goal reached", 475.0, 492.1, 489.34, 21.04, 100, 61_440, 13.6, "runs/x")
 
 

@@ -1,0 +1,237 @@
+"""Acrobot-v1: two links hang from a joint; torque on the elbow has to swing the tip above the bar (Sutton 1996).
+
+Physics of Gymnasium's AcrobotEnv ("book" dynamics) in float64: one Runge-Kutta step of 0.2 s; observations float32.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from envs_fast.tiles import close_episode, load, next_episodes, store, window
+from envs_fast.world import KERNEL, TILE, Setting, World, between, draw, list_ended
+from utils.kernel_cache import njit
+from utils.simd_math import cos, sincos
+
+DT, LENGTH_1, COM_1, COM_2, GRAVITY = 0.2, 1.0, 0.5, 0.5, 9.8  # masses and moments of inertia are 1
+MAX_SPEED_1, MAX_SPEED_2 = 4 * math.pi, 9 * math.pi
+RESET = 0.1
+WRAPS = 6  # a step turns a link by less than 26 rad
+
+State = tuple[float, float, float, float]
+
+
+@njit(forceinline=True, error_model="numpy", fastmath={"nsz", "arcp"})
+def slopes(theta_1: float, theta_2: float, speed_1: float, speed_2: float, torque: float) -> State:
+    """The time derivative of the state; every product in Gymnasium's order, factors of 1 left out."""
+    sine, cosine = sincos(theta_2)
+    d1 = COM_1**2 + (LENGTH_1**2 + COM_2**2 + 2 * LENGTH_1 * COM_2 * cosine) + 1.0 + 1.0
+    d2 = (COM_2**2 + LENGTH_1 * COM_2 * cosine) + 1.0
+    phi_2 = COM_2 * GRAVITY * cos(theta_1 + theta_2 - math.pi / 2.0)
+    phi_1 = (
+        -LENGTH_1 * COM_2 * (speed_2 * speed_2) * sine
+        - 2 * LENGTH_1 * COM_2 * speed_2 * speed_1 * sine
+        + (COM_1 + LENGTH_1) * GRAVITY * cos(theta_1 - math.pi / 2)
+        + phi_2
+    )
+    acceleration_2 = (torque + d2 / d1 * phi_1 - LENGTH_1 * COM_2 * (speed_1 * speed_1) * sine - phi_2) / (
+        COM_2**2 + 1.0 - d2 * d2 / d1
+    )
+    acceleration_1 = -(d2 * acceleration_2 + phi_1) / d1
+    return speed_1, speed_2, acceleration_1, acceleration_2
+
+
+@njit(inline="always")
+def wrap(angle: float) -> float:
+    """The same angle in [-pi, pi], turn by turn: each subtraction rounds as Gymnasium's loop does."""
+    size = abs(angle)
+    for _ in range(WRAPS):
+        size = size - 2.0 * math.pi if size > math.pi else size
+    return -size if angle < 0.0 else size
+
+
+@njit(inline="always")
+def step(a: float, b: float, c: float, d: float, action: int) -> tuple[float, float, float, float, bool]:
+    """One step from angles (a, b) and speeds (c, d): the new four, and whether the tip is above the bar."""
+    torque = np.float64(np.int32(action) - np.int32(1))
+    half = DT / 2.0
+    p1, q1, r1, s1 = slopes(a, b, c, d, torque)
+    p2, q2, r2, s2 = slopes(a + half * p1, b + half * q1, c + half * r1, d + half * s1, torque)
+    p3, q3, r3, s3 = slopes(a + half * p2, b + half * q2, c + half * r2, d + half * s2, torque)
+    p4, q4, r4, s4 = slopes(a + DT * p3, b + DT * q3, c + DT * r3, d + DT * s3, torque)
+    a = wrap(a + DT / 6.0 * (p1 + 2.0 * p2 + 2.0 * p3 + p4))
+    b = wrap(b + DT / 6.0 * (q1 + 2.0 * q2 + 2.0 * q3 + q4))
+    c = min(max(c + DT / 6.0 * (r1 + 2.0 * r2 + 2.0 * r3 + r4), -MAX_SPEED_1), MAX_SPEED_1)
+    d = min(max(d + DT / 6.0 * (s1 + 2.0 * s2 + 2.0 * s3 + s4), -MAX_SPEED_2), MAX_SPEED_2)
+    return a, b, c, d, -cos(a) - cos(b + a) > 1.0
+
+
+@njit(inline="always")
+def reset(episode: int, world: int, seed_lo: int, seed_hi: int) -> State:
+    """The first state of an episode: four uniforms in +-0.1, rounded to float32 as Gymnasium does."""
+    a, b, c, d = draw(0, episode, world, seed_lo, seed_hi)
+    return (
+        np.float64(np.float32(between(a, -RESET, RESET))),
+        np.float64(np.float32(between(b, -RESET, RESET))),
+        np.float64(np.float32(between(c, -RESET, RESET))),
+        np.float64(np.float32(between(d, -RESET, RESET))),
+    )
+
+
+@njit(**KERNEL)
+def _move(
+    tile: np.ndarray,
+    age: np.ndarray,
+    action: np.ndarray,
+    obs: np.ndarray,
+    reward: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    parameters: np.ndarray,
+) -> None:
+    """One step of a tile of worlds; the loop that must stay vectorised."""
+    limit = np.int32(parameters[0])
+    for i in range(age.size):
+        a, b, c, d, above = step(tile[i], tile[i + TILE], tile[i + 2 * TILE], tile[i + 3 * TILE], action[i])
+        gain = 0.0 if above else -1.0
+        steps = np.int32(age[i] + np.int32(1))
+        tile[i], tile[i + TILE], tile[i + 2 * TILE], tile[i + 3 * TILE] = a, b, c, d
+        tile[i + 4 * TILE] += gain
+        age[i], reward[i] = steps, gain
+        terminated[i], truncated[i] = above, (steps >= limit) & (not above)
+        sine_1, cosine_1 = sincos(a)
+        sine_2, cosine_2 = sincos(b)
+        obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3] = cosine_1, sine_1, cosine_2, sine_2
+        obs[6 * i + 4], obs[6 * i + 5] = c, d
+
+
+@njit(**KERNEL)
+def _draw(
+    ended: np.ndarray, episode: np.ndarray, first_world: int, seed_lo: int, seed_hi: int, fresh: np.ndarray
+) -> None:
+    """The first state of episode[k] of the world ended[k] of this tile, to column k of `fresh`."""
+    for k in range(ended.size):
+        a, b, c, d = reset(episode[k], first_world + int(ended[k]), seed_lo, seed_hi)
+        fresh[k], fresh[k + TILE], fresh[k + 2 * TILE], fresh[k + 3 * TILE] = a, b, c, d
+
+
+@njit(**KERNEL)
+def _begin(
+    ended: np.ndarray,
+    fresh: np.ndarray,
+    tile: np.ndarray,
+    age: np.ndarray,
+    episodes: np.ndarray,
+    obs: np.ndarray,
+    final_obs: np.ndarray,
+    episode_return: np.ndarray,
+    episode_length: np.ndarray,
+) -> None:
+    """Close the ended episodes and begin the next ones."""
+    for k in range(ended.size):
+        i = int(ended[k])
+        close_episode(i, 4, 6, tile, age, episodes, obs, final_obs, episode_return, episode_length)
+        a, b, c, d = fresh[k], fresh[k + TILE], fresh[k + 2 * TILE], fresh[k + 3 * TILE]
+        tile[i], tile[i + TILE], tile[i + 2 * TILE], tile[i + 3 * TILE] = a, b, c, d
+        sine_1, cosine_1 = sincos(a)
+        sine_2, cosine_2 = sincos(b)
+        obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3] = cosine_1, sine_1, cosine_2, sine_2
+        obs[6 * i + 4], obs[6 * i + 5] = c, d
+
+
+@njit(**KERNEL)
+def advance(
+    state: np.ndarray,
+    ages: np.ndarray,
+    episodes: np.ndarray,
+    returns: np.ndarray,
+    lo: int,
+    hi: int,
+    first_world: int,
+    seed_lo: int,
+    seed_hi: int,
+    parameters: np.ndarray,
+    actions: np.ndarray,
+    obs: np.ndarray,
+    reward: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    final_obs: np.ndarray,
+    episode_return: np.ndarray,
+    episode_length: np.ndarray,
+) -> None:
+    """The batched kernel; world.py says what the arrays are. parameters: time limit."""
+    worlds = ages.size
+    tile, fresh, lists = np.empty(5 * TILE), np.empty(4 * TILE + 8), np.zeros((2, TILE + 8), np.int32)
+    ended, next_episode = lists[0], lists[1]
+    actions, obs, final_obs = actions.reshape(-1), obs.reshape(-1), final_obs.reshape(-1)
+    reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
+    episode_return, episode_length = episode_return.reshape(-1), episode_length.reshape(-1)
+    for start in range(lo, hi, TILE):
+        size = min(TILE, hi - start)
+        load(state, returns, start, size, tile)
+        age, episode = window(ages, start, size), window(episodes, start, size)
+        for at in range(start, actions.size, worlds):
+            lost, cut, now = window(terminated, at, size), window(truncated, at, size), window(obs, 6 * at, 6 * size)
+            _move(tile, age, window(actions, at, size), now, window(reward, at, size), lost, cut, parameters)
+            over = window(ended, 0, list_ended(lost, cut, ended))
+            if over.size > 0:
+                drawn = next_episodes(over, episode, next_episode)
+                numbers = window(next_episode, 0, drawn)
+                _draw(window(ended, 0, drawn), numbers, first_world + start, seed_lo, seed_hi, fresh)
+                last, total = window(final_obs, 6 * at, 6 * size), window(episode_return, at, size)
+                _begin(over, fresh, tile, age, episode, now, last, total, window(episode_length, at, size))
+        store(state, returns, start, size, tile)
+
+
+@njit(**KERNEL)
+def restart(
+    state: np.ndarray,
+    ages: np.ndarray,
+    episodes: np.ndarray,
+    returns: np.ndarray,
+    lo: int,
+    hi: int,
+    first_world: int,
+    seed_lo: int,
+    seed_hi: int,
+    parameters: np.ndarray,
+    mask: np.ndarray,
+    obs: np.ndarray,
+) -> None:
+    """Begin the episode `episodes[i]` in every masked world."""
+    obs = obs.reshape(-1)
+    for i in range(lo, hi):
+        if mask[i]:
+            a, b, c, d = reset(episodes[i], first_world + i, seed_lo, seed_hi)
+            ages[i], returns[i] = 0, 0.0
+            state[0, i], state[1, i], state[2, i], state[3, i] = a, b, c, d
+            sine_1, cosine_1 = sincos(a)
+            sine_2, cosine_2 = sincos(b)
+            obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3] = cosine_1, sine_1, cosine_2, sine_2
+            obs[6 * i + 4], obs[6 * i + 5] = c, d
+
+
+def setting() -> Setting:
+    """Nothing to choose."""
+    high = np.array([1.0, 1.0, 1.0, 1.0, MAX_SPEED_1, MAX_SPEED_2], np.float32)
+    return Setting(Box(-high, high, dtype=np.float32), Discrete(3))
+
+
+def gym_state(column: np.ndarray) -> dict[str, Any]:
+    """What to set on Gymnasium's environment so that it draws this state."""
+    return {"state": column.copy()}
+
+
+WORLD = World(
+    setting=setting,
+    advance=advance,
+    restart=restart,
+    state_size=4,
+    gym_state=gym_state,
+    env_id="Acrobot-v1",
+    time_limit=500,
+    reward_threshold=-100.0,
+    compile_seconds=15,
+)

@@ -1,0 +1,53 @@
+"""Checks of an environment's keyword arguments: each returns the value or raises one clear line."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from utils.user_error import UserError
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or false and nothing that merely looks like it."""
+    if not isinstance(value, bool | np.bool_):
+        raise UserError(f"{name} must be true or false, got {value!r}")
+    return bool(value)
+
+
+def probability(name: str, value: Any) -> float:
+    """A number in [0, 1]."""
+    if not is_number(value) or not 0.0 <= value <= 1.0:
+        raise UserError(f"{name} must be a probability between 0 and 1, got {value!r}")
+    return float(value)
+
+
+def count(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
+    """A whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
+        raise UserError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+    return int(value)
+
+
+def numbers(name: str, value: Any, length: int) -> tuple[float, ...]:
+    """A sequence of exactly so many finite numbers."""
+    listed = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) != length:
+        raise UserError(f"{name} must be {length} numbers, got {value!r}")
+    for each in listed:
+        if not is_number(each) or not math.isfinite(each):
+            raise UserError(f"{name} must be {length} finite numbers, got {each!r} among them")
+    return tuple(float(each) for each in listed)
+
+
+def is_number(value: Any) -> bool:
+    """A real number; true and false are none."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def number(name: str, value: Any) -> float:
+    """A finite number."""
+    if not is_number(value) or not math.isfinite(value):
+        raise UserError(f"{name} must be a finite number, got {value!r}")
+    return float(value)

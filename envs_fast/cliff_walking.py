@@ -1,0 +1,63 @@
+"""CliffWalking-v1 and CliffWalkingSlippery-v1: to the goal along a cliff; a fall costs 100 and leads back to the start.
+
+Rules of Gymnasium 1.4 (Sutton and Barto, Example 6.6). No time limit: whoever trains here may want max_episode_steps.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+
+from envs_fast.arguments import flag
+from envs_fast.tabular import Outcome, Tables, advance, restart, tabulate
+from envs_fast.world import Setting, World
+
+ROWS, COLUMNS = 4, 12
+START, GOAL = 36, 47
+CLIFF = range(37, 47)
+MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left as (rows, columns); neighbours are perpendicular
+STEP_REWARD, FALL_REWARD = -1.0, -100.0
+
+
+def tables(slippery: bool) -> Tables:
+    """The cliff; when slippery, the step goes to either side as often as where it was meant to go."""
+
+    def moved(state: int, action: int) -> Outcome:
+        row = min(max(state // COLUMNS + MOVES[action][0], 0), ROWS - 1)
+        column = min(max(state % COLUMNS + MOVES[action][1], 0), COLUMNS - 1)
+        place = row * COLUMNS + column
+        return Outcome(START, FALL_REWARD, False) if place in CLIFF else Outcome(place, STEP_REWARD, place == GOAL)
+
+    def rules(state: int, action: int) -> list[Outcome]:
+        slips = ((action - 1) % 4, action, (action + 1) % 4) if slippery else (action,)
+        return [moved(state, slip) for slip in slips]
+
+    return tabulate(ROWS * COLUMNS, 4, rules, (1 / 3, 1 / 3, 1 / 3) if slippery else (1.0,), {START: 1.0})
+
+
+def setting(is_slippery: bool = False) -> Setting:
+    """`is_slippery`: a step goes to either side as often as where it was meant to go."""
+    return Setting(
+        observation_space=Discrete(ROWS * COLUMNS),
+        action_space=Discrete(4),
+        parameters=(ROWS * COLUMNS,),
+        tables=tables(flag("is_slippery", is_slippery)),
+    )
+
+
+def gym_state(column: np.ndarray) -> dict[str, Any]:
+    """What to set on Gymnasium's environment so that it draws this state."""
+    return {"s": int(column[0]), "lastaction": None}
+
+
+WORLD = World(
+    env_id="CliffWalking-v1",
+    setting=setting,
+    advance=advance,
+    restart=restart,
+    state_size=1,
+    state_dtype=np.int32,
+    gym_state=gym_state,
+)
+WORLD_SLIPPERY = replace(WORLD, env_id="CliffWalkingSlippery-v1", default_kwargs={"is_slippery": True})

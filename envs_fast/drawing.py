@@ -1,0 +1,67 @@
+"""What only Gymnasium's own environment can do for a compiled world: draw it, and tell its constants.
+
+One such environment is made when it is first needed, and takes the state of one world after the other.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+
+from envs_fast.numba_env import NumbaEnv
+from utils.user_error import UserError
+
+OWN = ("reset", "step", "close")  # would act on the model, not on the worlds
+
+
+class Drawing:
+    """The Gymnasium twin of a NumbaEnv's worlds."""
+
+    def __init__(self, env: NumbaEnv, env_kwargs: Mapping[str, Any], render_mode: str | None) -> None:
+        self._env, self._env_kwargs, self.render_mode = env, dict(env_kwargs), render_mode
+        self._model: gymnasium.Env[Any, Any] | None = None
+        spec = gymnasium.spec(env.env_id)
+        assert spec.entry_point is not None  # the environments we have twins of are single environments
+        creator: Any = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
+        self.metadata: dict[str, Any] = dict(creator.metadata)
+        modes = self.metadata.get("render_modes", [])
+        if render_mode is not None and render_mode not in modes:
+            known = ", ".join(modes) or "none"
+            raise UserError(f"{env.env_id} has no render_mode {render_mode!r}; it has {known}")
+
+    def call(self, name: str, worlds: Iterable[int], *args: Any, **kwargs: Any) -> list[Any]:
+        """What a method of the Gymnasium environment returns (or an attribute), in the state of each world."""
+        if name in OWN:
+            raise UserError(f"{self._env.env_id}: {name} of a single world cannot be called; use the vector's own")
+        results = []
+        for world in worlds:
+            value = self.pose(world).get_wrapper_attr(name)
+            results.append(value(*args, **kwargs) if callable(value) else value)
+        return results
+
+    def read(self, name: str, worlds: Iterable[int]) -> list[Any]:
+        """An attribute of the Gymnasium environment, in the state of each world."""
+        return [self.pose(world).get_wrapper_attr(name) for world in worlds]
+
+    def knows(self, name: str) -> bool:
+        """Whether the Gymnasium environment has such an attribute."""
+        return self.pose(0).has_wrapper_attr(name)
+
+    def pose(self, world: int) -> gymnasium.Env[Any, Any]:
+        """The Gymnasium environment in the state of a world."""
+        if self._model is None:
+            self._model = gymnasium.make(
+                self._env.env_id, render_mode=self.render_mode, disable_env_checker=True, **self._env_kwargs
+            )
+            self._model.reset(seed=0)
+        target = self._model.unwrapped
+        for name, value in self._env.world.gym_state(self._env.state[:, world]).items():
+            setattr(target, name, value)
+        return self._model
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._model is not None:
+            self._model.close()
+            self._model = None

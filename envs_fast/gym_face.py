@@ -1,0 +1,229 @@
+"""The compiled worlds as a `gymnasium.vector.VectorEnv`: spaces, seeds, infos and autoreset as in SyncVectorEnv.
+
+`gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)` after `import envs_fast`. Left out: the entries "prob" and
+"action_mask" that toy-text environments put into every info.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from envs_fast.autoreset import present
+from envs_fast.drawing import Drawing
+from envs_fast.registry import make
+from envs_fast.scale import Scale
+from envs_fast.world import NO_LIMIT
+from utils.counter_rng import WORLD, Key, integers
+from utils.user_error import UserError
+
+LISTED = (1 << 63) - 1  # the common key of worlds seeded one by one; their own seeds decide where in it they begin
+Observation = np.ndarray | tuple[np.ndarray, ...]
+Returned = tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+
+class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
+    """N compiled worlds. With `copy=False` the next call overwrites the observations returned by this one.
+
+    An int seed gives world i the stream (seed, i); a list seeds each world by itself; None goes on with the streams.
+    Actions outside a box are clipped, as Gymnasium's environments do; human mode shows world 0.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int = 1,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        copy: bool = True,
+        render_mode: str | None = None,
+        **env_kwargs: Any,
+    ) -> None:
+        self.env = make(env_id, num_envs, max_episode_steps=max_episode_steps, **env_kwargs)
+        self.num_envs, self.copy, self.render_mode = num_envs, copy, render_mode
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self._drawing = Drawing(self.env, env_kwargs, render_mode)
+        self.metadata = {**self._drawing.metadata, "autoreset_mode": self.autoreset_mode}
+        self.spec = gymnasium.registry.get(f"fast/{env_id}")
+        self.single_observation_space = native(self.env.observation_space)
+        self.single_action_space = self.env.setting.gym_action_space or self.env.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+        env, arrays = self.env, [array[0] for array in self.env._last.arrays]
+        obs, reward, terminated, truncated, final_obs, _, episode_length = arrays
+        self._obs, self._final_obs = obs.reshape(num_envs, -1), final_obs.reshape(num_envs, -1)
+        width = self._obs.shape[1]
+        self._ended = np.zeros(num_envs, np.int64)
+        self._count = 0  # of episodes that ended in the last step, listed in front of _ended
+        self._kept = np.zeros((num_envs, len(env.state)), env.state.dtype), np.zeros_like(self._obs)
+        worlds = (env.state, env.ages, env.episodes, env.returns)
+        step = (self._obs, reward, terminated, truncated, self._final_obs, episode_length)
+        self._told = (*worlds, *step, self._ended, *self._kept)
+        self._limit = NO_LIMIT if env.time_limit is None else env.time_limit
+        self._shape = (num_envs, width) if obs.ndim == 2 else (num_envs,)
+        self._out = np.zeros_like(self._obs)
+        self._scale = Scale(self.single_action_space) if isinstance(self.single_action_space, spaces.Box) else None
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin new episodes in all worlds, or in those of `options["reset_mask"]`; the others show what they did."""
+        mask = _mask(options, self.num_envs)
+        waiting = np.zeros(self.num_envs, np.bool_)  # worlds whose next episode has begun, unseen
+        waiting[self._ended[: self._count]] = self.autoreset_mode is not AutoresetMode.SAME_STEP
+        self._begin(seed, mask, waiting)
+        rest = np.flatnonzero(waiting & ~mask)
+        out = self._target()
+        np.copyto(out, self._obs)
+        out[rest] = self._final_obs[rest]
+        self._forget(mask)
+        if self.render_mode == "human":
+            self.render()
+        return self._tree(out), {}
+
+    def _begin(self, seed: int | Sequence[int | None] | None, mask: np.ndarray, waiting: np.ndarray) -> None:
+        """Begin the episodes the seed asks for, in the worlds of the mask."""
+        env, whole = self.env, bool(mask.all())
+        seed = int(seed) if isinstance(seed, np.integer) else seed
+        if env.seed is None and not whole:
+            raise UserError(f"{env.env_id}: the first reset is of all worlds, not of a reset_mask")
+        if whole and isinstance(seed, int):
+            super().reset(seed=seed)
+            env.reset(seed)
+        elif seed is None and env.seed is None:
+            env.reset(int(self.np_random.integers(1 << 63)))
+        elif seed is None:
+            env.restart(mask & ~waiting)
+        else:
+            self._seed_each([seed + i for i in range(self.num_envs)] if isinstance(seed, int) else [*seed], mask)
+
+    def _seed_each(self, seeds: list[int | None], mask: np.ndarray) -> None:
+        """Give each world of the mask a seed of its own, None one by chance: the number of its first episode."""
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"a list of seeds has one for each of num_envs={self.num_envs}, got {len(seeds)}")
+        if mask.all():
+            self.env.reset(LISTED)
+        for world in np.flatnonzero(mask):
+            each = seeds[world]
+            key = Key(int(self.np_random.integers(1 << 63)) if each is None else int(each), WORLD)
+            self.env.episodes[world] = integers(key, 1, 1 << 30)[0]
+        self.env.restart(mask)
+
+    def _forget(self, mask: np.ndarray) -> None:
+        """Worlds of the mask wait no longer; what is kept of the others moves to the front."""
+        places = np.flatnonzero(~mask[self._ended[: self._count]])
+        for kept in (self._ended, *self._kept):
+            kept[: len(places)] = kept[places]
+        self._count = len(places)
+
+    def step(self, actions: np.ndarray) -> Returned:
+        """Advance every world by one action of `single_action_space`."""
+        hold = self.autoreset_mode is not AutoresetMode.SAME_STEP
+        begin = self._count if hold else 0
+        if begin and self.autoreset_mode is AutoresetMode.DISABLED:
+            worlds = ", ".join(map(str, self._ended[: min(begin, 8)]))
+            raise gymnasium.error.ResetNeeded(
+                f"{self.env.env_id}: the episodes of worlds {worlds} are over; reset them"
+            )
+        self._advance(self._convert(actions), begin)
+        obs, reward, flags = self._target(), np.empty(self.num_envs), np.empty((2, self.num_envs), np.bool_)
+        self._count = present(*self._told, obs, reward, flags.view(np.uint8), begin, hold, self._limit)
+        infos = {} if hold or not self._count else self._final_infos()
+        if self.render_mode == "human":
+            self.render()
+        return self._tree(obs), reward, flags[0], flags[1], infos
+
+    def _advance(self, action: np.ndarray, begin: int) -> None:
+        """A step of the kernel. Nobody looks at the action of a world that only begins: it may be anything."""
+        try:
+            self.env.step(torch.from_numpy(action))
+            return
+        except ValueError:
+            if not begin:
+                raise
+        action = action.copy()
+        action[self._ended[:begin]] = 0
+        self.env.step(torch.from_numpy(action))
+
+    def _final_infos(self) -> dict[str, Any]:
+        """What SyncVectorEnv tells of episodes that ended in this step."""
+        worlds = self._ended[: self._count]
+        final, mask = np.full(self.num_envs, None, object), np.zeros(self.num_envs, np.bool_)
+        mask[worlds] = True
+        rows = self._final_obs[worlds]  # a copy
+        if isinstance(self.single_observation_space, spaces.Tuple):
+            values: list[Any] = [tuple(row) for row in rows.tolist()]
+        else:
+            values = rows[:, 0].tolist() if len(self._shape) == 1 else [*rows]
+        for world, value in zip(worlds.tolist(), values, strict=True):
+            final[world] = value
+        return {"final_obs": final, "_final_obs": mask, "final_info": {}, "_final_info": mask.copy()}
+
+    def _convert(self, actions: Any) -> np.ndarray:
+        """Native actions as the kernels take them; the wrong kind of number is refused."""
+        array = np.asarray(actions)
+        kinds, wanted = ("iu", np.int64) if self._scale is None else ("fiu", np.float32)
+        if array.dtype.kind not in kinds or array.shape != self.action_space.shape:
+            wrong = f"got {array.dtype}{list(array.shape)}"
+            raise ValueError(f"{self.env.env_id} takes actions like {self.action_space}, {wrong}")
+        return np.ascontiguousarray(array, wanted) if self._scale is None else self._scale.to_unit(array)
+
+    def _target(self) -> np.ndarray:
+        """Where observations go: memory of the caller's own, or always the same."""
+        return np.empty_like(self._obs) if self.copy else self._out
+
+    def _tree(self, obs: np.ndarray) -> Observation:
+        if isinstance(self.single_observation_space, spaces.Tuple):
+            return tuple(np.ascontiguousarray(column) for column in obs.T)
+        return obs.reshape(self._shape)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """A frame of every world, drawn by Gymnasium's environment; in human mode a window with world 0."""
+        if self.render_mode is None:
+            raise UserError(f"{self.env.env_id} was made without a render_mode")
+        worlds = range(1 if self.render_mode == "human" else self.num_envs)
+        frames = tuple(self._drawing.call("render", worlds))
+        return None if self.render_mode == "human" else frames
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What a method of Gymnasium's environment returns (or an attribute), for each world in the state it is in."""
+        return tuple(self._drawing.call(name, range(self.num_envs), *args, **kwargs))
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of Gymnasium's environment, for each world in the state it is in."""
+        return tuple(self._drawing.read(name, range(self.num_envs)))
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Refused: the worlds are compiled."""
+        raise UserError(f"{self.env.env_id}: {name!r} cannot be set in compiled worlds; make_vec takes arguments")
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the window and let the threads go."""
+        self._drawing.close()
+        self.env.close()
+
+
+def native(space: Space[Any]) -> Space[Any]:
+    """A world's observation space as Gymnasium has it: what the contract flattened was a tuple."""
+    return spaces.Tuple(tuple(space.spaces.values())) if isinstance(space, spaces.Dict) else space
+
+
+def _mask(options: dict[str, Any] | None, num_envs: int) -> np.ndarray:
+    """The worlds to reset, checked as SyncVectorEnv does."""
+    if options is None or "reset_mask" not in options:
+        return np.ones(num_envs, np.bool_)
+    mask = options["reset_mask"]
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        kind = f"an array of {mask.dtype}" if isinstance(mask, np.ndarray) else f"a {type(mask).__name__}"
+        raise TypeError(f"options['reset_mask'] must be a numpy array of dtype bool, got {kind}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"options['reset_mask'] must have shape ({num_envs},), got {mask.shape}")
+    if not mask.any():
+        raise ValueError("options['reset_mask'] must hold at least one True")
+    return mask

@@ -1,0 +1,55 @@
+"""One compiled world as a `gymnasium.Env`, for checkers and habit: `gymnasium.make("fast/CartPole-v1")`.
+
+It is no faster than Gymnasium's own; `gymnasium.make_vec` is where the speed is.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from envs_fast.gym_face import FastVectorEnv
+from envs_fast.world import NO_LIMIT
+
+
+class FastEnv(gymnasium.Env[Any, Any]):
+    """A vector of one; episodes are cut by Gymnasium's TimeLimit around it."""
+
+    def __init__(self, env_id: str, render_mode: str | None = None, **env_kwargs: Any) -> None:
+        mode = AutoresetMode.DISABLED
+        self.vector = FastVectorEnv(env_id, 1, NO_LIMIT, mode, render_mode=render_mode, **env_kwargs)
+        self.metadata, self.render_mode = self.vector.metadata, render_mode
+        self.observation_space = self.vector.single_observation_space
+        self.action_space = self.vector.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; without a seed the next of the stream."""
+        super().reset(seed=seed)
+        obs, infos = self.vector.reset(seed=seed)
+        return self._one(obs), infos
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Advance by one action."""
+        obs, reward, terminated, truncated, infos = self.vector.step(np.asarray(action)[None])
+        return self._one(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), infos
+
+    def _one(self, obs: Any) -> Any:
+        if isinstance(self.observation_space, spaces.Tuple):
+            return tuple(int(column[0]) for column in obs)
+        return int(obs[0]) if isinstance(self.observation_space, spaces.Discrete) else obs[0]
+
+    def render(self) -> Any:
+        """A frame, drawn by Gymnasium's environment."""
+        frames = self.vector.render()
+        return None if frames is None else frames[0]
+
+    def close(self) -> None:
+        """Close the window."""
+        self.vector.close()
+
+
+def single_env(env_id: str, **kwargs: Any) -> FastEnv:
+    """What Gymnasium calls: a class would have to know its render modes before its id."""
+    return FastEnv(env_id, **kwargs)

@@ -1,0 +1,202 @@
+"""Pendulum-v1: swing a pendulum up with a motor too weak to lift it, and hold it there.
+
+Physics of Gymnasium's PendulumEnv in float64, with the float32 arithmetic it does on the action; observations float32.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from envs_fast.arguments import number
+from envs_fast.tiles import close_episode, load, next_episodes, store, window
+from envs_fast.world import KERNEL, TILE, Setting, World, between, draw, list_ended
+from utils.kernel_cache import njit
+from utils.simd_math import round_down, sin, sincos
+
+MAX_SPEED, MAX_TORQUE, DT, LENGTH = 8.0, 2.0, 0.05, 1.0  # the mass is 1
+TURN = (6.283185303211212, 2.0 * math.pi - 6.283185303211212)  # 2 pi as 33 + 20 bits: multiples are exact
+RESET_THETA, RESET_SPEED = math.pi, 1.0
+
+
+@njit(inline="always")
+def angle_normalize(theta: float) -> float:
+    """The same angle in [-pi, pi)."""
+    shifted = theta + math.pi
+    turns = round_down(shifted * (1.0 / (2.0 * math.pi)))
+    return ((shifted - turns * TURN[0]) - turns * TURN[1]) - math.pi
+
+
+@njit(inline="always")
+def step(theta: float, speed: float, action: np.float32, pull: float) -> tuple[float, float, float]:
+    """One step for an action in units of the torque's bounds: the new angle, not wrapped, the speed, the reward."""
+    torque = np.float32(2.0) * min(max(action, np.float32(-1.0)), np.float32(1.0))
+    angle = angle_normalize(theta)
+    effort = np.float64(np.float32(0.001) * (torque * torque))
+    cost = (angle * angle + 0.1 * (speed * speed)) + effort
+    lift = np.float64(np.float32(3.0) * torque)
+    speed = speed + (pull * sin(theta) + lift) * DT
+    speed = min(max(speed, -MAX_SPEED), MAX_SPEED)
+    return theta + speed * DT, speed, -cost
+
+
+@njit(inline="always")
+def reset(episode: int, world: int, seed_lo: int, seed_hi: int) -> tuple[float, float]:
+    """The first state of an episode: any angle, a speed within 1."""
+    a, b, _, _ = draw(0, episode, world, seed_lo, seed_hi)
+    return between(a, -RESET_THETA, RESET_THETA), between(b, -RESET_SPEED, RESET_SPEED)
+
+
+@njit(**KERNEL)
+def _move(
+    tile: np.ndarray,
+    age: np.ndarray,
+    action: np.ndarray,
+    obs: np.ndarray,
+    reward: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    parameters: np.ndarray,
+) -> None:
+    """One step of a tile of worlds; the loop that must stay vectorised."""
+    limit, pull = np.int32(parameters[0]), parameters[1]
+    for i in range(age.size):
+        theta, speed, gain = step(tile[i], tile[i + TILE], action[i], pull)
+        steps = np.int32(age[i] + np.int32(1))
+        tile[i], tile[i + TILE] = theta, speed
+        tile[i + 2 * TILE] += gain
+        age[i], reward[i] = steps, gain
+        terminated[i], truncated[i] = False, steps >= limit
+        sine, cosine = sincos(theta)
+        obs[3 * i], obs[3 * i + 1], obs[3 * i + 2] = cosine, sine, speed
+
+
+@njit(**KERNEL)
+def _draw(
+    ended: np.ndarray, episode: np.ndarray, first_world: int, seed_lo: int, seed_hi: int, fresh: np.ndarray
+) -> None:
+    """The first state of episode[k] of the world ended[k] of this tile, to column k of `fresh`."""
+    for k in range(ended.size):
+        theta, speed = reset(episode[k], first_world + int(ended[k]), seed_lo, seed_hi)
+        fresh[k], fresh[k + TILE] = theta, speed
+
+
+@njit(**KERNEL)
+def _begin(
+    ended: np.ndarray,
+    fresh: np.ndarray,
+    tile: np.ndarray,
+    age: np.ndarray,
+    episodes: np.ndarray,
+    obs: np.ndarray,
+    final_obs: np.ndarray,
+    episode_return: np.ndarray,
+    episode_length: np.ndarray,
+) -> None:
+    """Close the ended episodes and begin the next ones."""
+    for k in range(ended.size):
+        i = int(ended[k])
+        close_episode(i, 2, 3, tile, age, episodes, obs, final_obs, episode_return, episode_length)
+        theta, speed = fresh[k], fresh[k + TILE]
+        tile[i], tile[i + TILE] = theta, speed
+        sine, cosine = sincos(theta)
+        obs[3 * i], obs[3 * i + 1], obs[3 * i + 2] = cosine, sine, speed
+
+
+@njit(**KERNEL)
+def advance(
+    state: np.ndarray,
+    ages: np.ndarray,
+    episodes: np.ndarray,
+    returns: np.ndarray,
+    lo: int,
+    hi: int,
+    first_world: int,
+    seed_lo: int,
+    seed_hi: int,
+    parameters: np.ndarray,
+    actions: np.ndarray,
+    obs: np.ndarray,
+    reward: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    final_obs: np.ndarray,
+    episode_return: np.ndarray,
+    episode_length: np.ndarray,
+) -> None:
+    """The batched kernel; world.py says what the arrays are. parameters: time limit, 3 g / (2 l)."""
+    worlds = ages.size
+    tile, fresh, lists = np.empty(3 * TILE), np.empty(2 * TILE + 8), np.zeros((2, TILE + 8), np.int32)
+    ended, next_episode = lists[0], lists[1]
+    actions, obs, final_obs = actions.reshape(-1), obs.reshape(-1), final_obs.reshape(-1)
+    reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
+    episode_return, episode_length = episode_return.reshape(-1), episode_length.reshape(-1)
+    for start in range(lo, hi, TILE):
+        size = min(TILE, hi - start)
+        load(state, returns, start, size, tile)
+        age, episode = window(ages, start, size), window(episodes, start, size)
+        for at in range(start, actions.size, worlds):
+            lost, cut, now = window(terminated, at, size), window(truncated, at, size), window(obs, 3 * at, 3 * size)
+            _move(tile, age, window(actions, at, size), now, window(reward, at, size), lost, cut, parameters)
+            over = window(ended, 0, list_ended(lost, cut, ended))
+            if over.size > 0:
+                drawn = next_episodes(over, episode, next_episode)
+                numbers = window(next_episode, 0, drawn)
+                _draw(window(ended, 0, drawn), numbers, first_world + start, seed_lo, seed_hi, fresh)
+                last, total = window(final_obs, 3 * at, 3 * size), window(episode_return, at, size)
+                _begin(over, fresh, tile, age, episode, now, last, total, window(episode_length, at, size))
+        store(state, returns, start, size, tile)
+
+
+@njit(**KERNEL)
+def restart(
+    state: np.ndarray,
+    ages: np.ndarray,
+    episodes: np.ndarray,
+    returns: np.ndarray,
+    lo: int,
+    hi: int,
+    first_world: int,
+    seed_lo: int,
+    seed_hi: int,
+    parameters: np.ndarray,
+    mask: np.ndarray,
+    obs: np.ndarray,
+) -> None:
+    """Begin the episode `episodes[i]` in every masked world."""
+    obs = obs.reshape(-1)
+    for i in range(lo, hi):
+        if mask[i]:
+            theta, speed = reset(episodes[i], first_world + i, seed_lo, seed_hi)
+            ages[i], returns[i] = 0, 0.0
+            state[0, i], state[1, i] = theta, speed
+            sine, cosine = sincos(theta)
+            obs[3 * i], obs[3 * i + 1], obs[3 * i + 2] = cosine, sine, speed
+
+
+def setting(g: float = 10.0) -> Setting:
+    """`g`: the acceleration of gravity."""
+    high = np.array([1.0, 1.0, MAX_SPEED], np.float32)
+    return Setting(
+        observation_space=Box(-high, high, dtype=np.float32),
+        action_space=Box(-1.0, 1.0, (1,), np.float32),
+        gym_action_space=Box(-MAX_TORQUE, MAX_TORQUE, (1,), np.float32),
+        parameters=(3 * number("g", g) / (2 * LENGTH),),
+    )
+
+
+def gym_state(column: np.ndarray) -> dict[str, Any]:
+    """What to set on Gymnasium's environment so that it draws this state."""
+    return {"state": column.copy(), "last_u": None}
+
+
+WORLD = World(
+    setting=setting,
+    advance=advance,
+    restart=restart,
+    state_size=2,
+    gym_state=gym_state,
+    env_id="Pendulum-v1",
+    time_limit=200,
+)

@@ -1,0 +1,139 @@
+"""The compiled worlds as a Stable-Baselines3 `VecEnv`: `envs_fast.sb3.make("CartPole-v1", n_envs=8)`.
+
+Infos carry what SB3 and its Monitor would put there; worlds without anything to tell have an empty one.
+"""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Wrapper, spaces
+
+from envs_fast import registry
+from envs_fast.drawing import Drawing
+from envs_fast.numba_env import NumbaEnv
+from envs_fast.scale import Scale
+from utils.user_error import UserError
+
+try:
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import VecEnv
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("envs_fast.sb3 needs Stable-Baselines3: pip install 'stride-rl[sb3]'") from error
+
+Indices = None | int | Iterable[int]
+Observation = np.ndarray | dict[str, np.ndarray]
+
+
+def make(
+    env_id: str,
+    n_envs: int = 1,
+    seed: int | None = None,
+    max_episode_steps: int | None = None,
+    render_mode: str | None = None,
+    **env_kwargs: Any,
+) -> "FastSB3":
+    """`n_envs` worlds of an id; `seed` is that of the first reset, and None one by chance."""
+    env = registry.make(env_id, n_envs, max_episode_steps=max_episode_steps, **env_kwargs)
+    vector = FastSB3(env, Drawing(env, env_kwargs, render_mode))
+    if seed is not None:
+        vector.seed(seed)
+    return vector
+
+
+class FastSB3(VecEnv):
+    """Arrays returned are the caller's. Boxes keep their own units; a tuple is seen as a dict "0", "1", ..."""
+
+    def __init__(self, env: NumbaEnv, drawing: Drawing) -> None:
+        self.env, self._drawing = env, drawing
+        self._attributes: dict[str, list[Any]] = {"render_mode": [drawing.render_mode] * env.num_envs}
+        action_space = env.setting.gym_action_space or env.action_space
+        super().__init__(env.num_envs, env.observation_space, action_space)
+        self.metadata = drawing.metadata
+        self._scale = Scale(action_space) if isinstance(action_space, spaces.Box) else None
+        self._began = time.time()
+
+    def reset(self) -> Observation:
+        """Begin every world: by the seed given since the last reset, else with the next episode of its stream."""
+        seed = self._seeds[0]
+        if seed is not None or self.env.seed is None:
+            self.env.reset(int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed))
+        else:
+            self.env.restart(np.ones(self.num_envs, np.bool_))
+        self._reset_seeds()
+        self._reset_options()
+        return _copy(self.env.obs)
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Keep the actions for `step_wait`: nothing runs in the background."""
+        array = np.asarray(actions)
+        kinds = "iu" if self._scale is None else "fiu"
+        shape = (self.num_envs, *(self.action_space.shape or ()))
+        if array.dtype.kind not in kinds or array.shape != shape:
+            wanted = f"{self.num_envs} actions of {self.action_space}"
+            raise ValueError(f"{self.env.env_id} takes {wanted}, got {array.dtype}{list(array.shape)}")
+        self._action = np.ascontiguousarray(array, np.int64) if self._scale is None else self._scale.to_unit(array)
+
+    def step_wait(self) -> tuple[Observation, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """Advance every world; where an episode ended, `obs` is the first of the next one."""
+        step = self.env.step(torch.from_numpy(self._action))
+        dones = (step.terminated | step.truncated).numpy()
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        elapsed = round(time.time() - self._began, 6)
+        worlds = np.flatnonzero(dones)
+        if len(worlds):
+            final, at = _copy(step.final_obs), torch.from_numpy(worlds)
+            cut, total, length = (
+                column[at].tolist() for column in (step.truncated, step.episode_return, step.episode_length)
+            )
+            for k, world in enumerate(worlds.tolist()):
+                last = {name: leaf[world] for name, leaf in final.items()} if isinstance(final, dict) else final[world]
+                infos[world] = {
+                    "terminal_observation": last,
+                    "TimeLimit.truncated": cut[k],
+                    "episode": {"r": total[k], "l": int(length[k]), "t": elapsed},
+                }
+        return _copy(step.obs), step.reward.numpy().copy(), dones, infos
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """What `set_attr` has set, else an attribute of Gymnasium's environment in the world's state."""
+        worlds = self._get_indices(indices)
+        if attr_name in self._attributes:
+            return [self._attributes[attr_name][world] for world in worlds]
+        return self._drawing.read(attr_name, worlds)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Remember something of one's own about worlds; what the environment itself has is compiled and stays."""
+        if attr_name not in self._attributes:
+            if self._drawing.knows(attr_name):
+                raise UserError(
+                    f"{self.env.env_id}: {attr_name!r} cannot be set in compiled worlds; make takes arguments"
+                )
+            self._attributes[attr_name] = [None] * self.num_envs
+        for world in self._get_indices(indices):
+            self._attributes[attr_name][world] = value
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """What a method of Gymnasium's environment returns in the world's state."""
+        return self._drawing.call(method_name, self._get_indices(indices), *method_args, **method_kwargs)
+
+    def env_is_wrapped(self, wrapper_class: type[Wrapper], indices: Indices = None) -> list[bool]:
+        """True for Monitor alone: its infos are there, so that SB3 neither wraps again nor misreads returns."""
+        return [wrapper_class is Monitor for _ in self._get_indices(indices)]
+
+    def get_images(self) -> list[np.ndarray | None]:
+        """A frame of every world."""
+        return self._drawing.call("render", range(self.num_envs))
+
+    def close(self) -> None:
+        """Close the window and let the threads go."""
+        self._drawing.close()
+        self.env.close()
+
+
+def _copy(tree: Any) -> Observation:
+    return {name: leaf.numpy().copy() for name, leaf in tree.items()} if isinstance(tree, dict) else tree.numpy().copy()

@@ -1,0 +1,132 @@
+"""Taxi-v4: fetch the passenger and bring them where they want to go; rules of Gymnasium 1.4 (Dietterich, 2000).
+
+Fickleness is a second copy of all states: there the next move with the passenger aboard changes the destination.
+"""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+
+from envs_fast.arguments import flag, probability
+from envs_fast.tabular import Outcome, Tables, advance, restart, tabulate
+from envs_fast.world import Setting, World
+
+MAP = ("|R: | : :G|", "| : | : : |", "| : : : : |", "| | : | : |", "|Y| : |B: |")
+PLACES = ((0, 0), (0, 4), (4, 0), (4, 3))  # red, green, yellow, blue
+ABOARD = len(PLACES)  # where the passenger is once picked up
+SIZE, STATES = 5, 500
+SOUTH, NORTH, EAST, WEST, PICK_UP, DROP_OFF = range(6)
+MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1))  # as (rows, columns)
+SIDES = ((EAST, WEST), (WEST, EAST), (NORTH, SOUTH), (SOUTH, NORTH))  # left and right of each heading
+STEP_REWARD, WRONG_REWARD, DELIVERY_REWARD = -1.0, -10.0, 20.0
+
+Square = tuple[int, int]
+
+
+def encode(square: Square, passenger: int, destination: int) -> int:
+    """The number of a state."""
+    return ((square[0] * SIZE + square[1]) * (len(PLACES) + 1) + passenger) * len(PLACES) + destination
+
+
+def decode(state: int) -> tuple[Square, int, int]:
+    """The square, the passenger's place and the destination of a state."""
+    rest, destination = divmod(state % STATES, len(PLACES))
+    rest, passenger = divmod(rest, len(PLACES) + 1)
+    return divmod(rest, SIZE), passenger, destination
+
+
+def drive(square: Square, action: int) -> Square:
+    """One square on, or none where a wall stands; between rows there are none."""
+    row, column = square
+    if action in (EAST, WEST) and MAP[row][2 * column + (2 if action == EAST else 0)] != ":":
+        return square
+    return min(max(row + MOVES[action][0], 0), SIZE - 1), column + MOVES[action][1]
+
+
+def attend(square: Square, passenger: int, destination: int, action: int) -> Outcome:
+    """Pick the passenger up or drop them off."""
+    if action == PICK_UP and passenger < ABOARD and square == PLACES[passenger]:
+        return Outcome(encode(square, ABOARD, destination), STEP_REWARD, False)
+    if action == DROP_OFF and passenger == ABOARD and square in PLACES:
+        place = PLACES.index(square)
+        reward = DELIVERY_REWARD if place == destination else STEP_REWARD
+        return Outcome(encode(square, place, destination), reward, place == destination)
+    return Outcome(encode(square, passenger, destination), WRONG_REWARD, False)
+
+
+def tables(rainy: bool, fickle: bool, straight: float, change: float) -> Tables:
+    """The town; `straight` and `change` are the probabilities of keeping to the road and of changing one's mind."""
+    weather = (straight, (1.0 - straight) / 2.0, (1.0 - straight) / 2.0) if rainy else (1.0,)
+    starts = {
+        encode((row, column), passenger, destination): 1.0
+        for row, column, passenger, destination in product(range(SIZE), range(SIZE), range(ABOARD), range(ABOARD))
+        if passenger != destination
+    }
+    if not fickle:
+        return tabulate(STATES, 6, lambda state, action: _outcomes(state, action, rainy), weather, starts)
+    moods = {state: 1.0 - change for state in starts} | {STATES + state: change for state in starts}
+    with_wishes = [each / (ABOARD - 1) for each in weather for _ in range(ABOARD - 1)]
+    return tabulate(2 * STATES, 6, lambda state, action: _fickle_outcomes(state, action, rainy), with_wishes, moods)
+
+
+def _outcomes(state: int, action: int, rainy: bool) -> list[Outcome]:
+    """What may happen to a passenger who knows where to go: in rain straight on, to the left, to the right."""
+    square, passenger, destination = decode(state)
+    if action in (PICK_UP, DROP_OFF):
+        return [attend(square, passenger, destination, action)] * (3 if rainy else 1)
+    ahead = drive(square, action)
+    squares = [ahead] if not rainy else [ahead] * 3
+    if rainy and ahead != square:
+        squares[1:] = [drive(square, side) for side in SIDES[action]]
+    return [Outcome(encode(to, passenger, destination), STEP_REWARD, False) for to in squares]
+
+
+def _fickle_outcomes(state: int, action: int, rainy: bool) -> list[Outcome]:
+    """Each of the outcomes once for every other destination; in the second copy of the states it is chosen."""
+    square, passenger, destination = decode(state)
+    outcomes = []
+    for outcome in _outcomes(state, action, rainy):
+        to = decode(outcome.state)[0]
+        for other in (place for place in range(ABOARD) if place != destination):
+            if state >= STATES and passenger == ABOARD and to != square:
+                outcomes.append(outcome._replace(state=encode(to, passenger, other)))
+            else:
+                outcomes.append(outcome._replace(state=outcome.state + (state // STATES) * STATES))
+    return outcomes
+
+
+def setting(
+    is_rainy: bool = False,
+    fickle_passenger: bool = False,
+    rainy_probability: float = 0.8,
+    fickle_probability: float = 0.3,
+) -> Setting:
+    """`rainy_probability`: of going where meant, in rain. `fickle_probability`: of changing the destination once."""
+    straight = probability("rainy_probability", rainy_probability)
+    change = probability("fickle_probability", fickle_probability)
+    return Setting(
+        observation_space=Discrete(STATES),
+        action_space=Discrete(6),
+        parameters=(STATES,),
+        tables=tables(flag("is_rainy", is_rainy), flag("fickle_passenger", fickle_passenger), straight, change),
+    )
+
+
+def gym_state(column: np.ndarray) -> dict[str, Any]:
+    """What to set on Gymnasium's environment so that it draws this state."""
+    return {"s": int(column[0]) % STATES, "fickle_step": int(column[0]) >= STATES, "lastaction": None}
+
+
+WORLD = World(
+    env_id="Taxi-v4",
+    setting=setting,
+    advance=advance,
+    restart=restart,
+    state_size=1,
+    state_dtype=np.int32,
+    gym_state=gym_state,
+    time_limit=200,
+    reward_threshold=8.0,
+)

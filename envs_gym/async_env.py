@@ -1,0 +1,223 @@
+"""Any Gymnasium environment behind the VecEnv contract, its worlds stepped in worker processes.
+
+Together (`step`, bit for bit what GymEnv gives) or as they become ready (`send`, `recv`). Processes and their failures
+are in async_pool.py, what a worker does in async_worker.py.
+"""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from envs_fast.vec_env import Step, Tree
+from envs_gym import spaces
+from envs_gym.async_pool import Pool, pulse
+from envs_gym.async_worker import Plan, Shared, Task, leaves
+from envs_gym.gym_env import GymEnv
+from utils.user_error import UserError
+
+IDLE, FLYING, DONE = 0, 1, 2  # a world waits for an action; was sent one; has a result nobody has received
+logger = logging.getLogger("stride")
+
+
+class Ready(NamedTuple):
+    """The worlds that finished first, and what their actions led to: row k is of world ids[k]."""
+
+    ids: Tensor  # int64 [B]
+    step: Step  # of copies, [B, ...]
+
+
+class AsyncEnv:
+    """N worlds of one id in `workers` processes; observations, actions and results are shared memory.
+
+    `timeout` is how many seconds one world's step or reset may take. A world that raises, hangs or whose process dies
+    ends the environment with an EnvError that names it.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        env_kwargs: Mapping[str, Any] | None = None,
+        max_episode_steps: int | None = None,
+        workers: int | None = None,
+        timeout: float = 60.0,
+    ) -> None:
+        workers = min(os.cpu_count() or 1, num_envs) if workers is None else min(workers, num_envs)
+        if num_envs < 1 or workers < 1 or not timeout > 0:
+            raise UserError(f"{env_id}: num_envs, workers and timeout start at 1, 1 and above 0")
+        self.env_id, self.num_envs, self.workers = env_id, num_envs, workers
+        one = GymEnv(env_id, 1, env_kwargs, max_episode_steps)  # what can be wrong with an id shows here
+        self.time_limit, self.reward_threshold, self.resume = one.time_limit, one.reward_threshold, one.resume
+        self.observation_space, self.action_space = one.observation_space, one.action_space
+        example = spaces.actions(one.envs[0].action_space).example
+        one.close()
+
+        def column(dtype: torch.dtype) -> Tensor:
+            return torch.zeros(num_envs, dtype=dtype)
+
+        self._step = Step(
+            obs=spaces.zeros(self.observation_space, num_envs),
+            reward=column(torch.float32),
+            terminated=column(torch.bool),
+            truncated=column(torch.bool),
+            final_obs=spaces.zeros(self.observation_space, num_envs),
+            episode_return=column(torch.float32),
+            episode_length=column(torch.float32),
+        )
+        self._action = torch.zeros((num_envs, *example.shape), dtype=example.dtype)
+        for tensor in (*leaves(self._step), self._action):
+            tensor.share_memory_()
+        plan = Plan(env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ))
+        self._shares = [share.tolist() for share in np.array_split(np.arange(num_envs), workers)]
+        self._worker_of = {world: place for place, share in enumerate(self._shares) for world in share}
+        self._status = np.full(num_envs, IDLE)
+        self._done: list[int] = []  # in the order they finished
+        self._started = False
+        self._pool = Pool(plan, Shared(self._step, self._action, pulse(workers)), self._shares, timeout)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return list(self._pool.pids)
+
+    def reset(self, seed: int) -> Tree:
+        """Seed and start every world, as GymEnv would; results nobody has received are dropped."""
+        while (self._status == FLYING).any():
+            self._receive()
+        self._ask_all("reset", seed)
+        self._started = True
+        return self._step.obs
+
+    def step(self, action: Tensor) -> Step:
+        """Advance every world and wait for all of them."""
+        self._check_action(action, self.num_envs)
+        self._check_still("step")
+        self._action.copy_(action)
+        self._ask_all("step")
+        return self._step
+
+    def send(self, action: Tensor, ids: Tensor | Sequence[int] | None = None) -> None:
+        """Begin a step of these worlds (default all) and return at once; row k of the action is for ids[k]."""
+        worlds = list(range(self.num_envs)) if ids is None else [int(index) for index in ids]
+        self._check_action(action, len(worlds))
+        if len(set(worlds)) < len(worlds) or not all(0 <= index < self.num_envs for index in worlds):
+            raise ValueError(f"{self.env_id}: ids must be different worlds below {self.num_envs}, got {worlds}")
+        if waiting := [index for index in worlds if self._status[index] != IDLE]:
+            raise ValueError(f"{self.env_id}: worlds {waiting} were sent an action and not yet received")
+        self._action[worlds] = action.cpu()
+        self._status[worlds] = FLYING
+        for place, share in self._by_worker(worlds).items():
+            self._pool.send(place, Task("step", share, each=True))
+
+    def recv(self, batch_size: int | None = None) -> Ready:
+        """The first `batch_size` worlds (default: every one that was sent) to finish their step, in that order."""
+        under_way = int((self._status != IDLE).sum())
+        count = under_way if batch_size is None else batch_size
+        if not 0 < count <= under_way:
+            raise ValueError(f"{self.env_id}: cannot receive {count} worlds, {under_way} were sent an action")
+        while len(self._done) < count:
+            self._receive()
+        first, self._done = self._done[:count], self._done[count:]
+        self._status[first] = IDLE
+        ids = torch.tensor(first)
+
+        def rows(tree: Tree) -> Tree:
+            return {name: leaf[ids] for name, leaf in tree.items()} if isinstance(tree, dict) else tree[ids]
+
+        return Ready(ids, Step(*(rows(field) for field in self._step)))  # type: ignore[arg-type]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What GymEnv's would be: a checkpoint may be continued by either."""
+        self._check_still("checkpoint")
+        answers = self._ask_all("state")
+        states = [answers[world] for world in range(self.num_envs)]
+        obs = self._step.obs
+        each = ("seeds", "episodes", "returns", "lengths", "rng_at_reset", "rng")
+        return {
+            "env_id": self.env_id,
+            "num_envs": self.num_envs,
+            "seed": states[0]["seed"],
+            **{name: [state[name][0] for state in states] for name in each},
+            "obs": {name: leaf.clone() for name, leaf in obs.items()} if isinstance(obs, dict) else obs.clone(),
+            "cut": [world for world, state in enumerate(states) if state["cut"]],
+            "actions": [torch.from_numpy(action) for state in states for action in state["actions"]],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the state was taken; an episode that does not come back bit for bit ends as truncated."""
+        saved, mine = (state["env_id"], state["num_envs"]), (self.env_id, self.num_envs)
+        if saved != mine:
+            raise UserError(f"the checkpoint holds {saved[1]} worlds of {saved[0]}, not {mine[1]} of {mine[0]}")
+        self._check_still("load", started=False)
+        for leaf, saved_leaf in zip(leaves([self._step.obs]), leaves([state["obs"]]), strict=True):
+            leaf.copy_(saved_leaf)
+        cut = self._ask_all("load", states=[_of_world(state, world) for world in range(self.num_envs)])
+        self._started = True
+        if count := sum(cut.values()):
+            logger.warning(
+                "%s cannot be restored exactly: %d of %d worlds begin a new episode", self.env_id, count, self.num_envs
+            )
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.close()
+
+    def _ask_all(self, name: str, payload: Any = None, states: Sequence[Any] = ()) -> dict[int, Any]:
+        """Have every worker do the same to all its worlds; what they answered about each."""
+        self._status[:], self._done = IDLE, []
+        for place, share in enumerate(self._shares):
+            self._pool.send(place, Task(name, share, [states[world] for world in share] if states else payload))
+        answers: dict[int, Any] = {}
+        left = self.num_envs
+        while left:
+            for answer in self._pool.receive():
+                left -= len(answer.worlds)
+                answers.update(zip(answer.worlds, answer.payload, strict=False))
+        return answers
+
+    def _receive(self) -> None:
+        for answer in self._pool.receive():
+            self._status[answer.worlds] = DONE
+            self._done.extend(answer.worlds)
+
+    def _by_worker(self, worlds: Sequence[int]) -> dict[int, list[int]]:
+        shares: dict[int, list[int]] = {}
+        for world in worlds:
+            shares.setdefault(self._worker_of[world], []).append(world)
+        return shares
+
+    def _check_action(self, action: Tensor, rows: int) -> None:
+        if not self._started:
+            raise UserError(f"{self.env_id}: reset before the first step")
+        shape, dtype = (rows, *self._action.shape[1:]), self._action.dtype
+        if action.shape != shape or action.dtype != dtype:
+            raise ValueError(
+                f"{self.env_id} takes actions {dtype}{list(shape)}, got {action.dtype}{list(action.shape)}"
+            )
+
+    def _check_still(self, what: str, started: bool = True) -> None:
+        if started and not self._started:
+            raise RuntimeError(f"{self.env_id} has no state before its first reset")
+        if away := np.flatnonzero(self._status != IDLE).tolist():
+            raise ValueError(f"{self.env_id}: no {what} while worlds {away} were sent an action and not yet received")
+
+
+def _of_world(state: dict[str, Any], world: int) -> dict[str, Any]:
+    """One world's part of a state, with arrays for tensors."""
+    obs = state["obs"]
+    row = slice(world, world + 1)
+    lists = ("seeds", "episodes", "returns", "lengths", "rng_at_reset", "rng")
+    return {
+        "env_id": state["env_id"],
+        "num_envs": 1,
+        "seed": state["seed"],
+        **{name: state[name][row] for name in lists},
+        "obs": {name: leaf[row].numpy() for name, leaf in obs.items()} if isinstance(obs, dict) else obs[row].numpy(),
+        "cut": [0] if world in state["cut"] else [],
+        "actions": [action.numpy() for action in state["actions"][row]],
+    }

@@ -1,0 +1,204 @@
+"""What runs in a worker process of AsyncEnv: its worlds one after another, results into shared memory.
+
+The protocol is here too; who waits for whom, and for how long, is decided in async_env.py.
+"""
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from envs_fast.vec_env import Step, Tree
+from envs_gym.gym_env import SEEDS, Blame, EnvError, GymEnv
+from utils.counter_rng import WORLD, Key, integers
+
+PR_SET_PDEATHSIG = 1
+State = dict[str, Any]
+
+
+class Plan(NamedTuple):
+    """What a worker is told once, when it starts."""
+
+    env_id: str
+    env_kwargs: Mapping[str, Any]
+    max_episode_steps: int | None
+    worlds: Sequence[int]  # the global indices of its own
+    variables: Mapping[str, str]  # the parent's environment now: a fork server remembers an older one
+
+
+class Shared(NamedTuple):
+    """Tensors both sides see; a row is written by the worker of that world only, while it steps it."""
+
+    step: Step
+    action: Tensor  # [N, ...]
+    pulse: Tensor  # int64 [workers, 2]: the world being stepped (-1: none) and how many steps were begun
+
+
+class Task(NamedTuple):
+    """A message to a worker."""
+
+    name: str  # reset | step | state | load
+    worlds: Sequence[int] = ()
+    payload: Any = None  # reset: the seed; load: a state of each world
+    each: bool = False  # answer after every world instead of after the last
+
+
+class Answer(NamedTuple):
+    """A message from a worker."""
+
+    worlds: Sequence[int]  # that are done
+    payload: Sequence[Any] = ()  # state: of each world; load: whether its episode was cut
+    error: str = ""  # one line about `failed`
+    failed: int = -1
+    trace: str = ""
+
+
+class World(GymEnv):
+    """One world of many: the same streams as world `index` of a GymEnv of any width."""
+
+    def __init__(self, plan: Plan, index: int) -> None:
+        super().__init__(plan.env_id, 1, plan.env_kwargs, plan.max_episode_steps)
+        self._index = index
+
+    def _draw(self, iteration: int) -> list[int]:
+        return integers(Key(self._seed, WORLD, iteration=iteration), self._index + 1, SEEDS)[-1:]
+
+    def reset(self, seed: int) -> Tree:
+        """As GymEnv, with this world's own seed."""
+        self._seed, self._episodes = seed, [0]
+        self._seeds = self._draw(0)
+        self._cut.clear()
+        with self._blame:
+            obs, _ = self.envs[0].reset(seed=self._seeds[0])
+        self._write_obs(0, obs)
+        self._begin(0, {})
+        return self._step.obs
+
+    def _end_cut(self) -> list[tuple[int, dict[str, Any]]]:
+        """As GymEnv, but the next episode has this world's seed and not that of world 0."""
+        ended = super()._end_cut()
+        if ended:
+            self._seeds = self._draw(1 + self._episodes[0])
+            with self._blame:
+                obs, _ = self.envs[0].reset(seed=self._seeds[0])
+            self._write_obs(0, obs)
+        return ended
+
+
+def work(plan: Plan, shared: Shared, place: int, pipe: Connection) -> None:
+    """A worker's whole life: build the worlds, then do what the pipe says until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it closes the pipe
+    die_with_parent()
+    os.environ.update(plan.variables)
+    torch.set_num_threads(1)
+    logging.getLogger("stride").setLevel(logging.ERROR)  # the parent says once what all workers would say
+    worker = Worker(plan.env_id, shared, place, pipe)
+    try:
+        worker.build(plan)
+        while True:
+            worker.do(pipe.recv())
+    except EnvError as error:  # its worlds are in an unknown state now: tell why, and end
+        cause = error.__cause__ or error
+        line = " ".join(f"{type(cause).__name__}: {cause}".split())
+        pipe.send(Answer((), error=line, failed=worker.now, trace="".join(traceback.format_exception(cause))))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the parent closed the pool, or is gone
+    finally:
+        for world in worker.worlds.values():
+            world.close()
+
+
+def die_with_parent() -> None:
+    """A worker outlives neither its parent nor its fork server, not even inside a step that never returns."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = parent_process()
+    assert parent is not None  # this is a child process
+    threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
+
+
+def _watch(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
+class Worker:
+    """The worlds of one process and their rows in shared memory."""
+
+    def __init__(self, env_id: str, shared: Shared, place: int, pipe: Connection) -> None:
+        self.worlds: dict[int, World] = {}
+        self.now = -1
+        self._blame, self._pipe, self._actions = Blame(env_id), pipe, shared.action
+        self._pulse: np.ndarray = shared.pulse.numpy()[place]
+        self._rows = [leaf.numpy() for leaf in leaves(shared.step)]
+
+    def build(self, plan: Plan) -> None:
+        for index in plan.worlds:
+            self._begin(index)
+            with self._blame:
+                self.worlds[index] = World(plan, index)
+        self._pulse[0] = -1
+        self._pipe.send(Answer(plan.worlds))
+
+    def do(self, task: Task) -> None:
+        """Carry out a task world by world."""
+        payload: list[Any] = []
+        for position, index in enumerate(task.worlds):
+            self._begin(index)
+            world = self.worlds[index]
+            if task.name == "step":
+                self._copy(index, leaves(world.step(self._actions[index : index + 1])))
+            elif task.name == "reset":
+                self._copy(index, leaves((world.reset(task.payload),)))  # the observation alone
+            elif task.name == "state":
+                payload.append(plain(world.state_dict()))
+            elif task.name == "load":
+                world.load_state_dict(tensors(task.payload[position]))
+                payload.append(bool(world.state_dict()["cut"]))
+            if task.each:
+                self._pulse[0] = -1
+                self._pipe.send(Answer([index]))
+        self._pulse[0] = -1
+        if not task.each:
+            self._pipe.send(Answer(task.worlds, payload))
+
+    def _begin(self, index: int) -> None:
+        self.now = index
+        self._pulse[0] = index
+        self._pulse[1] += 1
+
+    def _copy(self, index: int, values: list[Tensor]) -> None:
+        """Into the world's row; fewer values than a step has are its first ones."""
+        for row, value in zip(self._rows, values, strict=False):
+            row[index] = value.numpy()[0]
+
+
+def leaves(trees: Sequence[Tree]) -> list[Tensor]:
+    """The tensors of a step or of a part of it, in an order both sides agree on."""
+    return [leaf for tree in trees for leaf in ([tree[k] for k in sorted(tree)] if isinstance(tree, dict) else [tree])]
+
+
+def plain(state: State) -> State:
+    """A state of one world with arrays for tensors: a tensor in a pipe would ask for its sender to live on."""
+    return {**state, "obs": None, "actions": [action.numpy() for action in state["actions"]]}
+
+
+def tensors(state: State) -> State:
+    """The way back; the parent has put the observation in, as arrays."""
+    obs = state["obs"]
+    return {
+        **state,
+        "obs": {k: torch.from_numpy(v) for k, v in obs.items()} if isinstance(obs, dict) else torch.from_numpy(obs),
+        "actions": [torch.from_numpy(action) for action in state["actions"]],
+    }

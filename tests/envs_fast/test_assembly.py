@@ -1,0 +1,39 @@
+"""The compiled loops still work on whole vectors: a change that makes LLVM give up fails here, not in a benchmark."""
+
+import platform
+import re
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from numba import njit
+
+from envs_fast import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
+from envs_fast.world import KERNEL, TILE
+
+pytestmark = pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"), reason="reads x86 assembly, this is another processor"
+)
+PACKED = re.compile(r"^\s*v?(?:mul|add|sub|div|fn?madd\d+|fn?msub\d+)pd\s", re.MULTILINE)
+SCALAR = re.compile(r"^\s*v?(?:mul|add|sub|div|fn?madd\d+|fn?msub\d+)sd\s", re.MULTILINE)
+
+
+WORLDS = [cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot]
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.WORLD.env_id)
+def test_the_step_loop_is_vectorised(world):
+    column, row, flags = np.zeros(TILE), np.zeros(TILE, np.int32), np.zeros(TILE, np.uint8)
+    continuous = isinstance(world.setting().action_space, Box)
+    width = world.setting().observation_space.shape[0]
+    tile, obs = np.zeros((world.WORLD.state_size + 1) * TILE), np.zeros(width * TILE, np.float32)
+    action = np.zeros(TILE, np.float32 if continuous else np.int64)
+    arguments = (tile, row, action, obs, column.astype(np.float32), flags, flags.copy(), np.array([500.0, 1.0, 1.0]))
+    kernel = njit(**{**KERNEL, "cache": False})(world._move.py_func)  # kernels loaded from the cache keep no assembly
+    kernel(*arguments)
+    (assembly,) = kernel.inspect_asm().values()
+    packed, scalar = len(PACKED.findall(assembly)), len(SCALAR.findall(assembly))
+    print(world.WORLD.env_id, packed, scalar)
+    assert packed >= 8, f"{packed} packed and {scalar} scalar operations"
+    assert packed >= 0.8 * scalar, f"{packed} packed, {scalar} scalar: the scalar loop for the rest does it once too"
+    assert not re.search(r"\bcall\w*\s.*(sin|cos|exp|log|fmod|pow|rint|floor)", assembly)

@@ -1,0 +1,312 @@
+"""The Gymnasium face against SyncVectorEnv: one tape of actions in every autoreset mode, spaces, seeds, bad input."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+import envs_fast
+from envs_fast.gym_face import FastVectorEnv
+from utils.user_error import UserError
+
+N, STEPS = 7, 120
+STOCHASTIC = {"CliffWalkingSlippery-v1", "Blackjack-v1", "Bandit-v0"}
+DETERMINISTIC = [env_id for env_id in envs_fast.WORLDS if env_id not in STOCHASTIC]
+DRY = {"is_slippery": False}
+KWARGS = {"FrozenLake-v1": DRY, "FrozenLake8x8-v1": DRY}
+LEFT_OUT = {"prob", "_prob", "action_mask", "_action_mask"}
+OBSERVE = {  # what Gymnasium's environment would return in its present state
+    "Pendulum-v1": lambda env: env._get_obs(),
+    "Acrobot-v1": lambda env: env._get_ob(),
+    **dict.fromkeys(["FrozenLake-v1", "FrozenLake8x8-v1", "Taxi-v4", "CliffWalking-v1"], lambda env: int(env.s)),
+}
+
+
+def vector(env_id, num_envs=N, **options):
+    return gymnasium.make_vec(f"fast/{env_id}", num_envs=num_envs, **options)
+
+
+class Following(gymnasium.Wrapper):
+    """Gymnasium's environment, whose episodes begin where those of one of our worlds do; ours moves first."""
+
+    def __init__(self, env, ours, world):
+        super().__init__(env)
+        self.ours, self.world = ours.unwrapped.env, world
+
+    def reset(self, *, seed=None, options=None):
+        _, info = self.env.reset(seed=seed, options=options)
+        target = self.env.unwrapped
+        for name, value in self.ours.world.gym_state(self.ours.state[:, self.world]).items():
+            setattr(target, name, value)
+        return OBSERVE.get(self.ours.env_id, lambda env: np.array(env.state, np.float32))(target), info
+
+
+def both(env_id, mode, limit):
+    """Ours, and SyncVectorEnv with its episodes aligned."""
+    kwargs = KWARGS.get(env_id, {})
+    ours = vector(env_id, autoreset_mode=mode, max_episode_steps=limit, **kwargs)
+
+    def follower(world):
+        return lambda: Following(gymnasium.make(env_id, max_episode_steps=limit, **kwargs), ours, world)
+
+    return ours, SyncVectorEnv([follower(world) for world in range(N)], autoreset_mode=mode)
+
+
+def assert_same_infos(mine, theirs):
+    theirs = {name: value for name, value in theirs.items() if name not in LEFT_OUT}
+    assert set(mine) == set(theirs)
+    for name, value in theirs.items():
+        if isinstance(value, dict):
+            assert_same_infos(mine[name], value)
+            continue
+        assert (mine[name].dtype, mine[name].shape) == (value.dtype, value.shape)
+        for one, other in zip(mine[name], value, strict=True):
+            assert type(one) is type(other)
+            if one is not None:
+                np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+def assert_same_step(mine, theirs):
+    for one, other in zip(mine[:-1], theirs[:-1], strict=True):
+        assert (type(one), one.dtype, one.shape) == (type(other), other.dtype, other.shape)
+        np.testing.assert_allclose(one, other, atol=2e-5)
+    assert_same_infos(mine[-1], theirs[-1])
+
+
+def tape(env, rng):
+    if isinstance(env.single_action_space, gymnasium.spaces.Box):
+        box = env.single_action_space
+        return rng.uniform(box.low, box.high, (N, *box.shape)).astype(np.float32)
+    return rng.integers(0, env.single_action_space.n, N)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("env_id", DETERMINISTIC)
+def test_one_tape_of_actions_is_what_sync_vector_env_makes_of_it(env_id, mode):
+    ours, theirs = both(env_id, mode, limit=14)
+    rng = np.random.default_rng(5)
+    assert_same_step(ours.reset(seed=3), theirs.reset(seed=3))
+    over, seen = np.zeros(N, bool), set()
+    for k in range(STEPS):
+        mask = rng.random(N) < 0.3  # of running worlds, of waiting ones, of both
+        if mode is AutoresetMode.DISABLED:
+            mask |= over
+        if mask.any() and (k % 9 == 8 or (mode is AutoresetMode.DISABLED and over.any())):
+            reset = [env.reset(options={"reset_mask": mask.copy()}) for env in (ours, theirs)]
+            assert_same_step(*reset)
+            over &= ~mask
+        actions = tape(ours, rng)
+        if mode is AutoresetMode.NEXT_STEP and k % 2:  # nobody looks at the actions of worlds that only begin
+            actions[over] = np.nan if actions.dtype == np.float32 else 99
+        mine = ours.step(actions)
+        assert_same_step(mine, theirs.step(actions))
+        over = mine[2] | mine[3]
+        seen |= set(zip(mine[2].tolist(), mine[3].tolist(), strict=True))
+    assert (False, True) in seen
+    if env_id == "CartPole-v1":
+        assert len(seen) == 4  # terminated, truncated, both, neither
+
+
+@pytest.mark.parametrize("env_id", envs_fast.WORLDS)
+def test_every_id_conforms_to_the_vector_api(env_id):
+    ours = vector(env_id, 3)
+    theirs = gymnasium.make_vec(env_id, num_envs=3, vectorization_mode="sync")
+    assert isinstance(ours, FastVectorEnv) and ours.spec.id == f"fast/{env_id}"
+    for name in ("observation_space", "action_space", "single_observation_space", "single_action_space"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert ours.metadata == theirs.metadata and ours.num_envs == 3
+    ours.action_space.seed(0)
+    results = [ours.reset(seed=1)[0]]
+    for _ in range(30):
+        obs, reward, terminated, truncated, infos = ours.step(ours.action_space.sample())
+        assert (reward.dtype, terminated.dtype, truncated.dtype) == (np.float64, np.bool_, np.bool_)
+        assert reward.shape == terminated.shape == truncated.shape == (3,) and infos == {}
+        results.append(obs)
+    assert all(obs in ours.observation_space for obs in results)
+    expected = theirs.reset(seed=1)[0]
+    for one, other in zip(results[0], expected, strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+    ours.close()
+    assert ours.closed
+
+
+@pytest.mark.parametrize("env_id", envs_fast.WORLDS)
+@pytest.mark.filterwarnings("ignore:.*A Box observation space:UserWarning")
+def test_gymnasiums_checker_passes_on_the_single_environment(env_id):
+    env = gymnasium.make(f"fast/{env_id}")
+    check_env(env.unwrapped, skip_render_check=True)
+    assert env.spec.max_episode_steps == envs_fast.WORLDS[env_id].time_limit
+
+
+def test_the_single_environment_is_cut_by_gymnasiums_time_limit():
+    env = gymnasium.make("fast/FrozenLake-v1", max_episode_steps=4, is_slippery=False)
+    env.reset(seed=0)
+    assert [env.step(0)[2:4] for _ in range(4)] == [(False, False)] * 3 + [(False, True)]
+
+
+@pytest.mark.parametrize("limit", [None, 1])  # 1: the kernel ends an episode again where one only begins
+def test_the_modes_are_one_stream_of_episodes(limit):
+    """Held back or not, episode k of world i is the same."""
+    firsts = {}
+    for mode in AutoresetMode:
+        env = vector("CartPole-v1", 2, autoreset_mode=mode, **({} if limit is None else {"max_episode_steps": limit}))
+        obs, _ = env.reset(seed=5)
+        firsts[mode] = [[row] for row in obs.tolist()]
+        over = np.zeros(2, bool)
+        for _ in range(80):
+            if mode is AutoresetMode.DISABLED and over.any():
+                obs, _ = env.reset(options={"reset_mask": over})
+                for world in np.flatnonzero(over):
+                    firsts[mode][world].append(obs[world].tolist())
+            before = over
+            obs, _, terminated, truncated, _ = env.step(np.ones(2, np.int64))
+            over = terminated | truncated
+            begun = {AutoresetMode.SAME_STEP: over, AutoresetMode.NEXT_STEP: before, AutoresetMode.DISABLED: []}[mode]
+            for world in np.flatnonzero(begun):
+                firsts[mode][world].append(obs[world].tolist())
+    for world in range(2):
+        lists = [firsts[mode][world][:5] for mode in AutoresetMode]
+        assert len(lists[0]) == 5 and lists[0] == lists[1] == lists[2]
+
+
+def test_seeds_are_an_int_a_list_or_none():
+    env, other = vector("CartPole-v1", 3), vector("CartPole-v1", 3)
+    first = env.reset(seed=1)[0]
+    assert np.array_equal(first, other.reset(seed=1)[0]) and len(np.unique(first)) == first.size
+    second = env.reset()[0]  # goes on with the streams
+    assert np.array_equal(second, other.reset(seed=None)[0]) and not (second == first).any()
+    assert not (env.reset(seed=2)[0] == first).any()
+
+    listed = env.reset(seed=[7, 8, 9])[0]
+    other.reset(seed=3)
+    assert np.array_equal(other.reset(seed=[7, 8, 9])[0], listed)
+    again = env.reset(seed=[7, 100, None])[0]
+    assert np.array_equal(again[0], listed[0]) and not (again[1:] == listed[1:]).any()
+    with pytest.raises(ValueError, match="one for each of num_envs=3, got 2"):
+        env.reset(seed=[1, 2])
+    unseeded = [vector("CartPole-v1", 1).reset()[0] for _ in range(2)]
+    assert not np.array_equal(*unseeded)
+
+
+def test_a_seeded_partial_reset_leaves_the_other_worlds_alone():
+    env, other = vector("CartPole-v1", 3), vector("CartPole-v1", 3)
+    mask = np.array([False, True, False])
+    for each in (env, other):
+        each.reset(seed=1)
+    seeded = env.reset(seed=9, options={"reset_mask": mask})[0]
+    assert np.array_equal(env.reset(seed=9, options={"reset_mask": mask})[0], seeded)
+    untouched = other.step(np.ones(3, np.int64))[0]
+    assert np.array_equal(env.step(np.ones(3, np.int64))[0][~mask], untouched[~mask])
+
+
+def test_what_is_returned_belongs_to_the_caller_unless_told_otherwise():
+    env = vector("CartPole-v1", 3, autoreset_mode="SameStep")
+    results = [env.reset(seed=0)[0], *env.step(np.ones(3, np.int64))[:4]]
+    kept = [array.copy() for array in results]
+    for _ in range(40):
+        env.step(np.ones(3, np.int64))
+    env.reset(seed=1)
+    assert all(np.array_equal(one, other) for one, other in zip(results, kept, strict=True))
+    shared = vector("CartPole-v1", 3, copy=False)
+    assert shared.reset(seed=0)[0] is not None
+    first = shared.step(np.ones(3, np.int64))[0]
+    assert np.shares_memory(first, shared.step(np.ones(3, np.int64))[0])
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_gymnasiums_statistics_wrapper_counts_our_episodes(mode):
+    env = RecordEpisodeStatistics(vector("CartPole-v1", 4, autoreset_mode=mode))
+    env.reset(seed=0)
+    lengths = []
+    for _ in range(60):
+        *_, terminated, truncated, infos = env.step(np.ones(4, np.int64))
+        if (terminated | truncated).any():
+            assert np.array_equal(infos["_episode"], terminated | truncated)
+            lengths += infos["episode"]["l"][infos["_episode"]].tolist()
+            assert np.array_equal(infos["episode"]["r"], infos["episode"]["l"])  # 1 per step
+    assert len(lengths) > 10 and set(lengths) <= {8, 9, 10, 11}
+
+
+def test_frames_are_gymnasiums_of_each_worlds_state():
+    env = vector("CartPole-v1", 2, render_mode="rgb_array")
+    env.reset(seed=0)
+    for _ in range(6):
+        env.step(np.array([0, 1]))
+    frames = env.render()
+    single = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+    single.reset(seed=0)
+    for world in range(2):
+        single.unwrapped.state = env.env.state[:, world]
+        assert np.array_equal(frames[world], single.render())
+    assert not np.array_equal(*frames)
+    assert env.get_attr("gravity") == (9.8, 9.8) and np.array_equal(env.call("state")[1], env.env.state[:, 1])
+    with pytest.raises(UserError, match="'gravity' cannot be set in compiled worlds"):
+        env.set_attr("gravity", 1.0)
+    with pytest.raises(UserError, match="step of a single world"):
+        env.call("step", 0)
+    env.close(), single.close()
+
+
+def test_native_units_of_a_box_reach_the_kernel():
+    if "Pendulum-v1" not in envs_fast.WORLDS:
+        pytest.skip("Pendulum-v1 is not there yet")
+    env, ours = vector("Pendulum-v1", 2), envs_fast.make("Pendulum-v1", 2, seed=0)
+    env.reset(seed=0)
+    obs, reward, *_ = env.step(np.array([[2.0], [-5.0]]))  # clipped, as Gymnasium does
+    step = ours.step(envs_fast.numba_env.torch.tensor([[1.0], [-1.0]]))
+    assert np.array_equal(obs, step.obs.numpy()) and np.array_equal(reward, step.reward.double().numpy())
+
+
+def discrete(**options):
+    env = vector("CartPole-v1", 2, **options)
+    env.reset(seed=0)
+    return env
+
+
+BAD = [
+    (lambda: vector("CartPole-v1", 0), UserError, "CartPole-v1: num_envs must be a whole number of at least 1, got 0"),
+    (lambda: envs_fast.make("CartPole-v7", 2), UserError, r"'CartPole-v7'; did you mean CartPole-v1"),
+    (lambda: FastVectorEnv("CartPol", 2), UserError, r"'CartPol'; did you mean CartPole-v1"),
+    (lambda: vector("CartPole-v1", 2, gravity=1.0), UserError, "has no argument 'gravity'"),
+    (lambda: vector("CartPole-v1", 2, render_mode="holo"), UserError, "no render_mode 'holo'; it has human, rgb_array"),
+    (lambda: vector("CartPole-v1", 2).step(np.zeros(2, int)), UserError, "reset.* comes before the first step"),
+    (lambda: vector("CartPole-v1", 2).render(), UserError, "made without a render_mode"),
+    (
+        lambda: discrete().step(np.zeros(3, int)),
+        ValueError,
+        r"takes actions like MultiDiscrete\(\[2 2\]\), got int64\[3\]",
+    ),
+    (lambda: discrete().step(np.zeros(2)), ValueError, r"got float64\[2\]"),
+    (lambda: discrete().step([0, 2]), ValueError, "world 1: action 2; actions are 0 to 1"),
+    (lambda: discrete().step([-1, 0]), ValueError, "world 0: action -1; actions are 0 to 1"),
+    (lambda: discrete().reset(options={"reset_mask": [True, False]}), TypeError, "reset_mask.*must be a numpy array"),
+    (lambda: discrete().reset(options={"reset_mask": np.ones(2)}), TypeError, "of dtype bool, got an array of float64"),
+    (lambda: discrete().reset(options={"reset_mask": np.ones(3, bool)}), ValueError, r"must have shape \(2,\)"),
+    (lambda: discrete().reset(options={"reset_mask": np.zeros(2, bool)}), ValueError, "at least one True"),
+    (lambda: discrete().reset(seed=-1), (UserError, gymnasium.error.Error), "seed|Seed"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "kind", "line"), BAD, ids=[line for *_, line in BAD])
+def test_bad_input_is_one_clear_error(wrong, kind, line):
+    with pytest.raises(kind, match=line) as caught:
+        wrong()
+    assert "\n" not in str(caught.value)
+
+
+def test_an_action_that_is_no_number_is_named():
+    if "Pendulum-v1" not in envs_fast.WORLDS:
+        pytest.skip("Pendulum-v1 is not there yet")
+    env = vector("Pendulum-v1", 2)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"Pendulum-v1, world 1: action \[?nan"):
+        env.step(np.array([[0.0], [np.nan]]))
+
+
+def test_an_ended_world_is_not_stepped_when_autoreset_is_disabled():
+    env = discrete(autoreset_mode="Disabled", max_episode_steps=2)
+    env.step([0, 0]), env.step([0, 0])
+    with pytest.raises(gymnasium.error.ResetNeeded, match="worlds 0, 1 are over; reset them"):
+        env.step([0, 0])

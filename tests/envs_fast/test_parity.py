@@ -1,0 +1,195 @@
+"""The control worlds against Gymnasium's own: one step from every kind of state, and whole episodes.
+
+An ulp here is that of the largest term a component is the sum of: 1e-3 - 1e-3 cannot be closer than 1e-3 was.
+"""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from envs_fast.registry import make
+
+CONTROL = ["CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"]
+N = 100_000
+PI = np.pi
+BOXES = {  # the reachable states, low and high, and thresholds of each component
+    "CartPole-v1": ([(-2.4, 2.4), (-5, 5), (-0.2095, 0.2095), (-5, 5)], {0: [2.4], 2: [12 * 2 * PI / 360]}),
+    "MountainCar-v0": ([(-1.2, 0.6), (-0.07, 0.07)], {0: [-1.2, 0.5, 0.6], 1: [0.07, 0.0]}),
+    "MountainCarContinuous-v0": ([(-1.2, 0.6), (-0.07, 0.07)], {0: [-1.2, 0.45, 0.6], 1: [0.07, 0.0]}),
+    "Pendulum-v1": ([(-90, 90), (-8, 8)], {0: [PI, 3 * PI, 5 * PI], 1: [8.0]}),
+    "Acrobot-v1": ([(-PI, PI), (-PI, PI), (-4 * PI, 4 * PI), (-9 * PI, 9 * PI)], {0: [PI], 1: [PI], 2: [4 * PI]}),
+}
+
+
+def states(env_id: str) -> np.ndarray:
+    """N states [S, N]: uniform over the box, a quarter of them with one component within an ulp of a threshold."""
+    box, thresholds = BOXES[env_id]
+    rng = np.random.default_rng(7)
+    drawn = np.stack([rng.uniform(low, high, N) for low, high in box])
+    for component, values in thresholds.items():
+        where = rng.integers(0, N, N // 8)
+        value = rng.choice(values, where.size) * rng.choice([-1.0, 1.0], where.size)
+        drawn[component, where] = np.nextafter(value, rng.choice([-np.inf, 0.0, np.inf], where.size))
+        drawn[component, where[::3]] = value[::3]
+        if env_id == "CartPole-v1":
+            drawn[component + 1, where[::2]] = 0.0  # without speed it is still there after the step
+        low, high = box[component]
+        drawn[component] = np.clip(drawn[component], np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
+    if env_id == "MountainCarContinuous-v0":
+        drawn = drawn.astype(np.float32).astype(np.float64)
+    return drawn
+
+
+def actions(env, rng: np.random.Generator, *shape: int) -> torch.Tensor:
+    if isinstance(env.action_space, gymnasium.spaces.Discrete):
+        return torch.from_numpy(rng.integers(0, env.action_space.n, shape))
+    return torch.from_numpy(rng.uniform(-1, 1, (*shape, 1)).astype(np.float32))
+
+
+def native(env, action: torch.Tensor):
+    """The action of one world as Gymnasium takes it."""
+    if action.ndim == 0:
+        return int(action)
+    return action.numpy() * env.setting.gym_action_space.high
+
+
+def gym_env(env_id: str):
+    return gymnasium.make(env_id, disable_env_checker=True)
+
+
+def unit(env_id: str, before: np.ndarray, after: np.ndarray, action: np.ndarray) -> np.ndarray:
+    """One ulp of the largest term in the sum each component is; for Acrobot also what an ulp of the old state changes.
+
+    Its Runge-Kutta step at 9 pi rad/s enlarges any rounding a hundredfold, Gymnasium's own just as much.
+    """
+    terms = np.maximum(np.maximum(np.abs(before), np.abs(after)), np.abs(after - before))
+    if env_id.startswith("MountainCar"):
+        terms[1] = np.maximum(terms[1], 0.0025)  # gravity
+    elif env_id == "Pendulum-v1":
+        terms[1] = np.maximum(terms[1], 0.75)  # gravity for one step
+    elif env_id == "Acrobot-v1":
+        there, largest = runge_kutta(before, action)
+        moved = np.zeros_like(before)
+        for component in range(4):
+            nudged = before.copy()
+            nudged[component] = np.nextafter(nudged[component], np.inf)
+            moved += np.abs(runge_kutta(nudged, action)[0] - there)
+        return np.maximum(np.spacing(np.maximum(terms, largest)), moved)
+    return np.spacing(terms)
+
+
+def runge_kutta(state: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gymnasium's Acrobot step before wrapping, for arrays, and the largest term of each component's sum."""
+    derivative, slopes = gym_env("Acrobot-v1").unwrapped._dsdt, [np.zeros((5, state.shape[1]))]
+    for share in (0.0, 0.1, 0.1, 0.2):
+        moved = state + share * slopes[-1][:4]
+        slopes.append(np.stack(np.broadcast_arrays(*derivative([*moved, action - 1.0]))))
+    _, a, b, c, d = (slope[:4] for slope in slopes)
+    return state + 0.2 / 6.0 * (a + 2 * b + 2 * c + d), 0.2 * np.abs([a, b, c, d]).max(axis=0)
+
+
+@pytest.mark.parametrize("control", CONTROL)
+def test_one_step_from_anywhere(control):
+    env, reference = make(control, N, seed=0), gym_env(control).unwrapped
+    reference.reset(seed=0)
+    before, action = states(control), actions(env, np.random.default_rng(8), N)
+    env.state[:] = before
+    env.ages[:] = 1
+    step = env.step(action)
+    after, reward, terminated = np.empty_like(before), np.empty(N), np.empty(N, bool)
+    obs = np.empty(tuple(step.obs.shape), np.float32)
+    given = before.T.astype(np.float32 if control == "MountainCarContinuous-v0" else np.float64)
+    for i in range(N):
+        reference.state, reference.steps_beyond_terminated = given[i].copy(), None
+        obs[i], reward[i], terminated[i], _, _ = reference.step(native(env, action[i]))
+        after[:, i] = reference.state
+    goes_on = ~terminated
+    np.testing.assert_array_equal(step.terminated, terminated)
+    assert not step.truncated.any()
+    assert control == "Pendulum-v1" or 100 < terminated.sum() < N - 100
+    assert np.abs(reward - env.returns)[goes_on].max() <= 1e-9  # float64; where it ended the return started anew
+    np.testing.assert_array_equal(step.reward[terminated], reward.astype(np.float32)[terminated])
+    shown = np.where(terminated[:, None], step.final_obs, step.obs)
+    assert np.abs(shown - obs).max() <= 1e-6
+    ulps = (np.abs(env.state - after) / unit(control, before, after, action.numpy()))[:, goes_on]
+    if control == "Acrobot-v1":  # 4 stages of up to 2e5 rad/s^2: the rest of Gymnasium's own rounding errors differ
+        assert np.quantile(ulps, 0.999) <= 4, np.quantile(ulps, [0.99, 0.999, 1])
+        assert np.abs(env.state - after)[:, goes_on].max() < 1e-10
+    else:
+        assert ulps.max() <= 4, ulps.max(axis=1)
+
+
+@pytest.mark.parametrize("control", CONTROL)
+def test_whole_episodes_of_the_same_actions(control):
+    """From Gymnasium's own resets; the chaotic two are taken back to Gymnasium's state after every step."""
+    chaotic, worlds = control in ("CartPole-v1", "Acrobot-v1"), 8
+    env = make(control, worlds, seed=0)
+    references = [gym_env(control) for _ in range(worlds)]
+    for i, reference in enumerate(references):
+        reference.reset(seed=i)
+        env.state[:, i] = reference.unwrapped.state
+    tape = actions(env, np.random.default_rng(1), env.time_limit, worlds)
+    playing = set(range(worlds))
+    for t in range(env.time_limit):
+        step = env.step(tape[t])
+        for i in sorted(playing):
+            obs, reward, terminated, truncated, _ = references[i].step(native(env, tape[t, i]))
+            assert (terminated, truncated and not terminated) == (bool(step.terminated[i]), bool(step.truncated[i]))
+            over = terminated or truncated
+            np.testing.assert_allclose(step.final_obs[i] if over else step.obs[i], obs, rtol=0, atol=1e-6)
+            assert step.reward[i] == np.float32(reward) or abs(step.reward[i] - reward) < 2e-6
+            if over:
+                assert step.episode_length[i] == t + 1
+                playing.remove(i)
+            elif chaotic:
+                env.state[:, i] = references[i].unwrapped.state
+    assert not playing
+
+
+@pytest.mark.parametrize("control", ["CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1"])
+def test_a_few_dozen_steps_on_its_own(control):
+    env, reference = make(control, 1, seed=0), gym_env(control)
+    reference.reset(seed=3)
+    env.state[:, 0] = reference.unwrapped.state
+    for action in actions(env, np.random.default_rng(2), 50, 1):
+        obs, _, terminated, _, _ = reference.step(native(env, action[0]))
+        step = env.step(action)
+        assert bool(step.terminated[0]) == terminated
+        if terminated:
+            break
+        np.testing.assert_allclose(step.obs[0], obs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("control", CONTROL)
+def test_the_registered_facts_are_gymnasiums(control):
+    env, reference = make(control, 2), gym_env(control)
+    assert env.time_limit == reference.spec.max_episode_steps
+    assert env.reward_threshold == reference.spec.reward_threshold
+    assert env.observation_space == reference.observation_space
+    assert (env.setting.gym_action_space or env.action_space) == reference.action_space
+
+
+def test_arguments_change_the_physics_as_they_do_in_gymnasium():
+    cases = [
+        ("Pendulum-v1", {"g": 3.7}),
+        ("CartPole-v1", {"sutton_barto_reward": True}),
+        ("MountainCar-v0", {"goal_velocity": 0.03}),
+        ("MountainCarContinuous-v0", {"goal_velocity": 0.03}),
+    ]
+    for env_id, kwargs in cases:
+        n = 400
+        env, reference = make(env_id, n, seed=0, **kwargs), gymnasium.make(env_id, **kwargs).unwrapped
+        reference.reset(seed=0)
+        before = states(env_id)[:, :n]
+        before[0, :] = np.where(before[0] > 0, before[0], 0.45) if env_id.startswith("Mountain") else before[0]
+        if env_id == "MountainCarContinuous-v0":
+            before = before.astype(np.float32)
+        env.state[:], env.ages[:] = before, 1
+        action = actions(env, np.random.default_rng(8), n)
+        step = env.step(action)
+        for i in range(n):
+            reference.state, reference.steps_beyond_terminated = before[:, i].copy(), None
+            _, reward, terminated, _, _ = reference.step(native(env, action[i]))
+            assert bool(step.terminated[i]) == terminated
+            assert step.reward[i] == pytest.approx(reward, abs=1e-6)

@@ -1,0 +1,132 @@
+"""First states: a million of each world against their exact distribution, and no two that should differ are equal."""
+
+from collections import Counter
+from itertools import product
+
+import gymnasium
+import numpy as np
+import pytest
+from goodness import ALPHA, chi_square, kolmogorov_smirnov, uniform
+from gymnasium.envs.toy_text import blackjack as cards
+
+from envs_fast.registry import WORLDS, make
+
+WORLDS_MADE, EPISODES = 1000, 1000
+UNIFORM = {  # rows of the state that are drawn; the others begin at zero
+    "CartPole-v1": {row: (-0.05, 0.05) for row in range(4)},
+    "MountainCar-v0": {0: (-0.6, -0.4)},
+    "MountainCarContinuous-v0": {0: (-0.6, -0.4)},
+    "Pendulum-v1": {0: (-np.pi, np.pi), 1: (-1.0, 1.0)},
+    "Acrobot-v1": {row: (-0.1, 0.1) for row in range(4)},
+}
+
+
+def first_states(env_id, seed=0, worlds=WORLDS_MADE, episodes=EPISODES, **kwargs):
+    """The state at the beginning of every episode: [state size, episodes, worlds]."""
+    env = make(env_id, worlds, seed=seed, **kwargs)
+    everyone, states = np.ones(worlds, bool), np.empty((env.state.shape[0], episodes, worlds))
+    for episode in range(episodes):
+        states[:, episode] = env.state
+        env.restart(everyone)
+    return states
+
+
+@pytest.mark.parametrize("env_id", UNIFORM)
+def test_uniform_starts(env_id):
+    states, drawn = first_states(env_id), UNIFORM[env_id]
+    for row, values in enumerate(states):
+        if row not in drawn:
+            assert (values == 0.0).all()
+            continue
+        low, high = drawn[row]
+        assert low <= values.min()
+        assert values.max() <= high
+        assert kolmogorov_smirnov(values.reshape(-1), uniform(low, high)) > ALPHA / 4
+        centred = (values - (low + high) / 2) / (high - low) * 12**0.5
+        neighbours = (
+            (centred[1:], centred[:-1]),
+            (centred[:, 1:], centred[:, :-1]),
+            (centred[1:, :-1], centred[:-1, 1:]),
+        )
+        for left, right in neighbours:  # in episodes, in worlds, and along the diagonal
+            assert abs((left * right).mean()) < 6 / left.size**0.5
+    for row, other in product(drawn, drawn):
+        if row < other:
+            assert abs(np.corrcoef(states[row].reshape(-1), states[other].reshape(-1))[0, 1]) < 6 / 1e3
+
+
+@pytest.mark.parametrize("env_id", UNIFORM)
+def test_no_two_starts_are_equal(env_id):
+    """Worlds, episodes and neighbouring seeds all begin elsewhere (32 bits each: a few coincidences in one row)."""
+    states = np.concatenate([first_states(env_id, seed, 60, 60).reshape(-1, 3600) for seed in (0, 1, 2)], axis=1)
+    drawn = states[sorted(UNIFORM[env_id])]
+    assert np.unique(drawn, axis=1).shape[1] >= drawn.shape[1] - (2 if len(drawn) == 1 else 0)
+
+
+@pytest.mark.parametrize("change", [0.0, 0.3, 1.0])
+def test_taxi_starts(change):
+    """300 states alike, and so many of the passengers fickle."""
+    exact = gymnasium.make("Taxi-v4").unwrapped.initial_state_distrib
+    states = first_states("Taxi-v4", fickle_passenger=True, fickle_probability=change).astype(int).reshape(-1)
+    counts = np.bincount(states, minlength=1000)
+    assert chi_square(counts, np.concatenate((exact * (1 - change), exact * change))) > ALPHA
+    pairs = np.bincount(2 * (states[:-1] >= 500) + (states[1:] >= 500), minlength=4)
+    assert chi_square(pairs, np.outer((1 - change, change), (1 - change, change)).reshape(-1)) > ALPHA
+
+
+def test_dry_taxi_starts():
+    states = first_states("Taxi-v4").astype(int).reshape(-1)
+    exact = gymnasium.make("Taxi-v4").unwrapped.initial_state_distrib
+    assert chi_square(np.bincount(states, minlength=500), exact) > ALPHA
+
+
+def test_lake_starts():
+    """Every start tile alike; the usual maps have but one."""
+    lake = ["SFSS", "FHSG", "SSSS"]
+    exact = gymnasium.make("FrozenLake-v1", desc=lake).unwrapped.initial_state_distrib
+    states = first_states("FrozenLake-v1", desc=lake).astype(int).reshape(-1)
+    assert chi_square(np.bincount(states, minlength=12), exact) > ALPHA
+    pairs = np.bincount(12 * states[:-1] + states[1:], minlength=144)
+    assert chi_square(pairs, np.outer(exact, exact).reshape(-1)) > ALPHA
+    assert (first_states("FrozenLake8x8-v1", episodes=3) == 0).all()
+
+
+@pytest.mark.parametrize("env_id", ["CliffWalking-v1", "CliffWalkingSlippery-v1"])
+def test_cliff_starts(env_id):
+    assert (first_states(env_id, episodes=3) == 36).all()
+
+
+def test_blackjack_deals():
+    """The whole state, and what is observed of it, against all 10,000 deals of four cards."""
+    states = first_states("Blackjack-v1").astype(int).reshape(5, -1)
+    deck, exact = Counter(cards.deck), Counter()
+    for deal in product(deck, repeat=4):
+        probability = np.prod([deck[card] / 13 for card in deal])
+        exact[sum(deal[:2]), int(1 in deal[:2]), 2, deal[2], deal[3]] += probability
+    happened = Counter(map(tuple, states.T.tolist()))
+    assert set(happened) <= set(exact)
+    assert chi_square([happened[cell] for cell in exact], list(exact.values())) > ALPHA
+
+    env = make("Blackjack-v1", 5000, seed=3)
+    observed = np.stack([env.obs[name].numpy() for name in ("0", "1", "2")])
+    total, ace, _, up, _ = env.state
+    assert np.array_equal(observed, np.stack([total + 10 * ace, up, ace]))
+
+
+def test_every_world_has_its_distribution_tested():
+    tested = {*UNIFORM, "Taxi-v4", "FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1"}
+    assert set(WORLDS) == tested | {"Blackjack-v1", "Bandit-v0"}, "a bandit has no first state; add the new world"
+
+
+def test_the_tests_can_fail():
+    """A die that is wrong by a fiftieth, an event that cannot be, a range that is wrong by a hundredth."""
+    rng = np.random.default_rng(0)
+    die = np.full(6, 1 / 6)
+    counts = rng.multinomial(1_000_000, die)
+    assert chi_square(counts, die) > ALPHA
+    assert chi_square(counts, die + 0.02 * np.array([1, -1, 0, 0, 0, 0]) / 6) < ALPHA
+    assert chi_square([10, 1], [1.0, 0.0]) == 0.0
+    assert chi_square([1000, 3, 4, 5], [0.988, 0.004, 0.004, 0.004]) > ALPHA  # small cells are pooled
+    sample = rng.random(1_000_000)
+    assert kolmogorov_smirnov(sample, uniform(0, 1)) > ALPHA
+    assert kolmogorov_smirnov(sample, uniform(0, 1.01)) < ALPHA

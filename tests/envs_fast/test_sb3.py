@@ -1,0 +1,161 @@
+"""The Stable-Baselines3 face: what its callers read, its own checker, and its own PPO trained on it."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+import envs_fast
+from utils.user_error import UserError
+
+pytest.importorskip("stable_baselines3", reason="pip install 'stride-rl[sb3]'")
+
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_checker import check_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, VecNormalize
+
+from envs_fast import sb3
+
+
+def cartpole(n_envs=4, **options):
+    return sb3.make("CartPole-v1", n_envs, **{"seed": 0, **options})
+
+
+@pytest.mark.parametrize("env_id", envs_fast.WORLDS)
+def test_every_id_is_a_vec_env_with_the_shapes_of_dummy_vec_env(env_id):
+    env = sb3.make(env_id, 3, seed=0)
+    assert isinstance(env, VecEnv) and env.num_envs == 3
+    if env_id != "Blackjack-v1":  # DummyVecEnv knows a tuple as a tuple, SB3's policies do not
+        theirs = DummyVecEnv([lambda: gymnasium.make(env_id)] * 3)
+        theirs.action_space.seed(0)
+        assert (env.observation_space, env.action_space) == (theirs.observation_space, theirs.action_space)
+        theirs.seed(0)
+        assert (env.reset().shape, env.reset().dtype) == (theirs.reset().shape, theirs.reset().dtype)
+        mine, expected = (each.step(np.array([env.action_space.sample()] * 3)) for each in (env, theirs))
+        for one, other in zip(mine[:3], expected[:3], strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert len(mine[3]) == 3 and all(isinstance(info, dict) for info in mine[3])
+    assert env.observation_space.contains(row(env.reset(), 0))
+
+
+def row(obs, world):
+    return {name: leaf[world] for name, leaf in obs.items()} if isinstance(obs, dict) else obs[world]
+
+
+@pytest.mark.parametrize("env_id", [env_id for env_id in envs_fast.WORLDS if env_id != "Blackjack-v1"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_sb3s_checker_passes_on_the_single_environment(env_id):
+    check_env(gymnasium.make(f"fast/{env_id}"), skip_render_check=True)
+
+
+@pytest.mark.parametrize("limit", [None, 9])
+def test_infos_of_ended_episodes(limit):
+    env, plain = cartpole(max_episode_steps=limit), envs_fast.make("CartPole-v1", 4, max_episode_steps=limit)
+    assert np.array_equal(env.reset(), plain.reset(0).numpy())
+    ends, actions = 0, np.array([1, 1, 1, 0])
+    for _ in range(40):
+        obs, rewards, dones, infos = env.step(actions)
+        step = plain.step(envs_fast.numba_env.torch.from_numpy(actions))
+        assert np.array_equal(obs, step.obs.numpy()) and rewards.tolist() == step.reward.tolist()
+        for world in range(4):
+            if not dones[world]:
+                assert infos[world] == {}
+                continue
+            ends += 1
+            info = infos[world]
+            assert np.array_equal(info["terminal_observation"], step.final_obs[world].numpy())
+            assert info["TimeLimit.truncated"] is bool(step.truncated[world])
+            length = int(step.episode_length[world])
+            assert (info["episode"]["r"], info["episode"]["l"]) == (float(length), length)
+    assert ends > 8
+
+
+def test_the_monitor_of_sb3_agrees_with_our_episode_infos():
+    plain, watched = cartpole(), VecMonitor(sb3.make("CartPole-v1", 4, seed=0))
+    plain.reset(), watched.reset()
+    for _ in range(60):
+        *_, mine = plain.step(np.ones(4, np.int64))
+        *_, theirs = watched.step(np.ones(4, np.int64))
+        for one, other in zip(mine, theirs, strict=True):
+            assert [one.get("episode", {}).get(key) for key in "rl"] == [
+                other.get("episode", {}).get(key) for key in "rl"
+            ]
+
+
+def test_results_are_the_callers():
+    env = cartpole()
+    kept = [env.reset(), *env.step(np.ones(4, np.int64))[:3]]
+    copies = [array.copy() for array in kept]
+    for _ in range(30):
+        env.step(np.ones(4, np.int64))
+    assert all(np.array_equal(one, other) for one, other in zip(kept, copies, strict=True))
+
+
+def test_seeds():
+    env = cartpole(seed=None)
+    assert env.seed(3) == [3, 4, 5, 6]
+    first, second = env.reset(), env.reset()  # a seed is used once; then the streams go on
+    assert not (first == second).any()
+    env.seed(3)
+    assert np.array_equal(env.reset(), first) and np.array_equal(env.reset(), second)
+    assert not np.array_equal(cartpole(seed=None).reset(), cartpole(seed=None).reset())
+
+
+def test_attributes_and_methods_of_the_worlds():
+    env = cartpole(3, render_mode="rgb_array")
+    env.reset()
+    assert env.get_attr("gravity") == [9.8] * 3 and env.get_attr("render_mode", 0) == ["rgb_array"]
+    assert np.array_equal(env.get_attr("state", [1])[0], env.env.state[:, 1])
+    env.set_attr("note", "mine", [0, 2])
+    assert env.get_attr("note") == ["mine", None, "mine"]
+    with pytest.raises(UserError, match="'gravity' cannot be set in compiled worlds"):
+        env.set_attr("gravity", 1.0)
+    with pytest.raises(AttributeError):
+        env.get_attr("nothing_of_the_kind")
+    assert not env.has_attr("nothing_of_the_kind") and env.has_attr("length")
+    frames = env.env_method("render", indices=[0, 1])
+    assert len(frames) == 2 and frames[0].shape == (400, 600, 3) and not np.array_equal(*frames)
+    assert env.render().shape == (800, 1200, 3)  # tiled by SB3
+    assert env.env_is_wrapped(Monitor) == [True] * 3
+    assert env.env_is_wrapped(gymnasium.wrappers.TimeLimit, [0]) == [False]
+    env.close()
+
+
+def test_bad_input_is_one_clear_error():
+    with pytest.raises(UserError, match="'CartPole'; did you mean CartPole-v1"):
+        sb3.make("CartPole", 2)
+    env = cartpole(2)
+    with pytest.raises(UserError, match="comes before the first step"):
+        env.step(np.zeros(2, np.int64))
+    env.reset()
+    with pytest.raises(ValueError, match=r"takes 2 actions of Discrete\(2\), got float64\[2\]"):
+        env.step(np.zeros(2))
+    with pytest.raises(ValueError, match="world 1: action 5"):
+        env.step(np.array([0, 5]))
+
+
+def test_sb3s_ppo_trains_and_saves(tmp_path):
+    env = VecNormalize(cartpole(4))
+    model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=2, seed=0, device="cpu")
+    before = model.policy.state_dict()["action_net.weight"].clone()
+    model.learn(512)
+    assert model.num_timesteps == 512 and not before.equal(model.policy.state_dict()["action_net.weight"])
+    assert len(model.ep_info_buffer) > 5  # our episode infos reached its log
+    model.save(tmp_path / "model")
+    assert PPO.load(tmp_path / "model", cartpole(4)).predict(np.zeros((4, 4), np.float32))[0].shape == (4,)
+
+
+@pytest.mark.slow
+def test_sb3s_ppo_solves_cartpole():
+    def falling(start):
+        return lambda left: start * left
+
+    env = sb3.make("CartPole-v1", 8, seed=1)
+    model = PPO(  # rl-baselines3-zoo's settings
+        "MlpPolicy", env, n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98, n_epochs=20,
+        learning_rate=falling(1e-3), clip_range=falling(0.2), seed=1, device="cpu",
+    )  # fmt: skip
+    model.learn(100_000)
+    mean, _ = evaluate_policy(model, sb3.make("CartPole-v1", 8, seed=2), n_eval_episodes=100)
+    assert mean >= 475

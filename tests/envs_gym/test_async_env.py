@@ -1,0 +1,262 @@
+"""Worlds in worker processes: bit-equal to GymEnv, first come first received, failures named, nobody left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from async_worlds import EXIT, FINE, HANG, RAISE, SLOW
+
+from envs_gym.async_env import AsyncEnv
+from envs_gym.gym_env import EnvError, GymEnv
+from utils.user_error import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+TROUBLE = "async_worlds:stride-test/Trouble-v0"
+
+
+@pytest.fixture
+def trouble():
+    """Makes worlds that misbehave when told to, already reset, and closes them afterwards."""
+    made = []
+
+    def make(num_envs=4, **options):
+        made.append(AsyncEnv(TROUBLE, num_envs, **{"workers": 2, **options}))
+        made[-1].reset(0)
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+def alive(pid):
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def all_gone(pids, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not any(map(alive, pids))
+
+
+def random_actions(env, steps):
+    rng = np.random.default_rng(0)
+    if env.action_space.shape:
+        shape = (steps, env.num_envs, *env.action_space.shape)
+        return torch.from_numpy(rng.uniform(-1, 1, shape).astype(np.float32))
+    return torch.from_numpy(rng.integers(0, env.action_space.n, (steps, env.num_envs)))
+
+
+def bits(step):
+    """Every number of a step; final observations, returns and lengths only where they mean something."""
+    ended = step.terminated | step.truncated
+    return [field.numpy().tobytes() for field in step[:4]] + [field[ended].numpy().tobytes() for field in step[4:]]
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
+def test_all_awaited_is_gym_env_bit_for_bit(env_id):
+    envs, plain = AsyncEnv(env_id, 5, workers=2, max_episode_steps=30), GymEnv(env_id, 5, max_episode_steps=30)
+    assert (envs.observation_space, envs.action_space) == (plain.observation_space, plain.action_space)
+    assert (envs.time_limit, envs.reward_threshold) == (30, plain.reward_threshold)
+    for seed in (3, 4):
+        assert torch.equal(envs.reset(seed), plain.reset(seed))
+        for action in random_actions(plain, 70):
+            assert bits(envs.step(action)) == bits(plain.step(action))
+    envs.close()
+
+
+@pytest.mark.parametrize("source", [GymEnv, AsyncEnv])
+def test_either_continues_the_checkpoint_of_either(source, tmp_path):
+    saved, fresh, plain = source("CartPole-v1", 3), AsyncEnv("CartPole-v1", 3, workers=2), GymEnv("CartPole-v1", 3)
+    saved.reset(5), plain.reset(5)
+    actions = random_actions(plain, 60)
+    for action in actions[:30]:
+        saved.step(action), plain.step(action)
+    torch.save(saved.state_dict(), tmp_path / "state.pt")
+    fresh.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert fresh.resume == "exact"
+    for action in actions[30:]:
+        assert bits(fresh.step(action)) == bits(plain.step(action))
+    saved.close(), fresh.close()
+
+
+def test_the_first_ready_worlds_are_received_before_a_slow_one(trouble):
+    env = trouble(num_envs=3, workers=3)
+    env.send(torch.tensor([SLOW, FINE, FINE]))
+    first = env.recv(2)
+    assert sorted(first.ids.tolist()) == [1, 2] and first.step.obs[:, 0].tolist() == [1, 1]
+    env.send(torch.tensor([FINE, FINE]), first.ids)  # the fast ones go on while the slow one still thinks
+    again = env.recv(2)
+    assert sorted(again.ids.tolist()) == [1, 2] and again.step.obs[:, 0].tolist() == [2, 2]
+    last = env.recv()
+    assert last.ids.tolist() == [0] and last.step.obs.tolist() == [[1]]
+
+
+def test_worlds_sent_one_by_one_play_the_episodes_of_gym_env():
+    envs, plain = AsyncEnv("CartPole-v1", 4, workers=2), GymEnv("CartPole-v1", 4)
+    assert torch.equal(envs.reset(1), plain.reset(1))
+    actions = random_actions(plain, 40)
+    expected = [[row for row in zip(*map(torch.clone, plain.step(action)[:4]), strict=True)] for action in actions]
+    clock = [0] * 4
+    envs.send(actions[0])
+    while min(clock) < 39:
+        ids, step = envs.recv(2)
+        for row, world in enumerate(ids.tolist()):
+            wanted = expected[clock[world]][world]
+            assert all(torch.equal(mine[row], theirs) for mine, theirs in zip(step[:4], wanted, strict=True))
+            clock[world] += 1
+            if clock[world] < 40:
+                envs.send(actions[clock[world]][world : world + 1], [world])
+    envs.close()
+
+
+def test_received_rows_are_copies(trouble):
+    env = trouble()
+    env.send(torch.full((4,), FINE))
+    kept = env.recv().step.obs
+    env.step(torch.full((4,), FINE))
+    assert kept.flatten().tolist() == [1] * 4
+
+
+def test_a_world_that_raises_is_named_and_its_traceback_is_told(trouble):
+    env = trouble()
+    with pytest.raises(EnvError, match=r"Trouble-v0, world 2 \(worker 1\): ZeroDivisionError: the sky fell") as caught:
+        env.step(torch.tensor([FINE, FINE, RAISE, FINE]))
+    assert "async_worlds.py" in str(caught.value.__cause__) and "in step" in str(caught.value.__cause__)
+    with pytest.raises(EnvError, match=r"workers of .* are gone: .*world 2"):
+        env.step(torch.full((4,), FINE))
+    assert all_gone(env.pids)
+
+
+def test_a_world_that_hangs_is_named_after_the_timeout(trouble):
+    env = trouble(timeout=0.5)
+    with pytest.raises(EnvError, match=r"worker 1 .*worlds 2 to 3\): no answer for 0.5 seconds in world 3"):
+        env.step(torch.tensor([FINE, FINE, FINE, HANG]))
+    assert all_gone(env.pids)
+
+
+def test_the_timeout_is_for_one_world_and_not_for_all_of_a_worker(trouble):
+    env = trouble(num_envs=4, workers=1, timeout=1.0)
+    step = env.step(torch.full((4,), SLOW))  # 1.6 seconds together
+    assert step.obs.flatten().tolist() == [1] * 4
+
+
+def test_a_killed_worker_is_named_with_its_signal(trouble):
+    env = trouble()
+    env.send(torch.tensor([HANG]), [3])
+    while env._pool._pulse[1, 0] != 3:
+        time.sleep(0.01)
+    os.kill(env.pids[1], signal.SIGKILL)
+    with pytest.raises(EnvError, match=r"worker 1 .*the worker was killed by SIGKILL in world 3"):
+        env.recv()
+    assert all_gone(env.pids)
+
+
+def test_a_worker_killed_between_steps_is_named_at_the_next(trouble):
+    env = trouble()
+    os.kill(env.pids[0], signal.SIGKILL)
+    assert all_gone(env.pids[:1])
+    with pytest.raises(EnvError, match=r"worker 0 .*killed by SIGKILL"):
+        env.step(torch.full((4,), FINE))
+
+
+def test_a_world_that_ends_its_process_is_named_with_the_exit_code(trouble):
+    env = trouble()
+    with pytest.raises(EnvError, match=r"worker 0 .*ended with exit code 3 in world 1"):
+        env.step(torch.tensor([FINE, EXIT, FINE, FINE]))
+
+
+def test_worlds_that_only_a_worker_cannot_build(monkeypatch):
+    monkeypatch.setenv("STRIDE_TEST_PARENT", str(os.getpid()))
+    with pytest.raises(EnvError, match=r"world 0 \(worker 0\): ZeroDivisionError: no worker can build me"):
+        AsyncEnv(TROUBLE, 2, {"broken": True}, workers=1)
+
+
+PARENT = f"""
+import sys, time, torch
+from envs_gym.async_env import AsyncEnv
+if __name__ == "__main__":
+    env = AsyncEnv("{TROUBLE}", 3, workers=3)
+    env.reset(0)
+    env.send(torch.tensor([{HANG}]), [0])
+    print(*env.pids, flush=True)
+    if sys.argv[1] == "wait":
+        time.sleep(1000)
+"""
+
+
+def parent(tmp_path, how):
+    """A process of its own that has workers; tells their ids."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    process = subprocess.Popen(
+        [sys.executable, str(script), how], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, [int(word) for word in process.stdout.readline().split()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_orphans_when_the_parent_is_killed(tmp_path):
+    process, pids = parent(tmp_path, "wait")
+    assert len(pids) == 3 and all(map(alive, pids))
+    process.kill()
+    process.wait()
+    assert all_gone(pids)  # the one that hangs in a step as well
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_parent_that_forgets_to_close_ends_with_its_workers(tmp_path):
+    process, pids = parent(tmp_path, "leave")
+    assert process.wait(30) == 0 and len(pids) == 3
+    assert all_gone(pids)
+
+
+def test_closing_ends_the_workers_and_so_does_letting_go(trouble):
+    env = trouble()
+    env.close(), env.close()
+    assert all_gone(env.pids)
+    with pytest.raises(EnvError, match="was closed"):
+        env.step(torch.full((4,), FINE))
+    other = AsyncEnv(TROUBLE, 2, workers=2)
+    pids = other.pids
+    del other
+    assert all_gone(pids)
+
+
+def test_misuse_is_one_clear_error(trouble):
+    with pytest.raises(UserError, match="num_envs"):
+        AsyncEnv(TROUBLE, 0)
+    env = AsyncEnv(TROUBLE, 2, workers=8)
+    assert env.workers == len(env.pids) == 2
+    with pytest.raises(UserError, match="reset before the first step"):
+        env.step(torch.zeros(2, dtype=torch.int64))
+    env.reset(0)
+    with pytest.raises(ValueError, match=r"takes actions torch.int64\[2\], got torch.float32\[2\]"):
+        env.step(torch.zeros(2))
+    with pytest.raises(ValueError, match="cannot receive 1 worlds, 0 were sent"):
+        env.recv(1)
+    with pytest.raises(ValueError, match="different worlds below 2"):
+        env.send(torch.zeros(2, dtype=torch.int64), [0, 2])
+    env.send(torch.zeros(1, dtype=torch.int64), [1])
+    with pytest.raises(ValueError, match=r"worlds \[1\] were sent"):
+        env.send(torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"no step while worlds \[1\]"):
+        env.step(torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"no checkpoint while worlds \[1\]"):
+        env.state_dict()
+    assert env.reset(1).shape == (2, 1)  # drops what was under way
+    assert env.step(torch.zeros(2, dtype=torch.int64)).obs.flatten().tolist() == [1, 1]
+    env.close()
