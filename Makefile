@@ -31,7 +31,7 @@ clean:
 .venv/ready: pyproject.toml constraints.txt
 	@echo "installing into .venv (once, a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(INSTALL) .
+	@$(INSTALL) ".[video]"
 	@touch $@
 
 .venv/ready-dev: pyproject.toml constraints.txt

@@ -36,6 +36,7 @@ from trainer_callbacks.outcome import Header, Outcome, next_commands
 from trainer_callbacks.report import write_report
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import Stop
+from trainer_callbacks.video import Video
 from utils.provenance import provenance
 from utils.run_dir import RunDir, list_runs, read_json, write_json
 from utils.run_log import open_run_log
@@ -106,7 +107,8 @@ def fit(config: Config, agent: Agent, goal: float | None, run: RunDir, console: 
     csv = CsvLog(run.metrics_csv, last_checkpoint(run)["exported"] if resume else None)
     export = ExportMetrics(evaluate, [csv, console, stop])
     checkpoint = Checkpoint(run, evaluate, config.checkpoint_freq_epochs)
-    trainer = build_trainer([ApplySchedules(), evaluate, export, stop, checkpoint])
+    video = Video(config, run)
+    trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, checkpoint])
     try:
         trainer.fit(agent, ckpt_path=run.checkpoints / "last.ckpt" if resume else None)
         if not stop.tested and config.eval_freq_epochs and not stop.interrupted:
@@ -116,6 +118,7 @@ def fit(config: Config, agent: Agent, goal: float | None, run: RunDir, console: 
     export.finish(agent, stop.tested)
     csv.close()
     evaluate.close()
+    video.close()
     agent.collector.envs.close()
     mean = stop.tested.get("test/roll/ep_rew/mean")
     outcome = Outcome(

@@ -45,7 +45,7 @@ class Arguments:
         return load_config(*parse_config_id(self.config_id), self.overrides)
 
 
-class _Parser(argparse.ArgumentParser):
+class OneLineParser(argparse.ArgumentParser):
     """argparse whose complaints are one line like all others."""
 
     def error(self, message: str) -> NoReturn:
@@ -53,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = OneLineParser(
         prog="python train.py",
         description="Train an agent from a config.",
         epilog=EXAMPLES,

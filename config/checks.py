@@ -38,7 +38,7 @@ RANGES = {
     "n_epochs": COUNT, "seed": Range(0, 2**63 - 1), "gamma": SHARE, "gae_lambda": SHARE,
     "policy_lr": POSITIVE, "optimizer_eps": POSITIVE, "weight_decay": NOT_NEGATIVE, "max_grad_norm": POSITIVE,
     "ent_coef": NOT_NEGATIVE, "vf_coef": NOT_NEGATIVE, "clip_range": POSITIVE, "clip_range_vf": POSITIVE,
-    "target_kl": POSITIVE, "batch_size": POSITIVE,
+    "target_kl": POSITIVE, "batch_size": POSITIVE, "video_freq_epochs": COUNT, "video_max_steps": COUNT,
 }  # fmt: skip
 
 

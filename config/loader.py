@@ -111,8 +111,9 @@ def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
             converted[key] = convert(key, types[key], value)
         except UserError as error:
             raise UserError(f"{raw.where[key]}: {error}") from error
-    if converted.get("eval_freq_epochs") == 0:
-        converted["eval_freq_epochs"] = None
+    for cadence in ("eval_freq_epochs", "video_freq_epochs"):
+        if converted.get(cadence) == 0:
+            converted[cadence] = None
     config = cls(**{**converted, "variant": variant})
     check(config, where)
     return config

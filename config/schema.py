@@ -112,6 +112,12 @@ class Config:
     checkpoint_freq_epochs: int | None = None
     """Epochs between checkpoints; null = with each evaluation. One is always written at the end."""
 
+    # Videos
+    video_freq_epochs: int | None = None
+    """Epochs between videos of an evaluation episode, videos/epoch=NN.mp4; null or 0 = none."""
+    video_max_steps: int = 1000
+    """Steps after which a video ends, whether or not the episode has."""
+
     def schedules(self) -> dict[str, Schedule]:
         """The fields that change with the clock."""
         values = ((item.name, getattr(self, item.name)) for item in fields(self))

@@ -6,6 +6,8 @@ Everything a person can get wrong about an environment becomes one line here.
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -85,12 +87,18 @@ def env_info(config: Config) -> EnvInfo:
 
 
 def _make_gym(config: Config, num_envs: int) -> GymEnv:
-    """A GymEnv, or what is wrong with the id, its extra, its arguments or its spaces in one line."""
+    with explained(config):
+        return GymEnv(config.env_id, num_envs, config.env_kwargs, config.max_episode_steps)
+
+
+@contextmanager
+def explained(config: Config) -> Iterator[None]:
+    """Around making worlds: what is wrong with the id, its extra, its arguments or its spaces becomes one line."""
     spec = find_spec(config.env_id)
     kwargs = dict(config.env_kwargs)
     try:
         _check_kwargs(spec, kwargs)
-        return GymEnv(config.env_id, num_envs, kwargs, config.max_episode_steps)
+        yield
     except UserError as error:
         raise UserError(f"{config.env_id}: {error}") from error
     except gymnasium.error.DependencyNotInstalled as error:

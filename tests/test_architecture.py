@@ -30,12 +30,12 @@ STOREYS = (  # a file may import from its own storey and those above it in this 
     ("scripts/", "*.py"),
 )
 NOT_OURS = {"tests", "runs", "docs", "build", "dist", "node_modules"}
-HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "stable_baselines3", "matplotlib"}
+HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "stable_baselines3", "matplotlib", "av", "pygame"}
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT = ("config/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
-DESERIALIZER = "trainer_callbacks/checkpoint.py"
+DESERIALIZER = "agents/loading.py"
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 SAFE_LOADERS = {"SafeLoader", "CSafeLoader"}
 
@@ -288,7 +288,7 @@ GOOD = {
     "agents/ppo.py": '"""PPO."""\nimport torch\nfrom agents.base import Agent\nnet.eval()\n',
     "agents/base.py": '"""Agent."""\nfrom config.loader import load\n',
     "agents/engines/graphed.py": '"""Fast."""\nfrom agents.ppo import PPO\ndef f():\n    import cupy\n',
-    "trainer_callbacks/checkpoint.py": '"""Saves."""\nimport torch\ntorch.load(path, weights_only=True)\n',
+    "agents/loading.py": '"""Loads."""\nimport torch\ntorch.load(path, weights_only=True)\n',
     "train.py": '"""Trains."""\nimport agents.engines.graphed\ntry: ...\nexcept BaseException:\n    log()\n    raise\n',
 }
 

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from agents.base import Agent
+from agents.loading import read_checkpoint
 from trainer_callbacks.evaluate import Evaluate
 from utils.run_dir import RunDir, relink, write_json
 
@@ -29,7 +30,7 @@ class AtomicIO(CheckpointIO):
             temporary.unlink(missing_ok=True)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return read_checkpoint(Path(path))
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink()

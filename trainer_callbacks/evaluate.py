@@ -42,6 +42,11 @@ def summarize(stage: str, played: Played) -> dict[str, float]:
     }
 
 
+def worlds_seed(config: Config, purpose: int, index: int) -> int:
+    """What the worlds of an evaluation begin with: always index 0, or of a test: 1, 2, .."""
+    return integers(Key(config.seed, purpose, 0, index), 1, 1 << 32)[0]
+
+
 class Evaluate(Callback):
     """Plays the live weights on its cadence and hands the numbers to the agent's metrics."""
 
@@ -70,7 +75,7 @@ class Evaluate(Callback):
 
     def _play(self, agent: Agent, purpose: int, index: int, episodes: int) -> Played:
         config = self.config
-        seed = integers(Key(config.seed, purpose, 0, index), 1, 1 << 32)[0]
+        seed = worlds_seed(config, purpose, index)
         number = min(episodes, MOST_WORLDS)
         if number not in self._worlds:
             self._worlds[number] = self._make_worlds(number)

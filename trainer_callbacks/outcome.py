@@ -77,4 +77,5 @@ def next_commands(outcome: Outcome, config_id: str) -> list[str]:
     if not outcome.solved:
         return [f"{resume} --max-timesteps {2 * outcome.env_steps}"]
     seeds = f"{python} train.py {config_id} --seed 1,2,3,4,5"
-    return [f"less {outcome.run_path}/report.md", seeds, f"{python} train.py --list-envs"]
+    play = f"{python} run_play.py --run-id @last"
+    return [play, f"less {outcome.run_path}/report.md", seeds, f"{python} train.py --list-envs"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from utils.kernel_cache import njit
 
-ACT, SHUFFLE, SAMPLE, WORLD, EVALUATE, TEST, EXPLORE = 1, 2, 3, 4, 5, 6, 7  # what a draw is for
+ACT, SHUFFLE, SAMPLE, WORLD, EVALUATE, TEST, EXPLORE, PLAY = range(1, 9)  # what a draw is for
 
 MULTIPLIER_0, MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 WEYL_0, WEYL_1 = 0x9E3779B9, 0xBB67AE85

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.experience.memory import Memory
-from agents.experience.nouns import Act, Row, Tree, copy_into, leaves, tree_map
+from agents.experience.nouns import Act, Explanation, Row, Tree, copy_into, leaves, tree_map
 from envs_fast.vec_env import Step, VecEnv
 from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
 
@@ -25,6 +25,10 @@ class Policy(nn.Module):
 
     def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         """An action for each world from `noise` [N, draws]; resets its own carry where is_first."""
+        raise NotImplementedError
+
+    def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
+        """What `act` would start from, for people to look at; changes nothing."""
         raise NotImplementedError
 
 

@@ -61,6 +61,18 @@ class Act(NamedTuple):
     """handed back at the next step: () for an MLP"""
 
 
+class Explanation(NamedTuple):
+    """What a policy makes of an observation before it acts, for people to look at."""
+
+    seen: Tree
+    """as its first layer gets it: normalised, one-hot, joined"""
+    distribution: dict[str, Tensor]
+    """probability of each choice, or mean and std of each number (in the policy's units)"""
+    entropy: Tensor
+    value: Tensor | None
+    """None without a critic"""
+
+
 class Row(NamedTuple):
     """One instant of N worlds, as acted upon; [T, N, ...] when stacked."""
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Rollout, Tree, leaves
+from agents.experience.nouns import Act, Explanation, Rollout, Tree, leaves
 from agents.networks.encoders import FlatEncoder
 from agents.networks.heads import head_for
 from agents.returns import next_values
@@ -74,6 +74,13 @@ class ActorCritic(Policy):
         features = self.trunk(self.encoder(obs))
         parameters = self.actor(features)
         return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), self._value(features))
+
+    def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
+        seen = self.encoder(obs)
+        features = self.trunk(seen)
+        parameters = self.actor(features)
+        value = None if self.critic is None else self._value(features)
+        return Explanation(seen, self.head.tell(parameters), self.head.entropy(parameters), value)
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
         """V of what each action truly led to, [T, N]; `v_t` [T, N] is of the rows, `is_first` [N] of rollout.next."""

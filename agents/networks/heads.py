@@ -1,8 +1,8 @@
 """Action heads: the last layer of an actor and the maths of its distribution. Draws are uniforms handed in.
 
 Every head answers `forward(h) -> parameters`, `sample(parameters, u)`, `mode`, `log_prob(parameters, action)`,
-`entropy` and `describe() -> metrics`; `draws` is the number of uniforms one action takes. No torch.distributions:
-its checks synchronise.
+`entropy`, `describe() -> metrics` and, to look at, `tell(parameters) -> {name: Tensor}`; `draws` is the number of
+uniforms one action takes. No torch.distributions: its checks synchronise.
 """
 
 import math
@@ -50,6 +50,9 @@ class Categorical(nn.Module):
     def entropy(self, log_probs: Tensor) -> Tensor:
         return -(log_probs.exp() * log_probs).sum(-1)
 
+    def tell(self, log_probs: Tensor) -> dict[str, Tensor]:
+        return {"probability": log_probs.exp()}
+
     def describe(self) -> dict[str, Tensor]:
         return {}
 
@@ -78,6 +81,9 @@ class MultiCategorical(nn.Module):
 
     def entropy(self, log_probs: Tensor) -> Tensor:
         return -(log_probs.exp() * log_probs).sum(-1)
+
+    def tell(self, log_probs: Tensor) -> dict[str, Tensor]:
+        return {"probability": log_probs.exp()}
 
     def describe(self) -> dict[str, Tensor]:
         return {}
@@ -115,6 +121,9 @@ class Gaussian(nn.Module):
 
     def entropy(self, p: Normal) -> Tensor:
         return (p.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+    def tell(self, p: Normal) -> dict[str, Tensor]:
+        return {"mean": p.mean, "std": p.log_std.exp()}
 
     def describe(self) -> dict[str, Tensor]:
         return {"train/policy/std": self.log_std.exp().mean()}

@@ -1,0 +1,241 @@
+"""Episodes to look at and episodes to count: one world watched step by step, or many side by side for their returns.
+
+Episode `number` of a seed is the same either way: worlds come in crowds of CROWD, each crowd with a seed of its own,
+and every world plays one episode. So the first five of a hundred are the five. No user interface here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from agents.experience.collector import Collector
+from agents.loading import LoadedRun
+from agents.player import Choice, Mode, Opinion, Player, Start, check_mode
+from config.schema import Config
+from envs_gym.drawn import frame_of, frames_per_second, make_drawn
+from envs_gym.gym_env import SEEDS, Blame
+from envs_gym.make import env_info, make_envs
+from utils.counter_rng import PLAY, WORLD, Key, integers
+
+CROWD = 32
+Frames = bool | Callable[[np.ndarray], None]  # kept, left out, or each handed over as soon as it is drawn
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T steps of one world; what belongs to an instant has T + 1 rows, of which the last was not acted upon."""
+
+    env_id: str
+    seed: int
+    number: int
+    policy_mode: Mode
+    frames: np.ndarray | None
+    """[T + 1, height, width, 3] uint8; None where nothing was drawn, or a function took them"""
+    observations: Any
+    """[T + 1, ...] as the environment gave them; a dict of arrays where they are dicts"""
+    seen: Any
+    """[T + 1, ...] as the policy's first layer got them"""
+    actions: np.ndarray
+    """[T, ...] as the environment took them"""
+    policy_actions: np.ndarray
+    """[T, ...] as the policy gave them: integers from 0, or numbers of which [-1, 1] spans the bounds"""
+    action_names: tuple[str, ...]
+    """of the choices, or of the numbers"""
+    distribution: dict[str, np.ndarray]
+    """probability [T, choices], or mean and std [T, numbers] in the policy's units; its opinion, in every mode"""
+    entropy: np.ndarray
+    """[T]"""
+    values: np.ndarray | None
+    """[T + 1]; None without a critic"""
+    rewards: np.ndarray
+    """[T] float64, raw"""
+    terminated: bool
+    truncated: bool
+    reason: str
+    """how it ended, in words"""
+    infos: tuple[dict[str, Any], ...]
+    """T + 1, plain data"""
+    fps: float
+
+    @property
+    def length(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def episode_return(self) -> float:
+        return float(self.rewards.sum())
+
+
+class Moment(NamedTuple):
+    """One step, told while it happens; `obs` and `info` are what was acted upon."""
+
+    step: int
+    obs: Any
+    info: dict[str, Any]
+    opinion: Opinion
+    choice: Choice
+    reward: float
+    terminated: bool
+    truncated: bool
+    next_obs: Any
+    next_info: dict[str, Any]
+
+
+class Counted(NamedTuple):
+    """An episode of which only this was asked."""
+
+    number: int
+    episode_return: float
+    length: int
+
+
+def start_of(seed: int, number: int) -> Start:
+    """Where episode `number` (from 0) of a seed begins."""
+    return Start(integers(Key(seed, PLAY, 0, number // CROWD), 1, 1 << 32)[0], number % CROWD)
+
+
+def play_episodes(
+    loaded: LoadedRun, episodes: int, seed: int = 0, policy_mode: str = "greedy", max_steps: int | None = None
+) -> Iterator[Counted]:
+    """Returns and lengths of episodes 0, 1, .. of a seed, by many worlds at once."""
+    config, mode = loaded.config, check_mode(policy_mode)
+    if max_steps is not None:
+        limit = env_info(config).max_episode_steps
+        config = replace(config, max_episode_steps=min(max_steps, limit or max_steps))
+    for first in range(0, episodes, CROWD):
+        number = min(CROWD, episodes - first)
+        envs = make_envs(config, number)
+        crowd_seed = start_of(seed, first).seed
+        collector = Collector(envs, loaded.agent.policy_of(mode), crowd_seed, PLAY, greedy=mode == "greedy")
+        played = collector.play(number)
+        envs.close()
+        for world, (total, length) in enumerate(zip(played.returns, played.lengths, strict=True)):
+            yield Counted(first + world, total, int(length))
+
+
+def record_episode(
+    loaded: LoadedRun,
+    seed: int = 0,
+    policy_mode: str = "greedy",
+    max_steps: int | None = None,
+    frames: Frames = True,
+    number: int = 0,
+) -> Episode:
+    """Episode `number` of a seed, with everything about it."""
+    mode = check_mode(policy_mode)
+    env = make_drawn(loaded.config, "rgb_array" if frames else None)
+    try:
+        episode = record(env, loaded.agent, loaded.config, start_of(seed, number), mode, max_steps, frames)
+    finally:
+        env.close()
+    return replace(episode, seed=seed, number=number)
+
+
+def record(
+    env: gymnasium.Env,
+    player: Player,
+    config: Config,
+    start: Start,
+    mode: Mode,
+    max_steps: int | None = None,
+    frames: Frames = True,
+) -> Episode:
+    """The same from any start, in an environment that is there already and stays open."""
+    kept: list[np.ndarray] = []
+
+    def draw() -> None:
+        if frames:
+            (frames if callable(frames) else kept.append)(frame_of(env))
+
+    told: list[Moment] = []
+    for moment in moments(env, player, start, mode, max_steps, opened=draw):
+        told.append(moment)
+        draw()
+    last = told[-1]
+    opinions = [moment.opinion for moment in told]
+    instants = [*opinions, player.explain(last.next_obs)]
+    return Episode(
+        env_id=config.env_id,
+        seed=start.seed,
+        number=start.world,
+        policy_mode=mode,
+        frames=np.stack(kept) if kept else None,
+        observations=stack([*(moment.obs for moment in told), last.next_obs]),
+        seen=stack([opinion.seen for opinion in instants]),
+        actions=np.asarray([moment.choice.action for moment in told]),
+        policy_actions=np.stack([moment.choice.policy_action for moment in told]),
+        action_names=player.action_names(config.spec),
+        distribution=stack([opinion.distribution for opinion in opinions]),
+        entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
+        values=None if opinions[0].value is None else np.array([each.value for each in instants], np.float32),
+        rewards=np.array([moment.reward for moment in told], np.float64),
+        terminated=last.terminated,
+        truncated=last.truncated,
+        reason=reason(last, env),
+        infos=tuple(plain(info) for info in [*(moment.info for moment in told), last.next_info]),
+        fps=frames_per_second(env),
+    )
+
+
+def moments(
+    env: gymnasium.Env,
+    player: Player,
+    start: Start,
+    mode: Mode,
+    max_steps: int | None = None,
+    steer: Callable[[], Any] | None = None,
+    opened: Callable[[], None] | None = None,
+) -> Iterator[Moment]:
+    """Play one episode in `env`; `steer` acts instead of the player, `opened` is called once the episode has begun."""
+    player.reset(start)
+    blame = Blame(env.spec.id if env.spec else str(env))
+    with blame:
+        obs, info = deepcopy(env.reset(seed=integers(Key(start.seed, WORLD), start.world + 1, SEEDS)[start.world]))
+    if opened is not None:
+        opened()
+    step, over = 0, False
+    while not over:
+        opinion, choice = player.explain(obs), player.choose(obs, mode)
+        if steer is not None:
+            choice = choice._replace(action=steer())
+        with blame:  # environments may go on writing into what they returned, hence copies
+            next_obs, reward, ended, cut, next_info = deepcopy(env.step(choice.action))
+        terminated, truncated = bool(ended), bool(cut) and not ended
+        step += 1
+        over = terminated or truncated or step == max_steps
+        yield Moment(step, obs, info, opinion, choice, float(reward), terminated, truncated, next_obs, next_info)
+        obs, info = next_obs, next_info
+
+
+def reason(last: Moment, env: gymnasium.Env) -> str:
+    """How the episode ended, in words."""
+    limit = env.spec.max_episode_steps if env.spec else None
+    if last.terminated:
+        return f"terminated by the environment at step {last.step}"
+    if last.truncated:
+        return f"time limit of {limit} steps" if limit == last.step else f"cut by the environment at step {last.step}"
+    return f"stopped after {last.step} steps, as asked"
+
+
+def stack(values: list[Any]) -> Any:
+    """A list of trees as a tree of arrays; tuples become dicts of "0", "1", .."""
+    if isinstance(values[0], Mapping):
+        return {str(key): stack([value[key] for value in values]) for key in values[0]}
+    if isinstance(values[0], tuple):
+        return {str(index): stack([value[index] for value in values]) for index in range(len(values[0]))}
+    return np.stack(values)
+
+
+def plain(value: Any) -> Any:
+    """Numbers, texts, lists and dicts, whatever the environment put into its info."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

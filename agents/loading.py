@@ -1,0 +1,180 @@
+"""From a run on disk to an agent that plays: the only module that deserializes.
+
+    agent = load_run("@last").agent
+    action = agent.act(obs)
+
+Files are data from outside: plain tensors only, checked against the network that the run's config builds.
+"""
+
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import torch
+from torch import Tensor
+from torch._weights_only_unpickler import UnpicklingError
+
+from agents.algorithms import build_agent
+from agents.player import Player
+from config.loader import from_plain
+from config.schema import Config
+from envs_fast.vec_env import VecEnv
+from envs_gym.drawn import make_drawn
+from envs_gym.make import make_envs
+from utils.run_dir import RunDir, read_json
+from utils.user_error import UserError, nearest
+
+HUB = "hub:"
+LINKS = ("best", "last")
+EPOCH = re.compile(r"epoch=(\d+)")
+POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run, and one of its checkpoints as a player."""
+
+    run: RunDir
+    config: Config
+    agent: Player
+    checkpoint: str
+    """The file's name, such as epoch=40, whatever link led to it."""
+    progress: dict[str, int]
+    """The clock of the checkpoint: env_steps, iterations, updates."""
+    facts: dict[str, Any]
+    """config.json: goal, status, versions, and later the outcome."""
+    notes: tuple[str, ...] = ()
+    """What was not as asked for, a line each."""
+
+    @property
+    def goal(self) -> float | None:
+        """The mean return that counts as solved."""
+        goal = self.facts.get("goal")
+        return float(goal) if isinstance(goal, int | float) else None
+
+    def make_envs(self, num_envs: int) -> VecEnv:
+        """Fresh worlds of the run, side by side."""
+        return make_envs(self.config, num_envs)
+
+    def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
+        """A fresh Gymnasium environment of the run."""
+        return make_drawn(self.config, render_mode)
+
+
+def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
+    """The run `selector` names (as RunDir.find, or hub:user/repo) at `checkpoint`: best, last or epoch=NN.
+
+    A run may be in training: what is read was written whole.
+    """
+    if selector.startswith(HUB):
+        raise UserError(f"{selector}: loading from the Hugging Face Hub is not built yet; give a local run")
+    run = RunDir.find(selector)
+    facts = read_json(run.config_json)
+    if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
+        raise UserError(f"{run.config_json} holds no config")
+    # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
+    config = replace(from_plain(facts["config"], run.id), env_backend="gym")
+    path = find_checkpoint(run, checkpoint)
+    if not path.exists():  # the link has moved on meanwhile
+        path = find_checkpoint(run, checkpoint)
+    no_best = checkpoint == "best" and not _target(run.checkpoints / "best.ckpt")
+    notes = (f"{run.id} has no best checkpoint: taking last",) if no_best else ()
+    weights, progress = _parts(read_checkpoint(path), path)
+    player = build_player(config, weights, f"{run.id}, {path.stem}")
+    return LoadedRun(run, config, player, path.stem, progress, facts, notes)
+
+
+def find_checkpoint(run: RunDir, name: str) -> Path:
+    """The file behind best (last, where there is no best), last or epoch=NN."""
+    match = EPOCH.fullmatch(name)
+    if not match and name not in LINKS:
+        raise UserError(f"--checkpoint takes best, last or epoch=NN, not {name!r}{nearest(name, LINKS)}")
+    there = list_checkpoints(run)
+    if match:
+        number = int(match[1])
+        found = [stem for stem in there if int(stem.removeprefix("epoch=")) == number]
+        if not found:
+            raise UserError(f"{run.id} has no checkpoint {name}; it has {', '.join(there) or 'none'}")
+        return run.checkpoints / f"{found[0]}.ckpt"
+    for link in ("best", "last") if name == "best" else ("last",):
+        target = _target(run.checkpoints / f"{link}.ckpt")
+        if target:
+            return run.checkpoints / target
+    raise UserError(f"{run.id} has no checkpoint yet")
+
+
+def list_checkpoints(run: RunDir) -> list[str]:
+    """`epoch=NN` of every checkpoint, in order."""
+    stems = [path.stem for path in run.checkpoints.glob("epoch=*.ckpt") if EPOCH.fullmatch(path.stem)]
+    return sorted(stems, key=lambda stem: int(stem.removeprefix("epoch=")))
+
+
+def _target(link: Path) -> str:
+    """The file a link names, beside it and nowhere else; "" where there is no link."""
+    try:
+        target = os.readlink(link)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise UserError(f"{link} is not a link to a checkpoint: {error.strerror}") from error
+    if not EPOCH.fullmatch(target.removesuffix(".ckpt")):
+        raise UserError(f"{link} points at {target!r}, which is not a checkpoint of this run")
+    return target
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's plain data on the CPU; whatever is damaged, or more than data, is refused in one line."""
+    try:
+        if not zipfile.is_zipfile(path):
+            raise UserError(f"{path} is " + ("damaged" if path.exists() else "not there"))
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise UserError(f"{path} holds more than plain data and was not loaded") from error
+    except (OSError, EOFError, RuntimeError, KeyError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(state, dict):
+        raise UserError(f"{path} is not a checkpoint")
+    return state
+
+
+def _parts(state: dict[str, Any], path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """The policy's tensors by name, and the clock."""
+    tensors, stride = state.get("state_dict"), state.get("stride")
+    if not isinstance(tensors, dict) or not isinstance(stride, dict) or not isinstance(stride.get("progress"), dict):
+        raise UserError(f"{path} is not a checkpoint of this program")
+    weights = {name.removeprefix(POLICY): value for name, value in tensors.items() if name.startswith(POLICY)}
+    return weights, dict(stride["progress"])
+
+
+def build_player(config: Config, weights: Mapping[str, Tensor], whose: str) -> Player:
+    """A player of one world with these weights (the policy's state_dict), which must fit its config exactly."""
+    env = make_drawn(config, None)
+    observation_space, action_space = env.observation_space, env.action_space
+    env.close()
+    envs = make_envs(config, 1)
+    policy = build_agent(replace(config, n_envs=1), envs).policy
+    envs.close()
+    _check_fit(policy.state_dict(), weights, whose)
+    policy.load_state_dict(dict(weights))
+    return Player(policy.eval(), observation_space, action_space)
+
+
+def _check_fit(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor], whose: str) -> None:
+    """UserError for the first name or shape that differs."""
+    end = "so these weights are not of its config"
+    for name in wanted.keys() - weights.keys():
+        raise UserError(f"{whose}: there is no tensor {name}, {end}")
+    for name in weights.keys() - wanted.keys():
+        raise UserError(f"{whose}: the policy has no place for tensor {name}, {end}")
+    for name, tensor in weights.items():
+        if not isinstance(tensor, Tensor) or tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
+            found = f"{tensor.dtype}{list(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
+            expected = f"{wanted[name].dtype}{list(wanted[name].shape)}"
+            raise UserError(f"{whose}: tensor {name} is {found}, the policy's is {expected}, {end}")

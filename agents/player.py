@@ -1,0 +1,143 @@
+"""A policy facing one world of the raw environment: its observations in, its actions out. No stepping here."""
+
+import math
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from agents.experience.collector import Policy
+from agents.experience.nouns import Act, Tree, copy_into
+from config.spec import Quantity, Spec
+from envs_gym.spaces import actions, observation_space, observation_writer, zeros
+from utils.counter_rng import PLAY, Key, normal, uniforms
+from utils.user_error import UserError, nearest
+
+Mode = Literal["greedy", "sampled", "random"]  # how a player chooses: most likely, by its policy's chances, blindly
+
+
+class Random(Policy):
+    """Any action with equal chance; unbounded numbers are standard normal."""
+
+    def __init__(self, action_space: Space[Any]) -> None:
+        super().__init__()
+        self.space = action_space
+        if isinstance(action_space, spaces.Discrete):
+            self.counts, self.draws = torch.tensor([int(action_space.n)]), 1
+        elif isinstance(action_space, spaces.MultiDiscrete):
+            self.counts, self.draws = torch.from_numpy(action_space.nvec.copy()), len(action_space.nvec)
+        elif isinstance(action_space, spaces.Box):
+            self.draws = math.prod(action_space.shape)
+            self.bounded = torch.from_numpy(np.isfinite(action_space.low) & np.isfinite(action_space.high))
+        else:
+            raise TypeError(f"no random action of {action_space}")
+
+    def initial(self, num_envs: int) -> Tree:
+        return ()
+
+    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+        if isinstance(self.space, spaces.Box):
+            return Act(torch.where(self.bounded, 2 * noise - 1, normal(noise)))
+        choice = (noise * self.counts).long().minimum(self.counts - 1)
+        return Act(choice[:, 0] if isinstance(self.space, spaces.Discrete) else choice)
+
+
+class Start(NamedTuple):
+    """Where an episode begins: world `world` of worlds that were reset with `seed`, drawing for `purpose`."""
+
+    seed: int
+    world: int = 0
+    purpose: int = PLAY
+
+
+class Choice(NamedTuple):
+    """An action, as the environment takes it and as the policy gave it."""
+
+    action: Any
+    policy_action: np.ndarray
+
+
+class Opinion(NamedTuple):
+    """An Explanation of one world, as arrays of its own."""
+
+    seen: Any
+    distribution: dict[str, np.ndarray]
+    entropy: float
+    value: float | None
+
+
+class Player:
+    """Owns the carry and the draws of one episode; refers to the policy, whose weights may go on changing.
+
+    `act` is all one needs, and `reset` where an episode begins. It draws what the Collector draws for the same world,
+    so that an episode watched is the episode counted.
+    """
+
+    def __init__(self, policy: Policy, raw_observation_space: Space[Any], raw_action_space: Space[Any]) -> None:
+        self.policy = policy
+        self._actions = actions(raw_action_space)
+        self._random = Random(self._actions.space)
+        self._obs = zeros(observation_space(raw_observation_space), 1)
+        self._write = observation_writer(raw_observation_space, self._obs)
+        self._carry = policy.initial(1)
+        self.reset()
+
+    def reset(self, start: Start = Start(0)) -> None:  # noqa: B008  # a NamedTuple does not change
+        """Begin an episode: an empty carry, and the draws of this start."""
+        self._start, self._calls = start, 0
+        copy_into(self._carry, self.policy.initial(1))
+        self._is_first = torch.ones(1, dtype=torch.bool)
+
+    def act(self, obs: Any, greedy: bool = True) -> Any:
+        """The environment's own action for its own observation."""
+        return self.choose(obs, "greedy" if greedy else "sampled").action
+
+    @torch.inference_mode()
+    def choose(self, obs: Any, mode: Mode) -> Choice:
+        """Act, and take the carry on to the next step."""
+        self._write(0, obs)
+        self._calls += 1
+        policy, (seed, world, purpose) = self.policy_of(mode), self._start
+        noise = uniforms(Key(seed, purpose, 0, self._calls), (world + 1, policy.draws))[world:]
+        act = policy.act(self._obs, self._carry, self._is_first, noise, mode == "greedy")
+        if policy is self.policy:
+            copy_into(self._carry, act.carry)
+        self._is_first = torch.zeros(1, dtype=torch.bool)
+        action = act.action.numpy()
+        return Choice(self._actions.convert(action)[0], action[0])
+
+    @torch.inference_mode()
+    def explain(self, obs: Any) -> Opinion:
+        """What the policy makes of this observation; nothing advances."""
+        self._write(0, obs)
+        told = self.policy.explain(self._obs, self._carry, self._is_first)
+        value = None if told.value is None else told.value.item()
+        return Opinion(_row(told.seen), _row(told.distribution), told.entropy.item(), value)
+
+    def policy_of(self, mode: Mode) -> Policy:
+        """Who answers in a mode."""
+        return self._random if mode == "random" else self.policy
+
+    def action_names(self, spec: Spec) -> tuple[str, ...]:
+        """Of the choices or numbers an action consists of, as the spec calls them, else counted."""
+        space = self._actions.space
+        if isinstance(space, spaces.MultiDiscrete):
+            return tuple(f"{place}: {choice}" for place, count in enumerate(space.nvec) for choice in range(count))
+        count = int(space.n) if isinstance(space, spaces.Discrete) else math.prod(space.shape or ())
+        names = tuple(item.name if isinstance(item, Quantity) else item for item in spec.actions)
+        return names if len(names) == count else tuple(map(str, range(count)))
+
+
+def _row(tree: Tree) -> Any:
+    """The only world of a tensor, or of a dict of them, as copied arrays."""
+    return {name: _row(leaf) for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0].numpy().copy()
+
+
+def check_mode(mode: str) -> Mode:
+    """The mode itself, if there is one of that name."""
+    for known in get_args(Mode):
+        if mode == known:
+            return known
+    raise UserError(f"unknown policy mode {mode!r}{nearest(mode, get_args(Mode))} (known: {', '.join(get_args(Mode))})")

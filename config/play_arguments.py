@@ -1,0 +1,108 @@
+"""The command line of run_play.py, every word of it checked. No playing here."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from config.arguments import OneLineParser
+from utils.user_error import UserError, nearest
+
+EXAMPLES = """\
+examples:
+  python run_play.py                                   five episodes of the last run, in a window where there is one
+  python run_play.py --headless --episodes 100 --json  the evaluation: mean and deviation of 100 episodes
+  python run_play.py --run-id @best:CartPole-v1 --video replay.mp4
+  python run_play.py --step-by-step --sampled          Enter for each step, with what the policy thinks
+  python run_play.py --user                            play it yourself
+"""
+
+
+@dataclass(frozen=True)
+class PlayArguments:
+    """What was asked for; `mode` is greedy, sampled, random or user."""
+
+    run_id: str
+    checkpoint: str
+    episodes: int
+    mode: str
+    headless: bool
+    video: str
+    seed: int
+    fps: float | None
+    step_by_step: bool
+    max_steps: int | None
+    json: bool
+
+    @property
+    def user(self) -> bool:
+        """Whether a person plays."""
+        return self.mode == "user"
+
+
+def build_play_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="python run_play.py",
+        description="Watch or measure a trained agent.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--run-id",
+        "--run_id",
+        metavar="RUN",
+        default="@last",
+        help="@last (the default), @best:ENV[:VARIANT], id, path",
+    )
+    parser.add_argument("--checkpoint", metavar="NAME", default="best", help="best (the default), last or epoch=NN")
+    parser.add_argument("--episodes", type=int, metavar="N", default=5, help="how many; 5 by default")
+    who = parser.add_mutually_exclusive_group()
+    for flag, mode, text in (
+        ("--deterministic", "greedy", "the most likely action; the default"),
+        ("--sampled", "sampled", "actions by the policy's chances"),
+        ("--random", "random", "any action"),
+        ("--user", "user", "you play, by keyboard"),
+    ):
+        who.add_argument(flag, dest="mode", action="store_const", const=mode, default="greedy", help=text)
+    parser.add_argument("--headless", action="store_true", help="no window; many episodes at once")
+    parser.add_argument("--video", metavar="FILE", default="", help="write the episodes to FILE.mp4, without a window")
+    parser.add_argument("--seed", type=int, metavar="N", default=0, help="one seed, the same episodes; 0 by default")
+    parser.add_argument("--fps", type=float, metavar="N", help="speed of the window or the video")
+    parser.add_argument("--step-by-step", action="store_true", help="tell about each step and wait for Enter")
+    parser.add_argument("--max-steps", type=int, metavar="N", help="end each episode after N steps")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, no window")
+    return parser
+
+
+def parse_play(argv: list[str]) -> PlayArguments:
+    """argv without the program's name; what is unknown, out of range or at odds is refused."""
+    parser = build_play_parser()
+    found, unknown = parser.parse_known_args(argv)
+    if unknown:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    arguments = PlayArguments(**vars(found))
+    _check_numbers(arguments)
+    _check_together(arguments)
+    return arguments
+
+
+def _check_numbers(arguments: PlayArguments) -> None:
+    limits = (("episodes", arguments.episodes, 1), ("max-steps", arguments.max_steps, 1), ("seed", arguments.seed, 0))
+    for name, value, least in limits:
+        if value is not None and not least <= value < 2**63:
+            raise UserError(f"--{name} is a whole number from {least} on, not {value}")
+    if arguments.fps is not None and not 0 < arguments.fps <= 1000:
+        raise UserError(f"--fps lies above 0 and at most at 1000, not {arguments.fps:g}")
+
+
+def _check_together(arguments: PlayArguments) -> None:
+    if arguments.user and (arguments.headless or arguments.video or arguments.json):
+        raise UserError("--user needs a window, which --headless, --video and --json do without")
+    if not arguments.video:
+        return
+    if not arguments.video.endswith(".mp4"):
+        raise UserError(f"--video writes .mp4 files, not {arguments.video}")
+    folder = Path(arguments.video).absolute().parent
+    if not folder.is_dir():
+        raise UserError(f"--video {arguments.video}: there is no folder {folder}")

@@ -1,0 +1,94 @@
+"""One environment of a config as Gymnasium makes it, drawn where wanted: for watching, recording and playing.
+
+Training never comes here. Whatever a renderer raises leaves as RenderError: renderers fail in their own ways.
+"""
+
+import os
+import sys
+from types import TracebackType
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from config.schema import Config
+from envs_gym.make import explained
+from utils.user_error import UserError
+
+INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER under which nobody sees a window
+FPS = 30.0  # of environments that do not say
+
+
+class RenderError(RuntimeError):
+    """An environment could not be drawn; names it and the cause."""
+
+
+class Rendering:
+    """Wraps drawing so that whatever a renderer raises is a RenderError."""
+
+    def __init__(self, env_id: str) -> None:
+        self.env_id = env_id
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, UserError):
+            hint = "; pip install 'stride-rl[video]'" if "pygame" in str(error) else ""
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise RenderError(f"{self.env_id} cannot be drawn: {reason}{hint}") from error
+
+
+def has_display() -> bool:
+    """Whether a window could be seen by anybody."""
+    if os.environ.get("SDL_VIDEODRIVER", "") not in INVISIBLE or not sys.platform.startswith("linux"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def make_drawn(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> gymnasium.Env:
+    """A single Gymnasium environment: rgb_array to take frames from, human for a window, None to draw nothing."""
+    if config.env_wrappers:
+        raise UserError(f"env_wrappers: {config.env_wrappers[0].get('id')!r} is not registered; known: none")
+    env = _make(config, None)
+    if render_mode is None:
+        return env
+    modes = env.metadata.get("render_modes", [])
+    env.close()
+    if render_mode not in modes:
+        raise UserError(f"{config.env_id} has no render mode {render_mode}; it has {', '.join(modes) or 'none'}")
+    if not has_display():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL looks for one and complains
+    with Rendering(config.env_id):
+        env = _make(config, render_mode)
+    if fps is not None:
+        env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": fps}  # of this one; the class has its own
+    return env
+
+
+def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
+    """With the arguments that make_envs gives each of its worlds, so that one seed means one episode."""
+    kwargs: dict[str, Any] = dict(config.env_kwargs)
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    with explained(config):
+        return gymnasium.make(
+            config.env_id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs
+        )
+
+
+def frame_of(env: gymnasium.Env) -> np.ndarray:
+    """The picture of the present state, uint8 [height, width, 3]; a copy."""
+    env_id = env.spec.id if env.spec else str(env)
+    with Rendering(env_id):
+        frame = np.array(env.render())
+        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+            raise ValueError(f"its frame is {frame.dtype}{list(frame.shape)}, not uint8 [height, width, 3]")
+    return frame
+
+
+def frames_per_second(env: gymnasium.Env) -> float:
+    """At which the environment wants to be watched."""
+    return float(env.metadata.get("render_fps") or FPS)

@@ -1,0 +1,174 @@
+"""Watch or measure a trained agent:   python run_play.py --run-id @last   (--help says the rest)
+
+The story, top to bottom: arguments -> loaded run -> episodes, watched one by one or counted many at once -> a summary.
+`--headless --episodes 100 --json` is the evaluation.
+"""
+
+import json
+import signal
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents.episode import Counted, Moment, moments, play_episodes, start_of
+from agents.loading import LoadedRun, load_run
+from agents.player import check_mode
+from config.play_arguments import PlayArguments, parse_play
+from envs_gym.drawn import RenderError, frame_of, frames_per_second, has_display, make_drawn
+from envs_gym.gym_env import EnvError
+from envs_gym.keyboard import Keyboard, Quit, Steering
+from utils.user_error import UserError
+from utils.video_file import VideoError, VideoFile
+
+Say = Callable[[str], None]
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse_play(argv)
+    say: Say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    loaded = load_run(arguments.run_id, arguments.checkpoint)
+    torch.set_num_threads(loaded.config.threads)
+    for note in loaded.notes:
+        say(note)
+    watched = bool(arguments.video or arguments.step_by_step)
+    window = wants_window(arguments, say)
+    name = f"{loaded.config.env_id}:{loaded.config.variant}"
+    say(f"{name}  {loaded.run.id}, {loaded.checkpoint}, {arguments.mode}, seed {arguments.seed}")
+    played: list[Counted] = []
+    for episode in watch(loaded, arguments, window, say) if window or watched else count(loaded, arguments):
+        played.append(episode)
+        say(f"episode {episode.number + 1:>3}  return {episode.episode_return:10.2f}  length {episode.length:6,}")
+    if not played:
+        say("stopped before an episode was over")
+        return 0
+    summary = summarize(loaded, arguments, played)
+    say(sentence(summary))
+    if arguments.json:
+        print(json.dumps(summary))
+    return 0
+
+
+def wants_window(arguments: PlayArguments, say: Say) -> bool:
+    """Whether to open one; without a display only a person who wants to play is refused."""
+    if arguments.headless or arguments.json or arguments.video:
+        return False
+    if has_display():
+        return True
+    if arguments.user:
+        raise UserError("--user needs a display, and there is none (neither DISPLAY nor WAYLAND_DISPLAY is set)")
+    say("no display: playing without a window")
+    return False
+
+
+def count(loaded: LoadedRun, arguments: PlayArguments) -> Iterator[Counted]:
+    """Many worlds at once: only returns are wanted."""
+    return play_episodes(loaded, arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps)
+
+
+def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -> Iterator[Counted]:
+    """One world, one step at a time: into a window, into a video, or step by step in words."""
+    render_mode = "human" if window else "rgb_array" if arguments.video else None
+    mode = "greedy" if arguments.user else check_mode(arguments.mode)
+    with ExitStack() as stack:
+        env = make_drawn(loaded.config, render_mode, arguments.fps)
+        stack.callback(env.close)
+        names = loaded.agent.action_names(loaded.config.spec)
+        steer = None
+        if arguments.user:
+            steering = Steering(env.action_space, names)
+            steer = Keyboard(steering)
+            say(steering.help())
+        video = None
+        if arguments.video:
+            video = stack.enter_context(VideoFile(Path(arguments.video), frames_per_second(env)))
+        for number in range(arguments.episodes):
+            total = 0.0
+            draw = (lambda: video.add(frame_of(env))) if video else (lambda: None)
+            try:
+                for moment in moments(env, loaded.agent, start_of(arguments.seed, number), mode, arguments.max_steps,
+                                      steer, draw):  # fmt: skip
+                    draw()
+                    total += moment.reward
+                    if arguments.step_by_step:
+                        say(describe(moment, names))
+                        wait()
+            except Quit:
+                return
+            yield Counted(number, total, moment.step)
+    if video:
+        say(f"video   {arguments.video}, {video.count:,} frames")
+
+
+def describe(moment: Moment, names: tuple[str, ...]) -> str:
+    """A step in a line: what the policy thought, what was done, what came of it."""
+    opinion = moment.opinion
+    thoughts = [f"value {opinion.value:.2f}"] if opinion.value is not None else []
+    if "probability" in opinion.distribution:
+        chances = zip(names, opinion.distribution["probability"], strict=True)
+        thoughts += [f"{name} {chance:.0%}" for name, chance in chances]
+    else:
+        numbers = zip(names, opinion.distribution["mean"], opinion.distribution["std"], strict=True)
+        thoughts += [f"{name} {mean:.2f} ± {std:.2f}" for name, mean, std in numbers]
+    done = f"action {moment.choice.action}  reward {moment.reward:g}"
+    end = "  terminated" if moment.terminated else "  truncated" if moment.truncated else ""
+    return f"step {moment.step:>4}  {', '.join(thoughts)}  {done}{end}"
+
+
+def wait() -> None:
+    """Until Enter is pressed."""
+    try:
+        input()
+    except EOFError as error:
+        raise UserError("--step-by-step waits for Enter, but nobody can press it: standard input is closed") from error
+
+
+def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]) -> dict[str, Any]:
+    """The object that --json prints."""
+    returns = [episode.episode_return for episode in played]
+    mean = statistics.fmean(returns)
+    return {
+        "run_id": loaded.run.id,
+        "env_id": loaded.config.env_id,
+        "variant": loaded.config.variant,
+        "checkpoint": loaded.checkpoint,
+        "env_steps": loaded.progress["env_steps"],
+        "policy": arguments.mode,
+        "seed": arguments.seed,
+        "episodes": len(played),
+        "mean_return": mean,
+        "std_return": statistics.pstdev(returns),
+        "returns": returns,
+        "lengths": [episode.length for episode in played],
+        "goal": loaded.goal,
+        "goal_met": None if loaded.goal is None else mean >= loaded.goal,
+        "video": arguments.video or None,
+    }
+
+
+def sentence(summary: dict[str, Any]) -> str:
+    goal, met = summary["goal"], summary["goal_met"]
+    verdict = "no goal" if goal is None else f"goal {'met' if met else 'not met'} ({goal:g})"
+    number = summary["episodes"]
+    over = f"{number} episode{'s' if number > 1 else ''}"
+    return f"mean {summary['mean_return']:.2f} ± {summary['std_return']:.2f} over {over}: {verdict}"
+
+
+def command(argv: list[str]) -> int:
+    """main with its errors as one line and exit code 2."""
+    try:
+        return main(argv)
+    except (UserError, EnvError, RenderError, VideoError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(command(sys.argv[1:]))

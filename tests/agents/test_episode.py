@@ -1,0 +1,132 @@
+"""An episode watched is the episode counted, the same for the same seed, and everything about it is told."""
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from tiny_runs import tiny_run
+
+from agents.episode import CROWD, plain, play_episodes, record_episode, stack, start_of
+from agents.loading import load_run
+from utils.counter_rng import WORLD, Key, integers
+from utils.user_error import UserError
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run per kind of agent: choices with a critic, choices without one, numbers, an integer observed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
+        small = {"max_timesteps": 32, "eval_freq_epochs": "null"}
+        yield {
+            "CartPole": load_run(tiny_run(normalize_obs="true").id),
+            "REINFORCE": load_run(tiny_run("CartPole-v1:reinforce", **small).id),
+            "Pendulum": load_run(tiny_run("Pendulum-v1:ppo", **small).id),
+            "FrozenLake": load_run(tiny_run("FrozenLake-v1:ppo", **small).id),
+        }
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampled", "random"])
+@pytest.mark.parametrize("name", ["CartPole", "REINFORCE", "FrozenLake"])
+def test_the_same_seed_is_the_same_episode_and_what_is_counted(runs, name, mode):
+    loaded = runs[name]
+    counted = list(play_episodes(loaded, 5, seed=4, policy_mode=mode, max_steps=60))
+    for number in (0, 3):
+        first, again = (record_episode(loaded, 4, mode, 60, frames=False, number=number) for _ in range(2))
+        for field in ("observations", "seen", "actions", "rewards", "values", "distribution"):
+            assert same(getattr(first, field), getattr(again, field))
+        assert (first.episode_return, first.length) == counted[number][1:]
+    assert record_episode(loaded, 4, mode, 60, frames=False, number=1).seed == 4
+
+
+def test_other_seeds_and_numbers_are_other_episodes(runs):
+    starts = [(seed, number) for seed in (0, 1) for number in (0, 1)]
+    first = [record_episode(runs["CartPole"], seed, frames=False, number=number) for seed, number in starts]
+    assert len({episode.observations[0].tobytes() for episode in first}) == 4
+
+
+def test_a_few_episodes_are_the_first_of_many(runs):
+    many = list(play_episodes(runs["CartPole"], CROWD + 3, policy_mode="random"))
+    assert [each.number for each in many] == list(range(CROWD + 3))
+    assert list(play_episodes(runs["CartPole"], 4, policy_mode="random")) == many[:4]
+    late = record_episode(runs["CartPole"], policy_mode="random", frames=False, number=CROWD + 1)
+    assert late.episode_return == many[CROWD + 1].episode_return
+
+
+def test_shapes_names_and_reason(runs):
+    episode = record_episode(runs["CartPole"], 1, "random", max_steps=5)
+    assert episode.length == 5 and episode.frames.shape == (6, 400, 600, 3) and episode.frames.dtype == np.uint8
+    assert (episode.frames[0] != episode.frames[5]).any()
+    assert episode.observations.shape == (6, 4) and episode.seen.shape == (6, 4) and episode.values.shape == (6,)
+    assert episode.action_names == ("push left", "push right") and episode.actions.shape == (5,)
+    np.testing.assert_allclose(episode.distribution["probability"].sum(1), 1, rtol=1e-6)
+    p = episode.distribution["probability"].astype(float)
+    np.testing.assert_allclose(episode.entropy, -(p * np.log(p)).sum(1), rtol=1e-5)
+    assert "stopped after 5" in episode.reason and not episode.terminated and not episode.truncated
+    fallen = record_episode(runs["CartPole"], 1, "random", frames=False)
+    assert fallen.terminated and fallen.frames is None and f"step {fallen.length}" in fallen.reason
+    assert fallen.episode_return == fallen.length == len(fallen.actions)
+    assert len(fallen.infos) == fallen.length + 1 and json.dumps(fallen.infos)
+
+
+def test_what_was_seen_and_thought_is_the_policys(runs):
+    """Observations are the environment's, `seen` is normalised, values are those of the critic."""
+    loaded = runs["CartPole"]
+    episode = record_episode(loaded, 2, frames=False, max_steps=4)
+    start = start_of(2, 0)
+    env = gymnasium.make("CartPole-v1")
+    obs, _ = env.reset(seed=integers(Key(start.seed, WORLD), 1, 2**31)[0])
+    rows = [obs, *(env.step(int(action))[0] for action in episode.actions)]
+    assert np.array_equal(episode.observations, rows)
+    policy, seen = loaded.agent.policy, torch.from_numpy(episode.observations)
+    np.testing.assert_allclose(episode.seen, policy.encoder(seen).detach(), rtol=1e-5)
+    assert not np.allclose(episode.seen, episode.observations)
+    np.testing.assert_allclose(episode.values, policy.value(seen, (), None).detach(), rtol=1e-5)
+    assert np.array_equal(episode.actions, episode.distribution["probability"].argmax(1))
+
+
+def test_without_a_critic_there_are_no_values(runs):
+    assert record_episode(runs["REINFORCE"], frames=False, max_steps=3).values is None
+
+
+def test_numbers_have_a_mean_and_a_deviation_and_are_unscaled(runs):
+    episode = record_episode(runs["Pendulum"], 0, "greedy", max_steps=10, frames=False)
+    assert episode.distribution["mean"].shape == (10, 1) and (episode.distribution["std"] > 0).all()
+    np.testing.assert_allclose(episode.policy_actions, episode.distribution["mean"])
+    np.testing.assert_allclose(episode.actions, np.clip(2 * episode.policy_actions, -2, 2), rtol=1e-6)
+    ended = record_episode(runs["Pendulum"], 0, "random", frames=False)
+    assert ended.truncated and not ended.terminated and ended.reason == "time limit of 200 steps"
+    counted = next(iter(play_episodes(runs["Pendulum"], 1, policy_mode="random")))
+    assert counted.episode_return == pytest.approx(ended.episode_return, rel=1e-6)
+
+
+def test_integers_are_observed_as_one_hot(runs):
+    episode = record_episode(runs["FrozenLake"], 0, "random", max_steps=6, frames=False)
+    assert episode.observations.dtype.kind == "i" and np.array_equal(episode.seen.argmax(1), episode.observations)
+
+
+def test_frames_may_be_handed_to_a_function(runs):
+    frames = []
+    episode = record_episode(runs["CartPole"], 1, max_steps=3, frames=frames.append)
+    assert episode.frames is None and len(frames) == 4
+    assert np.array_equal(np.stack(frames), record_episode(runs["CartPole"], 1, max_steps=3).frames)
+
+
+def test_an_unknown_mode_is_one_line(runs):
+    with pytest.raises(UserError, match="did you mean greedy"):
+        record_episode(runs["CartPole"], policy_mode="gredy")
+
+
+def test_trees_become_arrays_and_infos_plain_data():
+    stacked = stack([{"a": (np.zeros(2), 1)}, {"a": (np.ones(2), 2)}])
+    assert stacked["a"]["0"].shape == (2, 2) and stacked["a"]["1"].tolist() == [1, 2]
+    told = plain({1: np.float32(0.5), "x": (np.arange(2), None, object), "t": np.bool_(True)})
+    assert told == {"1": 0.5, "x": [[0, 1], None, "<class 'object'>"], "t": True}

@@ -1,0 +1,194 @@
+"""A run on disk becomes a player, or one clear line; nothing but plain tensors is ever loaded."""
+
+import json
+import os
+import shutil
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from tiny_runs import tiny_run
+
+from agents.experience.collector import Policy
+from agents.experience.nouns import Act
+from agents.loading import find_checkpoint, list_checkpoints, load_run, read_checkpoint
+from agents.player import Player, Start
+from envs_gym.spaces import observation_space
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("runs")
+        patch.setenv("STRIDE_RUNS", str(folder))
+        tiny_run()
+        yield folder
+
+
+@pytest.fixture
+def copied(root, tmp_path):
+    """A copy of the run to damage."""
+    run = RunDir.find("@last")
+    shutil.copytree(run.path, tmp_path / run.id, symlinks=True)
+    return RunDir(tmp_path / run.id)
+
+
+def save(run, name, state):
+    torch.save(state, run.checkpoints / f"{name}.ckpt")
+
+
+def test_the_weights_are_those_of_the_checkpoint(root):
+    loaded = load_run("@last", "epoch=02")
+    stored = torch.load(loaded.run.checkpoints / "epoch=02.ckpt", weights_only=True)
+    for name, value in loaded.agent.policy.state_dict().items():
+        assert torch.equal(value, stored["state_dict"][f"policy.{name}"])
+    assert loaded.progress["env_steps"] == 32 and loaded.checkpoint == "epoch=02" and loaded.notes == ()
+    assert loaded.goal == 475 and loaded.config.n_envs == 2 and loaded.facts["status"] == "finished"
+
+
+def test_selectors_and_checkpoints(root):
+    run = RunDir.find("@last")
+    for selector in ("@last", "@best:CartPole-v1", run.id, run.id[:20], str(run.path)):
+        assert load_run(selector).run.id == run.id
+    assert load_run("@last", "last").checkpoint == "epoch=04"
+    assert load_run("@last").checkpoint == os.readlink(run.checkpoints / "best.ckpt").removesuffix(".ckpt")
+    assert load_run("@last", "epoch=4").checkpoint == "epoch=04" and list_checkpoints(run) == ["epoch=02", "epoch=04"]
+
+
+def test_a_loaded_agent_acts_in_the_raw_environment(root):
+    agent, env = load_run("@last").agent, gymnasium.make("CartPole-v1")
+    obs, _ = env.reset(seed=1)
+    for _ in range(5):
+        action = agent.act(obs)
+        assert env.action_space.contains(action) and action == agent.act(obs)  # greedy does not draw
+        obs, *_ = env.step(action)
+    with pytest.raises(ValueError, match="does not fit"):
+        agent.act(np.zeros(3, np.float32))
+
+
+def test_without_a_best_the_last_is_taken_and_said(copied):
+    (copied.checkpoints / "best.ckpt").unlink()
+    loaded = load_run(str(copied.path))
+    assert loaded.checkpoint == "epoch=04" and "taking last" in loaded.notes[0]
+
+
+def test_a_run_in_training_is_loaded_while_it_writes(root, copied):
+    facts = json.loads(copied.config_json.read_text())
+    copied.config_json.write_text(json.dumps({**facts, "status": "running"}))
+    (copied.checkpoints / ".half.tmp").write_bytes(b"half")
+    (copied.checkpoints / "epoch=06.ckpt.1.tmp").write_bytes(b"half")
+    assert load_run(str(copied.path), "last").facts["status"] == "running"
+
+
+WRONG = [  # (selector, checkpoint, fragment)
+    ("@best:Acrobot-v1", "best", "no evaluated run"),
+    ("20990101", "best", "no run '20990101'"),
+    ("../x", "best", "not allowed"),
+    ("hub:user/repo", "best", "not built yet"),
+    ("@last", "epoch=99", "it has epoch=02, epoch=04"),
+    ("@last", "bset", "did you mean best"),
+    ("@last", "../best", "takes best, last or epoch=NN"),
+]
+
+
+@pytest.mark.parametrize(("selector", "checkpoint", "fragment"), WRONG)
+def test_a_wrong_name_is_one_line(root, selector, checkpoint, fragment):
+    with pytest.raises(UserError, match=fragment) as caught:
+        load_run(selector, checkpoint)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_does_not_fit_is_named(copied):
+    state = read_checkpoint(copied.checkpoints / "epoch=04.ckpt")
+    tensors = state["state_dict"]
+    name = "policy.actor.0.0.weight"
+    for changed, fragment in (
+        ({key: value for key, value in tensors.items() if key != name}, "no tensor actor.0.0.weight"),
+        ({**tensors, "policy.extra": torch.zeros(1)}, "no place for tensor extra"),
+        ({**tensors, name: torch.zeros(64, 5)}, r"float32\[64, 5\], the policy's is torch.float32\[64, 4\]"),
+        ({**tensors, name: tensors[name].double()}, "float64"),
+        ({**tensors, name: "text"}, "is str"),
+    ):
+        save(copied, "epoch=04", {**state, "state_dict": changed})
+        with pytest.raises(UserError, match=fragment):
+            load_run(str(copied.path), "epoch=04")
+
+
+class Evil:
+    """Runs a command where it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "pickle", "other", "list"])
+def test_damaged_and_hostile_files_are_refused(copied, damage, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    path = copied.checkpoints / "epoch=04.ckpt"
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif damage == "text":
+        path.write_text("not a checkpoint")
+    else:
+        save(copied, "epoch=04", {"pickle": {"state_dict": Evil()}, "other": {"a": 1}, "list": [1]}[damage])
+    with pytest.raises(UserError, match=r"damaged|more than plain data|not a checkpoint") as caught:
+        load_run(str(copied.path), "epoch=04")
+    assert "\n" not in str(caught.value) and not (tmp_path / "executed").exists()
+
+
+def test_a_link_out_of_the_run_is_not_followed(copied, tmp_path):
+    (copied.checkpoints / "best.ckpt").unlink()
+    (copied.checkpoints / "best.ckpt").symlink_to(tmp_path / "elsewhere.ckpt")
+    with pytest.raises(UserError, match="not a checkpoint of this run"):
+        find_checkpoint(copied, "best")
+
+
+def test_a_run_without_a_checkpoint_says_so(copied):
+    shutil.rmtree(copied.checkpoints)
+    with pytest.raises(UserError, match="no checkpoint yet"):
+        load_run(str(copied.path))
+
+
+class Counting(Policy):
+    """Remembers how often it was asked since the episode began: that is its action."""
+
+    draws = 1
+
+    def initial(self, num_envs):
+        return torch.zeros(num_envs, dtype=torch.int64)
+
+    def act(self, obs, carry, is_first, noise, greedy):
+        seen = torch.where(is_first, 0, carry)
+        return Act(seen % 5, (), seen + 1)
+
+
+def test_a_carry_lives_through_an_episode_and_ends_with_it():
+    player = Player(Counting(), gymnasium.spaces.Discrete(3, start=1), gymnasium.spaces.Discrete(5, start=10))
+    assert [player.act(1) for _ in range(3)] == [10, 11, 12]
+    player.choose(1, "random")  # is none of the policy's business
+    assert player.act(3) == 13
+    player.reset()
+    assert player.act(2) == 10
+    with pytest.raises(ValueError, match="is outside 1"):
+        player.act(0)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_actions_are_the_environments_own(root, seed):
+    """Bounds are unscaled, a Discrete may begin anywhere, dicts are read."""
+    policy = load_run("@last").agent.policy
+    box = gymnasium.spaces.Box(-2.0, 6.0, (1,), np.float32)
+    player = Player(policy, gymnasium.spaces.Box(-1, 1, (4,), np.float32), box)
+    drawn = []
+    for _ in range(200):
+        player.reset(Start(seed, len(drawn)))
+        drawn.append(player.choose(np.zeros(4, np.float32), "random").action)
+    values = np.array(drawn)
+    assert box.contains(drawn[0]) and values.min() < -1 and values.max() > 5 and abs(values.mean() - 2) < 1
+    space = gymnasium.spaces.Discrete(2, start=5)
+    player = Player(policy, gymnasium.spaces.Box(-1, 1, (4,), np.float32), space)
+    assert all(space.contains(player.choose(np.zeros(4, np.float32), "random").action) for _ in range(20))
+    assert observation_space(space).n == 2

@@ -1,0 +1,166 @@
+"""The command that plays: returns that repeat, goals met or not, JSON, videos, and one line for what is wrong."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from gymnasium import spaces
+from tiny_runs import tiny_run
+
+import run_play
+from envs_gym.keyboard import Steering
+from utils.run_dir import RunDir
+
+ROOT = run_play.__file__.rpartition("/")[0]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def root(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("runs")
+        patch.setenv("STRIDE_RUNS", str(folder))
+        tiny_run()
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def nobody_watches(monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def played(capsys, *words):
+    assert run_play.command([*words, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 1
+    return json.loads(out)
+
+
+def test_a_line_per_episode_and_a_verdict(capsys):
+    assert run_play.command(["--run-id", "@last", "--episodes", "3", "--headless"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:4]] == [["episode", "1"], ["episode", "2"], ["episode", "3"]]
+    assert "over 3 episodes: goal not met (475)" in lines[4] and " ± " in lines[4] and len(lines) == 5
+
+
+def test_the_object_is_complete_and_the_same_for_the_same_seed(capsys):
+    first = played(capsys, "--seed", "3", "--sampled", "--checkpoint", "last")
+    assert first.keys() == {
+        "run_id", "env_id", "variant", "checkpoint", "env_steps", "policy", "seed", "episodes", "mean_return",
+        "std_return", "returns", "lengths", "goal", "goal_met", "video",
+    }  # fmt: skip
+    assert first["run_id"] == RunDir.find("@last").id and first["checkpoint"] == "epoch=04" and first["env_steps"] == 64
+    assert (
+        first["episodes"] == 5 == len(first["returns"])
+        and first["policy"] == "sampled"
+        and first["env_id"] == "CartPole-v1"
+    )
+    assert first["mean_return"] == pytest.approx(sum(first["returns"]) / 5) and first["goal_met"] is False
+    assert played(capsys, "--seed", "3", "--sampled", "--checkpoint", "last") == first
+    assert played(capsys, "--seed", "4", "--sampled", "--checkpoint", "last")["returns"] != first["returns"]
+
+
+def test_the_goal_is_met(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    tiny_run(**{"spec.goal": 5})
+    assert run_play.command(["--episodes", "4", "--headless", "--random"]) == 0
+    assert "goal met (5)" in capsys.readouterr().out
+
+
+def test_watched_and_counted_are_the_same(capsys, tmp_path):
+    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+    words = ["--episodes", "2", "--sampled", "--seed", "5", "--max-steps", "25"]
+    counted = played(capsys, *words)
+    file = tmp_path / "out.mp4"
+    filmed = played(capsys, *words, "--video", str(file), "--fps", "20")
+    assert {**filmed, "video": None} == counted and filmed["video"] == str(file)
+    with av.open(str(file)) as container:
+        assert container.streams.video[0].average_rate == 20
+        assert sum(1 for _ in container.decode(video=0)) == sum(filmed["lengths"]) + 2
+
+
+def test_step_by_step_waits_for_enter_and_tells_what_was_thought(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
+    assert run_play.command(["--step-by-step", "--episodes", "1", "--max-steps", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "step    2  value" in out and "push left" in out and "%" in out
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    assert run_play.command(["--step-by-step", "--episodes", "1", "--max-steps", "2"]) == 2
+    assert "nobody can press it" in capsys.readouterr().err
+
+
+def test_without_a_display_it_plays_without_a_window(capsys):
+    assert run_play.command(["--episodes", "1"]) == 0
+    assert "no display: playing without a window" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--user"], ["--sampled", "--fps", "500"]])
+def test_a_window_opens_where_there_is_a_display(words, capsys, monkeypatch):
+    monkeypatch.setenv("DISPLAY", ":1")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")  # a window that only SDL knows of
+    assert run_play.command([*words, "--episodes", "1", "--max-steps", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "length      5" in out and ("0/left push left, 1/right push right" in out) == ("--user" in words)
+
+
+WRONG = [  # (arguments, fragment of the line)
+    (["--run-id", "nothing"], "no run 'nothing'"),
+    (["--run-id", "../x"], "not"),
+    (["--run-id", "@best:Acrobot-v1"], "no evaluated run"),
+    (["--run-id", "hub:user/repo"], "not built yet"),
+    (["--checkpoint", "epoch=77"], "it has epoch=02, epoch=04"),
+    (["--checkpoint", "bset"], "did you mean best"),
+    (["--deterministic", "--sampled"], "not allowed with"),
+    (["--episodes", "0"], "--episodes is a whole number from 1"),
+    (["--episodes", "-3"], "--episodes is a whole number from 1"),
+    (["--episodes", "many"], "invalid int value"),
+    (["--seed", "-1"], "--seed is a whole number from 0"),
+    (["--max-steps", "0"], "--max-steps is a whole number from 1"),
+    (["--fps", "0"], "--fps lies above 0"),
+    (["--fps", "nan"], "--fps lies above 0"),
+    (["--video", "out.gif"], "--video writes .mp4"),
+    (["--video", "/nowhere/out.mp4"], "no folder /nowhere"),
+    (["--user"], "--user needs a display"),
+    (["--user", "--headless"], "--user needs a window"),
+    (["--user", "--video", "x.mp4"], "--user needs a window"),
+    (["--headles"], "did you mean --headless"),
+    (["@last"], "unknown argument '@last'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "fragment"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG])
+def test_wrong_input_is_one_line(arguments, fragment, capsys):
+    assert run_play.command(arguments) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert captured.out == "" and len(lines) == 1 and lines[0].startswith("error: "), captured
+    assert fragment in lines[0]
+
+
+def test_a_video_without_pyav_names_its_install(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "av", None)  # as if it were not installed
+    assert run_play.command(["--video", str(tmp_path / "a.mp4")]) == 2
+    assert "pip install 'stride-rl[video]'" in capsys.readouterr().err
+
+
+def test_the_process_plays_from_another_folder(tmp_path):
+    command = [sys.executable, f"{ROOT}/run_play.py", "--headless", "--episodes", "1", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and json.loads(done.stdout)["episodes"] == 1, done.stderr
+
+
+def test_keys_are_actions():
+    discrete = Steering(spaces.Discrete(3), ["push left", "do nothing", "push right"])
+    assert [discrete.action(held) for held in (set(), {"left"}, set(), {"right"}, {"0"})] == [1, 0, 1, 2, 0]
+    endless = Steering(spaces.Discrete(2, start=5), ["push left", "push right"])
+    assert [endless.action(held) for held in (set(), {"right"}, set(), {"left"})] == [5, 6, 6, 5]
+    numbers = Steering(spaces.Box(-2.0, 4.0, (2,)), [])
+    assert [numbers.action(held).tolist() for held in (set(), {"left", "up"})] == [[1, 1], [-2, 4]]
+
+
+def test_what_keys_cannot_steer_is_refused():
+    for space in (spaces.Discrete(11), spaces.MultiDiscrete([2, 2]), spaces.Box(-1, 1, (3,))):
+        with pytest.raises(run_play.UserError, match="cannot steer"):
+            Steering(space, [])

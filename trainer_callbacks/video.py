@@ -1,0 +1,61 @@
+"""Videos of an evaluation episode on their own cadence: videos/epoch=NN.mp4. Training neither notices nor depends."""
+
+import logging
+from typing import Any
+
+import gymnasium
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+
+from agents.base import Agent
+from agents.episode import record
+from agents.player import Mode, Player, Start
+from config.schema import Config
+from envs_gym.drawn import RenderError, frames_per_second, make_drawn
+from envs_gym.gym_env import EnvError
+from trainer_callbacks.evaluate import is_due, worlds_seed
+from utils.counter_rng import EVALUATE
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+from utils.video_file import VideoError, VideoFile
+
+log = logging.getLogger("stride")
+
+
+class Video(Callback):
+    """Records what the first world of every evaluation plays; the first failure is told, and is the last attempt."""
+
+    def __init__(self, config: Config, run: RunDir) -> None:
+        self.config, self.run = config, run
+        self._env: gymnasium.Env | None = None
+        self._failed = False
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+    ) -> None:
+        assert isinstance(agent, Agent)
+        due = agent.epoch_ended and is_due(agent.epoch, self.config.video_freq_epochs, 0)
+        if not due or self._failed:
+            return
+        try:
+            self.film(agent)
+        except (RenderError, VideoError, EnvError, UserError) as error:
+            self._failed = True
+            log.warning(f"no videos in this run: {error}")
+
+    def film(self, agent: Agent) -> None:
+        """One episode of the weights as they are, frame by frame into the file."""
+        config = self.config
+        if self._env is None:
+            self._env = make_drawn(config)
+        env = self._env
+        player = Player(agent.policy, env.observation_space, env.action_space)
+        start = Start(worlds_seed(config, EVALUATE, 0), 0, EVALUATE)
+        mode: Mode = "greedy" if config.eval_deterministic else "sampled"
+        with VideoFile(self.run.videos / f"epoch={agent.epoch:02d}.mp4", frames_per_second(env)) as video:
+            record(env, player, config, start, mode, config.video_max_steps, video.add)
+
+    def close(self) -> None:
+        """Release the renderer."""
+        if self._env is not None:
+            self._env.close()

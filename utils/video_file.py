@@ -1,0 +1,103 @@
+"""Frames into an mp4 that plays everywhere: H.264, yuv420p, its index in front. Whole under its name, or not there.
+
+PyAV brings its own ffmpeg; it is only needed by those who write videos: pip install 'stride-rl[video]'.
+"""
+
+import os
+import secrets
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from utils.user_error import UserError
+
+QUALITY = {"crf": "23", "preset": "veryfast"}
+
+
+class VideoError(RuntimeError):
+    """A video could not be written."""
+
+
+class VideoFile:
+    """`with VideoFile(path, fps) as video: video.add(frame)`; an exception inside leaves nothing behind.
+
+    `all_intra` makes every frame a key frame, for players that jump to any of them.
+    """
+
+    def __init__(self, path: Path, fps: float, all_intra: bool = False) -> None:
+        self.path, self.count = path, 0
+        self._rate = Fraction(fps).limit_denominator(1000)
+        self._options = {**QUALITY, **({"g": "1", "bf": "0"} if all_intra else {})}
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        self._size: tuple[int, ...] = ()
+        self._stream: Any = None
+
+    def __enter__(self) -> Self:
+        self._av = load_av()
+        with self._errors():
+            self._container = self._av.open(str(self._temporary), "w", format="mp4", options={"movflags": "+faststart"})
+        return self
+
+    def add(self, frame: np.ndarray) -> None:
+        """uint8 [height, width, 3]; the first one decides the size, odd sides lose one pixel (yuv420p has no half)."""
+        if self._stream is None:
+            self._size = frame.shape
+            self._begin(*frame.shape[:2])
+        if frame.shape != self._size or frame.dtype != np.uint8:
+            raise VideoError(f"a frame is {frame.dtype}{list(frame.shape)}, the first was {list(self._size)}")
+        even = np.ascontiguousarray(frame[: self._stream.height, : self._stream.width])
+        with self._errors():
+            self._container.mux(self._stream.encode(self._av.VideoFrame.from_ndarray(even, format="rgb24")))
+        self.count += 1
+
+    def _begin(self, height: int, width: int) -> None:
+        with self._errors():
+            self._stream = self._container.add_stream("libx264", rate=self._rate, options=self._options)
+            self._stream.height, self._stream.width = height - height % 2, width - width % 2
+            self._stream.pix_fmt = "yuv420p"
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            with self._errors():
+                if error is None and self._stream is not None:
+                    self._container.mux(self._stream.encode(None))
+                self._container.close()
+            if error is None:
+                if not self.count:
+                    raise VideoError(f"{self.path} would be empty: no frame was added")
+                os.replace(self._temporary, self.path)
+        finally:
+            self._temporary.unlink(missing_ok=True)
+
+    def _errors(self) -> "_Errors":
+        return _Errors(self.path, self._av.FFmpegError)
+
+
+class _Errors:
+    """What ffmpeg raises, as a VideoError that names the file."""
+
+    def __init__(self, path: Path, raised: type[BaseException]) -> None:
+        self.path, self.raised = path, raised
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, (self.raised, OSError)):
+            raise VideoError(f"{self.path} cannot be written: {' '.join(str(error).split())}") from error
+
+
+def load_av() -> Any:
+    """PyAV, or the line that says how to get it."""
+    try:
+        import av
+    except ImportError as error:
+        raise UserError("videos need PyAV: pip install 'stride-rl[video]'") from error
+    return av
