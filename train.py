@@ -112,7 +112,7 @@ def fit(config: Config, agent: Agent, goal: float | None, run: RunDir, console: 
     try:
         trainer.fit(agent, ckpt_path=run.checkpoints / "last.ckpt" if resume else None)
         if not stop.tested and config.eval_freq_epochs and not stop.interrupted:
-            stop.tested = evaluate.test(agent)
+            stop.tested = evaluate.test(agent.policy)
     finally:
         console.close()
     export.finish(agent, stop.tested)

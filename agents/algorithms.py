@@ -1,16 +1,23 @@
 """Which class an algorithm's name stands for, and which engine runs it."""
 
+from inspect import get_annotations
 from typing import Any, NamedTuple
 
 from agents.base import Agent
 from agents.engines.eager import Eager, Engine
 from agents.ppo import PPO
 from agents.reinforce import REINFORCE
-from config.schema import Config
+from config.schema import Config, register_algorithm
 from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError
 
-ALGORITHMS: dict[str, Any] = {"ppo": PPO, "reinforce": REINFORCE}
+ALGORITHMS: dict[str, Any] = {
+    "ppo": PPO,
+    "reinforce": REINFORCE,
+}
+
+for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its `config` is declared to be
+    register_algorithm(_name, get_annotations(_agent)["config"])
 
 
 class Choice(NamedTuple):

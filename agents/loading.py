@@ -22,7 +22,7 @@ from torch._weights_only_unpickler import UnpicklingError
 from agents.algorithms import build_agent
 from agents.player import Player
 from config.loader import from_plain
-from config.schema import Config
+from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from envs_gym.drawn import make_drawn
 from envs_gym.make import make_envs
@@ -159,7 +159,10 @@ def build_player(config: Config, weights: Mapping[str, Tensor], whose: str) -> P
     observation_space, action_space = env.observation_space, env.action_space
     env.close()
     envs = make_envs(config, 1)
-    policy = build_agent(replace(config, n_envs=1), envs).policy
+    alone = replace(config, n_envs=1)
+    if isinstance(alone, RolloutConfig):
+        alone = replace(alone, batch_size=1.0)  # a policy with a memory takes no less than a world
+    policy = build_agent(alone, envs).policy
     envs.close()
     _check_fit(policy.state_dict(), weights, whose)
     policy.load_state_dict(dict(weights))

@@ -8,10 +8,11 @@ from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
 from agents.experience.memory import slots_for
-from agents.experience.minibatches import minibatches
+from agents.experience.minibatches import CUTS
 from agents.experience.nouns import Final, Rollout, Tree, tree_map
 from agents.experience.reward_scale import RewardScale
-from agents.networks.actor_critic import ActorCritic, build_policy
+from agents.networks.actor_critic import ActorCritic
+from agents.networks.policies import build_policy
 from agents.returns import explained_variance, gae, standardize
 from config.schema import PPOConfig
 from envs_fast.vec_env import VecEnv
@@ -19,7 +20,7 @@ from utils.counter_rng import SHUFFLE
 
 
 class Batch(NamedTuple):
-    """What an update looks at; [T, N, ...], then [B, ...]."""
+    """What an update looks at; [T, N, ...], then [B, ...] or, cut by worlds, [T, B, ...]."""
 
     obs: Tree
     is_first: Tensor
@@ -28,6 +29,8 @@ class Batch(NamedTuple):
     value_old: Tensor
     advantage: Tensor
     target: Tensor
+    start: Tree = ()
+    """carry before the first row of each world, [N, ...]; () for a policy without a memory"""
 
 
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
@@ -61,6 +64,7 @@ class PPO(Agent):
         super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
         self.reward_scale = RewardScale(config.normalize_reward, config.gamma, self.memory.table.reward[0])
         self.parts["reward_scale"] = self.reward_scale
+        self.minibatches = CUTS[policy.cut]
         self.stopped = torch.zeros_like(self.broken)  # target_kl ended this rollout's updates
 
     def configure_optimizers(self) -> Optimizer:
@@ -76,7 +80,7 @@ class PPO(Agent):
         self.stopped.zero_()
         for epoch in range(self.config.n_epochs):
             key = self.key(SHUFFLE, self.progress["iterations"] * self.config.n_epochs + epoch)
-            for batch in minibatches(table, self.config.minibatch_size, key):
+            for batch in self.minibatches(table, self.config.minibatch_size, key):
                 self.update(batch)
         # only now, so that old and new log-probabilities were computed with the same statistics
         self.policy.encoder.learn(rollout.row.obs)
@@ -100,11 +104,11 @@ class PPO(Agent):
         )
         if self.config.normalize_advantages == "rollout":
             advantage = standardize(advantage)
-        return Batch(row.obs, row.is_first, row.action, log_prob, value, advantage, target)
+        return Batch(row.obs, row.is_first, row.action, log_prob, value, advantage, target, rollout.start)
 
     def update(self, batch: Batch) -> None:
         live = self.live
-        judged = self.policy.evaluate(batch.obs, (), batch.is_first, batch.action)
+        judged = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
         log_ratio = judged.log_prob - batch.log_prob_old
         ratio = log_ratio.exp()
         advantage = standardize(batch.advantage) if self.config.normalize_advantages == "batch" else batch.advantage

@@ -8,10 +8,11 @@ from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
 from agents.experience.memory import slots_for
-from agents.experience.minibatches import minibatches
+from agents.experience.minibatches import CUTS
 from agents.experience.nouns import Final, Rollout, Tree, tree_map
 from agents.experience.reward_scale import RewardScale
-from agents.networks.actor_critic import ActorCritic, build_policy
+from agents.networks.actor_critic import ActorCritic
+from agents.networks.policies import build_policy
 from agents.returns import ends_within, explained_variance, from_episode_start, reward_to_go
 from config.schema import REINFORCEConfig
 from envs_fast.vec_env import VecEnv
@@ -19,7 +20,7 @@ from utils.counter_rng import SHUFFLE
 
 
 class Batch(NamedTuple):
-    """What an update looks at; [T, N, ...], then [B, ...]."""
+    """What an update looks at; [T, N, ...], then [B, ...] or, cut by worlds, [T, B, ...]."""
 
     obs: Tree
     is_first: Tensor
@@ -28,6 +29,8 @@ class Batch(NamedTuple):
     target: Tensor
     counted: Tensor
     """1 where the return is known, else 0"""
+    start: Tree = ()
+    """carry before the first row of each world, [N, ...]; () for a policy without a memory"""
 
 
 def masked_mean(x: Tensor, counted: Tensor) -> Tensor:
@@ -63,6 +66,7 @@ class REINFORCE(Agent):
         super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
         self.reward_scale = RewardScale(config.normalize_reward, config.gamma, self.memory.table.reward[0])
         self.parts["reward_scale"] = self.reward_scale
+        self.minibatches = CUTS[policy.cut]
 
     def configure_optimizers(self) -> Optimizer:
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
@@ -76,7 +80,7 @@ class REINFORCE(Agent):
         table = self.judge(rollout)
         for epoch in range(self.config.n_epochs):
             key = self.key(SHUFFLE, self.progress["iterations"] * self.config.n_epochs + epoch)
-            for batch in minibatches(table, self.config.minibatch_size, key):
+            for batch in self.minibatches(table, self.config.minibatch_size, key):
                 self.update(batch)
         self.policy.encoder.learn(rollout.row.obs)
         self.metrics.add(self.policy.head.describe())
@@ -99,10 +103,10 @@ class REINFORCE(Agent):
         weight = whole - value
         if self.config.normalize_returns == "rollout":
             weight = masked_standardize(weight, counted)
-        return Batch(row.obs, row.is_first, row.action, weight, returns, counted)
+        return Batch(row.obs, row.is_first, row.action, weight, returns, counted, rollout.start)
 
     def update(self, batch: Batch) -> None:
-        judged = self.policy.evaluate(batch.obs, (), batch.is_first, batch.action)
+        judged = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
         weight = batch.weight
         if self.config.normalize_returns == "batch":
             weight = masked_standardize(weight, batch.counted)

@@ -39,6 +39,7 @@ RANGES = {
     "policy_lr": POSITIVE, "optimizer_eps": POSITIVE, "weight_decay": NOT_NEGATIVE, "max_grad_norm": POSITIVE,
     "ent_coef": NOT_NEGATIVE, "vf_coef": NOT_NEGATIVE, "clip_range": POSITIVE, "clip_range_vf": POSITIVE,
     "target_kl": POSITIVE, "batch_size": POSITIVE, "video_freq_epochs": COUNT, "video_max_steps": COUNT,
+    "frame_skip": COUNT, "frame_stack": COUNT, "resize_obs": COUNT,
 }  # fmt: skip
 
 
@@ -52,6 +53,7 @@ def check(config: Config, where: str) -> None:
         if not DEVICE.fullmatch(config.device):
             raise UserError(f"device takes auto, cpu, cuda or cuda:N, not {config.device!r}")
         _check_wrappers(config.env_wrappers)
+        _check_resize(config.resize_obs)
         _check_thresholds(config)
         _check_spec(config.spec)
         if isinstance(config, RolloutConfig):
@@ -87,7 +89,7 @@ def _check_range(name: str, value: Any, allowed: Range, max_timesteps: int) -> N
             raise UserError(f"{name}: the schedule must rise above {allowed.low:g} somewhere")
         return
     for number in value if isinstance(value, tuple) else (value,):
-        if number is not None and not allowed.holds(number):
+        if number is not None and not isinstance(number, bool) and not allowed.holds(number):
             raise UserError(f"{name} must be {allowed}, not {number}")
 
 
@@ -95,6 +97,11 @@ def _check_wrappers(wrappers: tuple[dict[str, Any], ...]) -> None:
     for wrapper in wrappers:
         if not isinstance(wrapper.get("id"), str):
             raise UserError(f"env_wrappers takes [{{id: Name, ...}}]; {wrapper} has no id")
+
+
+def _check_resize(size: bool | tuple[int, ...]) -> None:
+    if not isinstance(size, bool) and len(size) not in (1, 2):
+        raise UserError(f"resize_obs takes true, a number of pixels or [height, width], not {list(size)}")
 
 
 def _check_thresholds(config: Config) -> None:

@@ -11,6 +11,8 @@ def for_debugger(config: Config) -> Config:
     config = replace(config, n_envs=1, threads=1)
     if isinstance(config, RolloutConfig):
         config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
+        if config.policy in ("lstm", "gru"):
+            config = replace(config, batch_size=1.0)  # sequences are not cut
         rollout, rows = config.rollout_size, config.minibatch_size
         if rollout % rows or rows == 1:
             sizes = [size for size in nearest_sizes(rollout, max(rows, 2)) if size > 1]

@@ -41,7 +41,8 @@ def _rows(stem: str, results: Mapping[str, str]) -> list[Row]:
     rows = []
     for variant in file.variants:
         config = load_config(stem, variant)
+        env = config.env_id if config.env_id.replace("/", "-") == stem else stem  # what one types: without the module
         goal = "none" if config.spec.goal is None else f"{config.spec.goal:g}"
         last = results.get(f"{config.env_id}:{variant}", NOT_MEASURED)
-        rows.append(Row(config.env_id, variant, config.algo_id, goal, config.description, last))
+        rows.append(Row(env, variant, config.algo_id, goal, config.description, last))
     return rows

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import json
+import sys
 import textwrap
 from dataclasses import MISSING, Field, fields
 from types import ModuleType
@@ -70,14 +71,13 @@ def field_docs() -> dict[type, dict[str, str]]:
 
 def entries(cls: type) -> list[Entry]:
     """The fields a class declares itself, in order."""
-    module = config.schema if cls in CLASSES else config.spec
-    docs = _docs_of(module)[cls.__name__]
+    docs = _docs_of(sys.modules[cls.__module__])[cls.__name__]
     types, driven = hints(cls), schedulable(cls)
     defaults = {item.name: _default(item) for item in fields(cls)} | {"max_timesteps": ""}  # 0 means not given
     shown = []
     for name, (doc, section) in docs.items():
         words = takes(types[name]).replace(" or a schedule", "")
-        limits = f", {RANGES[name]}" if name in RANGES and cls in CLASSES else ""
+        limits = f", {RANGES[name]}" if name in RANGES and issubclass(cls, Config) else ""
         words += limits + (", schedulable" if name in driven else "")
         shown.append(Entry(name, section, words, defaults[name], doc))
     return shown
@@ -86,7 +86,7 @@ def entries(cls: type) -> list[Entry]:
 def help_text(config: Config, width: int = 100) -> str:
     """Every key of a config for a terminal: its value here, what it takes, what it means."""
     own: dict[str, Entry] = {}  # an algorithm may say something else about a field than its base: the last word counts
-    for cls in (cls for cls in CLASSES if isinstance(config, cls)):
+    for cls in (cls for cls in reversed(type(config).__mro__) if cls is not object):
         own |= {row.name: row._replace(section=own.get(row.name, row).section) for row in entries(cls)}
     values, section = to_plain(config), ""
     lines: list[str] = []

@@ -41,6 +41,18 @@ class Config:
     """Arguments of the environment's constructor."""
     env_wrappers: tuple[dict[str, Any], ...] = ()
     """Wrappers from the registry, innermost first: [{id: Name, ...arguments}]."""
+    frame_skip: int = 1
+    """Frames for which each action is repeated, below env_wrappers; an env step is then that many frames."""
+    obs: Literal["native", "pixels"] = "native"
+    """native = what the environment gives, pixels = a picture of it drawn by us; above env_wrappers."""
+    grayscale_obs: bool = False
+    """Images as one channel of brightness."""
+    resize_obs: bool | tuple[int, ...] = False
+    """Images as [height, width] by averaging areas; one number is a square, true is 84 x 84."""
+    frame_stack: int = 1
+    """Observations shown together: the newest ones, joined along the channels of an image or as one longer vector."""
+    action_mask: bool = False
+    """Adds a leaf `action_mask` to the observation, from spec.valid_actions, else from the environment's own info."""
     max_episode_steps: int | None = None
     """Time limit of an episode; null = the environment's own."""
     normalize_obs: Literal[False, "rolling", "static"] = False
@@ -50,11 +62,11 @@ class Config:
 
     # Policy
     policy: str = "mlp"
-    """Network of the policy, by its name in the registry."""
+    """Network of the policy: mlp, cnn (images), lstm or gru (memory), or another row of agents/networks/policies.py."""
     policy_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the policy's constructor."""
+    """Its options: log_std_init; cnn, lstm, gru: cnn: nature | residual, features: 512; lstm, gru: hidden_size."""
     hidden_dims: tuple[int, ...] = (64, 64)
-    """Width of each hidden layer; one number stands for one layer."""
+    """Width of each hidden layer; one number stands for one layer. With lstm and gru the last one is the memory."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Nonlinearity after each hidden layer."""
     share_trunk: bool = False
@@ -190,3 +202,11 @@ class REINFORCEConfig(RolloutConfig):
 
 
 ALGORITHMS: dict[str, type[Config]] = {"ppo": PPOConfig, "reinforce": REINFORCEConfig}
+
+
+def register_algorithm(algo_id: str, config: type[Config]) -> None:
+    """Makes the keys of an algorithm known; agents/algorithms.py says it of each of its rows.
+
+    A class written above is known without it, also to programs that never load torch."""
+    if ALGORITHMS.setdefault(algo_id, config) is not config:
+        raise ValueError(f"{algo_id} has the keys of {ALGORITHMS[algo_id].__name__}, not of {config.__name__}")

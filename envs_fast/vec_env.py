@@ -29,6 +29,8 @@ class VecEnv(Protocol):
 
     Spaces are those of a single world as the policy sees it: `Box`, `Discrete` (int64 [N]), `MultiDiscrete`
     (int64 [N, K]) or a flat `Dict` of these. Bounded action boxes are [-1, 1]; the environment scales and clips.
+    Images are `Box` uint8 [C, H, W] and stay bytes. A `Dict` may carry the leaf `action_mask`: space `MultiBinary(A)`,
+    bool [N, A], true where a discrete action makes sense, at least one per world; heads read it, encoders do not.
     """
 
     num_envs: int

@@ -137,7 +137,7 @@ class AsyncEnv:
         answers = self._ask_all("state")
         states = [answers[world] for world in range(self.num_envs)]
         obs = self._step.obs
-        each = ("seeds", "episodes", "returns", "lengths", "rng_at_reset", "rng")
+        each = ("seeds", "episodes", "returns", "lengths", "paid", "rng_at_reset", "memories_at_reset", "rng")
         return {
             "env_id": self.env_id,
             "num_envs": self.num_envs,
@@ -211,7 +211,7 @@ def _of_world(state: dict[str, Any], world: int) -> dict[str, Any]:
     """One world's part of a state, with arrays for tensors."""
     obs = state["obs"]
     row = slice(world, world + 1)
-    lists = ("seeds", "episodes", "returns", "lengths", "rng_at_reset", "rng")
+    lists = ("seeds", "episodes", "returns", "lengths", "paid", "rng_at_reset", "memories_at_reset", "rng")
     return {
         "env_id": state["env_id"],
         "num_envs": 1,

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from envs_fast.vec_env import Step, Tree
-from envs_gym.gym_env import SEEDS, Blame, EnvError, GymEnv
-from utils.counter_rng import WORLD, Key, integers
+from envs_gym.gym_env import Blame, EnvError, GymEnv
 
 PR_SET_PDEATHSIG = 1
 State = dict[str, Any]
@@ -62,38 +61,6 @@ class Answer(NamedTuple):
     error: str = ""  # one line about `failed`
     failed: int = -1
     trace: str = ""
-
-
-class World(GymEnv):
-    """One world of many: the same streams as world `index` of a GymEnv of any width."""
-
-    def __init__(self, plan: Plan, index: int) -> None:
-        super().__init__(plan.env_id, 1, plan.env_kwargs, plan.max_episode_steps)
-        self._index = index
-
-    def _draw(self, iteration: int) -> list[int]:
-        return integers(Key(self._seed, WORLD, iteration=iteration), self._index + 1, SEEDS)[-1:]
-
-    def reset(self, seed: int) -> Tree:
-        """As GymEnv, with this world's own seed."""
-        self._seed, self._episodes = seed, [0]
-        self._seeds = self._draw(0)
-        self._cut.clear()
-        with self._blame:
-            obs, _ = self.envs[0].reset(seed=self._seeds[0])
-        self._write_obs(0, obs)
-        self._begin(0, {})
-        return self._step.obs
-
-    def _end_cut(self) -> list[tuple[int, dict[str, Any]]]:
-        """As GymEnv, but the next episode has this world's seed and not that of world 0."""
-        ended = super()._end_cut()
-        if ended:
-            self._seeds = self._draw(1 + self._episodes[0])
-            with self._blame:
-                obs, _ = self.envs[0].reset(seed=self._seeds[0])
-            self._write_obs(0, obs)
-        return ended
 
 
 def work(plan: Plan, shared: Shared, place: int, pipe: Connection) -> None:
@@ -137,7 +104,7 @@ class Worker:
     """The worlds of one process and their rows in shared memory."""
 
     def __init__(self, env_id: str, shared: Shared, place: int, pipe: Connection) -> None:
-        self.worlds: dict[int, World] = {}
+        self.worlds: dict[int, GymEnv] = {}
         self.now = -1
         self._blame, self._pipe, self._actions = Blame(env_id), pipe, shared.action
         self._pulse: np.ndarray = shared.pulse.numpy()[place]
@@ -147,7 +114,7 @@ class Worker:
         for index in plan.worlds:
             self._begin(index)
             with self._blame:
-                self.worlds[index] = World(plan, index)
+                self.worlds[index] = GymEnv(plan.env_id, 1, plan.env_kwargs, plan.max_episode_steps, first_world=index)
         self._pulse[0] = -1
         self._pipe.send(Answer(plan.worlds))
 

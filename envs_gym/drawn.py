@@ -13,6 +13,7 @@ import numpy as np
 
 from config.schema import Config
 from envs_gym.make import explained
+from envs_gym.wrappers.registry import wrap, wrappers_of
 from utils.user_error import UserError
 
 INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER under which nobody sees a window
@@ -50,8 +51,6 @@ def has_display() -> bool:
 
 def make_drawn(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> gymnasium.Env:
     """A single Gymnasium environment: rgb_array to take frames from, human for a window, None to draw nothing."""
-    if config.env_wrappers:
-        raise UserError(f"env_wrappers: {config.env_wrappers[0].get('id')!r} is not registered; known: none")
     env = _make(config, None)
     if render_mode is None:
         return env
@@ -74,9 +73,10 @@ def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     with explained(config):
-        return gymnasium.make(
+        env = gymnasium.make(
             config.env_id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs
         )
+        return wrap(env, wrappers_of(config)).env
 
 
 def frame_of(env: gymnasium.Env) -> np.ndarray:

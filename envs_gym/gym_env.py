@@ -4,9 +4,9 @@ How spaces become tensors lives in spaces.py, how worlds are restored in snapsho
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,9 @@ from torch import Tensor
 
 from envs_fast.vec_env import Step, Tree
 from envs_gym import spaces
-from envs_gym.snapshot import Strategy, replay, rng_state, strategy
+from envs_gym.snapshot import Beginning, Strategy, memories, replay, rng_state, strategy
+from envs_gym.wrappers.base import RawReward
+from envs_gym.wrappers.registry import Plain, wrap
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
@@ -43,6 +45,14 @@ class Blame:
             raise EnvError(f"{self.env_id}, world {self.world}: {type(error).__name__}: {error}") from error
 
 
+class Restart(NamedTuple):
+    """A world that began a new episode, and the state of its generator and of its wrappers right before."""
+
+    world: int
+    rng: dict[str, Any]
+    memories: list[dict[str, Any]]
+
+
 class GymEnv:
     """N worlds of one id; buffers are built once and written through their NumPy views."""
 
@@ -52,18 +62,22 @@ class GymEnv:
         num_envs: int,
         env_kwargs: Mapping[str, Any] | None = None,
         max_episode_steps: int | None = None,
+        wrappers: Sequence[Plain] = (),
+        first_world: int = 0,
     ) -> None:
-        self.env_id, self.num_envs = env_id, num_envs
-        self.envs = [
-            gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **(env_kwargs or {}))
-            for _ in range(num_envs)
-        ]
+        """`first_world`: the number of world 0 where these are some of many, so that its streams are those of many."""
+        self.env_id, self.num_envs, self.first_world = env_id, num_envs, first_world
+        arguments = {"max_episode_steps": max_episode_steps, "disable_env_checker": True, **(env_kwargs or {})}
+        worlds = [wrap(gymnasium.make(env_id, **arguments), wrappers) for _ in range(num_envs)]
+        self.envs = [world.env for world in worlds]
+        self._remembering = [world.remembering for world in worlds]
         first = self.envs[0]
-        assert first.spec is not None  # gymnasium.make sets it
-        self.time_limit = first.spec.max_episode_steps
-        threshold = first.spec.reward_threshold
+        spec = first.unwrapped.spec
+        assert spec is not None  # gymnasium.make sets it
+        self.time_limit = worlds[0].time_limit
+        threshold = spec.reward_threshold
         self.reward_threshold = None if threshold is None else float(threshold)
-        self.resume: Strategy = strategy(first)  # whether a checkpoint continues every episode, or cuts it
+        self.resume: Strategy = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
         self._blame = Blame(env_id)
 
         self.observation_space = spaces.observation_space(first.observation_space)
@@ -94,20 +108,26 @@ class GymEnv:
         self._write_obs = spaces.observation_writer(first.observation_space, self._step.obs)
         self._write_final = spaces.observation_writer(first.observation_space, self._step.final_obs)
 
-        self._step_functions = [env.step for env in self.envs]
         self._reward64 = np.zeros(num_envs)  # returns add up in float64, whatever Step tells
+        self._raw64 = self._reward64 if worlds[0].raw is None else np.zeros(num_envs)  # before any wrapper
+        self._step_functions = [
+            world.env.step if world.raw is None else _recorded(world.env.step, world.raw, self._raw64, index)
+            for index, world in enumerate(worlds)
+        ]
         self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._paid = np.zeros(num_envs)  # the episode's rewards as the policy got them
         self._seed = 0
         self._seeds: list[int] = []  # with which each world was last seeded; empty before the first reset
         self._episodes = [0] * num_envs
         self._rng_at_reset: list[dict[str, Any]] = [{}] * num_envs
+        self._memories_at_reset: list[list[dict[str, Any]]] = [[]] * num_envs
         self._log: list[list[Any]] = [[] for _ in range(num_envs)]  # the policy's actions since the last reset
         self._cut: set[int] = set()  # worlds whose episode a checkpoint could not carry over
 
     def reset(self, seed: int) -> Tree:
         """Seed and start every world; world i has the same stream whatever the number of worlds."""
         self._seed = seed
-        self._seeds = integers(Key(seed, WORLD), self.num_envs, SEEDS)
+        self._seeds = self._draw_seeds(0)
         self._episodes = [0] * self.num_envs
         self._cut.clear()
         with self._blame as blame:
@@ -115,8 +135,12 @@ class GymEnv:
                 blame.world = world
                 obs, _ = self.envs[world].reset(seed=self._seeds[world])
                 self._write_obs(world, obs)
-                self._begin(world, {})
+                self._begin(world, {}, [])
         return self._step.obs
+
+    def _draw_seeds(self, iteration: int) -> list[int]:
+        key = Key(self._seed, WORLD, iteration=iteration)
+        return integers(key, self.first_world + self.num_envs, SEEDS)[self.first_world :]
 
     def step(self, action: Tensor) -> Step:
         """Advance every world; an episode that ends is reset at once, by its own generator."""
@@ -135,10 +159,8 @@ class GymEnv:
         self._count(ended)
         return self._step
 
-    def _advance(
-        self, worlds: Sequence[int], actions: spaces.Batch, remembered: spaces.Batch
-    ) -> list[tuple[int, dict[str, Any]]]:
-        """Step these worlds and restart those that ended; tells which, and their generator's state before that."""
+    def _advance(self, worlds: Sequence[int], actions: spaces.Batch, remembered: spaces.Batch) -> list[Restart]:
+        """Step these worlds and restart those that ended; tells which, and what they began from."""
         rewards, log, write_obs = self._reward64, self._log, self._write_obs
         ended = []
         with self._blame as blame:
@@ -152,45 +174,45 @@ class GymEnv:
                     else:
                         self._truncated[world] = True
                     self._write_final(world, obs)
-                    rng = rng_state(self.envs[world].unwrapped)
+                    before = rng_state(self.envs[world].unwrapped), memories(self._remembering[world])
                     obs, _ = self.envs[world].reset()
-                    ended.append((world, rng))
+                    ended.append(Restart(world, *before))
                 write_obs(world, obs)
         return ended
 
-    def _count(self, ended: list[tuple[int, dict[str, Any]]]) -> None:
+    def _count(self, ended: list[Restart]) -> None:
         """Report this step's rewards, returns and lengths, then start those of ended episodes at zero."""
-        self._returns += self._reward64
+        self._returns += self._raw64
+        self._paid += self._reward64
         self._lengths += 1
         self._reward[:] = self._reward64
         self._episode_return[:] = self._returns
         self._episode_length[:] = self._lengths
-        for world, rng in ended:
-            self._episodes[world] += 1
-            self._begin(world, rng)
+        for restart in ended:
+            self._episodes[restart.world] += 1
+            self._begin(*restart)
 
-    def _begin(self, world: int, rng_at_reset: dict[str, Any]) -> None:
-        self._returns[world], self._lengths[world] = 0.0, 0
-        self._rng_at_reset[world] = rng_at_reset
+    def _begin(self, world: int, rng: dict[str, Any], memories: list[dict[str, Any]]) -> None:
+        self._returns[world], self._lengths[world], self._paid[world] = 0.0, 0, 0.0
+        self._rng_at_reset[world], self._memories_at_reset[world] = rng, memories
         self._log[world] = []
 
-    def _end_cut(self) -> list[tuple[int, dict[str, Any]]]:
+    def _end_cut(self) -> list[Restart]:
         """End the episodes no checkpoint could carry over: truncated where they stood, by a step that does nothing."""
         cut = sorted(self._cut)
         self._cut.clear()
         with self._blame as blame:
             for world in cut:
                 blame.world = world
-                self._reward64[world] = 0.0
+                self._reward64[world] = self._raw64[world] = 0.0
                 self._lengths[world] -= 1  # this step is none of the episode's
                 self._truncated[world] = True
                 for final, obs in zip(_leaves(self._step.final_obs), _leaves(self._step.obs), strict=True):
                     final[world] = obs[world]
-                key = Key(self._seed, WORLD, iteration=1 + self._episodes[world])  # a stream no reset has used
-                self._seeds[world] = integers(key, self.num_envs, SEEDS)[world]
+                self._seeds[world] = self._draw_seeds(1 + self._episodes[world])[world]  # a stream no reset has used
                 obs, _ = self.envs[world].reset(seed=self._seeds[world])
                 self._write_obs(world, obs)
-        return [(world, {}) for world in cut]
+        return [Restart(world, {}, []) for world in cut]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data from which a new process continues every episode (`resume` says whether exactly)."""
@@ -208,8 +230,10 @@ class GymEnv:
             "obs": {name: leaf.clone() for name, leaf in obs.items()} if isinstance(obs, dict) else obs.clone(),
             "returns": self._returns.tolist(),
             "lengths": self._lengths.tolist(),
+            "paid": self._paid.tolist(),
             "cut": sorted(self._cut),
             "rng_at_reset": list(self._rng_at_reset),
+            "memories_at_reset": list(self._memories_at_reset),
             "rng": [rng_state(env.unwrapped) for env in self.envs],
             "actions": [torch.from_numpy(np.array(log, dtype).reshape(-1, *shape)) for log in self._log if exact],
         }
@@ -228,29 +252,43 @@ class GymEnv:
                     self._cut.add(world)
         for leaf, saved_leaf in zip(_leaves(self._step.obs), _leaves(state["obs"]), strict=True):
             leaf.copy_(saved_leaf)
-        self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+        self._returns[:], self._lengths[:], self._paid[:] = state["returns"], state["lengths"], state["paid"]
         if self._cut:
             count = f"{len(self._cut)} of {self.num_envs}"
             logger.warning("%s cannot be restored exactly: %s worlds begin a new episode", self.env_id, count)
 
     def _replay(self, world: int, state: dict[str, Any]) -> bool:
-        """Live a world's saved episode again; whether observation, return and generator are what was saved."""
-        actions, rng = state["actions"][world].numpy(), state["rng_at_reset"][world]
-        again = replay(self.envs[world], self._seeds[world], rng, actions, self._actions.convert)
+        """Live a world's saved episode again; whether observation, rewards and generator are what was saved."""
+        actions = state["actions"][world].numpy()
+        before = state["rng_at_reset"][world], state["memories_at_reset"][world]
+        beginning = Beginning(self._seeds[world], *before)
+        env, step, remembering = self.envs[world], self._step_functions[world], self._remembering[world]
+        again = replay(env, step, remembering, beginning, actions, self._actions.convert)
         self._write_obs(world, again.obs)
-        self._begin(world, rng)
+        self._begin(world, *before)
         self._log[world] = actions.tolist() if actions.ndim == 1 else list(actions)
         same_obs = all(
             mine[world].numpy().tobytes() == saved[world].numpy().tobytes()
             for mine, saved in zip(_leaves(self._step.obs), _leaves(state["obs"]), strict=True)
         )
         same_rng = rng_state(self.envs[world].unwrapped) == state["rng"][world]
-        return same_obs and same_rng and again.episode_return == state["returns"][world] and not again.ended
+        return same_obs and same_rng and again.paid == state["paid"][world] and not again.ended
 
     def close(self) -> None:
         """Close every world."""
         for env in self.envs:
             env.close()
+
+
+def _recorded(step: Callable[[Any], Any], raw: RawReward, paid: np.ndarray, world: int) -> Callable[[Any], Any]:
+    """`step` of a wrapped world that also writes down what the world itself paid."""
+
+    def recorded(action: Any) -> Any:
+        answer = step(action)
+        paid[world] = raw.collect()
+        return answer
+
+    return recorded
 
 
 def _leaves(tree: Tree) -> list[Tensor]:

@@ -18,6 +18,7 @@ from envs_fast import registry
 from envs_fast.vec_env import VecEnv
 from envs_gym import spaces
 from envs_gym.gym_env import GymEnv
+from envs_gym.wrappers.registry import wrappers_of
 from utils.user_error import UserError, nearest
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
@@ -56,8 +57,6 @@ class EnvInfo(NamedTuple):
 
 def make_envs(config: Config, num_envs: int) -> VecEnv:
     """`num_envs` worlds of the config's environment; they start with the first `reset(seed)`."""
-    if config.env_wrappers:
-        raise UserError(f"env_wrappers: {config.env_wrappers[0].get('id')!r} is not registered; known: none")
     if choose_backend(config).name == "fast":
         return registry.make(config.env_id, num_envs, None, config.max_episode_steps, **config.env_kwargs)
     return _make_gym(config, num_envs)
@@ -65,8 +64,13 @@ def make_envs(config: Config, num_envs: int) -> VecEnv:
 
 def choose_backend(config: Config) -> Backend:
     """`auto` takes the compiled worlds wherever the config asks for nothing that only Gymnasium can give."""
+    wanted = [plain["id"] for plain in wrappers_of(config)]
+    if config.env_backend == "fast" and wanted:
+        raise UserError(f"env_backend fast has no wrappers, and this config asks for {wanted[0]}; auto takes gym")
     if config.env_backend != "auto":
         return Backend(config.env_backend, "as configured")
+    if wanted:
+        return Backend("gym", f"only Gymnasium's worlds take {wanted[0]}")
     if config.env_id not in registry.WORLDS:
         return Backend("gym", f"there are no compiled worlds of {config.env_id}")
     accepted = inspect.signature(registry.WORLDS[config.env_id].setting).parameters
@@ -88,7 +92,7 @@ def env_info(config: Config) -> EnvInfo:
 
 def _make_gym(config: Config, num_envs: int) -> GymEnv:
     with explained(config):
-        return GymEnv(config.env_id, num_envs, config.env_kwargs, config.max_episode_steps)
+        return GymEnv(config.env_id, num_envs, config.env_kwargs, config.max_episode_steps, wrappers_of(config))
 
 
 @contextmanager

@@ -1,16 +1,18 @@
 """How the worlds of a Gymnasium environment survive in a checkpoint: by replaying the current episode's actions.
 
 Pickling an environment asserts (Box2D) or is silently wrong (MuJoCo, ALE); replaying from the generator's state at
-the last reset is exact wherever randomness comes from `np_random` and a reset forgets the past.
+the last reset is exact wherever randomness comes from `np_random` and a reset forgets the past. Wrappers that do
+remember across episodes are given back what they knew before that reset.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
 
 from envs_gym.spaces import Batch
+from envs_gym.wrappers.base import Remembering
 
 Strategy = Literal["exact", "seam"]
 
@@ -37,30 +39,46 @@ class Replayed(NamedTuple):
     """Where a replayed episode arrived."""
 
     obs: Any
-    episode_return: float
+    paid: float  # the sum of its rewards as the policy got them
     ended: bool  # an episode that ended on the way is not the one that was saved
+
+
+def memories(wrappers: Sequence[Remembering]) -> list[dict[str, Any]]:
+    """What the wrappers of a world remember across episodes; taken before a reset, and given back to `replay`."""
+    return [wrapper.state_dict() for wrapper in wrappers]
+
+
+class Beginning(NamedTuple):
+    """From what an episode began: the world's seed, and its generator and its wrappers' memories before the reset."""
+
+    seed: int
+    rng: dict[str, Any]  # empty in a world's first episode, which the seed itself began
+    memories: Sequence[dict[str, Any]]
 
 
 def replay(
     env: gymnasium.Env,
-    seed: int,
-    rng_at_reset: dict[str, Any],
+    step: Callable[[Any], Any],
+    remembering: Sequence[Remembering],
+    beginning: Beginning,
     actions: np.ndarray,
     convert: Callable[[np.ndarray], Batch],
 ) -> Replayed:
-    """Live the saved episode again; `rng_at_reset` is empty in a world's first episode, which the seed itself began.
+    """Live the saved episode again, by the world's own `step`.
 
     Seeding comes first in any case, for what an environment derives from its seed once.
     """
-    obs, _ = env.reset(seed=seed)
-    if rng_at_reset:
-        env.unwrapped.np_random.bit_generator.state = rng_at_reset
+    obs, _ = env.reset(seed=beginning.seed)
+    if beginning.rng:
+        env.unwrapped.np_random.bit_generator.state = beginning.rng
+        for wrapper, memory in zip(remembering, beginning.memories, strict=True):
+            wrapper.load_state_dict(memory)
         obs, _ = env.reset()
-    total, ended = 0.0, False
+    paid, ended = 0.0, False
     for action in convert(actions):
-        obs, reward, terminated, truncated, _ = env.step(action)
-        total += float(reward)
+        obs, reward, terminated, truncated, _ = step(action)
+        paid += float(reward)
         ended = bool(terminated or truncated)
         if ended:
             break
-    return Replayed(obs, total, ended)
+    return Replayed(obs, paid, ended)

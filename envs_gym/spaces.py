@@ -16,6 +16,7 @@ from envs_fast.vec_env import Tree
 from utils.user_error import UserError
 
 Batch = Sequence[Any] | np.ndarray  # something of each world, indexed by world
+MASK = "action_mask"  # the observation's leaf that says which discrete actions make sense: bool [A]
 Write = Callable[[int, Any], None]  # (world, value from the environment) -> stored in that world's row
 
 
@@ -27,13 +28,14 @@ def observation_space(space: Space[Any]) -> Space[Any]:
     names = [name for name, _ in leaves]
     if not names or len(set(names)) < len(names):
         raise UserError(f"observation space {space} is empty or has two entries of one name: {', '.join(names)}")
-    return spaces.Dict({name: _leaf_space(leaf) for name, leaf in leaves})
+    return spaces.Dict({name: _mask_or_leaf_space(name, leaf) for name, leaf in leaves})
 
 
 def zeros(space: Space[Any], num_envs: int) -> Tree:
     """Buffers [N, ...] for observations of a space made by `observation_space`."""
     if isinstance(space, spaces.Dict):
-        return {name: _zeros(leaf, num_envs) for name, leaf in space.spaces.items()}
+        parts = space.spaces.items()
+        return {name: _all_valid(leaf, num_envs) if name == MASK else _zeros(leaf, num_envs) for name, leaf in parts}
     return _zeros(space, num_envs)
 
 
@@ -127,6 +129,17 @@ def is_image(space: Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) >= 2
 
 
+def _mask_or_leaf_space(name: str, space: Space[Any]) -> Space[Any]:
+    """A mask stays MultiBinary, which stands for bool; worlds may declare it as a box of 0 and 1."""
+    if name != MASK:
+        return _leaf_space(space)
+    known = isinstance(space, spaces.MultiBinary | spaces.Box) and len(space.shape or ()) == 1
+    if not known or space.dtype is None or space.dtype.kind not in "iub":
+        raise UserError(f"{MASK} takes a multi-binary space or an integer box of one dimension, not {space}")
+    assert space.shape is not None
+    return spaces.MultiBinary(space.shape[0])
+
+
 def _leaf_space(space: Space[Any]) -> Space[Any]:
     if isinstance(space, spaces.Discrete):
         return spaces.Discrete(int(space.n))
@@ -143,6 +156,10 @@ def _leaf_space(space: Space[Any]) -> Space[Any]:
         return spaces.Box(low, high, dtype=np.float32)
     kinds = "box, discrete, multi-discrete, multi-binary and dicts or tuples of these"
     raise UserError(f"observation space {space} is not supported; {kinds} are")
+
+
+def _all_valid(space: Space[Any], num_envs: int) -> Tensor:
+    return torch.ones((num_envs, *(space.shape or ())), dtype=torch.bool)
 
 
 def _zeros(space: Space[Any], num_envs: int) -> Tensor:
@@ -178,7 +195,7 @@ def _integers_writer(view: np.ndarray, space: spaces.MultiDiscrete) -> Write:
 def _array_writer(view: np.ndarray, space: Space[Any]) -> Write:
     """The hot path: one class, one dtype and one shape comparison; whatever differs is looked at more closely."""
     shape, dtype = space.shape, space.dtype
-    kinds = "u" if view.dtype == np.uint8 else "fiub"
+    kinds = {"uint8": "u", "bool": "iub"}.get(view.dtype.name, "fiub")
 
     def write(world: int, value: Any) -> None:
         if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:

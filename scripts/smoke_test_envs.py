@@ -25,6 +25,7 @@ from config.schema import Config  # noqa: E402
 from envs_fast.vec_env import Step, VecEnv  # noqa: E402
 from envs_gym.gym_env import EnvError  # noqa: E402
 from envs_gym.make import find_spec, make_envs  # noqa: E402
+from envs_gym.wrappers.registry import wrappers_of  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 
 OF_THE_ENDED = ("final_obs", "episode_return", "episode_length")  # elsewhere they mean nothing
@@ -83,13 +84,14 @@ def chosen(term: str) -> list[Config]:
 
 def environment(config: Config) -> str:
     """Equal for configs that make the same worlds."""
-    return repr((config.env_id, config.env_backend, config.env_kwargs, config.env_wrappers, config.max_episode_steps))
+    limit = config.max_episode_steps
+    return repr((config.env_id, config.env_backend, config.env_kwargs, wrappers_of(config), limit))
 
 
 def cells(config: Config, steps: int) -> list[str]:
     """Play, and say it in the columns of the table."""
     envs, copy = make_envs(config, WORLDS), make_envs(config, WORLDS)
-    played = play(envs, copy, steps)
+    played = play(envs, copy, steps, raw=not config.env_wrappers)
     envs.close()
     copy.close()
     mean = f"{sum(played.returns) / len(played.returns):.2f}" if played.returns else "-"
@@ -108,8 +110,11 @@ def row(texts: list[str]) -> str:
     return f"{words[0]:<25} {words[1]:<20} {words[2]:<14}" + "".join(f"{text:>14}" for text in numbers)
 
 
-def play(envs: VecEnv, copy: VecEnv, steps: int) -> Played:
-    """Random actions with every step checked, then a snapshot that `copy` has to continue."""
+def play(envs: VecEnv, copy: VecEnv, steps: int, raw: bool = True) -> Played:
+    """Random actions with every step checked, then a snapshot that `copy` has to continue.
+
+    `raw` says that no wrapper may change the reward: returns are then the sums of the rewards.
+    """
     check_observation(envs, envs.reset(SEED), torch.ones(WORLDS, dtype=torch.bool))
     generator = torch.Generator().manual_seed(SEED)
     sums, ages = torch.zeros(WORLDS, dtype=torch.float64), torch.zeros(WORLDS)
@@ -121,7 +126,7 @@ def play(envs: VecEnv, copy: VecEnv, steps: int) -> Played:
         seconds += time.perf_counter() - began
         sums += step.reward
         ages += 1
-        ended = check_step(envs, step, sums, ages)
+        ended = check_step(envs, step, sums if raw else step.episode_return.double(), ages)
         returns += step.episode_return[ended].tolist()
         sums[ended], ages[ended] = 0.0, 0.0
     actions = [*random_actions(envs.action_space, AFTER_SNAPSHOT, generator)]
@@ -157,7 +162,7 @@ def check_observation(envs: VecEnv, obs: Tree, worlds: Tensor) -> None:
     for name, part in parts.items():
         leaf, where = found[name], f"observation {name}".strip()
         check(leaf.shape == (WORLDS, *(part.shape or ())), f"{where} has shape {[*leaf.shape]}, its space {part.shape}")
-        wanted = getattr(torch, str(part.dtype))
+        wanted = torch.bool if isinstance(part, spaces.MultiBinary) else getattr(torch, str(part.dtype))
         check(leaf.dtype == wanted, f"{where} is {leaf.dtype}, its space {wanted}")
         check(bool(leaf[worlds].isfinite().all()), f"{where} is not finite")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
+import agents.algorithms  # noqa: E402, F401  # makes every algorithm's keys known
 from config.listing import list_environments  # noqa: E402
 from config.loader import load_config, parse_config_id  # noqa: E402
 from config.schema import RolloutConfig  # noqa: E402

@@ -127,3 +127,19 @@ class Endless(Probe):
     """Reward 1 for ever, cut by a limit every 3 steps: V = 1 / (1 - gamma). Fails when truncation counts as an end."""
 
     length, ends_by_limit, time_limit = 3, True, 3
+
+
+class RememberedReward(Probe):
+    """Three steps; what is seen at the first decides which action is paid at the last: fails without a memory.
+
+    Seen are the coin and then nothing, so with the probability 1/2 each V is 1 from the first step on only for who
+    remembers to act by the coin.
+    """
+
+    length = 3
+
+    def observe(self) -> Tensor:
+        return self.coin * (self.age == 0)
+
+    def reward(self, action: Tensor) -> Tensor:
+        return (action * 2.0 - 1) * self.coin * (self.age == self.length - 1)

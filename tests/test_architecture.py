@@ -35,7 +35,7 @@ TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT = ("config/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
-DESERIALIZER = "agents/loading.py"
+DESERIALIZERS = ("agents/loading.py",)
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 SAFE_LOADERS = {"SafeLoader", "CSafeLoader"}
 
@@ -230,8 +230,8 @@ def unsafe_call(call: ast.Call, path: str, own_loaders: set[str]) -> str:
     if name in ("eval", "exec", "builtins.eval", "builtins.exec"):
         return f"{name} runs text"
     if name == "torch.load":
-        if path != DESERIALIZER:
-            return f"torch.load belongs to {DESERIALIZER}"
+        if path not in DESERIALIZERS:
+            return f"torch.load belongs to {' and '.join(DESERIALIZERS)}"
         return "" if is_constant(options.get("weights_only"), True) else "torch.load without weights_only=True"
     if name in ("np.load", "numpy.load") and not is_constant(options.get("allow_pickle", ast.Constant(False)), False):
         return "allow_pickle runs what it loads"
@@ -314,7 +314,7 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     (LOAD, "train.py", "from torch import load", "train.py:2: write torch.load"),
     (LOAD, "train.py", "yaml.load(x, yaml.Loader)", "train.py:2: yaml.load without"),
     (LOAD, "train.py", "yaml.unsafe_load(x)", "train.py:2: yaml.unsafe_load runs"),
-    (LOAD, DESERIALIZER, "torch.load(x)", f"{DESERIALIZER}:2: torch.load without"),
+    *((LOAD, path, "torch.load(x)", f"{path}:2: torch.load without") for path in DESERIALIZERS),
 ]
 
 

@@ -80,7 +80,14 @@ def test_the_refusing_mode_refuses():
 
 @pytest.mark.parametrize("variant", ["ppo", "reinforce"])
 @pytest.mark.parametrize(
-    "extra", [(), ("normalize_obs=true", "normalize_reward=true", "optimizer=rmsprop")], ids=["", "+"]
+    "extra",
+    [
+        (),
+        ("normalize_obs=true", "normalize_reward=true", "optimizer=rmsprop"),
+        ("policy=lstm",),
+        ("policy=gru", "share_trunk=true", "normalize_obs=true"),
+    ],
+    ids=["", "+", "lstm", "gru"],
 )
 def test_collect_and_learn_never_wait_for_the_device(variant, extra):
     agent = advance(agent_for(variant, *extra, *(["target_kl=0.01"] if variant == "ppo" else [])), 2)

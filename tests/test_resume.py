@@ -41,6 +41,8 @@ CASES = {
         "policy_targets=advantages",
         "epoch_iterations=3",
     ],
+    "ppo, lstm": ["CartPole-v1:ppo", "policy=lstm", "normalize_obs=true", "n_epochs=4"],
+    "reinforce, gru": ["CartPole-v1:reinforce", "policy=gru", "policy_targets=advantages", "share_trunk=true"],
 }
 
 

@@ -143,7 +143,7 @@ WRONG = [  # (arguments, fragment of the line)
     (["CartPole-v1:ppo", "env_id=LunarLander-v2"], "LunarLander-v3"),
     (["CartPole-v1:ppo", "env_id=nowhere:Thing-v0"], "no Python module 'nowhere'"),
     (["CartPole-v1:ppo", "env_kwargs.gravty=5"], "gravty"),
-    (["CartPole-v1:ppo", "env_wrappers=[{id: FrameSkip}]"], "not registered"),
+    (["CartPole-v1:ppo", "env_wrappers=[{id: FramSkip}]"], "did you mean FrameSkip"),
     (["CartPole-v1:ppo", "normalize_obs=static"], "static needs bounds"),
     (["--config", "nowhere.yaml"], "nowhere.yaml"),
     (["--config", "."], "."),

@@ -1,4 +1,5 @@
-"""A learning curve as a hand-written SVG, readable on light and dark pages, without a plotting library."""
+"""Learning curves as hand-written SVG, readable on light and dark pages, without a plotting library: one run's training
+and validation, or the seeds of a variant and their mean."""
 
 import math
 from collections.abc import Sequence
@@ -17,11 +18,13 @@ STYLE = """
   text { font: 12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", sans-serif; fill: #57606a }
   .title { font-size: 14px; font-weight: 600; fill: #1f2328 }
   .train { stroke: #54aeff } .val { stroke: #bf3989 } .dot { fill: #bf3989 } .goal { stroke: #1a7f37 }
+  .seed { stroke: #54aeff; stroke-opacity: 0.6 } .mean { stroke: #bf3989 }
   .goaltext { fill: #1a7f37; stroke: #ffffff; stroke-width: 4; paint-order: stroke }
   @media (prefers-color-scheme: dark) {
     .card { fill: #0d1117; stroke: #30363d } .grid { stroke: #21262d } .axis { stroke: #6e7681 }
     text { fill: #8b949e } .title { fill: #e6edf3 }
     .train { stroke: #388bfd } .val { stroke: #f778ba } .dot { fill: #f778ba } .goal { stroke: #3fb950 }
+    .seed { stroke: #388bfd } .mean { stroke: #f778ba }
     .goaltext { fill: #3fb950; stroke: #0d1117 }
   }
 """
@@ -48,13 +51,27 @@ class Frame(NamedTuple):
 def curve_svg(title: str, train: Sequence[Point], val: Sequence[Point], goal: float | None) -> str:
     """Episode reward over env steps: training thin, validation strong with its points, the goal dashed."""
     train, val = _thin(_finite(train)), _thin(_finite(val))
-    frame, x_ticks, y_ticks = _frame(train, val, goal)
-    body = [*_axes(frame, x_ticks, y_ticks)]
-    if goal is not None:
-        body += _goal(frame, goal)
+    frame, x_ticks, y_ticks = _frame(train + val, goal)
+    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
     body += _line(frame, train, "train", 1.5) + _line(frame, val, "val", 2.5)
     if len(val) <= 60:
         body += [_dot(frame, point) for point in val]
+    return _card(title, [name for name, points in (("train", train), ("val", val)) if points], body)
+
+
+def seeds_svg(title: str, seeds: Sequence[Sequence[Point]], mean: Sequence[Point], goal: float | None) -> str:
+    """The same of several runs that differ in their seed: each thin, their mean bold, the goal dashed."""
+    lines, middle = [_thin(_finite(seed)) for seed in seeds], _thin(_finite(mean))
+    frame, x_ticks, y_ticks = _frame([point for line in (*lines, middle) for point in line], goal)
+    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
+    for line in lines:
+        body += _line(frame, line, "seed", 1.0)
+    body += _line(frame, middle, "mean", 3.0)
+    return _card(title, ["seed", "mean"], body)
+
+
+def _card(title: str, legend: list[str], body: list[str]) -> str:
+    """The whole picture around what was drawn."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
@@ -63,7 +80,7 @@ def curve_svg(title: str, train: Sequence[Point], val: Sequence[Point], goal: fl
             f"<style>{STYLE}</style>",
             f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8"/>',
             f'<text class="title" x="{LEFT}" y="26">{escape(title)}</text>',
-            *_legend([name for name, points in (("train", train), ("val", val)) if points]),
+            *_legend(legend),
             *body,
             "</svg>",
             "",
@@ -96,11 +113,10 @@ def _thin(points: list[Point]) -> list[Point]:
     return [Point(group[-1].x, sum(point.y for point in group) / len(group)) for group in groups]
 
 
-def _frame(train: list[Point], val: list[Point], goal: float | None) -> tuple[Frame, list[float], list[float]]:
-    both = train + val
-    ys = [point.y for point in both] + ([] if goal is None else [goal])
+def _frame(points: list[Point], goal: float | None) -> tuple[Frame, list[float], list[float]]:
+    ys = [point.y for point in points] + ([] if goal is None else [goal])
     y_ticks = ticks(min(ys, default=0.0), max(ys, default=1.0))
-    x_high = max((point.x for point in both), default=1.0) or 1.0
+    x_high = max((point.x for point in points), default=1.0) or 1.0
     x_ticks = [tick for tick in ticks(0.0, x_high) if tick <= x_high]
     return Frame(x_high, y_ticks[0], y_ticks[-1]), x_ticks, y_ticks
 
@@ -124,8 +140,10 @@ def _axes(frame: Frame, x_ticks: list[float], y_ticks: list[float]) -> list[str]
     return lines
 
 
-def _goal(frame: Frame, goal: float) -> list[str]:
-    """The dashed line; its label stands at the left, where a curve has not yet arrived."""
+def _goal(frame: Frame, goal: float | None) -> list[str]:
+    """The dashed line, where there is a goal; its label stands at the left, where a curve has not yet arrived."""
+    if goal is None:
+        return []
     y = float(frame.at(Point(0.0, goal)).split(",")[1])
     return [
         f'<line class="goal" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" '

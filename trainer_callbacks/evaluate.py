@@ -12,7 +12,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
-from agents.experience.collector import Collector, Played
+from agents.experience.collector import Collector, Played, Policy
 from config.schema import Config
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import EVALUATE, TEST, Key, integers
@@ -62,24 +62,24 @@ class Evaluate(Callback):
         config = self.config
         if not (agent.epoch_ended and is_due(agent.epoch, config.eval_freq_epochs, config.eval_warmup_epochs)):
             return
-        row = summarize("val", self._play(agent, EVALUATE, 0, config.eval_episodes))
+        row = summarize("val", self._play(agent.policy, EVALUATE, 0, config.eval_episodes))
         self.epoch, self.mean = agent.epoch, row.get("val/roll/ep_rew/mean", float("nan"))
         if self.mean > self.best:
             self.best = self.mean
         agent.metrics.set(row | ({"val/roll/ep_rew/best": self.best} if self.best > float("-inf") else {}))
 
-    def test(self, agent: Agent) -> dict[str, float]:
+    def test(self, policy: Policy) -> dict[str, float]:
         """100 fresh episodes of the weights as they are; every call plays others."""
         self.tests += 1
-        return summarize("test", self._play(agent, TEST, self.tests, TEST_EPISODES))
+        return summarize("test", self._play(policy, TEST, self.tests, TEST_EPISODES))
 
-    def _play(self, agent: Agent, purpose: int, index: int, episodes: int) -> Played:
+    def _play(self, policy: Policy, purpose: int, index: int, episodes: int) -> Played:
         config = self.config
         seed = worlds_seed(config, purpose, index)
         number = min(episodes, MOST_WORLDS)
         if number not in self._worlds:
             self._worlds[number] = self._make_worlds(number)
-        collector = Collector(self._worlds[number], agent.policy, seed, purpose, greedy=config.eval_deterministic)
+        collector = Collector(self._worlds[number], policy, seed, purpose, greedy=config.eval_deterministic)
         played = collector.play(episodes, config.eval_max_steps)
         if len(played.returns) < episodes:
             log.info(f"only {len(played.returns)} of {episodes} episodes ended within eval_max_steps")

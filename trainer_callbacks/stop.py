@@ -10,7 +10,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
-from agents.experience.collector import WINDOW
+from agents.experience.collector import WINDOW, Policy
 from config.schema import Config
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -31,7 +31,7 @@ class Stop(Callback):
     A threshold reached in evaluation counts once `test` (100 fresh episodes) confirms it; else training goes on.
     """
 
-    def __init__(self, config: Config, goal: float | None, test: Callable[[Agent], Mapping[str, float]]) -> None:
+    def __init__(self, config: Config, goal: float | None, test: Callable[[Policy], Mapping[str, float]]) -> None:
         self.budget, self.patience = config.max_timesteps, config.early_stop_patience
         self.train_threshold = threshold(config.early_stop_on_train_threshold, goal)
         self.eval_threshold = threshold(config.early_stop_on_eval_threshold, goal)
@@ -77,7 +77,7 @@ class Stop(Callback):
 
     def _confirmed(self, agent: Agent) -> bool:
         self._evaluated = False
-        self.tested = dict(self.test(agent))
+        self.tested = dict(self.test(agent.policy))
         mean = self.tested.get("test/roll/ep_rew/mean", float("-inf"))
         if self.eval_threshold is not None and mean >= self.eval_threshold:
             return True

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -31,9 +31,14 @@ class Child(NamedTuple):
 
 
 def run_all(
-    commands: Sequence[Sequence[str]], workers: int, env: Mapping[str, str] | None = None
+    commands: Sequence[Sequence[str]],
+    workers: int,
+    env: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Generator[Finished, None, None]:
     """At most `workers` commands at a time, each with `env` added to our environment, in the order they finish.
+
+    `meanwhile` is called again and again while nothing finishes, some twenty times a second.
 
     Ctrl-C, an error, or closing this generator ends the children (and theirs) before it passes on.
     """
@@ -49,6 +54,7 @@ def run_all(
                 child = running.pop(index)
                 yield Finished(index, child.process.returncode, _tail(child.output))
             if not ended:
+                meanwhile()
                 time.sleep(POLL)
     finally:
         _end(list(running.values()))

@@ -1,6 +1,7 @@
-"""Cutting an on-policy table into shuffled minibatches."""
+"""Cutting an on-policy table into shuffled minibatches: by single rows, or by worlds where rows hang together."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from agents.experience.nouns import Tree, leaves, tree_map
 from utils.counter_rng import Key, permutation
@@ -14,3 +15,21 @@ def minibatches(table: Tree, size: int, key: Key) -> Iterator[Tree]:
     shuffled = tree_map(lambda x: x[order], flat)
     for start in range(0, len(first), size):
         yield tree_map(lambda x: x[start : start + size], shuffled)  # noqa: B023  (used before start moves on)
+
+
+def world_minibatches(table: Any, size: int, key: Key) -> Iterator[Any]:
+    """One pass over whole sequences, `size` rows of T per world: [T, size / T, ...] in an order drawn from `key`.
+
+    `table.start` [N, ...], the carry before the first row, goes along with its world.
+    """
+    steps, num_envs = table.is_first.shape
+    order = permutation(key, num_envs, table.is_first.device)
+    rows = tree_map(lambda x: x[:, order], table._replace(start=()))
+    start = tree_map(lambda x: x[order], table.start)
+    for worlds in (slice(first, first + size // steps) for first in range(0, num_envs, size // steps)):
+        cut = tree_map(lambda x: x[:, worlds], rows)  # noqa: B023
+        yield cut._replace(start=tree_map(lambda x: x[worlds], start))  # noqa: B023
+
+
+CUTS: dict[str, Callable[[Any, int, Key], Iterator[Any]]] = {"rows": minibatches, "worlds": world_minibatches}
+"""What a policy may say of how its rows are cut."""

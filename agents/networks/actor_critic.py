@@ -1,4 +1,8 @@
-"""Policies for vector observations: an actor, a critic where one is wanted, separate or on a shared trunk."""
+"""An actor, a critic where one is wanted, separate or on a shared trunk, over whatever the encoder makes of a leaf.
+
+`ActorCritic` is the policy without a memory, and what a policy of one's own subclasses: what the on-policy algorithms
+ask of it is its public face.
+"""
 
 from typing import NamedTuple
 
@@ -8,14 +12,29 @@ from torch import Tensor, nn
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Explanation, Rollout, Tree, leaves
+from agents.networks.cnn import CNN, Block
 from agents.networks.encoders import FlatEncoder
-from agents.networks.heads import head_for
+from agents.networks.heads import Gaussian, head_for
 from agents.returns import next_values
-from config.schema import RolloutConfig
-from envs_fast.vec_env import VecEnv
-from utils.user_error import UserError, nearest
+from envs_gym.spaces import MASK
+from utils.user_error import UserError
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+class Plan(NamedTuple):
+    """What every policy is built from; options of single kinds are arguments of their own."""
+
+    observation_space: gym.Space
+    action_space: gym.Space
+    hidden_dims: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    share_trunk: bool = False
+    critic: bool = True
+    normalize_obs: bool | str = False
+    seed: int = 0
+    cnn: CNN | None = None
+    """reads the images; without one they are flat like any box"""
 
 
 class Judgement(NamedTuple):
@@ -31,55 +50,57 @@ class ActorCritic(Policy):
 
     membership: Tensor
     parts: list[str]
+    cut = "rows"
+    """what a minibatch may be made of, a name in CUTS"""
 
-    def __init__(
-        self,
-        observation_space: gym.Space,
-        action_space: gym.Space,
-        hidden_dims: tuple[int, ...] = (64, 64),
-        activation: str = "tanh",
-        share_trunk: bool = False,
-        critic: bool = True,
-        normalize_obs: bool | str = False,
-        seed: int = 0,
-        log_std_init: float = 0.0,
-    ) -> None:
+    def __init__(self, plan: Plan, log_std_init: float = 0.0) -> None:
         super().__init__()
-        self.encoder = FlatEncoder(observation_space, normalize_obs)
-        width = hidden_dims[-1] if hidden_dims else self.encoder.size
-
-        def torso() -> nn.Module:
-            return mlp(self.encoder.size, hidden_dims, ACTIVATIONS[activation])
-
-        self.trunk = torso() if share_trunk else nn.Identity()
-        self.head = head_for(action_space, width, log_std_init)
-        self.actor = nn.Sequential(nn.Identity() if share_trunk else torso(), self.head)
-        self.critic = nn.Sequential(nn.Identity() if share_trunk else torso(), nn.Linear(width, 1)) if critic else None
+        self.encoder = FlatEncoder(plan.observation_space, plan.normalize_obs, plan.cnn)
+        width = plan.hidden_dims[-1] if plan.hidden_dims else self.encoder.size
+        shared = plan.share_trunk
+        self.trunk = self.torso(plan) if shared else nn.Identity()
+        self.head = head_for(plan.action_space, width, log_std_init)
+        self.actor = nn.Sequential(nn.Identity() if shared else self.torso(plan), self.head)
+        self.critic = (
+            nn.Sequential(nn.Identity() if shared else self.torso(plan), nn.Linear(width, 1)) if plan.critic else None
+        )
         self.draws = self.head.draws
+        self.masked = self._has_mask(plan.observation_space)
         self.register_buffer("membership", self._membership(), persistent=False)
-        initialize(self, torch.Generator().manual_seed(seed))
+        initialize(self, torch.Generator().manual_seed(plan.seed))
+
+    def torso(self, plan: Plan) -> nn.Module:
+        """From `encoder.size` features to `hidden_dims[-1]`; the actor, the critic or both get one."""
+        return mlp(self.encoder.size, plan.hidden_dims, ACTIVATIONS[plan.activation])
 
     def initial(self, num_envs: int) -> Tree:
         return ()
 
     def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         """Remembers nothing beside the action: values and log-probabilities of a rollout are cheaper at once."""
-        parameters = self.actor(self.trunk(self.encoder(obs)))
+        parameters = self.allowed(self.actor(self.trunk(self.encoder(obs))), obs)
         return Act(self.head.mode(parameters) if greedy else self.head.sample(parameters, noise))
 
     def value(self, obs: Tree, carry: Tree, is_first: Tensor) -> Tensor:
-        return self._value(self.trunk(self.encoder(obs)))
+        if self.critic is None:
+            return torch.zeros_like(is_first, dtype=torch.float32)
+        return self.critic(self.trunk(self.encoder(obs))).squeeze(-1)
 
     def evaluate(self, obs: Tree, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
         features = self.trunk(self.encoder(obs))
-        parameters = self.actor(features)
-        return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), self._value(features))
+        parameters = self.allowed(self.actor(features), obs)
+        value = self.value(obs, carry, is_first) if self.critic is None else self.critic(features).squeeze(-1)
+        return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
+
+    def allowed(self, parameters: Tree, obs: Tree) -> Tree:
+        """The head's parameters given what the observation's action mask, if it has one, allows."""
+        return self.head.restrict(parameters, obs[MASK].bool()) if self.masked else parameters  # type: ignore[operator]
 
     def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
         seen = self.encoder(obs)
         features = self.trunk(seen)
-        parameters = self.actor(features)
-        value = None if self.critic is None else self._value(features)
+        parameters = self.allowed(self.actor(features), obs)
+        value = None if self.critic is None else self.critic(features).squeeze(-1)
         return Explanation(seen, self.head.tell(parameters), self.head.entropy(parameters), value)
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
@@ -95,41 +116,27 @@ class ActorCritic(Policy):
         return dict(zip((f"train/grad_norm/{part}" for part in (*self.parts, "total")), squares.sqrt(), strict=True))
 
     def _membership(self) -> Tensor:
-        """[parts + 1, parameters]: 1 where a parameter belongs to a part; the last row is all of them."""
-        modules = {"actor": self.actor, "critic": self.critic, "trunk": self.trunk}
-        owned = {name: {id(p) for p in module.parameters()} for name, module in modules.items() if module is not None}
+        """[parts + 1, parameters]: 1 where a parameter belongs to a part; the last row is all of them.
+
+        What reads images serves actor and critic, so it counts as trunk.
+        """
+        critic: list[nn.Module] = [] if self.critic is None else [self.critic]
+        modules: dict[str, list[nn.Module]]
+        modules = {"actor": [self.actor], "critic": critic, "trunk": [self.encoder, self.trunk]}
+        owned = {name: {id(p) for part in own for p in part.parameters()} for name, own in modules.items()}
         self.parts = [name for name, ids in owned.items() if ids]
         rows = [[float(id(p) in owned[part]) for p in self.parameters()] for part in self.parts]
         return torch.tensor([*rows, [1.0] * len(rows[0])])
 
-    def _value(self, features: Tensor) -> Tensor:
-        return features.new_zeros(features.shape[:-1]) if self.critic is None else self.critic(features).squeeze(-1)
-
-
-POLICIES = {"mlp": ("log_std_init",)}  # name -> its policy_kwargs
-
-
-def build_policy(config: RolloutConfig, envs: VecEnv, critic: bool) -> ActorCritic:
-    """The network a config names, for these worlds."""
-    if config.policy not in POLICIES:
-        known = ", ".join(POLICIES)
-        raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, POLICIES)} (known: {known})")
-    accepted = POLICIES[config.policy]
-    for name in config.policy_kwargs:
-        if name not in accepted:
-            hint = f"{nearest(name, accepted)} (it has {', '.join(accepted)})"
-            raise UserError(f"policy_kwargs: {config.policy} has no {name!r}{hint}")
-    return ActorCritic(
-        envs.observation_space,
-        envs.action_space,
-        config.hidden_dims,
-        config.activation,
-        config.share_trunk,
-        critic,
-        config.normalize_obs,
-        config.seed,
-        **config.policy_kwargs,
-    )
+    def _has_mask(self, space: gym.Space) -> bool:
+        if not isinstance(space, gym.spaces.Dict) or MASK not in space.spaces:
+            return False
+        if isinstance(self.head, Gaussian):
+            raise UserError(f"the observation has an {MASK}, but only discrete actions can be masked")
+        given, wanted = space[MASK].shape, (self.head.linear.out_features,)
+        if given != wanted:
+            raise UserError(f"{MASK} has the shape {list(given or ())}, the actions need {list(wanted)}")
+        return True
 
 
 def mlp(size: int, hidden_dims: tuple[int, ...], activation: type[nn.Module]) -> nn.Sequential:
@@ -140,11 +147,22 @@ def mlp(size: int, hidden_dims: tuple[int, ...], activation: type[nn.Module]) ->
 
 
 def initialize(policy: ActorCritic, generator: torch.Generator) -> None:
-    """Orthogonal weights, zero biases: sqrt(2) inside, 0.01 for the action layer, 1 for the value."""
+    """Orthogonal weights, zero biases: sqrt(2) inside, 1 in cells, 0.01 for the action layer, 1 for the value.
+
+    Residual blocks begin as the identity: added up, their outputs would drive the layers behind them into saturation.
+    """
     heads = {id(module) for module in policy.head.modules()}
     for module in policy.modules():
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear | nn.Conv2d):
             gain = 0.01 if id(module) in heads else 2**0.5
             gain = 1.0 if policy.critic is not None and module is policy.critic[1] else gain
             nn.init.orthogonal_(module.weight, gain, generator)
-            nn.init.zeros_(module.bias)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.RNNCellBase):
+            for weight, bias in ((module.weight_ih, module.bias_ih), (module.weight_hh, module.bias_hh)):
+                nn.init.orthogonal_(weight, 1.0, generator)
+                nn.init.zeros_(bias)
+    for module in policy.modules():
+        if isinstance(module, Block):
+            nn.init.zeros_(module.second.weight)

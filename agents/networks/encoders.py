@@ -1,4 +1,4 @@
-"""From observations as the worlds give them to flat float features: normalising, one-hot, joining. Weights come later.
+"""From observations as the worlds give them to flat float features: normalising, one-hot, images, joining.
 
 Raw observations are stored; statistics are buffers of the policy, so checkpoints, evaluation and export carry them.
 """
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from agents.experience.nouns import Tree
+from agents.networks.cnn import CNN, Image
+from envs_gym.spaces import MASK, is_image
 from utils.user_error import UserError
 
 
@@ -96,16 +98,26 @@ class Float(nn.Module):
 
 
 class FlatEncoder(nn.Module):
-    """Joins every leaf of the observation into one vector: boxes flat (normalised on wish), discrete leaves one-hot."""
+    """Joins every leaf of the observation into one vector, the action mask left out.
 
-    def __init__(self, space: gym.Space, normalize: bool | str) -> None:
+    Boxes are flat and normalised on wish, discrete leaves one-hot; images are read by a `cnn` of their own, in [0, 1]
+    whatever `normalize` says, or flat where there is none.
+    """
+
+    def __init__(self, space: gym.Space, normalize: bool | str, cnn: CNN | None = None) -> None:
         super().__init__()
-        self.keys = list(space.spaces) if isinstance(space, gym.spaces.Dict) else None
-        spaces = list(space.spaces.values()) if isinstance(space, gym.spaces.Dict) else [space]
-        names = self.keys or ["the observation"]
-        self.leaf = nn.ModuleList([_leaf(s, normalize, name) for s, name in zip(spaces, names, strict=True)])
-        self.dims = [len(s.shape) if isinstance(s, gym.spaces.Box) else 1 for s in spaces]
-        self.size = sum(_width(s) for s in spaces)
+        named = {key: leaf for key, leaf in space.items() if key != MASK} if isinstance(space, gym.spaces.Dict) else {}
+        self.keys = list(named) if isinstance(space, gym.spaces.Dict) else None
+        if self.keys == []:
+            raise UserError(f"the observation holds nothing beside {MASK}")
+        names, spaces = (self.keys, list(named.values())) if self.keys else (["the observation"], [space])
+        self.leaf = nn.ModuleList([_leaf(s, normalize, name, cnn) for s, name in zip(spaces, names, strict=True)])
+        # trailing dimensions that become one; an image's own network looks at all of them
+        self.dims = [
+            len(s.shape) if isinstance(s, gym.spaces.Box) and not isinstance(module, Image) else 1
+            for s, module in zip(spaces, self.leaf, strict=True)
+        ]
+        self.size = sum(_width(s, cnn) for s in spaces)
 
     def _vectors(self, obs: Tree) -> list[Tensor]:
         parts = [obs[key] for key in self.keys] if self.keys else [obs]
@@ -123,21 +135,30 @@ class FlatEncoder(nn.Module):
                 module.learn(x)
 
 
-def _leaf(space: gym.Space, normalize: bool | str, name: str) -> nn.Module:
+def _leaf(space: gym.Space, normalize: bool | str, name: str, cnn: CNN | None) -> nn.Module:
     if isinstance(space, gym.spaces.Discrete):
         return OneHot(int(space.n))
     if isinstance(space, gym.spaces.MultiDiscrete):
         return MultiOneHot([int(n) for n in space.nvec])
     if not isinstance(space, gym.spaces.Box):
-        raise UserError(f"the mlp policy cannot read {name}: {space}")
+        raise UserError(f"a policy cannot read {name}: {space}")
+    if cnn is not None and is_image(space):
+        return Image(space, cnn, name)
     if normalize == "static":
         return StaticNorm(space, name)
-    return RunningNorm(_width(space)) if normalize in (True, "rolling") else Float()
+    return RunningNorm(_width(space, None)) if normalize in (True, "rolling") else Float()
 
 
-def _width(space: gym.Space) -> int:
+def _width(space: gym.Space, cnn: CNN | None) -> int:
+    """Features a leaf becomes."""
     if isinstance(space, gym.spaces.Discrete):
         return int(space.n)
     if isinstance(space, gym.spaces.MultiDiscrete):
         return int(space.nvec.sum())
-    return math.prod(space.shape or ())
+    return cnn.features if cnn is not None and is_image(space) else math.prod(space.shape or ())
+
+
+def images(space: gym.Space) -> list[tuple[int, ...]]:
+    """The shapes of an observation's images."""
+    leaves = space.values() if isinstance(space, gym.spaces.Dict) else [space]
+    return [tuple(leaf.shape or ()) for leaf in leaves if is_image(leaf)]

@@ -2,7 +2,8 @@
 
 Every head answers `forward(h) -> parameters`, `sample(parameters, u)`, `mode`, `log_prob(parameters, action)`,
 `entropy`, `describe() -> metrics` and, to look at, `tell(parameters) -> {name: Tensor}`; `draws` is the number of
-uniforms one action takes. No torch.distributions: its checks synchronise.
+uniforms one action takes. Discrete ones also answer `restrict(parameters, mask)`. No torch.distributions: its checks
+synchronise.
 """
 
 import math
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from utils.counter_rng import normal
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
+IMPOSSIBLE = -1e9  # its exp is 0, and 0 times it is 0; infinity would make NaN of both
 
 
 def choose(log_probs: Tensor, u: Tensor) -> Tensor:
@@ -37,6 +39,10 @@ class Categorical(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         return self.linear(h).log_softmax(-1)
+
+    def restrict(self, log_probs: Tensor, mask: Tensor) -> Tensor:
+        """The same given that the action is one of those in `mask` [..., n] bool; uniform where none is."""
+        return log_probs.masked_fill(~mask, IMPOSSIBLE).log_softmax(-1)
 
     def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
         return choose(log_probs, u)
@@ -66,7 +72,14 @@ class MultiCategorical(nn.Module):
         self.choices, self.draws = choices, len(choices)
 
     def forward(self, h: Tensor) -> Tensor:
-        return torch.cat([part.log_softmax(-1) for part in self.linear(h).split(self.choices, -1)], -1)
+        return self._normalized(self.linear(h))
+
+    def restrict(self, log_probs: Tensor, mask: Tensor) -> Tensor:
+        """The same given that each choice is one of those in its part of `mask` [..., sum of choices] bool."""
+        return self._normalized(log_probs.masked_fill(~mask, IMPOSSIBLE))
+
+    def _normalized(self, logits: Tensor) -> Tensor:
+        return torch.cat([part.log_softmax(-1) for part in logits.split(self.choices, -1)], -1)
 
     def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
         pieces = zip(log_probs.split(self.choices, -1), u.split(1, -1), strict=True)

@@ -13,7 +13,7 @@ from worlds import Scripted, random_tables
 from agents.experience.collector import WINDOW, Collector, Window
 from agents.experience.memory import Memory
 from agents.experience.nouns import Act, leaves
-from agents.networks.actor_critic import ActorCritic
+from agents.networks.actor_critic import ActorCritic, Plan
 from utils.counter_rng import ACT, EVALUATE, Key, uniforms
 
 N = 4
@@ -117,7 +117,7 @@ def test_noise_never_depends_on_torchs_global_generator():
     tables = []
     for seed in (0, 1):
         torch.manual_seed(seed)
-        policy = ActorCritic(worlds().observation_space, worlds().action_space, hidden_dims=(8,), seed=3)
+        policy = ActorCritic(Plan(worlds().observation_space, worlds().action_space, (8,), seed=3))
         collector, memory = collector_and_memory(10, policy=policy)
         torch.rand(seed + 1)
         state = torch.get_rng_state()
@@ -236,7 +236,9 @@ def test_greedy_play_takes_the_mode():
 def test_evaluating_leaves_the_training_collector_untouched():
     tables = []
     for evaluated in (False, True):
-        policy = ActorCritic(worlds().observation_space, worlds().action_space, (8,), normalize_obs="rolling", seed=3)
+        policy = ActorCritic(
+            Plan(worlds().observation_space, worlds().action_space, (8,), normalize_obs="rolling", seed=3)
+        )
         collector, memory = collector_and_memory(20, policy=policy)
         for _ in range(2):
             collector.collect(10, memory)

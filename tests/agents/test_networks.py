@@ -11,9 +11,10 @@ from torch import distributions as dist
 from torch import nn
 from worlds import weights
 
-from agents.networks.actor_critic import ActorCritic, build_policy
+from agents.networks.actor_critic import ActorCritic, Plan
 from agents.networks.encoders import FlatEncoder, RunningNorm, StaticNorm
 from agents.networks.heads import Categorical, Gaussian, MultiCategorical, Normal, head_for
+from agents.networks.policies import build_policy
 from config.schema import PPOConfig
 from utils.counter_rng import ACT, Key, uniforms
 from utils.user_error import UserError
@@ -328,7 +329,9 @@ BOX_OBS = torch.randn(20, 3, generator=torch.Generator().manual_seed(4)) * 5 + 2
 
 
 def actor_critic(**options):
-    return ActorCritic(BOX, options.pop("action_space", Discrete(4)), **{"hidden_dims": (16, 8), **options})
+    plan = Plan(BOX, options.pop("action_space", Discrete(4)), hidden_dims=(16, 8))
+    own = {"log_std_init": options.pop("log_std_init")} if "log_std_init" in options else {}
+    return ActorCritic(plan._replace(**options), **own)
 
 
 def judged(policy, action=None):

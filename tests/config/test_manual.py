@@ -66,6 +66,8 @@ def test_listing() -> None:
     assert [(row.env, row.variant, row.algorithm, row.last) for row in rows] == [
         ("CartPole-v1", "ppo", "ppo", "487.3"),
         ("CartPole-v1", "reinforce", "reinforce", NOT_MEASURED),
+        ("CartPole-v1", "ppo_lstm", "ppo", NOT_MEASURED),
+        ("CartPole-v1", "ppo_pixels", "ppo", NOT_MEASURED),
     ]
     assert {row.env for row in list_environments()} >= {"Acrobot-v1", "FrozenLake-v1", "Pendulum-v1"}
     goal = load_config("Pendulum-v1", "ppo").spec.goal

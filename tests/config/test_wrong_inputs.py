@@ -176,7 +176,7 @@ def test_wrong_override(overrides: str, fragment: str) -> None:
     [
         ("CartPole-v1", "'CartPole-v1' needs a variant: CartPole-v1:ppo, CartPole-v1:reinforce"),
         ("CartPole-v1:", "needs a variant"),
-        ("CartPole-v1:pppo", "no variant 'pppo' (CartPole-v1:ppo, CartPole-v1:reinforce); did you mean ppo"),
+        ("CartPole-v1:pppo", "no variant 'pppo' (CartPole-v1:ppo, CartPole-v1:reinforce, CartPole-v1:ppo_lstm"),
         ("CartPol-v1:ppo", "no environment 'CartPol-v1' among the shipped configs; did you mean CartPole-v1"),
         ("zzz:ppo", "--list-envs shows them"),
         (":ppo", "':ppo' is not ENV:VARIANT"),

@@ -92,14 +92,14 @@ def test_evaluation_sees_the_live_weights():
     config = load_config("CartPole-v1", "ppo", short("eval_episodes=20", "policy_lr=3e-3"))
     agent = build_agent(config, make_envs(config, config.n_envs))
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
-    before = evaluate.test(agent)["test/roll/ep_rew/mean"]
+    before = evaluate.test(agent.policy)["test/roll/ep_rew/mean"]
     with torch.no_grad():  # a hand-written expert: push to where the pole falls
         for parameter in agent.policy.parameters():
             parameter.zero_()
         for i, layer in enumerate([agent.policy.actor[0][0], agent.policy.actor[0][2]]):
             layer.weight[0] = torch.tensor([0.05, 0.2, 1.0, 0.5]) if i == 0 else torch.eye(64)[0]
         agent.policy.head.linear.weight.copy_(torch.stack([-10 * torch.eye(64)[0], 10 * torch.eye(64)[0]]))
-    after = evaluate.test(agent)["test/roll/ep_rew/mean"]
+    after = evaluate.test(agent.policy)["test/roll/ep_rew/mean"]
     assert before < 100 and after > 400
 
 
@@ -113,7 +113,7 @@ def test_worlds_of_evaluation_repeat_and_those_of_tests_are_fresh():
         evaluate.on_train_batch_end(None, agent, None, None, 0)
         seen.append(agent.metrics.flush())
     assert seen[0] == seen[1]
-    assert evaluate.test(agent) != evaluate.test(agent)
+    assert evaluate.test(agent.policy) != evaluate.test(agent.policy)
 
 
 def test_a_summary_without_a_finished_episode_says_so():

@@ -8,7 +8,7 @@ import pytest
 
 from config.metrics import load_metrics
 from config.schema import PPOConfig
-from trainer_callbacks.curve import POINTS, Point, curve_svg, ticks
+from trainer_callbacks.curve import POINTS, Point, curve_svg, seeds_svg, ticks
 from trainer_callbacks.history import STEPS, TRAIN, VAL
 from trainer_callbacks.outcome import Outcome
 from trainer_callbacks.report import points, write_report
@@ -90,3 +90,15 @@ def test_ticks_are_round_and_span_the_range(low: float, high: float) -> None:
 
 def test_row_without_clock_stands_where_the_last_one_stood() -> None:
     assert points([{STEPS: 5.0, TRAIN: 1.0}, {"test/x": 2.0}], "test/x") == [Point(5.0, 2.0)]
+
+
+def test_the_curve_of_several_seeds() -> None:
+    seeds = [[Point(0, 0), Point(100, 10)], [Point(0, 0), Point(50, math.nan), Point(80, 20)]]
+    tree = ElementTree.fromstring(seeds_svg("a & b", seeds, [Point(0, 0), Point(100, 15)], 12.0))
+    lines = list(tree.iter(f"{SVG}polyline"))
+    assert [line.get("class") for line in lines] == ["seed", "seed", "mean"]
+    assert len(lines[1].get("points", "").split()) == 2  # what is no number is left out
+    widths = [float(line.get("stroke-width", 0)) for line in lines]
+    assert widths[2] > widths[0] == widths[1]
+    texts = [text.text for text in tree.iter(f"{SVG}text")]
+    assert "a & b" in texts and "goal 12" in texts and {"seed", "mean"} <= {*texts}

@@ -94,3 +94,9 @@ def test_a_command_that_does_not_exist_raises_and_ends_the_others(tmp_path):
     with pytest.raises(FileNotFoundError):
         list(run_all([python(sleeper), python(watcher), ["/no/such/program"]], 2))
     assert not is_alive(note.read_text())
+
+
+def test_the_caller_is_asked_meanwhile():
+    calls = []
+    (done,) = run_all([python("import time; time.sleep(.3); print('late')")], 1, meanwhile=lambda: calls.append(1))
+    assert done.output_tail == "late\n" and len(calls) >= 2

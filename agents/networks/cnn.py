@@ -1,0 +1,84 @@
+"""Convolutional networks from images to features: bytes arrive as they are stored and become [0, 1] on the device."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from utils.user_error import UserError
+
+PIECE = 1024  # images read at once: the activations of a whole rollout would fill the memory
+NATURE_SIDE = 36  # pixels that are left of after three convolutions without padding
+
+
+class CNN(NamedTuple):
+    """Which network reads the images of an observation, and how many features it makes of each."""
+
+    kind: str = "nature"
+    features: int = 512
+
+
+def nature(channels: int) -> nn.Sequential:
+    """Mnih et al. 2015: three convolutions."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU()
+    )
+
+
+def residual(channels: int) -> nn.Sequential:
+    """Espeholt et al. 2018 (IMPALA): three stages that halve the image, two residual blocks each."""
+    layers: list[nn.Module] = []
+    for inside, outside in ((channels, 16), (16, 32), (32, 32)):
+        layers += [nn.Conv2d(inside, outside, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
+        layers += [Block(outside), Block(outside)]
+    return nn.Sequential(*layers, nn.ReLU())
+
+
+class Block(nn.Module):
+    """x + two convolutions of it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(F.relu(self.first(F.relu(x))))
+
+
+KINDS: dict[str, Callable[[int], nn.Sequential]] = {"nature": nature, "residual": residual}
+
+
+class Image(nn.Module):
+    """uint8 [..., C, H, W], [..., H, W, C] or [..., H, W] -> [..., features].
+
+    Channels are the smaller one of the first and the last dimension, the first where they are equal.
+    """
+
+    def __init__(self, space: gym.spaces.Box, cnn: CNN, name: str) -> None:
+        super().__init__()
+        self.shape = tuple(space.shape)
+        if len(self.shape) not in (2, 3):
+            raise UserError(f"{name} {list(self.shape)} is no image: [channels, height, width] or [height, width] is")
+        self.channels_last = len(self.shape) == 3 and self.shape[-1] < self.shape[0]
+        *_, channels, height, width = self._channels_first(torch.zeros(1, *self.shape)).shape
+        if cnn.kind == "nature" and min(height, width) < NATURE_SIDE:
+            least = f"{NATURE_SIDE}x{NATURE_SIDE} pixels"
+            raise UserError(f"cnn: nature needs {least}, but {name} has {height}x{width}; policy_kwargs.cnn=residual")
+        self.convolutions = KINDS[cnn.kind](channels)
+        with torch.no_grad():
+            size = self.convolutions(torch.zeros(1, channels, height, width)).numel()
+        self.join = nn.Sequential(nn.Flatten(), nn.Linear(size, cnn.features), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        lead = x.shape[: x.dim() - len(self.shape)]
+        pieces = self._channels_first(x.reshape(-1, *self.shape)).split(PIECE)
+        features = [self.join(self.convolutions(piece / 255)) for piece in pieces]
+        return (features[0] if len(features) == 1 else torch.cat(features)).view(*lead, -1)
+
+    def _channels_first(self, x: Tensor) -> Tensor:
+        if len(self.shape) == 2:
+            return x[:, None]
+        return x.permute(0, 3, 1, 2) if self.channels_last else x

@@ -1,0 +1,153 @@
+"""Which network a policy's name stands for: POLICIES. A policy of one's own is a row in this table.
+
+A row is a class or a function that makes an ActorCritic (or a subclass) of a Plan; its further arguments, each with a
+default, are the policy_kwargs, checked against names and types. For example, in a module of one's own,
+
+    class Wide(ActorCritic):
+        def __init__(self, plan: Plan, width: int = 256) -> None:
+            super().__init__(plan._replace(hidden_dims=(width,)))
+
+and here `"wide": Wide`, or anywhere before the agent is built `POLICIES["wide"] = Wide`.
+"""
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Any, Literal, get_type_hints
+
+from agents.networks.actor_critic import ActorCritic, Plan
+from agents.networks.cnn import CNN
+from agents.networks.encoders import images
+from agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
+from config.checks import nearest_sizes
+from config.field_types import convert
+from config.schema import Config, RolloutConfig
+from envs_fast.vec_env import VecEnv
+from utils.user_error import UserError, nearest
+
+Kind = Literal["nature", "residual"]  # the rows of cnn.KINDS
+
+
+def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = False) -> ActorCritic:
+    """Hidden layers over flat features."""
+    shapes = images(plan.observation_space)
+    if shapes and not flatten_images:
+        seen = " and ".join(str(list(shape)) for shape in shapes)
+        raise UserError(
+            f"policy: mlp does not read images, and the observation has one {seen}; "
+            "take policy=cnn, or policy_kwargs.flatten_images=true where it is none"
+        )
+    return ActorCritic(plan, log_std_init)
+
+
+def cnn_policy(plan: Plan, cnn: Kind = "nature", features: int = 512, log_std_init: float = 0.0) -> ActorCritic:
+    """Hidden layers over the features of a convolutional network, which actor and critic share."""
+    if not images(plan.observation_space):
+        raise UserError(f"policy: cnn reads images, but the observation is {plan.observation_space}; take policy=mlp")
+    return ActorCritic(_with_cnn(plan, cnn, features), log_std_init)
+
+
+def lstm_policy(
+    plan: Plan,
+    hidden_size: int | None = None,
+    cnn: Kind = "nature",
+    features: int = 512,
+    log_std_init: float = 0.0,
+) -> ActorCritic:
+    """A memory in the place of the last hidden layer."""
+    return LSTMActorCritic(_with_memory(_with_cnn(plan, cnn, features), hidden_size), log_std_init)
+
+
+def gru_policy(
+    plan: Plan,
+    hidden_size: int | None = None,
+    cnn: Kind = "nature",
+    features: int = 512,
+    log_std_init: float = 0.0,
+) -> ActorCritic:
+    """The same with a smaller cell."""
+    return GRUActorCritic(_with_memory(_with_cnn(plan, cnn, features), hidden_size), log_std_init)
+
+
+POLICIES: dict[str, Callable[..., ActorCritic]] = {
+    "mlp": mlp_policy,
+    "cnn": cnn_policy,
+    "lstm": lstm_policy,
+    "gru": gru_policy,
+}
+
+
+def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
+    """The network a config names, for these worlds."""
+    if config.policy not in POLICIES:
+        known = ", ".join(POLICIES)
+        raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, POLICIES)} (known: {known})")
+    recipe = POLICIES[config.policy]
+    options = checked_options(config.policy, recipe, config.policy_kwargs)
+    plan = Plan(
+        envs.observation_space,
+        envs.action_space,
+        config.hidden_dims,
+        config.activation,
+        config.share_trunk,
+        critic,
+        config.normalize_obs,
+        config.seed,
+    )
+    policy = recipe(plan, **options)
+    if policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from whole rollouts
+        check_whole_worlds(config)
+    return policy
+
+
+def checked_options(name: str, recipe: Callable[..., ActorCritic], given: dict[str, Any]) -> dict[str, Any]:
+    """policy_kwargs as the types the recipe declares."""
+    accepted = options_of(recipe)
+    for key in given:
+        if key not in accepted:
+            has = f"it has {', '.join(accepted)}" if accepted else "it has none"
+            raise UserError(f"policy_kwargs: {name} has no {key!r}{nearest(key, accepted)} ({has})")
+    return {
+        key: value if accepted[key] is Any else convert(f"policy_kwargs.{key}", accepted[key], value)
+        for key, value in given.items()
+    }
+
+
+def options_of(recipe: Callable[..., ActorCritic]) -> dict[str, Any]:
+    """Name -> type of its arguments with a default; a constructor with ** passes on what its base class takes."""
+    bases = recipe.__mro__ if isinstance(recipe, type) else ()
+    found: dict[str, Any] = {}
+    for maker in [vars(base)["__init__"] for base in bases if "__init__" in vars(base)] or [recipe]:
+        types, parameters = get_type_hints(maker), signature(maker).parameters.values()
+        options = {p.name: types.get(p.name, Any) for p in parameters if p.default is not Parameter.empty}
+        found = {**options, **found}
+        if all(p.kind is not Parameter.VAR_KEYWORD for p in parameters):
+            break
+    return found
+
+
+def check_whole_worlds(config: RolloutConfig) -> None:
+    """A minibatch of a policy that remembers is whole sequences, n_steps rows each."""
+    rows, steps = config.minibatch_size, config.n_steps
+    if rows % steps:
+        near = " or ".join(str(worlds * steps) for worlds in nearest_sizes(config.n_envs, rows // steps))
+        raise UserError(
+            f"batch_size {config.batch_size} ({rows} rows) cuts through sequences: policy {config.policy} learns "
+            f"from whole worlds of n_steps = {steps} rows; {near} does"
+        )
+
+
+def _with_cnn(plan: Plan, kind: str, features: int) -> Plan:
+    if features < 1:
+        raise UserError(f"policy_kwargs.features must be at least 1, not {features}")
+    return plan._replace(cnn=CNN(kind, features))
+
+
+def _with_memory(plan: Plan, hidden_size: int | None) -> Plan:
+    """`hidden_size` in the place of the last hidden layer's width."""
+    if hidden_size is None and not plan.hidden_dims:
+        raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
+    if hidden_size is None:
+        return plan
+    if hidden_size < 1:
+        raise UserError(f"policy_kwargs.hidden_size must be at least 1, not {hidden_size}")
+    return plan._replace(hidden_dims=(*plan.hidden_dims[:-1], hidden_size))

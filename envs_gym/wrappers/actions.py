@@ -1,0 +1,122 @@
+"""What becomes of an action on its way to the world: renamed, repeated by chance, or marked as impossible."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from envs_gym.spaces import MASK
+from envs_gym.wrappers.base import env_name, require, require_discrete_actions
+
+
+class ActionRemapper(gymnasium.Wrapper):
+    """Action i of the policy is action `actions[i]` of the world; a mask in `info` is renamed with them."""
+
+    def __init__(self, env: gymnasium.Env, actions: Sequence[int]) -> None:
+        super().__init__(env)
+        self._actions = checked_actions("ActionRemapper", "actions", env, actions, once=False)
+        self.action_space = spaces.Discrete(len(self._actions))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return obs, self._renamed(info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(self._actions[int(action)])
+        return obs, reward, terminated, truncated, self._renamed(info)
+
+    def _renamed(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {**info, MASK: np.asarray(info[MASK])[self._actions]} if MASK in info else info
+
+
+class CarRacingPedals(gymnasium.Wrapper):
+    """Steering and one pedal in [-1, 1], forward gas and backward brake: the middle, where a policy starts, is neither.
+
+    CarRacing's own three numbers, scaled to [-1, 1], start with half the gas against half the brake.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        space = env.action_space
+        fitting = (
+            isinstance(space, spaces.Box) and space.low.tolist() == [-1, 0, 0] and space.high.tolist() == [1, 1, 1]
+        )
+        require(fitting, f"CarRacingPedals needs steering, gas and brake, not {space}")
+        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        steering, pedal = np.asarray(action, np.float32)
+        return self.env.step(np.array([steering, max(pedal, 0.0), max(-pedal, 0.0)], np.float32))
+
+
+class StickyActions(gymnasium.Wrapper):
+    """With this probability the world is given the action it was given before (Machado et al. 2018)."""
+
+    def __init__(self, env: gymnasium.Env, probability: float = 0.25) -> None:
+        super().__init__(env)
+        require(0 <= probability < 1, f"StickyActions: probability must be in [0, 1), not {probability}")
+        self.probability = probability
+        self._last: Any = None  # an episode's first action is never replaced
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._last = None
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if self._last is not None and self.unwrapped.np_random.random() < self.probability:
+            action = self._last
+        self._last = action
+        return self.env.step(action)
+
+
+class ActionMask(gymnasium.Wrapper):
+    """Adds the leaf `action_mask` to the observation: true where an action makes sense.
+
+    Always the same mask with `valid_actions`, otherwise what `info["action_mask"]` of each step says.
+    """
+
+    def __init__(self, env: gymnasium.Env, valid_actions: Sequence[int] | None = None) -> None:
+        super().__init__(env)
+        self._count = require_discrete_actions(env, "ActionMask")
+        self._constant: np.ndarray | None = None
+        if valid_actions is not None:
+            chosen = checked_actions("ActionMask", "valid_actions", env, valid_actions, once=True)
+            self._constant = np.isin(np.arange(self._count), chosen)
+        else:
+            _, info = env.reset(seed=0)  # before anything is trained; worlds are seeded again afterwards
+            told = MASK in info and np.shape(info[MASK]) == (self._count,)
+            hint = "give valid_actions, or spec.valid_actions"
+            require(told, f"{env_name(env)} tells no {MASK} of {self._count} actions in its info; {hint}")
+        inside = env.observation_space
+        parts = dict(inside.spaces) if isinstance(inside, spaces.Dict) else {"obs": inside}
+        require(MASK not in parts, f"the observation of {env_name(env)} has an {MASK} already")
+        self._flat = not isinstance(inside, spaces.Dict)
+        self.observation_space = spaces.Dict({**parts, MASK: spaces.MultiBinary(self._count)})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._masked(obs, info, False), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._masked(obs, info, terminated), reward, terminated, truncated, info
+
+    def _masked(self, obs: Any, info: dict[str, Any], terminated: bool) -> dict[str, Any]:
+        mask = np.asarray(info[MASK], bool) if self._constant is None else self._constant
+        if not mask.any():
+            if not terminated:
+                raise ValueError(f"{MASK} allows no action at all")
+            mask = np.ones(self._count, bool)  # nothing is chosen there, and heads need not know
+        return {"obs": obs, MASK: mask} if self._flat else {**obs, MASK: mask}
+
+
+def checked_actions(name: str, key: str, env: gymnasium.Env, actions: int | Sequence[int], once: bool) -> list[int]:
+    """The listed actions of the world, each there and, on wish, named once."""
+    count = require_discrete_actions(env, name)
+    listed: list[Any] = list(actions) if isinstance(actions, list | tuple) else [actions]
+    fitting = bool(listed) and all(isinstance(a, int) and 0 <= a < count for a in listed)
+    require(fitting, f"{name}: {key} lists actions from 0 to {count - 1}, not {actions}")
+    require(not once or len(set(listed)) == len(listed), f"{name}: {key} lists each action once, not {actions}")
+    return listed

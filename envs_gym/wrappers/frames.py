@@ -1,0 +1,79 @@
+"""What is done with steps and frames: skipped, stacked, limited."""
+
+from collections import deque
+from math import ceil
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from envs_gym.wrappers.base import layers, require
+from envs_gym.wrappers.images import ChannelFirst, channel_first
+
+TimeLimit = gymnasium.wrappers.TimeLimit  # truncates after max_episode_steps of the steps at its place in the stack
+
+
+class FrameSkip(gymnasium.Wrapper):
+    """Repeats each action for `skip` frames and adds their rewards up; an episode's end cuts the rest short.
+
+    `max_last_two` shows the brighter of the last two frames, for screens that draw objects by turns.
+    """
+
+    def __init__(self, env: gymnasium.Env, skip: int, max_last_two: bool = False) -> None:
+        super().__init__(env)
+        require(isinstance(skip, int) and skip >= 1, f"FrameSkip: skip must be at least 1, not {skip}")
+        box = isinstance(env.observation_space, spaces.Box)
+        require(box or not max_last_two, f"FrameSkip: max_last_two needs an image, not {env.observation_space}")
+        self.skip, self.max_last_two = skip, max_last_two
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        total, seen = 0.0, deque[Any](maxlen=2)
+        for _ in range(self.skip):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            seen.append(np.array(obs) if self.max_last_two else obs)  # a copy: worlds may reuse their buffer
+            if terminated or truncated:
+                break
+        shown = np.maximum(seen[0], seen[-1]) if self.max_last_two else seen[-1]
+        return shown, total, terminated, truncated, info
+
+
+class FrameStack(ChannelFirst):
+    """The last `frames` observations joined along their first axis: channels of an image, entries of a vector.
+
+    An episode starts with its first observation repeated.
+    """
+
+    def __init__(self, env: gymnasium.Env, frames: int) -> None:
+        require(isinstance(frames, int) and frames >= 1, f"FrameStack: frames must be at least 1, not {frames}")
+        super().__init__(channel_first(env))
+        space = self.env.observation_space
+        require(isinstance(space, spaces.Box) and bool(space.shape), f"FrameStack needs a box, not {space}")
+        assert isinstance(space, spaces.Box)
+        low, high = (np.concatenate([side] * frames) for side in (space.low, space.high))
+        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
+        self._frames: deque[np.ndarray] = deque(maxlen=frames)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        first = np.array(obs)
+        self._frames.extend(first for _ in range(self._frames.maxlen or 1))
+        return np.concatenate(self._frames), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._frames.append(np.array(obs))  # a copy: worlds may reuse their buffer
+        return np.concatenate(self._frames), reward, terminated, truncated, info
+
+
+def step_limit(env: gymnasium.Env) -> int | None:
+    """After how many of the policy's own steps an episode is truncated, where something says so."""
+    limit: int | None = None
+    for layer in [*layers(env)][::-1]:  # from the world outwards
+        if isinstance(layer, TimeLimit):
+            own = layer._max_episode_steps
+            limit = own if limit is None else min(limit, own)
+        elif isinstance(layer, FrameSkip):
+            limit = None if limit is None else ceil(limit / layer.skip)
+    return limit

@@ -1,0 +1,122 @@
+"""Every wrapper by the name a config gives it, and how a config's wishes become one stack around each world.
+
+One of your own is one line in a module that `env_id: your_module:Env-v0` or `id: your_module:Name` imports:
+`WRAPPERS["Name"] = Name`, where Name(env, **arguments) is a gymnasium.Wrapper.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from config.schema import Config
+from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
+from envs_gym.wrappers.base import RawReward, Remembering, layers
+from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
+from envs_gym.wrappers.images import SQUARE, GrayscaleObservation, ResizeObservation, channel_first
+from envs_gym.wrappers.observations import DiscreteEncoder, SelectObservation
+from envs_gym.wrappers.pixels import PixelObservation
+from envs_gym.wrappers.shaping import CartPoleShaper, MountainCarCountBonus, MountainCarShaper
+from utils.user_error import UserError, nearest
+
+Plain = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
+
+WRAPPERS: dict[str, Callable[..., gymnasium.Env]] = {
+    "ActionMask": ActionMask,
+    "ActionRemapper": ActionRemapper,
+    "CartPoleShaper": CartPoleShaper,
+    "CarRacingPedals": CarRacingPedals,
+    "DiscreteEncoder": DiscreteEncoder,
+    "FrameSkip": FrameSkip,
+    "FrameStack": FrameStack,
+    "GrayscaleObservation": GrayscaleObservation,
+    "MountainCarCountBonus": MountainCarCountBonus,
+    "MountainCarShaper": MountainCarShaper,
+    "PixelObservation": PixelObservation,
+    "ResizeObservation": ResizeObservation,
+    "SelectObservation": SelectObservation,
+    "StickyActions": StickyActions,
+    "TimeLimit": TimeLimit,
+}
+
+
+class World(NamedTuple):
+    """One world in its wrappers."""
+
+    env: gymnasium.Env
+    raw: RawReward | None  # None where nothing can change the reward
+    remembering: tuple[Remembering, ...]  # those whose memory a checkpoint has to keep
+    time_limit: int | None  # in steps of the policy
+
+
+def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
+    """Everything a config asks for, innermost first and checked: skipped frames, `env_wrappers`, images, mask.
+
+    A wrapper that takes `gamma` is given the run's own unless the config says otherwise.
+    """
+    size = SQUARE if config.resize_obs is True else config.resize_obs
+    asked: list[tuple[bool, dict[str, Any]]] = [
+        (config.frame_skip > 1, {"id": "FrameSkip", "skip": config.frame_skip}),
+        *((True, dict(wrapper)) for wrapper in config.env_wrappers),
+        (config.obs == "pixels", {"id": "PixelObservation"}),
+        (config.grayscale_obs, {"id": "GrayscaleObservation"}),
+        (size is not False, {"id": "ResizeObservation", "size": size}),
+        (config.frame_stack > 1, {"id": "FrameStack", "frames": config.frame_stack}),
+        (config.action_mask, {"id": "ActionMask", "valid_actions": config.spec.valid_actions}),
+    ]
+    wanted = [plain for wish, plain in asked if wish]
+    return tuple(_defaults(plain, config.gamma) for plain in wanted)
+
+
+def wrap(env: gymnasium.Env, wrappers: Sequence[Plain]) -> World:
+    """The stack around one world, images channels first at last; UserError where a wrapper refuses its arguments."""
+    if not wrappers and channel_first(env) is env:
+        return World(env, None, (), step_limit(env))
+    raw = RawReward(env)
+    stack: gymnasium.Env = raw
+    for plain in wrappers:
+        arguments = {key: value for key, value in plain.items() if key != "id"}
+        try:
+            stack = find_wrapper(plain["id"])(stack, **arguments)
+        except (TypeError, ValueError, KeyError, IndexError, AssertionError, AttributeError) as error:
+            if isinstance(error, UserError):
+                raise
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(f"env_wrappers: {plain['id']} refuses {arguments or 'this world'}: {reason}") from error
+    stack = channel_first(stack)
+    remembering = tuple(layer for layer in layers(stack) if isinstance(layer, Remembering))
+    return World(stack, raw, remembering, step_limit(stack))
+
+
+def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
+    """The class of a name (`module:Name` imports the module first), or the nearest names."""
+    module, _, name = wrapper_id.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise UserError(f"env_wrappers: there is no Python module {module!r} to import") from error
+    if name not in WRAPPERS:
+        known = ", ".join(WRAPPERS)
+        raise UserError(f"env_wrappers: {name!r} is not registered{nearest(name, WRAPPERS)} (known: {known})")
+    return WRAPPERS[name]
+
+
+def _defaults(plain: dict[str, Any], gamma: float) -> dict[str, Any]:
+    """The arguments with the run's gamma where one is taken; unknown and missing ones are refused."""
+    name = plain["id"]
+    parameters = [*inspect.signature(find_wrapper(name)).parameters.values()][1:]  # the first is the world
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    accepted = [p.name for p in named]
+    known = f"accepted: {', '.join(accepted) or 'none'}"
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for key in plain:
+        if key != "id" and key not in accepted and not open_ended:
+            raise UserError(f"env_wrappers: {name} has no {key!r}{nearest(key, accepted)}; {known}")
+    filled = {"gamma": gamma, **plain} if "gamma" in accepted else plain
+    for parameter in named:
+        if parameter.default is parameter.empty and parameter.name not in filled:
+            raise UserError(f"env_wrappers: {name} needs {parameter.name!r}; {known}")
+    return filled

@@ -1,0 +1,113 @@
+"""Rewards that guide without being reported: potentials, which leave the best policy as it is, and a novelty bonus.
+
+Potential-based shaping (Ng, Harada and Russell 1999): F = gamma * Phi(s') - Phi(s), with Phi(terminal) = 0.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
+from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
+
+from envs_gym.wrappers.base import Remembering, env_name, require
+
+MountainCar = MountainCarEnv | Continuous_MountainCarEnv
+
+
+class PotentialShaper(gymnasium.Wrapper, ABC):
+    """Adds scale * (gamma * Phi(s') - Phi(s)); `gamma` has to be the discount the agent learns with."""
+
+    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 1.0) -> None:
+        super().__init__(env)
+        require(0 <= gamma <= 1, f"{type(self).__name__}: gamma must be in [0, 1], not {gamma}")
+        self.gamma, self.scale = gamma, scale
+        self._potential = 0.0
+
+    @abstractmethod
+    def potential(self) -> float:
+        """Phi of the state the world is in; 0 where an episode terminates, for continuity."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        answer = self.env.reset(seed=seed, options=options)
+        self._potential = self.potential()
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        before, self._potential = self._potential, 0.0 if terminated else self.potential()
+        shaped = float(reward) + self.scale * (self.gamma * self._potential - before)
+        return obs, shaped, terminated, truncated, info
+
+
+class CartPoleShaper(PotentialShaper):
+    """Phi from 1 (upright in the middle) to 0 (where an episode ends, by angle or by position)."""
+
+    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 1.0) -> None:
+        world = env.unwrapped
+        require(isinstance(world, CartPoleEnv), f"CartPoleShaper needs CartPole, not {env_name(env)}")
+        super().__init__(env, gamma, scale)
+        self._world: Any = world
+
+    def potential(self) -> float:
+        x, _, theta, _ = self._world.state
+        share = max(abs(x) / self._world.x_threshold, abs(theta) / self._world.theta_threshold_radians)
+        return 1.0 - min(float(share), 1.0)
+
+
+class MountainCarShaper(PotentialShaper):
+    """Phi from -1 (at rest in the valley) to 0 (all the energy that standing at the flag takes, or more)."""
+
+    GRAVITY = 0.0025  # dv = force - GRAVITY * cos(3 x), hence the potential energy below
+
+    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 1.0) -> None:
+        world = env.unwrapped
+        require(isinstance(world, MountainCar), f"MountainCarShaper needs MountainCar, not {env_name(env)}")
+        super().__init__(env, gamma, scale)
+        self._world: Any = world
+
+    def potential(self) -> float:
+        position, velocity = self._world.state
+        least, enough = -self.GRAVITY / 3, self.GRAVITY / 3 * np.sin(3 * self._world.goal_position)
+        energy = velocity**2 / 2 + self.GRAVITY / 3 * np.sin(3 * position)
+        return min(float((energy - enough) / (enough - least)), 0.0)
+
+
+class MountainCarCountBonus(Remembering):
+    """Adds scale / sqrt(visits) of the cell of positions and velocities that a step leads to, this visit included.
+
+    Visits are counted over all episodes of a world, each world for itself.
+    """
+
+    def __init__(self, env: gymnasium.Env, bins: int = 20, scale: float = 1.0) -> None:
+        super().__init__(env)
+        world: Any = env.unwrapped
+        require(isinstance(world, MountainCar), f"MountainCarCountBonus needs MountainCar, not {env_name(env)}")
+        require(isinstance(bins, int) and bins >= 1, f"MountainCarCountBonus: bins must be at least 1, not {bins}")
+        self.bins, self.scale = bins, scale
+        self._world = world
+        self._low = np.array([world.min_position, -world.max_speed])
+        self._width = (np.array([world.max_position, world.max_speed]) - self._low) / bins
+        self.visits = np.zeros((bins, bins), np.int64)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self.visits.fill(0)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        cell = ((np.asarray(self._world.state, np.float64) - self._low) / self._width).astype(np.int64)
+        row, column = np.clip(cell, 0, self.bins - 1).tolist()
+        self.visits[row, column] += 1
+        bonus = self.scale / float(self.visits[row, column]) ** 0.5
+        return obs, float(reward) + bonus, terminated, truncated, info
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"visits": torch.from_numpy(self.visits.copy())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.visits[:] = state["visits"].numpy()

@@ -1,0 +1,176 @@
+"""Measures the shipped variants: trains each on several seeds, plays 100 fresh episodes, writes docs/results.
+
+    python scripts/evidence.py CartPole --seeds 5      every variant with CartPole in its name, seeds 1 to 5
+    python scripts/evidence.py "*:ppo" --seeds 20      all variants called ppo; the seeds already there are kept
+    python scripts/evidence.py --only-report           docs/results.md and the curves again, nothing is trained
+
+A variant's file grows seed by seed: after an interruption the same command goes on. A seed whose training fails is
+written down with its last line, and tried again by the next call. With --set the results are not those of the shipped
+variant: they go to another folder and say so.
+"""
+
+import argparse
+import fnmatch
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # run as a file from anywhere
+
+import agents.algorithms  # noqa: E402, F401  # makes every algorithm's keys known
+from config.listing import list_environments  # noqa: E402
+from config.loader import load_config, parse_config_id  # noqa: E402
+from scripts.evidence_file import Evidence, config_hash, file_stem  # noqa: E402
+from scripts.evidence_progress import Job, Progress  # noqa: E402
+from scripts.evidence_report import write_results  # noqa: E402
+from trainer_callbacks.typography import duration, score  # noqa: E402
+from utils.process_pool import Finished, run_all  # noqa: E402
+from utils.run_dir import read_json, runs_root  # noqa: E402
+from utils.user_error import UserError, nearest  # noqa: E402
+
+RESULTS = ROOT / "docs" / "results"
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaints are one line like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; --help shows the flags")
+
+
+def main(argv: list[str]) -> int:
+    """Exit code: 1 when a seed failed."""
+    given = parse(argv)
+    folder = Path(given.out) if given.out else runs_root() / "evidence" if given.set else RESULTS
+    failed = 0
+    if not given.only_report:
+        files = {variant: begin(folder, variant, given) for variant in select(given.pattern)}
+        failed = train(files, folder, given)
+    page = write_results(folder)
+    print(f"\n  {os.path.relpath(page)}")
+    return 1 if failed else 0
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog="python scripts/evidence.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pattern", nargs="?", default="", help="ENV:VARIANT, a part of it, or with * and ?")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="how many seeds (default 5)")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
+    parser.add_argument("--out", metavar="FOLDER", help="where the files go (default docs/results; page: FOLDER.md)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key, for a trial")
+    parser.add_argument("--again", action="store_true", help="measure seeds that are already there once more")
+    parser.add_argument("--only-report", action="store_true", help="train nothing, write the page from the files")
+    given = parser.parse_args(argv)
+    for name in ("seeds", "workers"):
+        if vars(given)[name] < 1:
+            raise UserError(f"--{name} takes a number from 1 on, not {vars(given)[name]}")
+    for word in given.set:
+        if word.partition("=")[0] == "seed":
+            raise UserError("--set seed: --first and --seeds choose the seeds")
+    return given
+
+
+def select(pattern: str) -> list[str]:
+    """The shipped ENV:VARIANT of that name, else those that contain it, or that it describes where it has * or ?."""
+    shipped = [f"{row.env}:{row.variant}" for row in list_environments()]
+    folded = pattern.casefold()
+    whole = any(sign in pattern for sign in "*?[")
+    found = [name for name in shipped if name.casefold() == folded] or [
+        name
+        for name in shipped
+        if (fnmatch.fnmatchcase(name.casefold(), folded) if whole else folded in name.casefold())
+    ]
+    if not found:
+        raise UserError(f"no shipped variant matches {pattern!r}{nearest(pattern, shipped)}")
+    return found
+
+
+def begin(folder: Path, variant: str, given: argparse.Namespace) -> Evidence:
+    """The variant's file as it stands where it measured the same config, else a new one; with this command in it."""
+    config = load_config(*parse_config_id(variant), given.set)
+    path = folder / f"{file_stem(variant)}.json"
+    evidence = Evidence.begin(variant, config, given.set)
+    if path.is_file():
+        before = Evidence.read(path)
+        if (before.config_hash, before.overrides) == (config_hash(config), given.set):
+            evidence = before
+    for seed in range(given.first, given.first + given.seeds) if given.again else ():
+        evidence.seeds.pop(seed, None)
+    command = shlex.join(["python", "scripts/evidence.py", *sys.argv[1:]])
+    evidence.commands += [] if command in evidence.commands else [command]
+    return evidence
+
+
+def train(files: dict[str, Evidence], folder: Path, given: argparse.Namespace) -> int:
+    """Trains what is missing, variant by variant, and keeps every seed as soon as it is there. -> seeds that failed"""
+    done = {(name, each["seed"]) for name, evidence in files.items() for each in evidence.finished()}
+    wanted = [(name, seed) for name in files for seed in range(given.first, given.first + given.seeds)]
+    jobs = [
+        Job(name, seed, load_config(*parse_config_id(name), given.set))
+        for name, seed in wanted
+        if (name, seed) not in done
+    ]
+    group = f"evidence-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    kept = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""
+    print(f"  {len(jobs)} seeds to train{kept}; group {group}", flush=True)
+    progress, failed = Progress(jobs, group), 0
+    with tempfile.TemporaryDirectory(prefix="stride-evidence-") as records:
+        paths = [Path(records, f"{index}.json") for index in range(len(jobs))]
+        commands = [
+            command(job, group, path, files[job.variant].overrides) for job, path in zip(jobs, paths, strict=True)
+        ]
+        for ended in run_all(commands, given.workers, meanwhile=progress.tell):
+            job, record = jobs[ended.index], result(jobs[ended.index], paths[ended.index], ended)
+            progress.ended.add(ended.index)
+            failed += record["status"] != "finished"
+            files[job.variant].seeds[job.seed] = record
+            files[job.variant].write(folder / f"{file_stem(job.variant)}.json")
+            print(f"  {job.variant} seed {job.seed}: {words(record)}\n{progress.line()}", flush=True)
+    return failed
+
+
+def command(job: Job, group: str, record: Path, overrides: Sequence[str]) -> list[str]:
+    """The process of one seed."""
+    script = str(ROOT / "scripts" / "evidence_seed.py")
+    return [sys.executable, script, job.variant, str(job.seed), group, str(record), *overrides]
+
+
+def result(job: Job, record: Path, ended: Finished) -> dict[str, Any]:
+    """What the seed's process left, or how it failed."""
+    if ended.returncode == 0 and record.is_file():
+        found: dict[str, Any] = read_json(record)
+        return found
+    lines = ended.output_tail.strip().splitlines() or ["no word"]
+    return {"seed": job.seed, "status": "failed", "code": ended.returncode, "line": lines[-1]}
+
+
+def words(record: dict[str, Any]) -> str:
+    if record["status"] != "finished":
+        return f"FAILED: {record['line']}"
+    reached = record["final"].get("mean")
+    exact = f", exactly {record['final']['exact']:.4f}" if "exact" in record["final"] else ""
+    what = "nothing" if reached is None else score(reached)
+    spent = f"{record['env_steps']:,} steps in {duration(record['seconds'])}"
+    return f"{'solved' if record['solved'] else 'not solved'}, {what}{exact}, {spent}"
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it is stopped, the trainings stop with it
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\n  interrupted; finished seeds are kept, the same command goes on", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)

@@ -1,0 +1,112 @@
+"""docs/results/<env>-<variant>.json: what was measured of one variant, seed by seed, and the numbers that sum it up.
+
+A record comes from evidence_seed.py; tables and plots are made in evidence_report.py. No torch.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from config.loader import to_plain
+from config.schema import Config
+from utils.run_dir import read_json, write_json
+from utils.statistics import interval, iqm
+from utils.user_error import UserError
+
+VERSION = 1
+WORDS = ("seed", "description", "variant", "project_id", "spec")  # these change no number of a run; the goal does
+
+Record = Mapping[str, Any]
+
+
+@dataclass
+class Evidence:
+    """The file of one variant."""
+
+    variant: str  # ENV:VARIANT
+    algorithm: str
+    config_hash: str
+    overrides: list[str] = field(default_factory=list)  # not empty: this says nothing about the shipped variant
+    config: dict[str, Any] = field(default_factory=dict)
+    goal: float | None = None
+    machine: dict[str, Any] = field(default_factory=dict)
+    commands: list[str] = field(default_factory=list)
+    seeds: dict[int, Record] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, variant: str, config: Config, overrides: Sequence[str]) -> "Evidence":
+        """No seed measured yet."""
+        goal, plain = config.spec.goal, to_plain(config)
+        return cls(variant, config.algo_id, config_hash(config), [*overrides], plain, goal, machine())
+
+    @classmethod
+    def read(cls, path: Path) -> "Evidence":
+        data = read_json(path)
+        if not isinstance(data, dict) or data.get("version") != VERSION:
+            raise UserError(f"{path} is no evidence of version {VERSION}; move it away and measure again")
+        kept = {key: value for key, value in data.items() if key not in ("version", "summary")}
+        return cls(**{**kept, "seeds": {int(seed): record for seed, record in data["seeds"].items()}})
+
+    def write(self, path: Path) -> None:
+        """Seeds in order, what sums them up on top."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = {"version": VERSION, **vars(self), "seeds": {str(seed): self.seeds[seed] for seed in sorted(self.seeds)}}
+        finished = self.finished()
+        head = {"summary": summary(finished) | {"failed": len(self.seeds) - len(finished)}}
+        write_json(path, {**head, **data})
+
+    def finished(self) -> list[Record]:
+        return [self.seeds[seed] for seed in sorted(self.seeds) if self.seeds[seed]["status"] == "finished"]
+
+    def failed(self) -> list[Record]:
+        return [self.seeds[seed] for seed in sorted(self.seeds) if self.seeds[seed]["status"] != "finished"]
+
+
+def summary(finished: Sequence[Record]) -> dict[str, Any]:
+    """IQM with its 95 % interval, mean and worst of the seeds: of the final weights, the best, and exactly."""
+    found: dict[str, Any] = {"finished": len(finished), "solved": sum(bool(record["solved"]) for record in finished)}
+    for which in ("final", "best"):
+        for name, key in ((which, "mean"), (f"{which}_exact", "exact")):
+            values = [record[which][key] for record in finished if key in record[which]]
+            found |= {name: spread(values)} if values else {}
+    return found
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """One value is no sample: it has no interval."""
+    low, high = interval(values) if len(values) > 1 else (None, None)
+    return {"iqm": iqm(values), "low": low, "high": high, "mean": sum(values) / len(values), "worst": min(values)}
+
+
+def config_hash(config: Config) -> str:
+    """The same for all seeds of a variant, another one as soon as a number of it changes."""
+    plain = {key: value for key, value in to_plain(config).items() if key not in WORDS}
+    text = json.dumps({**plain, "goal": config.spec.goal}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def file_stem(variant: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", variant)
+
+
+def read_all(folder: Path) -> list[tuple[Path, Evidence]]:
+    """Every file of the folder, in order of the variants' names."""
+    found = [(path, Evidence.read(path)) for path in sorted(folder.glob("*.json"))]
+    return sorted(found, key=lambda item: item[1].variant)
+
+
+def machine() -> dict[str, Any]:
+    """What the wall times were measured on."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*:\s*(.+)$", info.read_text(), re.M) if info.is_file() else []
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }

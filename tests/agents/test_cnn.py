@@ -1,0 +1,256 @@
+"""Convolutional encoders against the same layers written out, and agents that act by what they see."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete
+from probe_envs import Probe
+from torch import nn
+from torch.nn import functional as F
+from worlds import driven, weights
+
+from agents.networks import cnn as module
+from agents.networks.actor_critic import ActorCritic, Plan
+from agents.networks.cnn import CNN, Block, Image
+from agents.networks.encoders import FlatEncoder
+from agents.networks.policies import build_policy
+from agents.ppo import PPO
+from agents.reinforce import REINFORCE
+from config.schema import PPOConfig, REINFORCEConfig
+from utils.user_error import UserError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These networks are too small to share."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def image_space(*shape):
+    return Box(0, 255, shape, np.uint8)
+
+
+def pixels(*shape, seed=0):
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def test_nature_is_the_published_network():
+    net = Image(image_space(4, 84, 84), CNN("nature", 512), "image")
+    shapes = [tuple(p.shape) for p in net.parameters() if p.dim() > 1]
+    assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 7 * 7 * 64)]
+    x, (a, b, c, d) = pixels(2, 4, 84, 84), [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    h = F.relu(F.conv2d(x.float() / 255, a.weight, a.bias, 4))
+    h = F.relu(F.conv2d(h, b.weight, b.bias, 2))
+    h = F.relu(F.conv2d(h, c.weight, c.bias))
+    torch.testing.assert_close(net(x), F.relu(F.linear(h.flatten(1), d.weight, d.bias)))
+
+
+def test_residual_is_three_stages_of_two_blocks():
+    net = Image(image_space(3, 20, 24), CNN("residual", 10), "image")
+    convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d)]
+    assert [m.out_channels for m in convolutions] == [16] * 5 + [32] * 10
+    assert net.join[1].in_features == 32 * 3 * 3
+    x, layers = pixels(2, 3, 20, 24), iter(convolutions)
+    h = x.float() / 255
+    for _ in range(3):
+        h = F.max_pool2d(next(layers)(h), 3, 2, padding=1)
+        for _ in range(2):
+            first, second = next(layers), next(layers)
+            h = h + second(F.relu(first(F.relu(h))))
+    torch.testing.assert_close(net(x), F.relu(net.join[1](F.relu(h).flatten(1))))
+
+
+@pytest.mark.parametrize("lead", [(5,), (3, 5), (1, 1)])
+@pytest.mark.parametrize("shape", [(3, 16, 18), (16, 18, 3), (16, 18)], ids=["CHW", "HWC", "HW"])
+def test_leading_dimensions_and_the_place_of_the_channels(lead, shape):
+    net = Image(image_space(*shape), CNN("residual", 6), "image")
+    x = pixels(*lead, *shape)
+    result = net(x)
+    assert result.shape == (*lead, 6) and result.dtype == torch.float32
+    plain = x.reshape(-1, *shape)
+    first = plain.permute(0, 3, 1, 2) if shape[-1] == 3 else plain[:, None] if len(shape) == 2 else plain
+    expected = net.join(net.convolutions(first.float() / 255)).view(*lead, 6)
+    torch.testing.assert_close(result, expected)
+
+
+def test_a_long_rollout_is_read_in_pieces(monkeypatch):
+    net, x = Image(image_space(1, 8, 8), CNN("residual", 4), "image"), pixels(5, 7, 1, 8, 8)
+    whole, sizes = net(x), []
+    net.convolutions.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    monkeypatch.setattr(module, "PIECE", 10)
+    torch.testing.assert_close(net(x), whole)
+    assert sizes == [10, 10, 10, 5]
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((3, 35, 84), r"nature needs 36x36 pixels, but the observation has 35x84; policy_kwargs.cnn=residual"),
+        ((2, 3, 40, 40), r"the observation \[2, 3, 40, 40\] is no image"),
+    ],
+)
+def test_what_no_network_can_read_is_refused(shape, message):
+    with pytest.raises(UserError, match=message):
+        FlatEncoder(image_space(*shape), False, CNN())
+
+
+@pytest.mark.parametrize("normalize", [False, "rolling", "static"])
+def test_images_are_between_0_and_1_whatever_is_normalized(normalize):
+    encoder = FlatEncoder(image_space(1, 8, 8), normalize, CNN("residual", 4))
+    seen = []
+    encoder.leaf[0].convolutions.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    x = torch.cat([torch.zeros(1, 1, 8, 8), torch.full((1, 1, 8, 8), 255)]).to(torch.uint8)
+    encoder(x)
+    assert seen[0][0].max() == 0 and (seen[0][1] == 1).all()
+    before = copy.deepcopy(encoder.state_dict())
+    encoder.learn(x)
+    assert all(torch.equal(before[name], now) for name, now in encoder.state_dict().items())
+
+
+# --- policies
+
+PLAN = Plan(image_space(1, 12, 12), Discrete(3), (8,), cnn=CNN("residual", 16))
+
+
+def answers(policy, n=20):
+    obs, first = pixels(n, 1, 12, 12), torch.ones(n, dtype=torch.bool)
+    return policy.evaluate(obs, (), first, torch.zeros(n, dtype=torch.long))
+
+
+@pytest.mark.parametrize("share_trunk", [False, True])
+def test_actor_and_critic_share_what_reads_images(share_trunk):
+    policy = ActorCritic(PLAN._replace(share_trunk=share_trunk))
+    answers(policy).value.sum().backward()
+    assert all(p.grad is not None for p in policy.encoder.parameters())
+    policy.zero_grad()
+    (answers(policy).log_prob.sum() + answers(policy).value.sum()).backward()
+    norms = policy.gradient_norms(torch.stack([p.grad.norm() for p in policy.parameters()]))
+    shared = [p.grad.flatten() for part in (policy.encoder, policy.trunk) for p in part.parameters()]
+    assert policy.parts == ["actor", "critic", "trunk"]
+    torch.testing.assert_close(norms["train/grad_norm/trunk"], torch.cat(shared).norm(), rtol=1e-5, atol=0)
+
+
+def test_a_new_policy_is_almost_uniform_and_the_seed_decides_its_weights():
+    first, same, other = (ActorCritic(PLAN._replace(seed=seed)) for seed in (1, 1, 2))
+    assert torch.equal(weights(first), weights(same)) and not torch.equal(weights(first), weights(other))
+    assert (answers(first).log_prob.exp() - 1 / 3).abs().max() < 0.05
+    last = {m.second for m in first.modules() if isinstance(m, Block)}
+    for m in first.modules():
+        if isinstance(m, nn.Conv2d):
+            assert not m.bias.any() and bool(m.weight.any()) == (m not in last), "blocks begin as the identity"
+        if isinstance(m, nn.Conv2d) and m not in last:
+            w = m.weight.flatten(1)
+            w = w if len(w) <= w.shape[1] else w.T
+            torch.testing.assert_close(w @ w.T, 2 * torch.eye(len(w)), atol=1e-4, rtol=1e-4)
+
+
+def test_without_a_critic_no_image_is_read_for_its_value():
+    policy = ActorCritic(PLAN._replace(critic=False))
+    policy.encoder.register_forward_pre_hook(lambda *_: pytest.fail("read"))
+    assert not policy.value(pixels(4, 1, 12, 12), (), torch.ones(4, dtype=torch.bool)).any()
+
+
+class Worlds:
+    action_space = Discrete(2)
+
+    def __init__(self, space):
+        self.observation_space = space
+
+
+VECTOR = Box(-1, 1, (3,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("options", "space", "message"),
+    [
+        ({"policy": "mlp"}, image_space(3, 84, 84), r"mlp does not read images.*one \[3, 84, 84\]; take policy=cnn"),
+        ({"policy": "mlp"}, Dict({"a": VECTOR, "b": image_space(9, 9)}), r"mlp does not read images"),
+        ({"policy": "cnn"}, VECTOR, r"cnn reads images, but the observation is Box.*; take policy=mlp"),
+        (
+            {"policy": "cnn", "policy_kwargs": {"cnn": "natur"}},
+            image_space(3, 84, 84),
+            r"policy_kwargs.cnn takes nature, residual, not 'natur'; did you mean nature\?",
+        ),
+        (
+            {"policy": "cnn", "policy_kwargs": {"feature": 3}},
+            image_space(3, 84, 84),
+            r"cnn has no 'feature'; did you mean features\?",
+        ),
+        (
+            {"policy": "cnn", "policy_kwargs": {"features": 0}},
+            image_space(3, 84, 84),
+            r"policy_kwargs.features must be at least 1, not 0",
+        ),
+        (
+            {"policy": "cnn", "policy_kwargs": {"features": "many"}},
+            image_space(3, 84, 84),
+            r"policy_kwargs.features takes a whole number, not 'many'",
+        ),
+    ],
+)
+def test_policies_and_observations_that_do_not_fit(options, space, message):
+    with pytest.raises(UserError, match=message):
+        build_policy(PPOConfig(**options), Worlds(space), True)
+
+
+def test_a_small_grid_of_bytes_may_be_read_flat_on_demand():
+    config = PPOConfig(policy_kwargs={"flatten_images": True})
+    assert build_policy(config, Worlds(image_space(3, 3)), True).encoder.size == 9
+
+
+def test_build_policy_gives_the_network_its_options():
+    config = PPOConfig(policy="cnn", policy_kwargs={"cnn": "residual", "features": 7}, hidden_dims=())
+    policy = build_policy(config, Worlds(image_space(1, 12, 12)), True)
+    assert policy.encoder.size == 7 and policy.actor[1].linear.weight.shape == (2, 7)
+    default = build_policy(PPOConfig(policy="cnn"), Worlds(image_space(4, 84, 84)), True)
+    assert default.encoder.size == 512 and default.encoder.leaf[0].convolutions[0].kernel_size == (8, 8)
+
+
+class SeenPixels(Probe):
+    """One step, +1 for the action that says in which half of the image there is light."""
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.observation_space = image_space(1, 12, 12)
+
+    def _image(self):
+        image = torch.zeros(self.num_envs, 1, 12, 12, dtype=torch.uint8)
+        image[:, :, 3:9, :6] = (self.coin[:, None, None, None] > 0) * 255
+        image[:, :, 3:9, 6:] = (self.coin[:, None, None, None] < 0) * 255
+        return image
+
+    def reset(self, seed):
+        super().reset(seed)
+        return self._image()
+
+    def step(self, action):
+        final = self._image()
+        return super().step(action)._replace(obs=self._image(), final_obs=final)
+
+    def reward(self, action):
+        return (action * 2.0 - 1) * self.coin
+
+
+CASES = {
+    "ppo": (PPO, PPOConfig, {"policy": "cnn", "policy_lr": 1e-3, "n_steps": 8}),
+    "reinforce": (
+        REINFORCE,
+        REINFORCEConfig,
+        {"policy": "cnn", "policy_lr": 1e-3, "policy_targets": "advantages", "n_epochs": 4},
+    ),
+    "ppo lstm": (PPO, PPOConfig, {"policy": "lstm", "policy_lr": 1e-3, "n_steps": 8}),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_seen_decides(case):
+    kind, config, options = case
+    given = {"n_envs": 8, "n_steps": 16, "hidden_dims": (16,), "policy_kwargs": {"cnn": "residual", "features": 16}}
+    agent = driven(kind(config(**{**given, **options}), SeenPixels(8)), 60)
+    assert agent.memory.table.obs.dtype == torch.uint8
+    assert agent.collector.window.summary()["ep_rew/mean"] > 0.9

@@ -1,0 +1,347 @@
+"""Policies with a memory: step by step equals whole sequences, states begin anew with episodes, cuts keep worlds whole.
+
+And that it is worth it: what is only known from before can be acted upon.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from probe_envs import RememberedReward
+from torch import Tensor, nn
+from worlds import Scripted, driven, limited_tables, random_tables, weights
+
+from agents.experience.collector import Collector
+from agents.experience.memory import Memory, slots_for
+from agents.experience.minibatches import world_minibatches
+from agents.experience.nouns import Final, leaves, tree_map
+from agents.networks.actor_critic import Plan
+from agents.networks.policies import build_policy
+from agents.networks.recurrent import GRU, LSTM, GRUActorCritic, LSTMActorCritic, Recurrence
+from agents.ppo import PPO
+from agents.reinforce import REINFORCE
+from config.loader import load_config
+from config.schema import PPOConfig, REINFORCEConfig
+from envs_gym.make import make_envs
+from utils.counter_rng import SHUFFLE, Key, permutation
+from utils.user_error import UserError
+
+KINDS = pytest.mark.parametrize("kind", [LSTMActorCritic, GRUActorCritic])
+SHARED = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
+ENDS = dict(rtol=0, atol=1e-6)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These networks are too small to share."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def wild(policy, seed=5):
+    """Weights far from their gentle beginning, so that differences show."""
+    for i, p in enumerate(policy.parameters()):
+        nn.init.normal_(p, std=0.5, generator=generator(seed + i))
+    return policy
+
+
+def policy_for(kind, envs, **options):
+    return wild(kind(Plan(envs.observation_space, envs.action_space, (7, 6), **options)))
+
+
+def played(policy, envs, steps, calls=1):
+    """(collector, start carry, rollout) of the last of some collects."""
+    collector = Collector(envs, policy, 3)
+    memory = Memory(collector.example(), collector.carry, steps, slots_for(steps, envs.time_limit), 0)
+    for _ in range(calls):
+        start = tree_map(torch.clone, collector.carry)
+        collector.collect(steps, memory)
+    return collector, start, memory.rollout(start, Final(collector.obs, collector.carry))
+
+
+def scripted(n=5, seed=1, **options):
+    return Scripted(*random_tables(40, n, seed), **options)
+
+
+@pytest.mark.parametrize(("cell", "torchs"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
+def test_a_recurrence_without_resets_is_torchs_own(cell, torchs):
+    mine, theirs = Recurrence(cell, 3, (6,), "tanh"), torchs(3, 6)
+    for name, parameter in mine.cell.named_parameters():
+        getattr(theirs, f"{name}_l0").data.copy_(parameter.data)
+    x = torch.randn(9, 4, 3, generator=generator())
+    outputs, state = mine(x, mine.initial(4), torch.zeros(9, 4, dtype=torch.bool))
+    expected, last = theirs(x)
+    torch.testing.assert_close(outputs, expected, **ENDS)
+    for part, whole in zip(state, last if cell is LSTM else [last], strict=True):
+        torch.testing.assert_close(part, whole[0], **ENDS)
+
+
+@KINDS
+@SHARED
+@pytest.mark.parametrize("critic", [True, False])
+@pytest.mark.parametrize("calls", [1, 3])
+def test_acting_step_by_step_equals_evaluating_the_whole(kind, share_trunk, critic, calls):
+    """The log-probabilities of the actions, taken one step at a time, against one pass over the rollout."""
+    envs, seen = scripted(), []
+    policy = policy_for(kind, envs, share_trunk=share_trunk, critic=critic)
+    inner = policy.head.sample
+
+    def sample(parameters, u):
+        seen.append((parameters.clone(), inner(parameters, u)))
+        return seen[-1][1]
+
+    policy.head.sample = sample
+    _, start, rollout = played(policy, envs, 13, calls)
+    row = rollout.row
+    assert row.is_first[1:].any() and not row.is_first.all() and (calls == 1 or not row.is_first[0].all())
+    with torch.no_grad():
+        judged = policy.evaluate(row.obs, start, row.is_first, row.action)
+        value = policy.value(row.obs, start, row.is_first)
+    log_probs = torch.stack([policy.head.log_prob(p, a) for p, a in seen[-13:]])
+    torch.testing.assert_close(judged.log_prob, log_probs, **ENDS)
+    torch.testing.assert_close(value, judged.value, **ENDS)
+    assert judged.log_prob.std() > 1e-3 and (not critic or value.std() > 1e-3)
+    assert critic or not value.any()
+
+
+@KINDS
+@SHARED
+def test_an_episode_is_valued_as_if_nothing_had_been_before(kind, share_trunk):
+    envs = scripted()
+    policy = policy_for(kind, envs, share_trunk=share_trunk)
+    _, start, rollout = played(policy, envs, 20, 2)
+    row = rollout.row
+    with torch.no_grad():
+        whole = policy.value(row.obs, start, row.is_first)
+        for t, world in row.is_first.nonzero().tolist():
+            alone = policy.value(row.obs[t:, world : world + 1], policy.initial(1), row.is_first[t:, world : world + 1])
+            torch.testing.assert_close(whole[t:, world], alone[:, 0], **ENDS)
+        other = policy.value(row.obs, tree_map(lambda x: x + 1, start), row.is_first)
+    begun = row.is_first.cumsum(0) > 0
+    assert begun.any() and not begun.all()
+    assert torch.equal(whole[begun], other[begun]) and not torch.isclose(whole[~begun], other[~begun]).any()
+
+
+@KINDS
+@SHARED
+@pytest.mark.parametrize("limit", [None, 4], ids=["a slot per step", "few slots"])
+def test_what_a_limit_cut_off_is_valued_with_the_state_of_its_own_episode(kind, share_trunk, limit):
+    """By hand, world by world: the final observation follows on the row that led to it."""
+    envs = Scripted(*limited_tables(40, 5, limit, 2), time_limit=limit)
+    policy = policy_for(kind, envs, share_trunk=share_trunk)
+    collector, start, rollout = played(policy, envs, 16, 2)
+    row = rollout.row
+    with torch.no_grad():
+        value = policy.value(row.obs, start, row.is_first)
+        found = policy.next_values(rollout, value, collector.is_first)
+    checked = 0
+    for t in range(16):
+        for world in range(5):
+            if row.terminated[t, world]:
+                continue
+            last = t == 15
+            if row.truncated[t, world]:
+                following = torch.stack((row.obs[t, world, 0], row.obs[t, world, 1] + 1))  # a Scripted world counts
+                first = False
+            elif last:
+                following, first = rollout.next.obs[world], collector.is_first[world].item()
+            else:
+                following, first = row.obs[t + 1, world], False
+            obs = torch.cat([row.obs[: t + 1, world], following[None]])[:, None]
+            flags = torch.cat([row.is_first[: t + 1, world], torch.tensor([first])])[:, None]
+            with torch.no_grad():
+                expected = policy.value(obs, tree_map(lambda x, w=world: x[w : w + 1], start), flags)[-1, 0]
+            torch.testing.assert_close(found[t, world], expected, **ENDS)
+            checked += bool(row.truncated[t, world])
+    assert checked > 5
+
+
+class Table(NamedTuple):
+    number: Tensor
+    is_first: Tensor
+    start: tuple
+
+
+@pytest.mark.parametrize("worlds", [1, 2, 6])
+def test_a_cut_by_worlds_keeps_sequences_and_their_start(worlds):
+    steps, n, key = 4, 6, Key(3, SHUFFLE, 0, 7)
+    number = torch.arange(steps * n).view(steps, n)
+    table = Table(number, number == 5, ((torch.arange(n)[:, None] * 10.0,),))
+    seen = []
+    for batch in world_minibatches(table, worlds * steps, key):
+        assert type(batch) is Table and batch.number.shape == (steps, worlds)
+        ids = batch.number[0]
+        assert torch.equal(batch.number, number[:, ids]) and torch.equal(batch.is_first, table.is_first[:, ids])
+        assert torch.equal(batch.start[0][0], ids[:, None] * 10.0)
+        seen += ids.tolist()
+    assert seen == permutation(key, n).tolist() and seen != sorted(seen)
+
+
+COMMON = {"n_envs": 8, "n_steps": 12, "gamma": 0.9, "hidden_dims": (16,), "max_timesteps": 10**6}
+
+
+def ppo(envs, **options):
+    return PPO(PPOConfig(**{**COMMON, "policy": "lstm", "policy_lr": 5e-3, **options}), envs)
+
+
+def reinforce(envs, **options):
+    options = {"policy": "gru", "policy_lr": 1e-2, "policy_targets": "advantages", **options}
+    return REINFORCE(REINFORCEConfig(**{**COMMON, **options}), envs)
+
+
+@pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
+@pytest.mark.parametrize("policy", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", [ppo, reinforce])
+def test_what_was_seen_before_decides(kind, policy, share_trunk):
+    agent = driven(kind(RememberedReward(8), policy=policy, share_trunk=share_trunk), 150)
+    assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
+    with torch.no_grad():  # V of the middle step, where nothing is seen
+        obs, first = torch.tensor([[1.0, -1.0], [0.0, 0.0]])[..., None], torch.tensor([[True] * 2, [False] * 2])
+        value = agent.policy.value(obs, agent.policy.initial(2), first)
+    assert value[1].tolist() == pytest.approx([0.9, 0.9], abs=0.15)
+
+
+def test_without_a_memory_it_is_a_coin_toss():
+    agent = driven(ppo(RememberedReward(8), policy="mlp"), 150)
+    assert abs(agent.collector.window.summary()["ep_rew/mean"]) < 0.5
+
+
+def test_reinforce_remembers_without_a_critic():
+    agent = driven(reinforce(RememberedReward(8), policy_targets="returns"), 250)
+    assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
+    assert len(agent.collector.carry) == 1, "nobody remembers for a critic that is not there"
+
+
+@pytest.mark.parametrize("batch_size", [0.25, 1.0, 12])
+@pytest.mark.parametrize("kind", [ppo, reinforce])
+@pytest.mark.parametrize(
+    "options", [{}, {"normalize_obs": "rolling", "normalize_reward": True, "share_trunk": True}], ids=["", "+"]
+)
+def test_updates_count_minibatches_of_whole_worlds(kind, batch_size, options):
+    agent = kind(scripted(8, named=True), batch_size=batch_size, n_epochs=3, **options)
+    before = weights(agent.policy)
+    driven(agent, 2)
+    per_epoch = {0.25: 4, 1.0: 1, 12: 8}[batch_size]
+    assert agent.progress["updates"] == 2 * 3 * per_epoch
+    assert not torch.equal(before, weights(agent.policy)) and weights(agent.policy).isfinite().all()
+    norms = {name for name in agent.metrics.flush() if "grad_norm" in name}
+    assert len(norms) == (4 if options else 3)
+
+
+def test_the_first_update_sees_the_probabilities_of_acting():
+    """With stale starts or mixed up worlds old and new log-probabilities would differ before anything is learnt."""
+    agent, found = ppo(scripted(8), n_epochs=1, policy_lr=1e-12), []
+    update = agent.update
+
+    def watched(batch):
+        with torch.no_grad():
+            judged = agent.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
+        found.append((judged.log_prob - batch.log_prob_old).abs().max().item())
+        assert all(x.shape[0] == 2 for x in leaves(batch.start)), "two worlds of eight"
+        update(batch)
+
+    agent.update = watched
+    wild(agent.policy)
+    driven(agent, 4)
+    assert len(found) == 16 and max(found) < 1e-6
+
+
+def test_masks_and_images_go_together_with_a_memory():
+    spaces = {"image": Box(0, 255, (1, 12, 12), np.uint8), "at": Box(-1, 1, (2,)), "action_mask": MultiBinary(3)}
+
+    class Worlds:
+        observation_space, action_space = Dict(spaces), Discrete(3)
+
+    config = PPOConfig(policy="gru", policy_kwargs={"cnn": "residual", "features": 9, "hidden_size": 5}, batch_size=1.0)
+    policy = build_policy(config, Worlds(), True)
+    obs = {
+        "image": torch.randint(0, 256, (6, 4, 1, 12, 12), dtype=torch.uint8, generator=generator()),
+        "at": torch.randn(6, 4, 2, generator=generator()),
+        "action_mask": torch.tensor([True, False, True]).expand(6, 4, 3),
+    }
+    first = torch.zeros(6, 4, dtype=torch.bool)
+    judged = policy.evaluate(obs, policy.initial(4), first, torch.full((6, 4), 1))
+    assert policy.trunk.__class__ is nn.Identity and policy.actor[0].cell.input_size == 64 and policy.encoder.size == 11
+    assert (judged.log_prob < -1e6).all() and policy.initial(4)[0][0].shape == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"batch_size": 24, "n_steps": 16, "n_envs": 6},
+            r"batch_size 24 \(24 rows\) cuts through sequences: policy lstm learns from whole worlds of n_steps = 16 "
+            r"rows; 16 or 32 does",
+        ),
+        ({"batch_size": 0.5, "n_steps": 16, "n_envs": 1}, r"\(8 rows\) cuts .*; 16 does"),
+        ({"hidden_dims": (), "batch_size": 1.0}, r"hidden_dims=\[\] needs policy_kwargs.hidden_size"),
+        ({"policy_kwargs": {"hidden_size": 0}}, r"hidden_size must be at least 1, not 0"),
+        ({"policy_kwargs": {"hiden_size": 8}}, r"lstm has no 'hiden_size'; did you mean hidden_size\?"),
+    ],
+)
+def test_what_cannot_be_remembered_is_refused_in_one_line(options, message):
+    with pytest.raises(UserError, match=message):
+        build_policy(PPOConfig(policy="lstm", **options), scripted(), True)
+
+
+# --- the proof
+
+
+class Positions:
+    """CartPole without its velocities: an instant does not say where the pole is going."""
+
+    def __init__(self, envs):
+        self.envs, self.num_envs = envs, envs.num_envs
+        self.action_space, self.time_limit = envs.action_space, envs.time_limit
+        whole = envs.observation_space
+        self.observation_space = Box(whole.low[::2], whole.high[::2])
+
+    def reset(self, seed):
+        return self.envs.reset(seed)[:, ::2]
+
+    def step(self, action):
+        step = self.envs.step(action)
+        return step._replace(obs=step.obs[:, ::2], final_obs=step.final_obs[:, ::2])
+
+    def state_dict(self):
+        return self.envs.state_dict()
+
+    def load_state_dict(self, state):
+        self.envs.load_state_dict(state)
+
+    def close(self):
+        self.envs.close()
+
+
+BLIND = (
+    "n_envs=16", "n_steps=64", "n_epochs=6", "gae_lambda=0.95", "gamma=0.99", "policy_lr=2e-3", "clip_range=0.2",
+    "normalize_obs=rolling", "normalize_reward=true", "hidden_dims=[64]", "max_timesteps=40000", "batch_size=0.25",
+)  # fmt: skip
+
+
+def learnt_without_velocities(*overrides):
+    """Mean return of the last 100 episodes after 40 thousand steps."""
+    config = load_config("CartPole-v1", "ppo", [*BLIND, *overrides])
+    envs = Positions(make_envs(config, config.n_envs))
+    agent = driven(PPO(config, envs), config.max_timesteps // config.rollout_size)
+    envs.close()
+    return agent.collector.window.summary()["ep_rew/mean"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["lstm", "gru"])
+def test_who_remembers_knows_where_the_pole_is_going(policy):
+    assert learnt_without_velocities(f"policy={policy}", "seed=1") >= 150
+
+
+@pytest.mark.slow
+def test_who_does_not_remember_does_not():
+    assert learnt_without_velocities("policy=mlp", "seed=1") < 75

@@ -1,0 +1,40 @@
+"""Every shipped variant trains two iterations and evaluates: the whole path, in as few steps as it takes."""
+
+import importlib.util
+
+import pytest
+
+import train
+from config.arguments import parse_arguments
+from config.listing import list_environments
+from config.loader import load_config
+from envs_gym.make import EXTRAS, find_spec
+from trainer_callbacks.csv_log import read_csv
+from utils.run_dir import list_runs
+
+VARIANTS = [f"{row.env}:{row.variant}" for row in list_environments()]
+MODULES = {"Box2D": "Box2D", "MuJoCo": "mujoco", "ale-py": "ale_py"}  # what an extra's title is imported as
+TINY = ("n_envs=2", "n_steps=8", "batch_size=0.5", "n_epochs=1", "max_timesteps=32", "max_episode_steps=20")
+WATCHED = ("log_freq_epochs=1", "eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=1", "eval_max_steps=20")
+THROUGH = ("early_stop_on_eval_threshold=false",)  # so short an episode may well reach a goal
+
+
+def missing(env_id: str) -> str:
+    """The extra that an environment needs and that is not installed, else ""."""
+    where = f"{env_id} {find_spec(env_id).entry_point}"
+    titles = [extra.title for part, extra in EXTRAS.items() if part in where]
+    return next((title for title in titles if importlib.util.find_spec(MODULES[title]) is None), "")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    monkeypatch.setattr("trainer_callbacks.evaluate.TEST_EPISODES", 1)
+    config = load_config(*variant.split(":"))
+    if extra := missing(config.env_id):
+        pytest.skip(f"{extra} is not installed")
+    assert train.train(parse_arguments([variant, *TINY, *WATCHED, *THROUGH, "-q"])) == 0
+    *rows, tested = read_csv(list_runs()[0].metrics_csv)
+    assert [row["train/clock/env_steps"] for row in rows] == [16, 32]
+    assert all("train/loss/policy" in row and "val/roll/episodes" in row for row in rows)
+    assert "test/roll/episodes" in tested
