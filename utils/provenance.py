@@ -17,7 +17,7 @@ def git_hash() -> str:
     """The commit the code stands at, with `+changes` where it was edited since; "" outside a checkout."""
     try:
         commit = _git("rev-parse", "HEAD")
-        changes = _git("status", "--porcelain", "--untracked-files=no")
+        changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")  # words change no result
     except (OSError, subprocess.SubprocessError):
         return ""
     return commit.strip() + ("+changes" if changes.strip() else "")
