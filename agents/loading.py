@@ -20,6 +20,7 @@ from torch import Tensor
 from torch._weights_only_unpickler import UnpicklingError
 
 from agents.algorithms import build_agent
+from agents.hub_run import HUB, fetch
 from agents.player import Player
 from config.loader import from_plain
 from config.schema import Config, RolloutConfig
@@ -29,7 +30,6 @@ from envs_gym.make import make_envs
 from utils.run_dir import RunDir, read_json
 from utils.user_error import UserError, nearest
 
-HUB = "hub:"
 LINKS = ("best", "last")
 EPOCH = re.compile(r"epoch=(\d+)")
 POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
@@ -72,7 +72,7 @@ def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
     A run may be in training: what is read was written whole.
     """
     if selector.startswith(HUB):
-        raise UserError(f"{selector}: loading from the Hugging Face Hub is not built yet; give a local run")
+        return _load_published(selector, checkpoint)
     run = RunDir.find(selector)
     facts = read_json(run.config_json)
     if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
@@ -87,6 +87,19 @@ def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
     weights, progress = _parts(read_checkpoint(path), path)
     player = build_player(config, weights, f"{run.id}, {path.stem}")
     return LoadedRun(run, config, player, path.stem, progress, facts, notes)
+
+
+def _load_published(selector: str, checkpoint: str) -> LoadedRun:
+    """The one checkpoint that a repository on the Hub holds, pinned to the commit it was read at."""
+    there = fetch(selector)
+    held = str(there.facts["checkpoint"])
+    if checkpoint not in (*LINKS, held):
+        raise UserError(f"{selector} holds one checkpoint, {held}; it has no {checkpoint!r}")
+    threads = min(there.config.threads, os.cpu_count() or 1)
+    config = replace(there.config, env_backend="gym", threads=threads)
+    player = build_player(config, there.weights, there.pinned)
+    note = f"downloaded {there.pinned}"
+    return LoadedRun(RunDir(there.folder), config, player, held, there.facts["progress"], there.facts, (note,))
 
 
 def find_checkpoint(run: RunDir, name: str) -> Path:

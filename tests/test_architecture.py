@@ -30,7 +30,8 @@ STOREYS = (  # a file may import from its own storey and those above it in this 
     ("scripts/", "*.py"),
 )
 NOT_OURS = {"tests", "runs", "docs", "build", "dist", "node_modules"}
-HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "stable_baselines3", "matplotlib", "av", "pygame"}
+HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "stable_baselines3", "matplotlib", "av"}
+HEAVYWEIGHTS |= {"pygame"}
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT = ("config/", *(f"utils/{name}.py" for name in LIGHT_UTILS))

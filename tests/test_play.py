@@ -109,7 +109,7 @@ WRONG = [  # (arguments, fragment of the line)
     (["--run-id", "nothing"], "no run 'nothing'"),
     (["--run-id", "../x"], "not"),
     (["--run-id", "@best:Acrobot-v1"], "no evaluated run"),
-    (["--run-id", "hub:user/repo"], "not built yet"),
+    (["--run-id", "hub:repo"], "not the name of a repository"),
     (["--checkpoint", "epoch=77"], "it has epoch=02, epoch=04"),
     (["--checkpoint", "bset"], "did you mean best"),
     (["--deterministic", "--sampled"], "not allowed with"),

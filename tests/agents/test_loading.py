@@ -87,7 +87,7 @@ WRONG = [  # (selector, checkpoint, fragment)
     ("@best:Acrobot-v1", "best", "no evaluated run"),
     ("20990101", "best", "no run '20990101'"),
     ("../x", "best", "not allowed"),
-    ("hub:user/repo", "best", "not built yet"),
+    ("hub:repo", "best", "not the name of a repository"),
     ("@last", "epoch=99", "it has epoch=02, epoch=04"),
     ("@last", "bset", "did you mean best"),
     ("@last", "../best", "takes best, last or epoch=NN"),

@@ -1,0 +1,122 @@
+"""README.md of a published run: metadata that the Hub's leaderboards read, results, and commands that work as pasted.
+
+Text only; its numbers come from elsewhere.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from utils.statistics import iqm
+
+LIBRARY = "stride-rl"
+TASK = "reinforcement-learning"
+CURVE, REPLAY = "curve.svg", "replay.mp4"
+NOT_TUNED = {"env_id", "variant", "algo_id", "project_id", "description", "schema_version", "spec"}
+
+
+def write_card(repo: str, facts: Mapping[str, Any], result: Mapping[str, Any], files: frozenset[str]) -> str:
+    """The whole README.md of `repo`, which will hold `files`."""
+    config = facts["config"]
+    env_id = facts["env_id"]
+    score = f"{result['mean_reward']:.2f} +/- {result['std_reward']:.2f}"
+    replay = f'<video src="https://huggingface.co/{repo}/resolve/main/{REPLAY}" controls autoplay loop muted></video>'
+    parts = [
+        f"---\n{metadata(config['algo_id'], env_id, score, result)}---",
+        f"# {config['algo_id']} on {env_id}",
+        _cell(str(config.get("description", ""))),
+        f"A policy for {env_id}, trained with Stride, a reinforcement-learning framework on PyTorch Lightning.",
+        replay if REPLAY in files else "",
+        "## Results",
+        _table(("what", "value"), results(facts, result)),
+        f"![Episode reward over env steps]({CURVE})" if CURVE in files else "",
+        "## Use it",
+        usage(repo),
+        "## Train it again",
+        _repeat(facts),
+        "## Hyperparameters",
+        _table(("key", "value"), [(key, _plain(value)) for key, value in config.items() if key not in NOT_TUNED]),
+        "## Where it comes from",
+        _table(("what", "value"), origin(facts)),
+        "The weights are safetensors and the rest is text: nothing here runs when it is loaded.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def metadata(algo_id: str, env_id: str, score: str, result: Mapping[str, Any]) -> str:
+    """The YAML head; leaderboards take mean_reward as "mean +/- std" with two digits each."""
+    numbers = {"mean_reward": score, "n_eval_episodes": result["n_eval_episodes"], "env_steps": result["env_steps"]}
+    metrics = [{"type": name, "value": value, "name": name, "verified": False} for name, value in numbers.items()]
+    entry = {
+        "task": {"type": TASK, "name": TASK},
+        "dataset": {"name": env_id, "type": env_id},
+        "metrics": metrics,
+    }
+    head = {
+        "library_name": LIBRARY,
+        "pipeline_tag": TASK,
+        "tags": [env_id, algo_id, "deep-reinforcement-learning", TASK, LIBRARY],
+        "model-index": [{"name": algo_id, "results": [entry]}],
+    }
+    return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
+
+
+def results(facts: Mapping[str, Any], result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    goal, mean = facts["goal"], result["mean_reward"]
+    verdict = "" if goal is None else f"{goal:g}, {'met' if mean >= goal else 'not met'}"
+    episodes = f"{result['n_eval_episodes']}, seed {result['seed']}, most likely action"
+    rows = [
+        ("mean reward", f"**{mean:.2f} +/- {result['std_reward']:.2f}**"),
+        ("interquartile mean", f"{iqm(result['returns']):.2f}"),
+        ("lowest, highest", f"{min(result['returns']):.2f}, {max(result['returns']):.2f}"),
+        ("episodes", episodes),
+        ("goal", verdict),
+        ("checkpoint", f"{result['checkpoint']}, after {result['env_steps']:,} env steps"),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def usage(repo: str) -> str:
+    """Commands for a checkout of Stride."""
+    return (
+        "In a checkout of Stride:\n\n"
+        "```sh\n"
+        "pip install -e '.[hub,video]'\n"
+        f"python run_play.py --run-id hub:{repo}\n"
+        "```\n\n"
+        f"`--headless --episodes 100 --json` measures it, `--video replay.mp4` films it, `hub:{repo}@<commit>` pins it."
+        " From Python:\n\n"
+        "```python\n"
+        "from agents.loading import load_run\n\n"
+        f'loaded = load_run("hub:{repo}")\n'
+        "env = loaded.make_env()\n"
+        "obs, _ = env.reset(seed=0)\n"
+        "action = loaded.agent.act(obs)\n"
+        "```"
+    )
+
+
+def _repeat(facts: Mapping[str, Any]) -> str:
+    words = f"{facts['env_id']}:{facts['variant']} --seed {facts['seed']}"
+    return f"```sh\npython train.py {words}\n```\n\nwith the values below where they differ from the shipped variant."
+
+
+def origin(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = [("seed", str(facts["seed"])), ("git", str(facts.get("git_hash") or "unknown"))]
+    return rows + [(name, str(number)) for name, number in facts.get("versions", {}).items()]
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows)
+
+
+def _cell(text: str) -> str:
+    """One line that Markdown shows as it stands."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

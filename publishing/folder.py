@@ -1,0 +1,138 @@
+"""The files of a published run, as bytes by name: evaluated afresh, scrubbed, and the same for the same run.
+
+How they reach the Hub is hub.py's; what the card says is card.py's.
+"""
+
+import json
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.episode import play_episodes, record_episode
+from agents.hub_run import FACTS, WEIGHTS
+from agents.loading import LoadedRun
+from agents.weights_file import write_weights
+from config.loader import to_plain
+from envs_gym.drawn import RenderError, frames_per_second, make_drawn
+from envs_gym.gym_env import EnvError
+from publishing.card import CURVE, REPLAY, write_card
+from publishing.scrub import check_nothing_left, scrub, scrub_plain
+from trainer_callbacks.csv_log import read_csv
+from trainer_callbacks.curve import curve_svg
+from trainer_callbacks.history import TRAIN, VAL
+from trainer_callbacks.report import points
+from utils.run_dir import read_json
+from utils.user_error import UserError
+from utils.video_file import VideoError, VideoFile
+
+EPISODES, SEED = 100, 0
+VIDEO_BYTES = 5_000_000
+VIDEO_STEPS = (2000, 500, 100)  # tried in turn until the video is small enough
+PROSE = ("description", "project_id", "spec")  # the keys of a config that a person wrote freely
+KEPT = ("git_hash", "versions", "engine", "env_backend")  # facts of the run that name neither place nor person
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """results.json: what 100 episodes of this checkpoint were worth."""
+
+    env_id: str
+    env_steps: int
+    checkpoint: str
+    mean_reward: float
+    std_reward: float
+    n_eval_episodes: int
+    is_deterministic: bool
+    seed: int
+    returns: list[float]
+    lengths: list[int]
+
+
+def build_files(
+    loaded: LoadedRun, repo: str, hidden: list[str], say: Say, episodes: int = EPISODES
+) -> dict[str, bytes]:
+    """Name -> bytes of everything that is published."""
+    result = evaluate(loaded, episodes)
+    say(
+        f"evaluated  {result.mean_reward:.2f} ± {result.std_reward:.2f} over {episodes} episodes of {loaded.checkpoint}"
+    )
+    facts = public_facts(loaded, hidden)
+    files = {
+        WEIGHTS: write_weights(loaded.agent.policy.state_dict()),
+        FACTS: _json(facts),
+        "results.json": _json(vars(result)),
+    }
+    if loaded.run.metrics_csv.is_file():
+        rows = read_csv(loaded.run.metrics_csv)
+        title = f"{loaded.config.env_id}:{loaded.config.variant}, seed {loaded.config.seed}"
+        files["metrics.csv"] = scrub(loaded.run.metrics_csv.read_text("utf-8", "replace"), hidden).encode()
+        files[CURVE] = curve_svg(title, points(rows, TRAIN), points(rows, VAL), loaded.goal).encode()
+    video = film(loaded, say)
+    if video:
+        files[REPLAY] = video
+    files["README.md"] = write_card(repo, facts, vars(result), frozenset(files)).encode()
+    check_nothing_left(files, hidden)
+    return files
+
+
+def evaluate(loaded: LoadedRun, episodes: int) -> Result:
+    """Greedy episodes of their own seed, which neither training nor its evaluation has seen."""
+    played = list(play_episodes(loaded, episodes, SEED))
+    returns = [episode.episode_return for episode in played]
+    return Result(
+        env_id=loaded.config.env_id,
+        env_steps=loaded.progress["env_steps"],
+        checkpoint=loaded.checkpoint,
+        mean_reward=statistics.fmean(returns),
+        std_reward=statistics.pstdev(returns),
+        n_eval_episodes=episodes,
+        is_deterministic=True,
+        seed=SEED,
+        returns=returns,
+        lengths=[episode.length for episode in played],
+    )
+
+
+def public_facts(loaded: LoadedRun, hidden: list[str]) -> dict[str, Any]:
+    """config.json as others get it: the config, and of the facts only those that name neither place nor person."""
+    config = to_plain(loaded.config)
+    stored = read_json(loaded.run.config_json)["config"]
+    config["env_backend"] = stored.get("env_backend", "auto")  # loading set it to draw what is counted
+    prose = {key: scrub_plain(value, hidden, key in PROSE) for key, value in config.items()}
+    return {
+        "env_id": loaded.config.env_id,
+        "variant": loaded.config.variant,
+        "seed": loaded.config.seed,
+        "goal": loaded.goal,
+        "checkpoint": loaded.checkpoint,
+        "progress": {name: int(value) for name, value in loaded.progress.items()},
+        **{name: scrub_plain(loaded.facts[name], hidden) for name in KEPT if name in loaded.facts},
+        "config": prose,
+    }
+
+
+def film(loaded: LoadedRun, say: Say) -> bytes:
+    """The first of the episodes as a small mp4; b"" and one line where nothing can render."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / REPLAY
+        try:
+            env = make_drawn(loaded.config, "rgb_array")
+            fps = frames_per_second(env)
+            env.close()
+            for steps in VIDEO_STEPS:
+                with VideoFile(path, fps) as video:
+                    record_episode(loaded, SEED, max_steps=steps, frames=video.add)
+                if path.stat().st_size <= VIDEO_BYTES:
+                    return path.read_bytes()
+            say(f"no video: even {VIDEO_STEPS[-1]} steps are larger than {VIDEO_BYTES:,} bytes")
+        except (RenderError, VideoError, UserError, EnvError) as error:
+            say(f"no video: {error}")
+    return b""
+
+
+def _json(data: Any) -> bytes:
+    return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()

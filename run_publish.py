@@ -1,0 +1,92 @@
+"""Publish a trained agent on the Hugging Face Hub:   python run_publish.py --dry-run   (--help says the rest)
+
+The story, top to bottom: arguments -> loaded run -> 100 fresh episodes, a video, a card -> one commit, or none.
+"""
+
+import re
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from agents.hub_client import check_repo, find_token
+from agents.loading import LoadedRun, load_run
+from config.publish_arguments import TEMPORARY, parse_publish
+from envs_gym.gym_env import EnvError
+from publishing.folder import build_files
+from publishing.hub import Pushed, push, who_am_i
+from publishing.scrub import scrub_prose, secrets
+from utils.user_error import UserError
+
+NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse_publish(argv)
+    if arguments.repo:
+        check_repo(arguments.repo)
+    loaded = load_run(arguments.run_id, arguments.checkpoint)
+    torch.set_num_threads(loaded.config.threads)
+    for note in loaded.notes:
+        say(note)
+    owner = NOBODY if arguments.dry_run else who_am_i()  # a wrong token is known before the episodes are played
+    repo = arguments.repo or check_repo(f"{owner}/{repo_name(loaded)}")
+    hidden = secrets(find_token())
+    say(f"publishing {loaded.run.id}, {loaded.checkpoint}, as {repo}")
+    files = build_files(loaded, repo, hidden, say)
+    if arguments.folder is not None:
+        write_folder(files, arguments.folder)
+        return 0
+    message = scrub_prose(arguments.message, hidden) or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
+    say(sentence(push(repo, files, arguments.private, message)))
+    say(f"play it    python run_play.py --run-id hub:{repo}")
+    return 0
+
+
+def repo_name(loaded: LoadedRun) -> str:
+    """<env>-<variant>, as the Hub allows it."""
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{loaded.config.env_id}-{loaded.config.variant}")
+    return name.strip("-.")
+
+
+def write_folder(files: dict[str, bytes], wanted: str) -> None:
+    """What would be sent, in a folder to look at; files of other names in it are left alone."""
+    folder = Path(tempfile.mkdtemp(prefix="stride-publish-") if wanted == TEMPORARY else wanted)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+    except OSError as error:
+        raise UserError(f"--dry-run cannot write into {folder}: {error.strerror}") from error
+    print(files["README.md"].decode())
+    for name, data in files.items():
+        say(f"{len(data):>12,} bytes  {folder / name}")
+    say("nothing was sent")
+
+
+def sentence(pushed: Pushed) -> str:
+    if not pushed.added and not pushed.deleted:
+        return f"nothing has changed: {pushed.url} stays at commit {pushed.commit[:7]}"
+    removed = f", removed {', '.join(pushed.deleted)}" if pushed.deleted else ""
+    return f"published  {pushed.url} at commit {pushed.commit[:7]}: {', '.join(pushed.added)}{removed}"
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def command(argv: list[str]) -> int:
+    """main with its errors as one line and exit code 2; the run itself is never touched."""
+    try:
+        return main(argv)
+    except (UserError, EnvError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(command(sys.argv[1:]))

@@ -1,0 +1,161 @@
+"""A small Hugging Face Hub in memory: the routes that huggingface_hub's client calls, on a port of this machine."""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlparse
+
+TOKEN, USER = "hf_testtokentesttoken", "tester"
+LFS = (".safetensors", ".mp4")
+
+
+class Repo:
+    """One repository: its present files and its commits; old revisions keep their own."""
+
+    def __init__(self, private=False):
+        self.private, self.files, self.commits = private, {}, []
+        self.revisions = {}
+        self.commit({".gitattributes": b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"})
+
+    def commit(self, files, deleted=()):
+        kept = {name: data for name, data in self.files.items() if name not in deleted}
+        self.files = {**kept, **files}
+        self.commits.append(hashlib.sha1(repr((len(self.commits), sorted(self.files.items()))).encode()).hexdigest())
+        self.revisions[self.commits[-1]] = self.files
+        return self.commits[-1]
+
+    def at(self, revision):
+        """(commit, files) of main or a commit."""
+        commit = self.commits[-1] if revision == "main" else revision
+        return (commit, self.revisions[commit]) if commit in self.revisions else None
+
+
+class FakeHub(ThreadingHTTPServer):
+    """`fail` maps a fragment of a path to the HTTP statuses of its next answers; `log` is every request."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.repos, self.log, self.fail = {}, [], {}
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def repo(self, name, files, private=False):
+        """A repository with these files, made by somebody else."""
+        self.repos[name] = Repo(private)
+        self.repos[name].commit(files)
+        return self.repos[name]
+
+    def count(self, fragment):
+        return sum(fragment in path for _, path in self.log)
+
+
+def entry(name, data):
+    """A file as the tree route tells it."""
+    found = {"type": "file", "path": name, "size": len(data)}
+    if not name.endswith(LFS):
+        return {**found, "oid": hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()}
+    lfs = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+    return {**found, "oid": hashlib.sha1(name.encode()).hexdigest(), "lfs": lfs}
+
+
+class Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def handle_any(self):
+        body, path = self.body(), unquote(urlparse(self.path).path)
+        self.server.log.append((self.command, path))
+        for fragment, statuses in self.server.fail.items():
+            if fragment in path and statuses:
+                return self.send({"error": "planted"}, statuses.pop(0))
+        self.authorized = self.headers.get("Authorization") == f"Bearer {TOKEN}"
+        if path == "/api/whoami-v2":
+            return self.send({"type": "user", "name": USER, "orgs": []}) if self.authorized else self.unknown_token()
+        if path == "/api/repos/create":
+            return self.create(json.loads(body))
+        if path == "/api/validate-yaml":
+            return self.send({"errors": [], "warnings": []})
+        match = re.match(r"^/(api/models/)?([^/]+/[^/]+)/?(.*)$", path)
+        repo = self.server.repos.get(match[2]) if match else None
+        if repo is None or (repo.private and not self.authorized):
+            return self.send({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+        word, _, rest = match[3].partition("/")
+        return getattr(self, f"on_{word}")(match[2], repo, rest, body)
+
+    do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = handle_any  # noqa: N815
+
+    def create(self, asked):
+        if not self.authorized:
+            return self.unknown_token()
+        name = f"{asked.get('organization') or USER}/{asked['name']}"
+        if name in self.server.repos:
+            return self.send({"url": f"{self.server.url}/{name}"}, 409, {"X-Error-Message": "exists already"})
+        self.server.repos[name] = Repo(asked.get("private") or asked.get("visibility") == "private")
+        return self.send({"url": f"{self.server.url}/{name}", "name": name, "id": name})
+
+    def on_(self, name, repo, rest, body):
+        return self.on_revision(name, repo, "main", body)
+
+    def on_revision(self, name, repo, rest, body):
+        found = repo.at(rest)
+        if found is None:
+            return self.send({"error": "no revision"}, 404, {"X-Error-Code": "RevisionNotFound"})
+        siblings = [{"rfilename": file} for file in sorted(found[1])]
+        about = {"_id": "x", "id": name, "modelId": name, "sha": found[0], "private": repo.private, "tags": []}
+        return self.send({**about, "siblings": siblings, "createdAt": "2026-01-01T00:00:00.000Z"})
+
+    def on_tree(self, name, repo, rest, body):
+        return self.send([entry(file, data) for file, data in sorted(repo.at(rest)[1].items())])
+
+    def on_preupload(self, name, repo, rest, body):
+        files = [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False, "oid": None}
+                 for file in json.loads(body)["files"]]  # fmt: skip
+        return self.send({"files": files})
+
+    def on_commit(self, name, repo, rest, body):
+        if not self.authorized:
+            return self.unknown_token()
+        lines = [json.loads(line) for line in body.splitlines()]
+        files = {x["value"]["path"]: base64.b64decode(x["value"]["content"]) for x in lines if x["key"] == "file"}
+        commit = repo.commit(files, [x["value"]["path"] for x in lines if x["key"] == "deletedFile"])
+        return self.send(
+            {"success": True, "commitOid": commit, "commitUrl": f"{self.server.url}/{name}/commit/{commit}"}
+        )
+
+    def on_resolve(self, name, repo, rest, body):
+        revision, _, file = rest.partition("/")
+        commit, files = repo.at(revision)
+        if file not in files:
+            return self.send({"error": "no entry"}, 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+        etag = hashlib.sha256(files[file]).hexdigest()
+        return self.send(files[file], 200, {"ETag": f'"{etag}"', "X-Repo-Commit": commit})
+
+    def unknown_token(self):
+        words = "Invalid credentials in Authorization header"
+        self.send({"error": words}, 401, {"X-Error-Message": words})
+
+    def body(self):
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            data = b""
+            while size := int(self.rfile.readline().strip() or b"0", 16):
+                data += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return data
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def send(self, answer, status=200, headers=None):
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)

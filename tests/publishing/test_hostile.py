@@ -1,0 +1,165 @@
+"""Repositories that mean harm: each is refused in one printable line, nothing is executed, nothing is written."""
+
+import copy
+import io
+import json
+import os
+import pickle
+import struct
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load
+
+import run_play
+from agents.loading import load_run
+from agents.weights_file import write_weights
+from publishing.folder import _json, public_facts
+
+REPO = "mallory/gift"
+
+
+class Evil:
+    """Runs a command where it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+@pytest.fixture
+def gift(hub, monkeypatch, tmp_path):
+    """Good files to spoil; `played` would find what was executed."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "work" / "evil_module.py").write_text("import os\nos.mkdir('executed')\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "work"))
+    loaded = load_run("@last")
+    return {
+        "config.json": _json(public_facts(loaded, [])),
+        "model.safetensors": write_weights(loaded.agent.policy.state_dict()),
+    }
+
+
+def test_the_gift_itself_is_sound(hub, gift):
+    hub.repo(REPO, gift)
+    assert load_run(f"hub:{REPO}").config.env_id == "CartPole-v1"
+
+
+def header(files, change):
+    """model.safetensors with its header changed."""
+    data = files["model.safetensors"]
+    size = struct.unpack("<Q", data[:8])[0]
+    table = json.loads(data[8 : 8 + size])
+    change(table)
+    text = json.dumps(table).encode()
+    return {**files, "model.safetensors": struct.pack("<Q", len(text)) + text + data[8 + size :]}
+
+
+def first(table):
+    return table[sorted(name for name in table if name != "__metadata__")[0]]
+
+
+def weights(files, change):
+    tensors = load(files["model.safetensors"])
+    change(tensors)
+    return {**files, "model.safetensors": write_weights(tensors)}
+
+
+def config(files, where=("config",), **changes):
+    facts = json.loads(files["config.json"])
+    place = facts
+    for key in where:
+        place = place[key]
+    place.update(copy.deepcopy(changes))
+    return {**files, "config.json": json.dumps(facts).encode()}
+
+
+def pickled():
+    return pickle.dumps(Evil())
+
+
+def checkpoint():
+    stream = io.BytesIO()
+    torch.save({"state_dict": Evil()}, stream)
+    return stream.getvalue()
+
+
+def torchscript():
+    stream = io.BytesIO()
+    torch.jit.save(torch.jit.script(torch.nn.Linear(4, 2)), stream)
+    return stream.getvalue()
+
+
+def name_of(files):
+    return next(name for name, tensor in load(files["model.safetensors"]).items() if tensor.ndim == 2)
+
+
+def deep():
+    return b'{"config": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment of the line)
+    "pickle only": (lambda f: {"epoch=04.ckpt": checkpoint()}, "does not write"),
+    "pickle beside": (lambda f: {**f, "model.pkl": pickled()}, "'model.pkl'"),
+    "pickle as weights": (lambda f: {**f, "model.safetensors": checkpoint()}, "no safetensors file"),
+    "pickle as config": (lambda f: {**f, "config.json": pickled()}, "not valid JSON"),
+    "torchscript": (lambda f: {**f, "policy.pt": torchscript()}, "'policy.pt'"),
+    "torchscript as weights": (lambda f: {**f, "model.safetensors": torchscript()}, "no safetensors file"),
+    "_target_": (lambda f: config(f, policy_kwargs={"_target_": "os.mkdir", "path": "executed"}), "_target_"),
+    "_target_ on top": (lambda f: config(f, _target_="os.mkdir"), "_target_"),
+    "module in env_id": (lambda f: config(f, env_id="evil_module:Env-v0"), "names a module"),
+    "module in env_kwargs": (lambda f: config(f, env_kwargs={"entry_point": "evil_module:main"}), "file or a module"),
+    "file in env_kwargs": (lambda f: config(f, env_id="Ant-v5", env_kwargs={"xml_file": "evil.xml"}), "file or a mod"),
+    "wrapper": (lambda f: config(f, env_wrappers=[{"id": "evil_module.Wrapper"}]), "not registered"),
+    "unknown environment": (lambda f: config(f, env_id="Evil-v0"), "unknown environment 'Evil-v0'"),
+    "unknown policy": (lambda f: config(f, policy="evil_module.Net"), "polic"),
+    "unknown algorithm": (lambda f: config(f, algo_id="evil_module"), "algo"),
+    "unknown key": (lambda f: config(f, callbacks=["evil_module"]), "callbacks"),
+    "escape in a key": (lambda f: config(f, **{"a\x1b[2J\nb": 1}), "control characters"),
+    "escape in variant": (lambda f: config(f, variant="x\x1b[31m"), "control characters"),
+    "escape in checkpoint": (lambda f: config(f, (), checkpoint="epoch=1\nok"), "checkpoint is not a name"),
+    "huge network": (lambda f: config(f, hidden_dims=[10**9, 10**9]), "more than model.safetensors holds"),
+    "huge rollout": (lambda f: config(f, n_steps=10**12, max_timesteps=10**15), "are not loaded"),
+    "deep JSON": (lambda f: {**f, "config.json": deep()}, "JSON|nested"),
+    "not a number": (lambda f: config(f, policy_lr=float("inf")), "not finite"),
+    "list as config": (lambda f: {**f, "config.json": b"[]"}, "holds no config"),
+    "no clock": (lambda f: config(f, (), progress=3), "env_steps"),
+    "oversized header": (lambda f: {**f, "model.safetensors": struct.pack("<Q", 2**60) + b"{}"}, "a header of"),
+    "header beyond the file": (lambda f: {**f, "model.safetensors": struct.pack("<Q", 500) + b"{}"}, "a header of"),
+    "empty weights": (lambda f: {**f, "model.safetensors": b""}, "a header of"),
+    "1 GB claimed": (
+        lambda f: header(f, lambda t: first(t).update(shape=[1 << 28], data_offsets=[0, 1 << 30])), "does not fit",
+    ),
+    "negative shape": (lambda f: header(f, lambda t: first(t).update(shape=[-1, 4])), "does not fit"),
+    "overlap": (lambda f: header(f, lambda t: t.update(extra=first(t))), "does not fit"),
+    "object dtype": (lambda f: header(f, lambda t: first(t).update(dtype="OBJECT")), "does not fit"),
+    "many tensors": (lambda f: header(f, lambda t: t.update({str(n): 0 for n in range(5000)})), "at most"),
+    "wrong shape": (
+        lambda f: weights(f, lambda t: t.update({name_of(f): t[name_of(f)][:, :1]})), "the policy's is",
+    ),
+    "extra tensor": (lambda f: weights(f, lambda t: t.update(extra=torch.zeros(3))), "no place for tensor extra"),
+    "missing tensor": (lambda f: weights(f, lambda t: t.pop(name_of(f))), "there is no tensor"),
+    "NaN": (lambda f: weights(f, lambda t: t[name_of(f)].fill_(float("nan"))), "not finite"),
+    "symlink": (lambda f: {**f, "model.safetensors": b"../../../../etc/passwd"}, "no safetensors file"),
+    "symlink beside": (lambda f: {**f, "checkpoints": b"/etc"}, "'checkpoints'"),
+    "code beside": (lambda f: {**f, "sitecustomize.py": b"import os; os.mkdir('executed')"}, "'sitecustomize.py'"),
+    "path traversal": (lambda f: {**f, "../../../executed": b"x"}, "does not write"),
+    "absolute path": (lambda f: {**f, "/tmp/executed-by-hub": b"x"}, "does not write"),
+    "newline in a name": (lambda f: {**f, "a\nb\x1b[2J.txt": b"x"}, "does not write"),
+    "no weights": (lambda f: {"config.json": f["config.json"]}, "has no model.safetensors"),
+    "large config": (lambda f: {**f, "config.json": b" " * (2 << 20)}, "more than the"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_it_is_refused_in_one_line(hub, gift, capsys, what, tmp_path):
+    spoil, fragment = HOSTILE[what]
+    hub.repo(REPO, spoil(gift))
+    assert run_play.command(["--run-id", f"hub:{REPO}", "--headless", "--episodes", "1"]) == 2
+    captured = capsys.readouterr()
+    line = captured.err.removesuffix("\n")
+    assert line.startswith("error: ") and line.isprintable() and captured.out == "", captured
+    assert any(part in line for part in fragment.split("|")), line
+    assert not list(tmp_path.rglob("executed")) and "evil_module" not in sys.modules
+    assert os.listdir(tmp_path / "work") == ["evil_module.py"]

@@ -1,0 +1,106 @@
+"""What was published is played from the Hub: the same numbers to the last digit, at a commit that is told."""
+
+import json
+
+import pytest
+import torch
+from tiny_runs import tiny_run
+
+import run_play
+import run_publish
+from agents.episode import play_episodes
+from agents.loading import load_run
+from utils.user_error import UserError
+
+REPO = "tester/CartPole-v1-ppo"
+
+
+@pytest.fixture
+def published(hub, capsys):
+    assert run_publish.command([]) == 0
+    capsys.readouterr()
+    return hub.repos[REPO]
+
+
+def played(capsys, *words):
+    assert run_play.command([*words, "--json", "--episodes", "100"]) == 0
+    captured = capsys.readouterr()
+    return json.loads(captured.out), captured.err
+
+
+def test_the_same_returns_to_the_last_digit(published, capsys):
+    here, _ = played(capsys, "--run-id", "@last")
+    there, told = played(capsys, "--run-id", f"hub:{REPO}")
+    for key in (
+        "mean_return",
+        "std_return",
+        "returns",
+        "lengths",
+        "env_id",
+        "variant",
+        "checkpoint",
+        "goal",
+        "env_steps",
+    ):
+        assert there[key] == here[key], key
+    results = json.loads(published.files["results.json"])
+    assert there["returns"] == results["returns"] and there["mean_return"] == results["mean_reward"]
+    assert f"downloaded hub:{REPO}@{published.commits[-1]}" in told
+
+
+def test_the_weights_and_the_config_are_the_same(published):
+    here, there = load_run("@last"), load_run(f"hub:{REPO}")
+    assert there.config == here.config
+    for name, value in here.agent.policy.state_dict().items():
+        assert torch.equal(value, there.agent.policy.state_dict()[name])
+
+
+def test_a_revision_is_kept(published):
+    first, held = published.commits[-1], load_run(f"hub:{REPO}").checkpoint
+    other = "epoch=04" if held == "epoch=02" else "epoch=02"
+    assert run_publish.command(["--checkpoint", other, "--repo", REPO]) == 0
+    second = published.commits[-1]
+    assert first != second and load_run(f"hub:{REPO}").checkpoint == other
+    assert load_run(f"hub:{REPO}@{first}").checkpoint == held
+    assert load_run(f"hub:{REPO}@{second}", other).checkpoint == other
+
+
+def test_a_normaliser_and_unscaled_actions_travel_too(hub, monkeypatch, tmp_path):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    tiny_run("Pendulum-v1:ppo", normalize_obs="rolling")
+    assert run_publish.command(["--repo", "tester/pendulum"]) == 0
+    here, there = load_run("@last"), load_run("hub:tester/pendulum")
+    state = there.agent.policy.state_dict()
+    assert any("mean" in name for name in state) and here.config == there.config
+    assert all(torch.equal(value, state[name]) for name, value in here.agent.policy.state_dict().items())
+    assert list(play_episodes(here, 2, 7, "sampled", 30)) == list(play_episodes(there, 2, 7, "sampled", 30))
+
+
+WRONG = [
+    ("hub:nobody/nothing", "is not on"),
+    (f"hub:{REPO}@v9", "no such revision"),
+    ("hub:../../etc", "not the name of a repository"),
+    ("hub:", "not the name of a repository"),
+    ("hub:a/b/c", "not the name of a repository"),
+    (f"hub:{REPO}@../main", "not a revision"),
+]
+
+
+@pytest.mark.parametrize(("selector", "fragment"), WRONG)
+def test_a_wrong_name_is_one_line(published, selector, fragment):
+    with pytest.raises(UserError, match=fragment) as caught:
+        load_run(selector)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_the_checkpoint_that_is_there(published):
+    with pytest.raises(UserError, match="holds one checkpoint"):
+        load_run(f"hub:{REPO}", "epoch=77")
+
+
+def test_a_private_repository_needs_its_token(published, monkeypatch):
+    published.private = True
+    assert load_run(f"hub:{REPO}").checkpoint
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(UserError, match="is private and needs another HF_TOKEN"):
+        load_run(f"hub:{REPO}")

@@ -1,0 +1,258 @@
+"""run_publish.py against a Hub of our own and the real client: one commit, or none, and one line for what is wrong."""
+
+import csv
+import io
+import json
+import socket
+import sys
+
+import pytest
+import yaml
+from fake_hub import TOKEN
+
+import run_play
+import run_publish
+from config.loader import to_plain
+from publishing import folder
+from publishing.scrub import scrub, scrub_prose, secrets
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+
+REPO = "tester/CartPole-v1-ppo"
+FILES = {"README.md", "config.json", "curve.svg", "metrics.csv", "model.safetensors", "replay.mp4", "results.json"}
+
+
+def publish(capsys, *words):
+    code = run_publish.command([*words])
+    return code, capsys.readouterr()
+
+
+def refused(capsys, *words):
+    code, captured = publish(capsys, *words)
+    lines = captured.err.splitlines()
+    assert code == 2 and len(lines) == 1 and lines[0].startswith("error: "), captured
+    return lines[0]
+
+
+def test_publish_writes_what_was_promised(hub, capsys, run):
+    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+    code, captured = publish(capsys)
+    assert code == 0 and f"published  {hub.url}/{REPO} at commit" in captured.out, captured
+    repo = hub.repos[REPO]
+    assert repo.files.keys() == FILES | {".gitattributes"} and len(repo.commits) == 2 and not repo.private
+    results = json.loads(repo.files["results.json"])
+    assert len(results["returns"]) == len(results["lengths"]) == results["n_eval_episodes"] == 100
+    assert results["mean_reward"] == pytest.approx(sum(results["returns"]) / 100) and results["is_deterministic"]
+    assert results["env_id"] == "CartPole-v1" and results["checkpoint"].startswith("epoch=")
+    rows = list(csv.DictReader(io.StringIO(repo.files["metrics.csv"].decode())))
+    assert float(rows[-1]["train/clock/env_steps"]) == 64
+    assert repo.files["metrics.csv"] == run.metrics_csv.read_bytes() and repo.files["curve.svg"].startswith(b"<svg")
+    with av.open(io.BytesIO(repo.files["replay.mp4"])) as video:
+        assert video.streams.video[0].codec_context.name == "h264"
+        assert sum(1 for _ in video.decode(video=0)) == results["lengths"][0] + 1
+    assert len(repo.files["replay.mp4"]) <= 5_000_000
+
+
+def test_the_card_is_read_by_the_hubs_own_class(hub, capsys, monkeypatch):
+    from huggingface_hub import ModelCard, constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)  # where validate() asks
+    publish(capsys)
+    files = hub.repos[REPO].files
+    results = json.loads(files["results.json"])
+    card = ModelCard(files["README.md"].decode())
+    card.validate()
+    found = {entry.metric_type: entry for entry in card.data.eval_results}
+    score = f"{results['mean_reward']:.2f} +/- {results['std_reward']:.2f}"
+    assert found["mean_reward"].metric_value == score and found["mean_reward"].dataset_name == "CartPole-v1"
+    assert found["mean_reward"].task_type == "reinforcement-learning" == card.data.pipeline_tag
+    assert found["n_eval_episodes"].metric_value == 100 and "reinforcement-learning" in card.data.tags
+    for words in (
+        f"**{score}**",
+        "| policy_lr |",
+        "| seed | 1 |",
+        "| torch |",
+        "(curve.svg)",
+        "resolve/main/replay.mp4",
+    ):
+        assert words in card.text, words
+
+
+def test_the_usage_works_as_pasted(hub, capsys):
+    publish(capsys)
+    text = hub.repos[REPO].files["README.md"].decode()
+    shell = text.split("```sh\n")[1].split("```")[0].splitlines()
+    words = shell[-1].split()
+    assert words[:2] == ["python", "run_play.py"] and run_play.command(words[2:]) == 0
+    python = text.split("```python\n")[1].split("```")[0]
+    scope = {}
+    exec(compile(python, "README.md", "exec"), scope)
+    assert scope["action"] in (0, 1)
+
+
+def test_publishing_again_makes_no_commit(hub, capsys):
+    publish(capsys)
+    commits = list(hub.repos[REPO].commits)
+    code, captured = publish(capsys)
+    assert code == 0 and "nothing has changed" in captured.out and hub.repos[REPO].commits == commits
+    assert hub.count("/commit/") == 1
+
+
+def test_a_video_alone_makes_no_commit(hub, capsys):
+    """Another encoder writes other bytes of the same episode."""
+    publish(capsys)
+    hub.repos[REPO].commit({"replay.mp4": b"from another encoder"})
+    assert "nothing has changed" in publish(capsys)[1].out
+
+
+def test_what_differs_goes_in_one_commit_and_stale_files_leave(hub, capsys):
+    publish(capsys)
+    repo = hub.repos[REPO]
+    repo.commit({"old/model.zip": b"PK", "LICENSE": b"MIT", "results.json": b"{}"})
+    before = len(repo.commits)
+    code, captured = publish(capsys, "--message", "Again")
+    assert code == 0 and "results.json, removed old/model.zip" in captured.out
+    assert len(repo.commits) == before + 1 and repo.files.keys() == FILES | {".gitattributes", "LICENSE"}
+
+
+def test_something_elses_repository_is_left_alone(hub, capsys):
+    repo = hub.repo("tester/precious", {"pytorch_model.bin": b"years of work"})
+    assert "holds something else (pytorch_model.bin)" in refused(capsys, "--repo", "tester/precious")
+    assert repo.files["pytorch_model.bin"] and len(repo.commits) == 2
+
+
+def test_private(hub, capsys):
+    assert publish(capsys, "--private", "--repo", "tester/mine")[0] == 0
+    assert hub.repos["tester/mine"].private
+    assert run_play.command(["--run-id", "hub:tester/mine", "--episodes", "1", "--headless"]) == 0
+    hub.repo("tester/open", {})
+    assert "exists and is public: nothing was sent" in refused(capsys, "--private", "--repo", "tester/open")
+    assert hub.repos["tester/open"].files.keys() == {".gitattributes"}
+
+
+def test_without_a_renderer_there_is_no_video_and_one_line(hub, capsys, monkeypatch):
+    publish(capsys)
+    monkeypatch.setitem(sys.modules, "av", None)
+    code, captured = publish(capsys)
+    assert code == 0 and captured.out.count("no video: ") == 1 and "removed replay.mp4" in captured.out
+    assert hub.repos[REPO].files.keys() == FILES - {"replay.mp4"} | {".gitattributes"}
+    assert b"<video" not in hub.repos[REPO].files["README.md"]
+
+
+def test_a_dry_run_talks_to_nobody(hub, capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("HF_TOKEN")
+    code, captured = publish(capsys, "--dry-run", str(tmp_path / "out"))
+    assert code == 0 and hub.log == [] and "# ppo on CartPole-v1" in captured.out and "nothing was sent" in captured.out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    head = yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---\n")[1])
+    assert head["model-index"][0]["name"] == "ppo"
+
+
+def test_a_server_error_once_is_tried_again(hub, capsys):
+    hub.fail = {"/commit/": [500], "/whoami": [503]}
+    code, captured = publish(capsys)
+    assert code == 0 and "published" in captured.out and len(hub.repos[REPO].commits) == 2, captured
+
+
+def test_a_server_that_stays_broken_is_one_line(hub, capsys, run):
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    hub.fail = {"/commit/": [500] * 9}
+    assert "has an error of its own (500)" in refused(capsys)
+    assert hub.repos[REPO].files.keys() == {".gitattributes"}
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+    hub.fail = {}
+    assert publish(capsys)[0] == 0 and hub.repos[REPO].files.keys() >= FILES - {"replay.mp4"}
+
+
+def test_wrong_tokens_and_no_network(hub, capsys, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
+    line = refused(capsys)
+    assert "does not know this token" in line and "hf_wrong" not in line
+    monkeypatch.delenv("HF_TOKEN")
+    assert "publishing needs a token: set HF_TOKEN or run `hf auth login`" in refused(capsys)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hub.fail = {"/create": [403]}
+    assert "it needs the right to write" in refused(capsys)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        assert "cannot reach http://127.0.0.1" in refused(capsys)
+        assert "cannot reach http://127.0.0.1" in refused_play(capsys, f"hub:{REPO}")
+    assert hub.repos == {}
+
+
+def refused_play(capsys, selector):
+    assert run_play.command(["--run-id", selector, "--headless"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.parametrize("package", ["huggingface_hub", "safetensors"])
+def test_a_missing_package_names_its_install(hub, capsys, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert "pip install 'stride-rl[hub]'" in refused(capsys)
+
+
+WRONG = [
+    (["--repo", "norepo"], "not the name of a repository"),
+    (["--repo", "../x"], "not the name of a repository"),
+    (["--run-id", "nothing"], "no run 'nothing'"),
+    (["--run-id", "hub:a/b"], "published already"),
+    (["--checkpoint", "epoch=77"], "it has epoch=02, epoch=04"),
+    (["--privat"], "did you mean --private"),
+    (["--dry-run", "/dev/null/x"], "cannot write into"),
+]
+
+
+@pytest.mark.parametrize(("words", "fragment"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
+def test_wrong_input_is_one_line(hub, capsys, words, fragment):
+    assert fragment in refused(capsys, *words) and hub.repos == {}
+
+
+def test_planted_secrets_do_not_leave(hub, capsys, monkeypatch, run, tmp_path):
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef0123456789abcdef01234567")
+    monkeypatch.setenv("HOME", "/home/alice")
+    monkeypatch.setenv("LOGNAME", "alice")
+    monkeypatch.setattr(socket, "gethostname", lambda: "deepthought")
+    planted = f"{TOKEN} 0123456789abcdef0123456789abcdef01234567 hf_anotherTokenOfSomebody /home/alice/.ssh/id_rsa "
+    planted += "by alice on deepthought, C:\\Users\\alice\\x, file:///etc/passwd, see ~/notes/a.md and ALE/Pong-v5"
+    loaded = run_publish.load_run("@last")
+    object.__setattr__(loaded.config, "description", planted)
+    object.__setattr__(loaded.config, "env_kwargs", {"xml_file": "/home/alice/robot.xml"})
+    loaded.facts.update(host={"name": "deepthought"}, command=f"python train.py {planted}")
+    loaded.facts["versions"]["torch"] = f"2 from {tmp_path}"
+    facts = json.dumps(folder.public_facts(loaded, secrets(TOKEN)))
+    for secret in (
+        TOKEN,
+        "0123456789abcdef",
+        "hf_another",
+        "alice",
+        "deepthought",
+        "/etc",
+        ".ssh",
+        str(tmp_path),
+        "~/",
+    ):
+        assert secret not in facts, secret
+    assert "ALE/Pong-v5" in facts and to_plain(loaded.config)["description"] == planted
+
+
+def test_secrets_in_messages_and_files(hub, capsys, monkeypatch, tmp_path, run):
+    monkeypatch.setenv("MY_SECRET_TOKEN", "swordfish-swordfish")
+    publish(capsys, "--message", f"with {TOKEN} and swordfish-swordfish from /home/bob/x")
+    everything = b"".join(hub.repos[REPO].files.values())
+    for secret in (TOKEN, "swordfish", str(run.path), str(run.path.parent)):
+        assert secret.encode() not in everything
+    assert scrub_prose(f"a {TOKEN} b", []) == "a [removed] b"
+    assert scrub("https://huggingface.co/a/b ALE/Pong-v5 lr 1/2 </text>", []) == (
+        "https://huggingface.co/a/b ALE/Pong-v5 lr 1/2 </text>"
+    )
+    with pytest.raises(UserError, match="nothing was published"):
+        folder.check_nothing_left({"a": b"x swordfish-swordfish"}, secrets())
+
+
+def test_the_run_can_be_any_checkpoint(hub, capsys):
+    assert publish(capsys, "--checkpoint", "epoch=02", "--repo", "tester/early")[0] == 0
+    assert json.loads(hub.repos["tester/early"].files["results.json"])["env_steps"] == 32
+    assert RunDir.find("@last").id
