@@ -1,0 +1,37 @@
+"""The command line of run_inspect.py, every word of it checked. No serving here."""
+
+from dataclasses import dataclass
+
+from config.arguments import OneLineParser
+from utils.user_error import UserError, nearest
+
+
+@dataclass(frozen=True)
+class InspectArguments:
+    """What was asked for."""
+
+    run_id: str
+    host: str
+    port: int
+    share: bool
+
+
+def parse_inspect(argv: list[str]) -> InspectArguments:
+    """argv without the program's name; what is unknown or out of range is refused."""
+    parser = OneLineParser(
+        prog="python run_inspect.py", description="Look into runs and episodes in the browser.", allow_abbrev=False
+    )
+    text = "the run to begin with: @last (the default), @best:ENV[:VARIANT], id"
+    parser.add_argument("--run-id", "--run_id", metavar="RUN", default="@last", help=text)
+    parser.add_argument("--port", type=int, metavar="N", default=7860, help="7860 by default; 0 takes any free one")
+    text = "who may connect: 127.0.0.1 (the default) is this machine only"
+    parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=text)
+    text = "a public address through Gradio's servers: whoever knows it sees every run"
+    parser.add_argument("--share", action="store_true", help=text)
+    found, unknown = parser.parse_known_args(argv)
+    if unknown:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    if not 0 <= found.port <= 65535:
+        raise UserError(f"--port lies between 0 and 65535, not at {found.port}")
+    return InspectArguments(**vars(found))

@@ -1,0 +1,296 @@
+// The episode player: everything a recording holds is here already, so no step asks the server for anything.
+// Server text is only ever put in as textContent.
+(() => {
+  const make = (name, cls, text) => {
+    const node = document.createElement(name);
+    if (cls) node.className = cls;
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+  const show = (x, digits = 3) => (x === null || x === undefined ? "–" : Number(x.toFixed(digits)).toLocaleString("en", { maximumFractionDigits: digits }));
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name) || "#888";
+  const LANES = [["value", "--c0", "value"], ["to_go", "--c1", "return to go"], ["reward", "--c2", "reward"], ["entropy", "--c3", "entropy"]];
+
+  class Episode {
+    constructor(root) {
+      this.root = root;
+      this.data = JSON.parse(root.dataset.episode);
+      this.step = 0;
+      this.playing = false;
+      this.speed = 1;
+      this.build();
+      this.load();
+      this.seek(0);
+      new ResizeObserver(() => this.draw()).observe(this.canvas);
+    }
+
+    build() {
+      const d = this.data, root = this.root;
+      const head = make("div", "ep-head");
+      head.append(make("strong", "", `return ${show(d.return, 2)}`), make("span", "", `${d.steps} steps, ${d.reason}`),
+        make("span", "dim", `${d.env}, ${d.checkpoint}, ${d.mode}, seed ${d.seed}`));
+      if (d.note) head.append(make("span", "warn", d.note));
+      const left = make("div", "ep-left"), right = make("div", "ep-right"), body = make("div", "ep-body");
+      this.video = make("video", "ep-frame");
+      this.video.muted = true;
+      this.video.playsInline = true;
+      this.video.addEventListener("click", () => this.toggle());
+      left.append(d.video ? this.video : make("div", "ep-frame none", "nothing was drawn"), this.controls(), this.jumps());
+      right.append(this.facts(), this.bars("Policy", d.actions, "ep-policy"), this.bars("Observation", d.observations.map((o) => o.name), "ep-observation"));
+      body.append(left, right);
+      this.canvas = make("canvas", "ep-timeline");
+      const pick = (event) => {
+        const box = this.canvas.getBoundingClientRect();
+        this.pause();
+        this.seek(Math.round(((event.clientX - box.left) / box.width) * d.steps));
+      };
+      this.canvas.addEventListener("pointerdown", (event) => { this.canvas.setPointerCapture(event.pointerId); pick(event); });
+      this.canvas.addEventListener("pointermove", (event) => { if (event.buttons) pick(event); });
+      root.replaceChildren(head, body, this.legend(), this.canvas, this.exports());
+      root.tabIndex = 0;
+    }
+
+    button(text, title, act) {
+      const node = make("button", "ep-button", text);
+      node.type = "button";
+      node.title = title;
+      node.setAttribute("aria-label", title);
+      node.addEventListener("click", act);
+      return node;
+    }
+
+    controls() {
+      const row = make("div", "ep-controls");
+      this.play = this.button("▶", "play or pause (space)", () => this.toggle());
+      this.play.classList.add("main");
+      this.slider = make("input", "ep-slider");
+      Object.assign(this.slider, { type: "range", min: 0, max: this.data.steps, value: 0 });
+      this.slider.setAttribute("aria-label", "step");
+      this.slider.addEventListener("input", () => { this.pause(); this.seek(+this.slider.value); });
+      this.counter = make("span", "ep-step");
+      const speed = make("select", "ep-speed");
+      speed.setAttribute("aria-label", "speed");
+      for (const factor of [0.25, 0.5, 1, 2, 4]) speed.append(new Option(`${factor}×`, factor, factor === 1, factor === 1));
+      speed.addEventListener("change", () => { this.speed = +speed.value; this.clock = undefined; });
+      row.append(this.play, this.button("‹", "step back (left arrow)", () => this.nudge(-1)), this.slider,
+        this.button("›", "step forward (right arrow)", () => this.nudge(1)), this.counter, speed);
+      return row;
+    }
+
+    jumps() {
+      const d = this.data, row = make("div", "ep-jumps");
+      const largest = (list) => list.reduce((best, x, i) => (Math.abs(x) > Math.abs(list[best]) ? i : best), 0);
+      const go = (step) => { this.pause(); this.seek(step); };
+      row.append(make("span", "dim", "go to"),
+        this.button("next reward", "next step whose reward is not zero", () => { const at = d.reward.findIndex((x, i) => i > this.step && x); if (at >= 0) go(at); }),
+        this.button("end", "termination", () => go(d.steps)));
+      if (d.td_error) row.append(this.button("largest |TD error|", "where the critic was most surprised", () => go(largest(d.td_error))));
+      row.append(this.button("largest entropy", "where the policy was least sure", () => go(largest(d.entropy))));
+      return row;
+    }
+
+    facts() {
+      const list = make("dl", "facts ep-facts");
+      this.cells = {};
+      const names = [["reward", "reward"], ["so_far", "return so far"], ["to_go", "return to go"], ["value", "value"], ["advantage", "advantage"], ["td_error", "TD error"], ["entropy", "entropy"]];
+      for (const [key, name] of names) {
+        if (!this.data[key]) continue;
+        const cell = make("div");
+        this.cells[key] = make("dd", `ep-${key}`);
+        cell.append(make("dt", "", name), this.cells[key]);
+        list.append(cell);
+      }
+      return list;
+    }
+
+    bars(title, names, cls) {
+      const box = make("div", `ep-bars ${cls}`);
+      if (!names.length) return box;
+      box.append(make("h4", "", title));
+      box.rows = names.map((name) => {
+        const row = make("div", "ep-bar"), track = make("div", "track"), fill = make("div", "fill"), mark = make("div", "mark"), number = make("span", "number");
+        const label = make("span", "label", name);
+        label.title = name;
+        track.append(fill, mark);
+        row.append(label, track, number);
+        box.append(row);
+        return { row, fill, mark, number };
+      });
+      this[cls] = box.rows;
+      return box;
+    }
+
+    legend() {
+      const box = make("div", "legend");
+      for (const [key, variable, name] of LANES) {
+        if (!this.data[key]) continue;
+        const item = make("span", "key", name);
+        item.style.setProperty("--key", `var(${variable})`);
+        box.append(item);
+      }
+      box.append(make("span", "dim", "click to go there"));
+      return box;
+    }
+
+    exports() {
+      const row = make("div", "ep-exports"), d = this.data, name = `${d.run}-${d.checkpoint}-${d.mode}-s${d.seed}`.replace("=", "");
+      const save = (text, type, ending) => {
+        const link = make("a");
+        link.href = text instanceof Blob ? URL.createObjectURL(text) : URL.createObjectURL(new Blob([text], { type }));
+        link.download = `${name}.${ending}`;
+        link.click();
+        setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      };
+      const numbers = { ...d };
+      delete numbers.video;
+      row.append(this.button("CSV", "every step as a row", () => save(this.csv(), "text/csv", "csv")),
+        this.button("JSON", "everything but the frames", () => save(JSON.stringify(numbers), "application/json", "json")));
+      if (d.video) row.append(this.button("mp4", "the frames", () => this.film && save(this.film, "video/mp4", "mp4")));
+      return row;
+    }
+
+    csv() {
+      const d = this.data;
+      const series = ["reward", "so_far", "to_go", "value", "advantage", "td_error", "entropy"].filter((key) => d[key]);
+      // a text that a spreadsheet would take for a formula is set off by an apostrophe
+      const cell = (text) => `"${String(text).replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
+      const shares = Object.keys(d.distribution);
+      const head = ["step", ...d.taken[0].map((_, i) => `action ${i}`), ...series,
+        ...shares.flatMap((kind) => d.actions.map((name) => cell(`${kind} ${name}`))), ...d.observations.map((o) => cell(o.name))];
+      const rows = d.reward.map((_, t) => [t, ...d.taken[t], ...series.map((key) => d[key][t]),
+        ...shares.flatMap((kind) => d.distribution[kind][t]), ...d.observed[t]].map((x) => (x === null ? "" : x)));
+      return [head, ...rows].map((row) => row.join(",")).join("\n") + "\n";
+    }
+
+    async load() {
+      if (!this.data.video) return;
+      const base = (window.gradio_config && window.gradio_config.root) || "";
+      const answer = await fetch(`${base}/gradio_api/file=${encodeURI(this.data.video)}`);
+      if (!answer.ok) return;
+      this.film = await answer.blob(); // whole, so that seeking needs no server
+      this.video.src = URL.createObjectURL(this.film);
+      this.video.addEventListener("loadeddata", () => { this.root.dataset.ready = "yes"; this.seek(this.step); }, { once: true });
+    }
+
+    nudge(by) { this.pause(); this.seek(this.step + by); }
+    pause() { this.playing = false; this.play.textContent = "▶"; }
+
+    toggle() {
+      if (this.playing) return this.pause();
+      if (this.step >= this.data.steps) this.seek(0);
+      this.playing = true;
+      this.play.textContent = "❚❚";
+      this.clock = undefined;
+      requestAnimationFrame((now) => this.tick(now));
+    }
+
+    tick(now) {
+      if (!this.playing || !this.root.isConnected) return;
+      if (this.clock === undefined) [this.clock, this.from] = [now, this.step];
+      const at = this.from + Math.floor(((now - this.clock) / 1000) * this.data.fps * this.speed);
+      if (at !== this.step) this.seek(at);
+      if (this.step >= this.data.steps) return this.pause();
+      requestAnimationFrame((later) => this.tick(later));
+    }
+
+    seek(step) {
+      const d = this.data;
+      this.step = Math.max(0, Math.min(d.steps, step));
+      this.root.dataset.step = this.step;
+      this.slider.value = this.step;
+      this.counter.textContent = `${this.step} / ${d.steps}`;
+      if (this.film) this.video.currentTime = (this.step + 0.5) / d.fps;
+      const over = this.step === d.steps, t = Math.min(this.step, d.steps - 1);
+      for (const [key, cell] of Object.entries(this.cells)) cell.textContent = over && key !== "value" && key !== "so_far" ? "–" : show(d[key][key === "so_far" ? t : this.step]);
+      this.policy(t, over);
+      this.observation();
+      this.draw();
+    }
+
+    policy(t, over) {
+      const d = this.data;
+      (this["ep-policy"] || []).forEach(({ row, fill, mark, number }, i) => {
+        row.classList.toggle("over", over);
+        if (d.kind === "choice") {
+          const p = d.distribution.probability[t][i];
+          fill.style.cssText = `left:0;width:${100 * p}%`;
+          mark.style.display = "none";
+          row.classList.toggle("taken", !over && d.taken[t].includes(i));
+          number.textContent = over ? "–" : `${show(100 * p, 1)} %`;
+        } else {
+          const mean = d.distribution.mean[t][i], std = d.distribution.std[t][i], at = (x) => 50 + 50 * Math.max(-1, Math.min(1, x));
+          fill.style.cssText = `left:${at(mean - std)}%;width:${at(mean + std) - at(mean - std)}%`;
+          mark.style.cssText = `left:${at(d.taken[t][i])}%`;
+          number.textContent = over ? "–" : `${show(mean, 2)} ± ${show(std, 2)}`;
+        }
+      });
+    }
+
+    observation() {
+      const d = this.data, values = d.observed[this.step];
+      (this["ep-observation"] || []).forEach(({ row, fill, mark, number }, i) => {
+        const { low, high, bounded } = d.observations[i], x = values[i];
+        const at = (value) => 100 * Math.max(0, Math.min(1, (value - low) / (high - low || 1)));
+        const zero = low < 0 && high > 0 ? at(0) : 0, here = at(x === null ? low : x);
+        fill.style.cssText = `left:${Math.min(zero, here)}%;width:${Math.abs(here - zero)}%`;
+        mark.style.cssText = `left:${here}%`;
+        number.textContent = show(x) + (d.seen ? ` → ${show(d.seen[this.step][i], 2)}` : "");
+        row.title = `${show(low)} to ${show(high)}${bounded ? "" : " (covered in this episode)"}`;
+      });
+    }
+
+    draw() {
+      const { canvas, data: d } = this, ratio = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+      if (!width) return;
+      canvas.width = width * ratio;
+      canvas.height = height * ratio;
+      const pen = canvas.getContext("2d"), lanes = LANES.filter(([key]) => d[key]), tall = height / lanes.length;
+      pen.scale(ratio, ratio);
+      pen.font = "11px system-ui, sans-serif";
+      lanes.forEach(([key, variable], lane) => {
+        const list = d[key].filter((x) => x !== null), low = Math.min(0, ...list), high = Math.max(...list, low + 1e-9);
+        const y = (x) => (lane + 1) * tall - 5 - ((x - low) / (high - low)) * (tall - 22);
+        pen.strokeStyle = colour("--line");
+        pen.lineWidth = 1;
+        pen.beginPath();
+        pen.moveTo(0, (lane + 1) * tall - 0.5);
+        pen.lineTo(width, (lane + 1) * tall - 0.5);
+        pen.stroke();
+        pen.strokeStyle = colour(variable);
+        pen.lineWidth = 1.6;
+        pen.beginPath();
+        d[key].forEach((x, t) => { if (x !== null) pen.lineTo((t / d.steps) * width, y(x)); });
+        pen.stroke();
+        pen.fillStyle = colour("--dim");
+        pen.fillText(show(high, 2), 4, lane * tall + 12);
+      });
+      pen.fillStyle = colour("--cursor");
+      pen.fillRect(Math.min(width - 2, Math.max(0, (this.step / d.steps) * width - 1)), 0, 2, height);
+    }
+  }
+
+  window.strideTab = (name) => {
+    const places = ["#tabs button[role=tab]", "#tabs .overflow-dropdown button"]; // on a phone the last ones are in a menu
+    const tabs = places.flatMap((place) => [...document.querySelectorAll(place)]);
+    tabs.find((tab) => tab.textContent.trim() === name)?.click();
+  };
+
+  let shown;
+  setInterval(() => { // Gradio may put the recording's element in at any time
+    const root = document.querySelector(".stride-episode[data-episode]");
+    if (!root || root.dataset.opened === root.dataset.key) return;
+    root.dataset.opened = root.dataset.key;
+    if (shown) shown.pause();
+    shown = new Episode(root);
+  }, 100);
+
+  document.addEventListener("keydown", (event) => {
+    const inside = event.target.closest ? event.target.closest("input, textarea, select, button, [role=tab], [contenteditable]") : null;
+    if (!shown || !shown.root.offsetParent || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (inside && !inside.classList.contains("ep-slider") && !(inside.classList.contains("ep-button") && event.key !== " ")) return;
+    const moves = { ArrowLeft: () => shown.nudge(-1), ArrowRight: () => shown.nudge(1), Home: () => shown.nudge(-1e9), End: () => shown.nudge(1e9), " ": () => shown.toggle() };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    moves[event.key]();
+  });
+})();

@@ -1,0 +1,50 @@
+"""Pieces of HTML, in which every text from outside is escaped unless it says of itself that it is Markup.
+
+Style belongs to inspector.css; what is said belongs to the rooms.
+"""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+class Markup(str):
+    """HTML of our own making: put in as it is."""
+
+    __slots__ = ()
+
+
+def safe(value: object) -> Markup:
+    """Markup as it is, anything else escaped; quotes and braces too, as attributes and templates read those."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(escape(str(value)).replace("{", "&#123;").replace("}", "&#125;").replace("`", "&#96;"))
+
+
+def join(parts: Iterable[object], between: str = "") -> Markup:
+    return Markup(between.join(safe(part) for part in parts))
+
+
+def tag(name: str, *content: object, **attributes: object) -> Markup:
+    """`tag("p", "a < b", class_="note")`; an underscore in an attribute's name stands for a hyphen."""
+    words = "".join(f' {key.rstrip("_").replace("_", "-")}="{safe(value)}"' for key, value in attributes.items())
+    return Markup(f"<{name}{words}>{join(content)}</{name}>")
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]], kind: str = "") -> Markup:
+    """A table that scrolls sideways where it is too wide."""
+    top = tag("tr", *(tag("th", cell) for cell in head))
+    body = join(tag("tr", *(tag("td", cell) for cell in row)) for row in rows)
+    return tag("div", tag("table", tag("thead", top), tag("tbody", body)), class_=f"scroll {kind}".strip())
+
+
+def card(title: str, *content: object, kind: str = "") -> Markup:
+    return tag("section", tag("h3", title), *content, class_=f"card {kind}".strip())
+
+
+def note(text: str) -> Markup:
+    return tag("p", text, class_="note")
+
+
+def facts_row(pairs: Iterable[tuple[str, object]]) -> Markup:
+    """Big numbers with small names, side by side."""
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs), class_="facts")

@@ -1,0 +1,142 @@
+"""What the rooms of the inspector say, without a browser."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from tiny_runs import tiny_run
+
+import run_inspect
+from agents.episode import record_episode
+from agents.loading import load_run
+from inspector.charts import Line, draw
+from inspector.compare import compare, groups, mean_curve
+from inspector.episode import judged, numbers, observed_numbers, player_markup, record_for_browser, taken
+from inspector.markup import safe, tag
+from inspector.model import model, modules
+from inspector.overview import differences, overview
+from inspector.runs import find_run, read_run, read_runs, runs_table
+from inspector.videos import epoch_videos, lend
+from trainer_callbacks.curve import Point
+from utils.user_error import UserError
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
+        yield tiny_run(), tiny_run(seed=2), tiny_run(gamma=0.9)
+
+
+def test_runs_are_listed_and_filtered(runs):
+    assert [each.run.id for each in read_runs()] == [run.id for run in reversed(runs)] or len(read_runs()) == 3
+    assert [each.run.id for each in read_runs("cartpole S2-")] == [runs[1].id] and read_runs("live") == []
+    each = read_run(runs[0])
+    assert each.status == "finished" and each.env_steps == 64 and each.variant == "CartPole-v1:ppo" and each.goal == 475
+    assert runs[0].id in runs_table([each]) and "no run under" in runs_table([])
+
+
+def test_a_run_without_a_word_for_minutes_is_silent(runs, monkeypatch):
+    facts = json.loads(runs[2].config_json.read_text())
+    runs[2].config_json.write_text(json.dumps({**facts, "status": "running"}))
+    assert read_run(runs[2]).status == "live"
+    monkeypatch.setattr("inspector.runs.SILENT_AFTER", -1.0)
+    assert read_run(runs[2]).status == "silent"
+    runs[2].config_json.write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize("selector", ["", "/etc", "../x", "nothing", "a/../b", "hub:user/x", "\0", "@best:Nope-v0"])
+def test_only_runs_under_the_root_are_found(runs, selector):
+    with pytest.raises(UserError):
+        find_run(selector)
+    assert find_run("@last") == find_run(runs[2].id)
+
+
+def test_the_overview_shows_what_differs(runs):
+    each = read_run(runs[2])
+    assert differences(each.facts)["gamma"] == "0.9" and "n_envs" in differences(each.facts)
+    page = overview(each)
+    assert page.count("<svg") > 8 and "Different from the defaults" in page and each.facts["versions"]["torch"] in page
+
+
+def test_runs_that_differ_by_seed_are_one_group(runs):
+    found = [read_run(run) for run in runs]
+    assert sorted(map(len, groups(found).values())) == [1, 2]
+    page = compare(found)
+    assert "gamma" in page and page.count("<tr>") >= 5 and "two runs" in compare(found[:1])
+    both = next(each for each in groups(found).values() if len(each) == 2)
+    line = mean_curve("x", both, "c0")
+    assert all(low <= p.y <= high for low, p, high in zip(line.low, line.points, line.high, strict=True))
+
+
+def test_returns_and_errors_of_a_recording_are_right(runs):
+    loaded = load_run(runs[0].id)
+    episode = record_episode(loaded, 0, "greedy", 6, frames=False)
+    told = judged(episode, 0.5, 1.0)
+    assert told["so_far"][-1] == told["to_go"][0] == episode.rewards.sum()
+    after = np.append(episode.values[1:-1], 0.0 if episode.terminated else episode.values[-1])
+    np.testing.assert_allclose(told["td_error"], episode.rewards + 0.5 * after - episode.values[:-1], rtol=1e-6)
+    discounted = after[-1]
+    for reward in episode.rewards[::-1]:
+        discounted = reward + 0.5 * discounted
+    assert told["advantage"][0] == pytest.approx(discounted - episode.values[0])
+    data = numbers(episode, loaded, spaces.Discrete(2))
+    assert [each["name"] for each in data["observations"]][2] == "pole angle" and data["observations"][2]["bounded"]
+    assert len(data["observed"]) == episode.length + 1 and data["actions"] == ["push left", "push right"]
+
+
+def test_a_recording_has_a_frame_per_instant(runs, tmp_path):
+    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+    made = record_for_browser(load_run(runs[0].id), 3, "sampled", 5, tmp_path)
+    with av.open(str(made.video)) as container:
+        assert all(frame.key_frame for frame in container.decode(video=0))
+        assert container.streams.video[0].frames == made.data["steps"] + 1
+    assert "NaN" not in player_markup(made)
+    for words in ({"seed": -1}, {"max_steps": 0}, {"max_steps": 10**9}, {"mode": "best"}):
+        with pytest.raises(UserError):
+            record_for_browser(load_run(runs[0].id), **{"seed": 0, "mode": "greedy", "max_steps": 5, **words},
+                               folder=tmp_path)  # fmt: skip
+
+
+def test_observations_of_every_kind_become_numbers():
+    names, rows = observed_numbers({"a": np.zeros((3, 2)), "b": np.arange(3)})
+    assert names == ["a 0", "a 1", "b"] and rows[:, 2].tolist() == [0, 1, 2]
+    assert observed_numbers(np.zeros((3, 8, 8, 3), np.uint8))[1].shape == (3, 0)
+    assert taken(np.array([[1, 2]]), spaces.MultiDiscrete([3, 4])) == [[1, 5]]
+
+
+def test_videos_are_copied_and_links_are_not_followed(runs, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (runs[0].videos / "epoch=1.mp4").write_bytes(b"film")
+    (runs[0].videos / "epoch=2.mp4").symlink_to(secret)
+    (runs[0].videos / "other.mp4").write_bytes(b"")
+    assert [path.name for path in epoch_videos(runs[0])] == ["epoch=1.mp4"]
+    served = tmp_path / "served"
+    served.mkdir()
+    assert [path.read_bytes() for path in lend(runs[0], served)] == [b"film"]
+    assert lend(runs[1], served) == [] and not list(served.iterdir())
+
+
+def test_the_network_is_listed(runs):
+    loaded = load_run(runs[0].id)
+    rows = modules(loaded.agent.policy)
+    total = sum(parameter.numel() for parameter in loaded.agent.policy.parameters())
+    assert rows[0][3] == f"{total:,}" and any("64×4" in row[2] for row in rows)
+    assert "env_id: CartPole-v1" in model(read_run(runs[0]), loaded)
+
+
+def test_everything_is_escaped():
+    assert tag("p", "<b>", title='"') == '<p title="&quot;">&lt;b&gt;</p>' and "{" not in safe("${x}{{y}}`")
+    assert "nothing measured" in draw([Line("x", [Point(1.0, float("nan"))], "c0")])
+
+
+def test_wrong_words_are_one_line(runs, capsys, monkeypatch):
+    for words in (["--port", "x"], ["--port", "99999"], ["--prot", "1"], ["--run-id", "nothing"], ["@last"]):
+        assert run_inspect.command(words) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
+    assert run_inspect.command(["--port", "0"]) == 2
+    assert "pip install 'stride-rl[web]'" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""A running inspector, and a browser to look at it, for tests."""
+
+import os
+import re
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = os.environ.get("STRIDE_CHROMIUM") or shutil.which("chromium") or ""
+WIDTHS = {1280: "light", 390: "dark"}
+
+
+@contextmanager
+def serving(selector="@last"):
+    pytest.importorskip("gradio", reason="needs Gradio: pip install 'stride-rl[web]'")
+    from inspector.app import Inspector
+
+    with Inspector(selector) as inspector:
+        url = inspector.launch("127.0.0.1", None, share=False, wait=False)
+        yield inspector, url.rstrip("/")
+
+
+@contextmanager
+def chromium():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'stride-rl[dev]'")
+    if not CHROMIUM:
+        pytest.skip("needs Chromium: apt-get install chromium (or name one in STRIDE_CHROMIUM)")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+class Page:
+    """A page that notes what must not happen: errors, requests to elsewhere, dialogs that a script opened."""
+
+    def __init__(self, browser, url, width=1280):
+        self.wrong = []
+        self.page = browser.new_page(
+            viewport={"width": width, "height": 900}, color_scheme=WIDTHS[width], accept_downloads=True
+        )
+        self.page.set_default_timeout(20_000)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", self._request)
+        self.page.goto(url)
+        self.page.locator("#runs tr[data-run]").first.wait_for()
+
+    def _request(self, request):
+        if not re.match(r"(http://127\.0\.0\.1:|blob:|data:)", request.url):
+            self.wrong.append(f"request to {request.url}")
+
+    def tab(self, name):
+        button = self.page.locator("#tabs button[role=tab]", has_text=name).first
+        if button.is_visible():
+            button.click()
+        else:  # on a phone the last ones are in a menu
+            self.page.locator("#tabs .overflow-menu > button").first.click()
+            self.page.locator("#tabs .overflow-dropdown button", has_text=name).first.click()
+
+    def open_run(self, run_id):
+        self.tab("Runs")
+        self.page.locator(f'#runs tr[data-run="{run_id}"] .link').click()
+        self.page.locator("#overview td", has_text=run_id).first.wait_for()
+
+    def record(self, checkpoint="best"):
+        self.tab("Episode")
+        self.page.locator("#checkpoint input").fill(checkpoint)
+        self.page.locator("#checkpoint input").press("Enter")
+        before = self.page.locator(".stride-episode").evaluate_all("found => found.map(each => each.dataset.key)[0]")
+        self.page.locator("#record").click()
+        self.page.locator(f".stride-episode[data-ready=yes]:not([data-key='{before}'])").wait_for()
+
+    def step(self):
+        return int(self.page.locator(".stride-episode").get_attribute("data-step"))
+
+    def shot(self, folder, name):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self.page.wait_for_timeout(400)  # a picture, not an assertion: let the transitions end
+        self.page.screenshot(path=f"{folder}/{name}.png", full_page=True)
