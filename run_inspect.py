@@ -11,6 +11,7 @@ import torch
 
 from config.inspect_arguments import InspectArguments, parse_inspect
 from inspector.app import Inspector
+from utils.closed_pipe import outlive_readers
 from utils.run_dir import runs_root
 from utils.user_error import UserError
 
@@ -50,4 +51,5 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    outlive_readers()
     sys.exit(command(sys.argv[1:]))

@@ -23,6 +23,7 @@ from config.play_arguments import PlayArguments, parse_play
 from envs_gym.drawn import RenderError, frame_of, frames_per_second, has_display, make_drawn
 from envs_gym.gym_env import EnvError
 from envs_gym.keyboard import Keyboard, Quit, Steering
+from utils.closed_pipe import outlive_readers
 from utils.user_error import UserError
 from utils.video_file import VideoError, VideoFile
 
@@ -171,4 +172,5 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    outlive_readers()
     sys.exit(command(sys.argv[1:]))

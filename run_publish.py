@@ -18,6 +18,7 @@ from envs_gym.gym_env import EnvError
 from publishing.folder import build_files
 from publishing.hub import Pushed, push, who_am_i
 from publishing.scrub import scrub_prose, secrets
+from utils.closed_pipe import outlive_readers
 from utils.user_error import UserError
 
 NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
@@ -89,4 +90,5 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    outlive_readers()
     sys.exit(command(sys.argv[1:]))

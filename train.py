@@ -37,6 +37,7 @@ from trainer_callbacks.report import write_report
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import Stop
 from trainer_callbacks.video import Video
+from utils.closed_pipe import outlive_readers
 from utils.provenance import provenance
 from utils.run_dir import RunDir, list_runs, read_json, write_json
 from utils.run_log import open_run_log
@@ -231,4 +232,5 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    outlive_readers()
     sys.exit(command(sys.argv[1:]))
