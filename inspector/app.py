@@ -100,7 +100,8 @@ class Inspector:
                                   elem_id="run", scale=3)  # fmt: skip
             # outside of the tabs: Gradio numbers everything in them as a tab
             listed_seen, glance_seen, clock = gr.State(""), gr.State(""), gr.Timer(REFRESH)
-            with gr.Tabs(elem_id="tabs"):
+            # wrapped: in Gradio's menu of those that do not fit, tabs change places a moment after one is pressed
+            with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
                 self._runs_tab(run, listed_seen, clock)
                 self._rooms(demo, run, glance_seen, clock)
         return demo

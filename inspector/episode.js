@@ -270,8 +270,7 @@
   }
 
   window.strideTab = (name) => {
-    const places = ["#tabs button[role=tab]", "#tabs .overflow-dropdown button"]; // on a phone the last ones are in a menu
-    const tabs = places.flatMap((place) => [...document.querySelectorAll(place)]);
+    const tabs = [...document.querySelectorAll("#tabs button[role=tab]")];
     tabs.find((tab) => tab.textContent.trim() === name)?.click();
   };
 

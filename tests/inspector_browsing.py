@@ -53,12 +53,8 @@ class Page:
             self.wrong.append(f"request to {request.url}")
 
     def tab(self, name):
-        button = self.page.locator("#tabs button[role=tab]", has_text=name).first
-        if button.is_visible():
-            button.click()
-        else:  # on a phone the last ones are in a menu
-            self.page.locator("#tabs .overflow-menu > button").first.click()
-            self.page.locator("#tabs .overflow-dropdown button", has_text=name).first.click()
+        self.page.locator("#tabs button[role=tab]", has_text=name).first.click()
+        self.page.locator("#tabs button[aria-selected=true]", has_text=name).wait_for()
 
     def open_run(self, run_id):
         self.tab("Runs")
