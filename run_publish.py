@@ -3,6 +3,7 @@
 The story, top to bottom: arguments -> loaded run -> 100 fresh episodes, a video, a card -> one commit, or none.
 """
 
+import json
 import re
 import signal
 import sys
@@ -12,10 +13,11 @@ from pathlib import Path
 import torch
 
 from agents.hub_client import check_repo, find_token
+from agents.hub_run import FACTS, WEIGHTS
 from agents.loading import LoadedRun, load_run
 from config.publish_arguments import TEMPORARY, parse_publish
 from envs_gym.gym_env import EnvError
-from publishing.folder import build_files
+from publishing.folder import build_files, refusal
 from publishing.hub import Pushed, push, who_am_i
 from publishing.scrub import scrub_prose, secrets
 from utils.closed_pipe import outlive_readers
@@ -42,7 +44,8 @@ def main(argv: list[str]) -> int:
         return 0
     message = scrub_prose(arguments.message, hidden) or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
     say(sentence(push(repo, files, arguments.private, message)))
-    say(f"play it    python run_play.py --run-id hub:{repo}")
+    if not refusal(json.loads(files[FACTS]), len(files[WEIGHTS])):
+        say(f"play it    python run_play.py --run-id hub:{repo}")
     return 0
 
 

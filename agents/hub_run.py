@@ -75,7 +75,7 @@ def _fetch(repo: str, revision: str) -> HubRun:
     data = {name: _read(path, limit, where) for path, (name, limit) in zip(paths, NEEDED.items(), strict=True)}
     facts = _facts(data[FACTS], f"{where}/{FACTS}")
     weights = read_weights(data[WEIGHTS], f"{where}/{WEIGHTS}")
-    config = _config(facts, len(data[WEIGHTS]), f"{where}/{FACTS}")
+    config = config_of(facts, len(data[WEIGHTS]), f"{where}/{FACTS}")
     return HubRun(repo, commit, paths[0].parent, facts, config, weights)
 
 
@@ -133,8 +133,8 @@ def _check_plain(value: Any, where: str, depth: int) -> None:
         raise UserError(f"{where} holds a number that is not finite")
 
 
-def _config(facts: dict[str, Any], size: int, where: str) -> Config:
-    """The config with every check of a YAML file, and those of a stranger's."""
+def config_of(facts: dict[str, Any], size: int, where: str) -> Config:
+    """The config with every check of a YAML file, and those of a stranger's; `size` is that of the weights."""
     config = from_plain(facts["config"], where)
     if not ENV_ID.fullmatch(config.env_id):
         raise UserError(f"{where}: env_id {config.env_id[:60]!r} names a module; only registered environments are made")

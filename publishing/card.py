@@ -17,8 +17,10 @@ CURVE, REPLAY = "curve.svg", "replay.mp4"
 NOT_TUNED = {"env_id", "variant", "algo_id", "project_id", "description", "schema_version", "spec"}
 
 
-def write_card(repo: str, facts: Mapping[str, Any], result: Mapping[str, Any], files: frozenset[str]) -> str:
-    """The whole README.md of `repo`, which will hold `files`."""
+def write_card(
+    repo: str, facts: Mapping[str, Any], result: Mapping[str, Any], files: frozenset[str], refused: str = ""
+) -> str:
+    """The whole README.md of `repo`, which will hold `files`; `refused` is why nobody can load it from there."""
     config = facts["config"]
     env_id = facts["env_id"]
     score = f"{result['mean_reward']:.2f} +/- {result['std_reward']:.2f}"
@@ -33,7 +35,7 @@ def write_card(repo: str, facts: Mapping[str, Any], result: Mapping[str, Any], f
         _table(("what", "value"), results(facts, result)),
         f"![Episode reward over env steps]({CURVE})" if CURVE in files else "",
         "## Use it",
-        usage(repo),
+        no_use(refused) if refused else usage(repo),
         "## Train it again",
         _repeat(facts),
         "## Hyperparameters",
@@ -95,6 +97,14 @@ def usage(repo: str) -> str:
         "obs, _ = env.reset(seed=0)\n"
         "action = loaded.agent.act(obs)\n"
         "```"
+    )
+
+
+def no_use(refused: str) -> str:
+    """In the place of commands that would be refused."""
+    return (
+        f"`hub:` does not load this run, because a download may name no code: {_cell(refused)}. "
+        "Where that code is installed, the command below trains it again."
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.episode import play_episodes, record_episode
-from agents.hub_run import FACTS, WEIGHTS
+from agents.hub_run import FACTS, WEIGHTS, config_of
 from agents.loading import LoadedRun
 from agents.weights_file import write_weights
 from config.loader import to_plain
@@ -60,9 +60,12 @@ def build_files(
     say(
         f"evaluated  {result.mean_reward:.2f} ± {result.std_reward:.2f} over {episodes} episodes of {loaded.checkpoint}"
     )
-    facts = public_facts(loaded, hidden)
+    facts, weights = public_facts(loaded, hidden), write_weights(loaded.agent.policy.state_dict())
+    refused = refusal(facts, len(weights))
+    if refused:
+        say(f"nobody will be able to load it from the Hub: {refused}")
     files = {
-        WEIGHTS: write_weights(loaded.agent.policy.state_dict()),
+        WEIGHTS: weights,
         FACTS: _json(facts),
         "results.json": _json(vars(result)),
     }
@@ -74,7 +77,7 @@ def build_files(
     video = film(loaded, say)
     if video:
         files[REPLAY] = video
-    files["README.md"] = write_card(repo, facts, vars(result), frozenset(files)).encode()
+    files["README.md"] = write_card(repo, facts, vars(result), frozenset(files), refused).encode()
     check_nothing_left(files, hidden)
     return files
 
@@ -113,6 +116,15 @@ def public_facts(loaded: LoadedRun, hidden: list[str]) -> dict[str, Any]:
         **{name: scrub_plain(loaded.facts[name], hidden) for name in KEPT if name in loaded.facts},
         "config": prose,
     }
+
+
+def refusal(facts: dict[str, Any], size: int) -> str:
+    """Why those who download it would be refused, in a line; "" if they would not be."""
+    try:
+        config_of(facts, size, FACTS)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def film(loaded: LoadedRun, say: Say) -> bytes:

@@ -9,6 +9,7 @@ import sys
 import pytest
 import yaml
 from fake_hub import TOKEN
+from tiny_runs import tiny_run
 
 import run_play
 import run_publish
@@ -146,6 +147,29 @@ def test_a_dry_run_talks_to_nobody(hub, capsys, monkeypatch, tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
     head = yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---\n")[1])
     assert head["model-index"][0]["name"] == "ppo"
+
+
+WORLD = """
+import gymnasium
+
+gymnasium.register("Mine-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=20)
+"""
+SETTINGS = "env_id: stride_test_mine:Mine-v0\nppo: {algo_id: ppo, max_timesteps: 64}\n"
+
+
+def test_a_world_of_ones_own_is_published_with_a_warning(hub, capsys, monkeypatch, tmp_path):
+    """Its weights are worth keeping, but a download may not name a module, and everybody is told so."""
+    (tmp_path / "stride_test_mine.py").write_text(WORLD)
+    (tmp_path / "mine.yaml").write_text(SETTINGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    tiny_run("stride_test_mine:Mine-v0:ppo", "--config", str(tmp_path / "mine.yaml"))
+    code, captured = publish(capsys, "--repo", "tester/mine")
+    warnings = [line for line in captured.out.splitlines() if "nobody will be able to load it" in line]
+    assert code == 0 and len(warnings) == 1 and "'stride_test_mine:Mine-v0' names a module" in warnings[0], captured
+    card = hub.repos["tester/mine"].files["README.md"].decode()
+    assert "names a module" in card and "hub:tester/mine" not in card + captured.out
+    assert "names a module" in refused_play(capsys, "hub:tester/mine")
 
 
 def test_a_server_error_once_is_tried_again(hub, capsys):
