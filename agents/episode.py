@@ -15,6 +15,7 @@ import numpy as np
 from agents.experience.collector import Collector
 from agents.loading import LoadedRun
 from agents.player import Choice, Mode, Opinion, Player, Start, check_mode
+from agents.saliency import Saliency
 from config.schema import Config
 from envs_gym.drawn import frame_of, frames_per_second, make_drawn
 from envs_gym.gym_env import SEEDS, Blame
@@ -43,14 +44,20 @@ class Episode:
     """[T, ...] as the environment took them"""
     policy_actions: np.ndarray
     """[T, ...] as the policy gave them: integers from 0, or numbers of which [-1, 1] spans the bounds"""
+    taken: np.ndarray
+    """[T, k]: the places of the choices made among all `action_names`, or the numbers given"""
     action_names: tuple[str, ...]
     """of the choices, or of the numbers"""
     distribution: dict[str, np.ndarray]
     """probability [T, choices], or mean and std [T, numbers] in the policy's units; its opinion, in every mode"""
-    entropy: np.ndarray
-    """[T]"""
+    entropy: np.ndarray | None
+    """[T]; None without a distribution"""
     values: np.ndarray | None
     """[T + 1]; None without a critic"""
+    q_values: np.ndarray | None
+    """[T + 1, choices], of a value-based policy"""
+    saliency: Saliency | None
+    """leaves [T, ...]; None where it was not asked for, or nothing has a gradient"""
     rewards: np.ndarray
     """[T] float64, raw"""
     terminated: bool
@@ -77,6 +84,7 @@ class Moment(NamedTuple):
     obs: Any
     info: dict[str, Any]
     opinion: Opinion
+    saliency: Saliency | None
     choice: Choice
     reward: float
     terminated: bool
@@ -124,12 +132,13 @@ def record_episode(
     max_steps: int | None = None,
     frames: Frames = True,
     number: int = 0,
+    saliency: bool = False,
 ) -> Episode:
-    """Episode `number` of a seed, with everything about it."""
+    """Episode `number` of a seed, with everything about it; gradients, which cost time, on wish."""
     mode = check_mode(policy_mode)
     env = make_drawn(loaded.config, "rgb_array" if frames else None)
     try:
-        episode = record(env, loaded.agent, loaded.config, start_of(seed, number), mode, max_steps, frames)
+        episode = record(env, loaded.agent, loaded.config, start_of(seed, number), mode, max_steps, frames, saliency)
     finally:
         env.close()
     return replace(episode, seed=seed, number=number)
@@ -143,6 +152,7 @@ def record(
     mode: Mode,
     max_steps: int | None = None,
     frames: Frames = True,
+    saliency: bool = False,
 ) -> Episode:
     """The same from any start, in an environment that is there already and stays open."""
     kept: list[np.ndarray] = []
@@ -152,11 +162,13 @@ def record(
             (frames if callable(frames) else kept.append)(frame_of(env))
 
     told: list[Moment] = []
-    for moment in moments(env, player, start, mode, max_steps, opened=draw):
+    for moment in moments(env, player, start, mode, max_steps, opened=draw, saliency=saliency):
         told.append(moment)
         draw()
     last = told[-1]
     opinions = [moment.opinion for moment in told]
+    causes = [moment.saliency for moment in told if moment.saliency is not None]
+    policy_actions = np.stack([moment.choice.policy_action for moment in told])
     instants = [*opinions, player.explain(last.next_obs)]
     return Episode(
         env_id=config.env_id,
@@ -167,11 +179,14 @@ def record(
         observations=stack([*(moment.obs for moment in told), last.next_obs]),
         seen=stack([opinion.seen for opinion in instants]),
         actions=np.asarray([moment.choice.action for moment in told]),
-        policy_actions=np.stack([moment.choice.policy_action for moment in told]),
+        policy_actions=policy_actions,
+        taken=player.taken(policy_actions),
         action_names=player.action_names(config.spec),
         distribution=stack([opinion.distribution for opinion in opinions]),
-        entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
-        values=None if opinions[0].value is None else np.array([each.value for each in instants], np.float32),
+        entropy=series([opinion.entropy for opinion in opinions]),
+        values=series([opinion.value for opinion in instants]),
+        q_values=series([opinion.q_values for opinion in instants]),
+        saliency=gathered(causes) if causes else None,
         rewards=np.array([moment.reward for moment in told], np.float64),
         terminated=last.terminated,
         truncated=last.truncated,
@@ -189,6 +204,7 @@ def moments(
     max_steps: int | None = None,
     steer: Callable[[], Any] | None = None,
     opened: Callable[[], None] | None = None,
+    saliency: bool = False,
 ) -> Iterator[Moment]:
     """Play one episode in `env`; `steer` acts instead of the player, `opened` is called once the episode has begun."""
     player.reset(start)
@@ -199,7 +215,8 @@ def moments(
         opened()
     step, over = 0, False
     while not over:
-        opinion, choice = player.explain(obs), player.choose(obs, mode)
+        opinion, cause = player.explain(obs), player.saliency(obs, mode) if saliency else None
+        choice = player.choose(obs, mode)
         if steer is not None:
             choice = choice._replace(action=steer())
         with blame:  # environments may go on writing into what they returned, hence copies
@@ -207,7 +224,7 @@ def moments(
         terminated, truncated = bool(ended), bool(cut) and not ended
         step += 1
         over = terminated or truncated or step == max_steps
-        yield Moment(step, obs, info, opinion, choice, float(reward), terminated, truncated, next_obs, next_info)
+        yield Moment(step, obs, info, opinion, cause, choice, float(reward), terminated, truncated, next_obs, next_info)
         obs, info = next_obs, next_info
 
 
@@ -219,6 +236,17 @@ def reason(last: Moment, env: gymnasium.Env) -> str:
     if last.truncated:
         return f"time limit of {limit} steps" if limit == last.step else f"cut by the environment at step {last.step}"
     return f"stopped after {last.step} steps, as asked"
+
+
+def series(values: list[Any]) -> np.ndarray | None:
+    """One array; None where there is nothing of the kind."""
+    return None if values[0] is None else np.array(values, np.float32)
+
+
+def gathered(causes: list[Saliency]) -> Saliency:
+    """The steps of an episode as one."""
+    value = None if causes[0].value is None else stack([cause.value for cause in causes])
+    return Saliency(stack([cause.action for cause in causes]), value)
 
 
 def stack(values: list[Any]) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Tree, copy_into
+from agents.saliency import Saliency, saliency
 from config.spec import Quantity, Spec
 from envs_gym.spaces import actions, observation_space, observation_writer, zeros
 from utils.counter_rng import PLAY, Key, normal, uniforms
@@ -64,8 +65,9 @@ class Opinion(NamedTuple):
 
     seen: Any
     distribution: dict[str, np.ndarray]
-    entropy: float
+    entropy: float | None
     value: float | None
+    q_values: np.ndarray | None
 
 
 class Player:
@@ -88,7 +90,7 @@ class Player:
         """Begin an episode: an empty carry, and the draws of this start."""
         self._start, self._calls = start, 0
         copy_into(self._carry, self.policy.initial(1))
-        self._is_first = torch.ones(1, dtype=torch.bool)
+        self._is_first = torch.ones(1, dtype=torch.bool)  # written in place: its inference would stick to a new one
 
     def act(self, obs: Any, greedy: bool = True) -> Any:
         """The environment's own action for its own observation."""
@@ -97,14 +99,11 @@ class Player:
     @torch.inference_mode()
     def choose(self, obs: Any, mode: Mode) -> Choice:
         """Act, and take the carry on to the next step."""
-        self._write(0, obs)
+        act = self._answer(obs, mode)
         self._calls += 1
-        policy, (seed, world, purpose) = self.policy_of(mode), self._start
-        noise = uniforms(Key(seed, purpose, 0, self._calls), (world + 1, policy.draws))[world:]
-        act = policy.act(self._obs, self._carry, self._is_first, noise, mode == "greedy")
-        if policy is self.policy:
+        if mode != "random":
             copy_into(self._carry, act.carry)
-        self._is_first = torch.zeros(1, dtype=torch.bool)
+        self._is_first.fill_(False)
         action = act.action.numpy()
         return Choice(self._actions.convert(action)[0], action[0])
 
@@ -113,8 +112,29 @@ class Player:
         """What the policy makes of this observation; nothing advances."""
         self._write(0, obs)
         told = self.policy.explain(self._obs, self._carry, self._is_first)
-        value = None if told.value is None else told.value.item()
-        return Opinion(_row(told.seen), _row(told.distribution), told.entropy.item(), value)
+        entropy, value = (None if each is None else each.item() for each in (told.entropy, told.value))
+        q_values = None if told.q_values is None else _row(told.q_values)
+        return Opinion(_row(told.seen), _row(told.distribution), entropy, value, q_values)
+
+    def saliency(self, obs: Any, mode: Mode) -> Saliency | None:
+        """What its choice in this mode and its value hang on; nothing advances."""
+        chosen = torch.from_numpy(self.taken(self._answer(obs, mode).action.numpy())[0])
+        return saliency(self.policy, self._obs, self._carry, self._is_first, chosen)
+
+    def taken(self, policy_actions: np.ndarray) -> np.ndarray:
+        """[T, ...] -> [T, k]: the places of the choices that were made among all choices, or the numbers given."""
+        rows = policy_actions.reshape(len(policy_actions), -1)
+        if isinstance(self._actions.space, spaces.MultiDiscrete):
+            return rows + np.cumsum([0, *self._actions.space.nvec[:-1]])
+        return rows
+
+    @torch.inference_mode()
+    def _answer(self, obs: Any, mode: Mode) -> Act:
+        """To this observation, with the draws of the next step."""
+        self._write(0, obs)
+        policy, (seed, world, purpose) = self.policy_of(mode), self._start
+        noise = uniforms(Key(seed, purpose, 0, self._calls + 1), (world + 1, policy.draws))[world:]
+        return policy.act(self._obs, self._carry, self._is_first, noise, mode == "greedy")
 
     def policy_of(self, mode: Mode) -> Policy:
         """Who answers in a mode."""

@@ -71,8 +71,8 @@ class Inspector:
     def launch(self, host: str, port: int | None, share: bool, wait: bool = True) -> str:
         """Serve; returns the address, at once where it is not to wait."""
         theme = self.gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-        script = (HERE / "episode.js").read_text(encoding="utf-8")
-        phone = (HERE / "phone.css").read_text(encoding="utf-8")
+        script = "".join((HERE / name).read_text(encoding="utf-8") for name in ("files.js", "episode.js"))
+        frame = (HERE / "page.css").read_text(encoding="utf-8")
         _, url, _ = self.demo.launch(
             server_name=host,
             server_port=port,
@@ -80,7 +80,7 @@ class Inspector:
             allowed_paths=[str(self.folder)],
             theme=theme,
             css=(HERE / "inspector.css").read_text(encoding="utf-8"),
-            head=f"<style>{phone}</style><script>{script}</script>",
+            head=f"<style>{frame}</style><script>{script}</script>",
             footer_links=[],
             enable_monitoring=False,
             ssr_mode=False,
@@ -112,7 +112,7 @@ class Inspector:
         with gr.Tab("Runs", id="runs"):
             with gr.Row(equal_height=True):
                 words = gr.Textbox(placeholder="part of an id, a variant, a status", label="Filter", elem_id="filter")
-                button = gr.Button("Compare ticked runs", elem_id="compare-ticked", scale=0, min_width=200)
+                button = gr.Button("Compare ticked runs", elem_id="compare-ticked", scale=0, min_width=250)
             script = (HERE / "runs.js").read_text(encoding="utf-8")
             listed = gr.HTML(
                 lambda: runs_table(read_runs()),

@@ -1,5 +1,5 @@
 // The episode player: everything a recording holds is here already, so no step asks the server for anything.
-// Server text is only ever put in as textContent.
+// Server text is only ever put in as textContent. Videos, thumbnails and exports: files.js.
 (() => {
   const make = (name, cls, text) => {
     const node = document.createElement(name);
@@ -9,6 +9,7 @@
   };
   const show = (x, digits = 3) => (x === null || x === undefined ? "–" : Number(x.toFixed(digits)).toLocaleString("en", { maximumFractionDigits: digits }));
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name) || "#888";
+  const files = window.strideFiles, { CAUSES } = files;
   const LANES = [["value", "--c0", "value"], ["to_go", "--c1", "return to go"], ["reward", "--c2", "reward"], ["entropy", "--c3", "entropy"]];
 
   class Episode {
@@ -18,6 +19,9 @@
       this.step = 0;
       this.playing = false;
       this.speed = 1;
+      this.cause = "";
+      this.films = {};
+      this.range = this.data.q && [Math.min(...this.data.q.flat()), Math.max(...this.data.q.flat())];
       this.build();
       this.load();
       this.seek(0);
@@ -31,12 +35,9 @@
         make("span", "dim", `${d.env}, ${d.checkpoint}, ${d.mode}, seed ${d.seed}`));
       if (d.note) head.append(make("span", "warn", d.note));
       const left = make("div", "ep-left"), right = make("div", "ep-right"), body = make("div", "ep-body");
-      this.video = make("video", "ep-frame");
-      this.video.muted = true;
-      this.video.playsInline = true;
-      this.video.addEventListener("click", () => this.toggle());
-      left.append(d.video ? this.video : make("div", "ep-frame none", "nothing was drawn"), this.controls(), this.jumps());
-      right.append(this.facts(), this.bars("Policy", d.actions, "ep-policy"), this.bars("Observation", d.observations.map((o) => o.name), "ep-observation"));
+      for (const kind of Object.keys(d.videos)) this.films[kind] = this.film(kind);
+      left.append(this.films.frame || make("div", "ep-frame none", "nothing was drawn"), this.controls(), this.jumps());
+      right.append(this.facts(), this.bars("Policy", d.actions, "ep-policy"), this.observed());
       body.append(left, right);
       this.canvas = make("canvas", "ep-timeline");
       const pick = (event) => {
@@ -46,8 +47,44 @@
       };
       this.canvas.addEventListener("pointerdown", (event) => { this.canvas.setPointerCapture(event.pointerId); pick(event); });
       this.canvas.addEventListener("pointermove", (event) => { if (event.buttons) pick(event); });
-      root.replaceChildren(head, body, this.legend(), this.canvas, this.exports());
+      this.strip = make("div", "ep-strip");
+      root.replaceChildren(head, body, this.legend(), this.canvas, this.strip, this.exports());
       root.tabIndex = 0;
+    }
+
+    film(kind) {
+      const video = make("video", kind === "frame" ? "ep-frame" : `ep-${kind}`);
+      video.muted = true;
+      video.playsInline = true;
+      if (kind === "frame") video.addEventListener("click", () => this.toggle());
+      return video;
+    }
+
+    observed() {
+      const d = this.data, names = d.observations.map((o) => o.name), box = this.bars("Observation", names, "ep-observation");
+      if (!names.length && !this.films.seen) return box;
+      if (!names.length) box.append(make("h4", "", "Observation"));
+      if (this.films.seen) {
+        const pictures = make("div", "ep-pictures"), ages = make("div", "ep-ages"), [count] = d.stacked;
+        pictures.append(this.films.seen, ...Object.keys(CAUSES).filter((kind) => this.films[kind]).map((kind) => this.films[kind]));
+        for (let i = 0; count > 1 && i < count; i++) ages.append(make("span", "", i === count - 1 ? "now" : `${count - 1 - i} ago`));
+        box.querySelector("h4").after(pictures, ages);
+      }
+      const kinds = Object.keys(CAUSES).filter((kind) => this.films[kind] || (d.saliency[kind] && d.saliency[kind][0].some((x) => x !== null)));
+      if (kinds.length) box.querySelector("h4").append(this.causes(kinds));
+      return box;
+    }
+
+    causes(kinds) {
+      const choice = make("select", "ep-cause");
+      choice.setAttribute("aria-label", "saliency");
+      choice.title = "the gradient with regard to each number, weighed by how far that number ranged here; over images, its size";
+      choice.append(new Option("saliency off", ""), ...kinds.map((kind) => new Option(`saliency ${CAUSES[kind]}`, kind)));
+      choice.addEventListener("change", () => {
+        this.cause = this.root.dataset.saliency = choice.value;
+        this.observation();
+      });
+      return choice;
     }
 
     button(text, title, act) {
@@ -85,7 +122,7 @@
         this.button("next reward", "next step whose reward is not zero", () => { const at = d.reward.findIndex((x, i) => i > this.step && x); if (at >= 0) go(at); }),
         this.button("end", "termination", () => go(d.steps)));
       if (d.td_error) row.append(this.button("largest |TD error|", "where the critic was most surprised", () => go(largest(d.td_error))));
-      row.append(this.button("largest entropy", "where the policy was least sure", () => go(largest(d.entropy))));
+      if (d.entropy) row.append(this.button("largest entropy", "where the policy was least sure", () => go(largest(d.entropy))));
       return row;
     }
 
@@ -112,9 +149,12 @@
         const label = make("span", "label", name);
         label.title = name;
         track.append(fill, mark);
+        const cause = make("div", "cause"), push = make("div", "push");
+        cause.append(push);
+        track.append(cause);
         row.append(label, track, number);
         box.append(row);
-        return { row, fill, mark, number };
+        return { row, fill, mark, number, push };
       });
       this[cls] = box.rows;
       return box;
@@ -133,43 +173,32 @@
     }
 
     exports() {
-      const row = make("div", "ep-exports"), d = this.data, name = `${d.run}-${d.checkpoint}-${d.mode}-s${d.seed}`.replace("=", "");
-      const save = (text, type, ending) => {
-        const link = make("a");
-        link.href = text instanceof Blob ? URL.createObjectURL(text) : URL.createObjectURL(new Blob([text], { type }));
-        link.download = `${name}.${ending}`;
-        link.click();
-        setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-      };
-      const numbers = { ...d };
-      delete numbers.video;
-      row.append(this.button("CSV", "every step as a row", () => save(this.csv(), "text/csv", "csv")),
-        this.button("JSON", "everything but the frames", () => save(JSON.stringify(numbers), "application/json", "json")));
-      if (d.video) row.append(this.button("mp4", "the frames", () => this.film && save(this.film, "video/mp4", "mp4")));
+      const row = make("div", "ep-exports"), d = this.data, { frame } = this.films;
+      const save = (ending, blob) => files.save(`${d.run}-${d.checkpoint}-${d.mode}-s${d.seed}`.replace("=", ""), ending, blob);
+      const { videos, ...numbers } = d;
+      row.append(this.button("CSV", "every step as a row", () => save("csv", new Blob([files.csv(d)], { type: "text/csv" }))),
+        this.button("JSON", "everything but the frames", () => save("json", new Blob([JSON.stringify(numbers)], { type: "application/json" }))));
+      if (frame) row.append(this.button("mp4", "the frames", () => frame.blob && save("mp4", frame.blob)));
       return row;
     }
 
-    csv() {
-      const d = this.data;
-      const series = ["reward", "so_far", "to_go", "value", "advantage", "td_error", "entropy"].filter((key) => d[key]);
-      // a text that a spreadsheet would take for a formula is set off by an apostrophe
-      const cell = (text) => `"${String(text).replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
-      const shares = Object.keys(d.distribution);
-      const head = ["step", ...d.taken[0].map((_, i) => `action ${i}`), ...series,
-        ...shares.flatMap((kind) => d.actions.map((name) => cell(`${kind} ${name}`))), ...d.observations.map((o) => cell(o.name))];
-      const rows = d.reward.map((_, t) => [t, ...d.taken[t], ...series.map((key) => d[key][t]),
-        ...shares.flatMap((kind) => d.distribution[kind][t]), ...d.observed[t]].map((x) => (x === null ? "" : x)));
-      return [head, ...rows].map((row) => row.join(",")).join("\n") + "\n";
+    async load() {
+      await Promise.all(Object.entries(this.films).map(([kind, video]) => files.fill(video, this.data.videos[kind])));
+      this.seek(this.step);
+      this.root.dataset.ready = "yes";
+      const { films: { frame }, data: d, strip } = this, count = Math.max(4, Math.floor((strip.clientWidth || 700) / 120));
+      if (!frame || !frame.blob) return;
+      files.thumbnails(frame.src, d, Math.min(d.steps + 1, count), (picture, step) => {
+        const button = this.button("", `go to step ${step}`, () => { this.pause(); this.seek(step); });
+        button.replaceChildren(picture, make("span", "", step));
+        strip.append(button);
+        return strip.isConnected;
+      });
     }
 
-    async load() {
-      if (!this.data.video) return;
-      const base = (window.gradio_config && window.gradio_config.root) || "";
-      const answer = await fetch(`${base}/gradio_api/file=${encodeURI(this.data.video)}`);
-      if (!answer.ok) return;
-      this.film = await answer.blob(); // whole, so that seeking needs no server
-      this.video.src = URL.createObjectURL(this.film);
-      this.video.addEventListener("loadeddata", () => { this.root.dataset.ready = "yes"; this.seek(this.step); }, { once: true });
+    close() {
+      this.pause();
+      for (const video of Object.values(this.films)) if (video.src) URL.revokeObjectURL(video.src);
     }
 
     nudge(by) { this.pause(); this.seek(this.step + by); }
@@ -199,7 +228,7 @@
       this.root.dataset.step = this.step;
       this.slider.value = this.step;
       this.counter.textContent = `${this.step} / ${d.steps}`;
-      if (this.film) this.video.currentTime = (this.step + 0.5) / d.fps;
+      for (const video of Object.values(this.films)) if (video.blob) video.currentTime = (this.step + 0.5) / d.fps;
       const over = this.step === d.steps, t = Math.min(this.step, d.steps - 1);
       for (const [key, cell] of Object.entries(this.cells)) cell.textContent = over && key !== "value" && key !== "so_far" ? "–" : show(d[key][key === "so_far" ? t : this.step]);
       this.policy(t, over);
@@ -212,11 +241,14 @@
       (this["ep-policy"] || []).forEach(({ row, fill, mark, number }, i) => {
         row.classList.toggle("over", over);
         if (d.kind === "choice") {
-          const p = d.distribution.probability[t][i];
-          fill.style.cssText = `left:0;width:${100 * p}%`;
+          const p = d.distribution.probability && d.distribution.probability[t][i], q = d.q && d.q[this.step][i];
+          const masked = d.allowed !== null && !d.allowed[this.step][i], range = d.q && this.range;
+          fill.style.cssText = `left:0;width:${p !== undefined ? 100 * p : (100 * (q - range[0])) / (range[1] - range[0] || 1)}%`;
           mark.style.display = "none";
           row.classList.toggle("taken", !over && d.taken[t].includes(i));
-          number.textContent = over ? "–" : `${show(100 * p, 1)} %`;
+          row.classList.toggle("masked", masked);
+          const words = [...(p === undefined ? [] : [masked ? "masked" : over ? "–" : `${show(100 * p, 1)} %`]), ...(d.q ? [`Q ${show(q, 2)}`] : [])];
+          number.textContent = words.join("  ");
         } else {
           const mean = d.distribution.mean[t][i], std = d.distribution.std[t][i], at = (x) => 50 + 50 * Math.max(-1, Math.min(1, x));
           fill.style.cssText = `left:${at(mean - std)}%;width:${at(mean + std) - at(mean - std)}%`;
@@ -227,14 +259,19 @@
     }
 
     observation() {
-      const d = this.data, values = d.observed[this.step];
-      (this["ep-observation"] || []).forEach(({ row, fill, mark, number }, i) => {
+      const d = this.data, values = d.observed[this.step], rows = d.saliency[this.cause];
+      const pushes = rows && this.step < d.steps ? rows[this.step].map((x, i) => (x === null ? null : x * d.spread[i])) : null;
+      const largest = pushes ? Math.max(1e-30, ...pushes.map((x) => Math.abs(x))) : 1;
+      (this["ep-observation"] || []).forEach(({ row, fill, mark, number, push }, i) => {
         const { low, high, bounded } = d.observations[i], x = values[i];
         const at = (value) => 100 * Math.max(0, Math.min(1, (value - low) / (high - low || 1)));
         const zero = low < 0 && high > 0 ? at(0) : 0, here = at(x === null ? low : x);
         fill.style.cssText = `left:${Math.min(zero, here)}%;width:${Math.abs(here - zero)}%`;
         mark.style.cssText = `left:${here}%`;
         number.textContent = show(x) + (d.seen ? ` → ${show(d.seen[this.step][i], 2)}` : "");
+        const share = pushes && pushes[i] !== null ? (50 * pushes[i]) / largest : 0;
+        push.style.cssText = `left:${Math.min(50, 50 + share)}%;width:${Math.abs(share)}%`;
+        push.title = pushes && pushes[i] !== null ? `gradient ${CAUSES[this.cause]}: ${show(rows[this.step][i], 5)}` : "";
         row.title = `${show(low)} to ${show(high)}${bounded ? "" : " (covered in this episode)"}`;
       });
     }
@@ -261,6 +298,9 @@
         pen.beginPath();
         d[key].forEach((x, t) => { if (x !== null) pen.lineTo((t / d.steps) * width, y(x)); });
         pen.stroke();
+        pen.strokeStyle = colour("--paper"); // around the number, so that a curve under it does not strike it out
+        pen.lineWidth = 4;
+        pen.strokeText(show(high, 2), 4, lane * tall + 12);
         pen.fillStyle = colour("--dim");
         pen.fillText(show(high, 2), 4, lane * tall + 12);
       });
@@ -279,7 +319,7 @@
     const root = document.querySelector(".stride-episode[data-episode]");
     if (!root || root.dataset.opened === root.dataset.key) return;
     root.dataset.opened = root.dataset.key;
-    if (shown) shown.pause();
+    if (shown) shown.close();
     shown = new Episode(root);
   }, 100);
 

@@ -1,4 +1,4 @@
-"""An episode recorded once, as an all-intra video and one compact JSON; all scrubbing happens in the browser.
+"""An episode recorded once, as all-intra videos and one compact JSON; all scrubbing happens in the browser.
 
 How the numbers are shown is episode.js; how an episode is played is agents/episode.py.
 """
@@ -6,31 +6,35 @@ How the numbers are shown is episode.js; how an episode is played is agents/epis
 import json
 import math
 import secrets
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 
 from agents.episode import Episode, record, start_of
 from agents.loading import LoadedRun
 from agents.player import Mode, check_mode
+from agents.saliency import Leaves
 from config.spec import Quantity
 from envs_gym.drawn import RenderError, frames_per_second, make_drawn
+from envs_gym.spaces import MASK
 from inspector.markup import Markup, tag
+from inspector.pictures import heat_frames, seen_frames, tiles
 from utils.user_error import UserError
 from utils.video_file import VideoError, VideoFile
 
 MOST_STEPS = 5000
-MOST_OBSERVED = 64  # numbers of an observation that are shown; images are in the video
-KEPT = 12  # recordings whose video stays on disk
+MOST_OBSERVED = 64  # numbers of an observation that are shown; images are in a video
+KEPT = 48  # videos that stay on disk, up to four of a recording
 
 
 class Recording(NamedTuple):
     """What the browser gets."""
 
     data: dict[str, Any]
-    video: Path | None
+    videos: dict[str, Path]
+    """frame: what was drawn; seen: the images observed; action, value: what those hang on, in the same places"""
 
 
 def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, folder: Path) -> Recording:
@@ -40,29 +44,45 @@ def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, 
         raise UserError(f"the seed is a whole number from 0 on, not {seed}")
     if not 1 <= max_steps <= MOST_STEPS:
         raise UserError(f"max steps lies between 1 and {MOST_STEPS:,}, not at {max_steps}")
-    path: Path | None = folder / f"episode-{secrets.token_hex(8)}.mp4"
+    name = f"episode-{secrets.token_hex(8)}"
+    frame = folder / f"{name}-frame.mp4"
     try:
-        episode, space = _play(loaded, seed, checked, max_steps, path)
-        note = ""
+        episode, videos, note = _play(loaded, seed, checked, max_steps, frame), {"frame": frame}, ""
+        videos |= _film_seen(episode, loaded, folder / name)
     except (RenderError, VideoError) as error:
-        episode, space = _play(loaded, seed, checked, max_steps, None)
-        path, note = None, f"no video: {error}"
+        episode, videos = _play(loaded, seed, checked, max_steps, None), {}
+        note = f"no video: {error}"
     _forget_old(folder)
-    return Recording({**numbers(episode, loaded, space), "seed": seed, "note": note}, path)
+    return Recording({**numbers(episode, loaded), "seed": seed, "note": note}, videos)
 
 
-def _play(
-    loaded: LoadedRun, seed: int, mode: Mode, max_steps: int, path: Path | None
-) -> tuple[Episode, spaces.Space[Any]]:
+def _play(loaded: LoadedRun, seed: int, mode: Mode, max_steps: int, path: Path | None) -> Episode:
     env = make_drawn(loaded.config, "rgb_array" if path else None)
     try:
         start = start_of(seed, 0)
         if path is None:
-            return record(env, loaded.agent, loaded.config, start, mode, max_steps, False), env.action_space
+            return record(env, loaded.agent, loaded.config, start, mode, max_steps, False, saliency=True)
         with VideoFile(path, frames_per_second(env), all_intra=True) as video:
-            return record(env, loaded.agent, loaded.config, start, mode, max_steps, video.add), env.action_space
+            return record(env, loaded.agent, loaded.config, start, mode, max_steps, video.add, saliency=True)
     finally:
         env.close()
+
+
+def _film_seen(episode: Episode, loaded: LoadedRun, name: Path) -> dict[str, Path]:
+    """Videos of the first image of the observation, where it has one."""
+    found = images(episode.observations)
+    if not found:
+        return {}
+    leaf, stacked = next(iter(found)), loaded.config.frame_stack
+    causes = {} if episode.saliency is None else {"action": episode.saliency.action, "value": episode.saliency.value}
+    films: dict[str, Iterable[np.ndarray]] = {"seen": seen_frames(found[leaf], stacked)}
+    films |= {kind: heat_frames(cause[leaf], stacked) for kind, cause in causes.items() if cause and leaf in cause}
+    paths = {kind: name.with_name(f"{name.name}-{kind}.mp4") for kind in films}
+    for kind, path in paths.items():
+        with VideoFile(path, episode.fps, all_intra=True) as video:
+            for frame in films[kind]:
+                video.add(frame)
+    return paths
 
 
 def _forget_old(folder: Path) -> None:
@@ -71,13 +91,14 @@ def _forget_old(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def numbers(episode: Episode, loaded: LoadedRun, action_space: spaces.Space[Any]) -> dict[str, Any]:
+def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
     """Everything but the frames, as plain lists of short floats; what is no number is null."""
     config = loaded.config
     names, observed = observed_numbers(episode.observations)
     _, seen = observed_numbers(episode.seen)
     differs = seen.shape == observed.shape and not np.allclose(seen, observed, atol=1e-4)
     told = {name: brief(values) for name, values in judged(episode, config.gamma, _lambda(loaded)).items()}
+    mask, pictures = leaves(episode.observations).get(MASK), images(episode.observations)
     return {
         "run": loaded.run.id,
         "checkpoint": loaded.checkpoint,
@@ -90,17 +111,30 @@ def numbers(episode: Episode, loaded: LoadedRun, action_space: spaces.Space[Any]
         "terminated": episode.terminated,
         "fps": episode.fps,
         "actions": list(episode.action_names),
-        "kind": "choice" if "probability" in episode.distribution else "numbers",
+        "kind": "numbers" if "mean" in episode.distribution else "choice",
         "distribution": {
             name: brief(values.reshape(episode.length, -1)) for name, values in episode.distribution.items()
         },
-        "taken": taken(episode.policy_actions, action_space),
+        "q": None if episode.q_values is None else brief(episode.q_values),
+        "allowed": None if mask is None else np.asarray(mask, bool).tolist(),
+        "taken": brief(episode.taken),
         "observations": described(names, config.spec.observations, observed),
         "observed": brief(observed),
         "seen": brief(seen) if differs else None,
+        "stacked": [len(tiles(leaf[0], config.frame_stack)) for leaf in pictures.values()][:1],
+        "saliency": causes(episode),
+        "spread": brief(np.nan_to_num(observed).std(0)),
         "scaled": bool(config.normalize_reward),
         **told,
     }
+
+
+def causes(episode: Episode) -> dict[str, Any]:
+    """Gradients [T][numbers] of action and value, for the numbers that are shown."""
+    if episode.saliency is None:
+        return {}
+    parts = {"action": episode.saliency.action, "value": episode.saliency.value}
+    return {kind: brief(gradients(found, episode.observations)) for kind, found in parts.items() if found is not None}
 
 
 def _lambda(loaded: LoadedRun) -> float:
@@ -115,8 +149,9 @@ def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.nd
         "reward": rewards,
         "so_far": np.cumsum(rewards),
         "to_go": np.cumsum(rewards[::-1])[::-1],
-        "entropy": episode.entropy,
     }
+    if episode.entropy is not None:
+        found["entropy"] = episode.entropy
     if episode.values is None:
         return found
     values = episode.values.astype(np.float64)
@@ -132,18 +167,47 @@ def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.nd
     return {**found, "value": values, "td_error": td_error, "advantage": advantage}
 
 
+def leaves(tree: Any, name: str = "") -> dict[str, np.ndarray]:
+    """The arrays of an observation by dotted names, as the policy calls them; "" is all of one that is no dict."""
+    if not isinstance(tree, dict):
+        return {name: tree}
+    inside = ((f"{name}.{key}" if name else str(key), child) for key, child in tree.items())
+    return {path: leaf for inner, child in inside for path, leaf in leaves(child, inner).items()}
+
+
+def images(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves that are looked at."""
+    return {name: leaf for name, leaf in leaves(tree).items() if leaf.ndim >= 3 and leaf.dtype == np.uint8}
+
+
+def _numeric(tree: Any) -> dict[str, np.ndarray]:
+    """The other leaves, [T + 1, numbers] each; the action mask is shown with the actions."""
+    looked_at = images(tree)
+    named = {name: leaf for name, leaf in leaves(tree).items() if name not in looked_at and name != MASK}
+    return {name: leaf.reshape(len(leaf), -1).astype(np.float64) for name, leaf in named.items()}
+
+
 def observed_numbers(tree: Any) -> tuple[list[str], np.ndarray]:
-    """(names, [T + 1, numbers]) of the first MOST_OBSERVED numbers; images are left out, as they are looked at."""
-    if isinstance(tree, dict):
-        parts = [observed_numbers(leaf) for leaf in tree.values()]
-        outer = list(tree)
-        names = [f"{key} {name}".strip() for key, (inner, _) in zip(outer, parts, strict=True) for name in inner]
-        return names[:MOST_OBSERVED], np.concatenate([rows for _, rows in parts], 1)[:, :MOST_OBSERVED]
-    if tree.ndim >= 3 and tree.dtype == np.uint8:
-        return [], np.zeros((len(tree), 0))
-    rows = tree.reshape(len(tree), -1).astype(np.float64)
-    rows = rows[:, :MOST_OBSERVED]
-    return [str(place) if rows.shape[1] > 1 else "" for place in range(rows.shape[1])], rows
+    """(names, [T + 1, numbers]) of the first MOST_OBSERVED numbers."""
+    parts = _numeric(tree)
+    names = [
+        f"{name} {place}".strip() if leaf.shape[1] > 1 else name
+        for name, leaf in parts.items()
+        for place in range(leaf.shape[1])
+    ]
+    instants = len(next(iter(leaves(tree).values())))
+    rows = np.concatenate([*parts.values(), np.zeros((instants, 0))], 1)
+    return names[:MOST_OBSERVED], rows[:, :MOST_OBSERVED]
+
+
+def gradients(found: Leaves, observations: Mapping[str, Any] | np.ndarray) -> np.ndarray:
+    """[T, numbers] in the order of observed_numbers; NaN where there is none."""
+    steps = len(next(iter(found.values())))
+    parts = [
+        found[name].reshape(steps, -1) if name in found else np.full((steps, leaf.shape[1]), np.nan)
+        for name, leaf in _numeric(observations).items()
+    ]
+    return np.concatenate([*parts, np.zeros((steps, 0))], 1)[:, :MOST_OBSERVED]
 
 
 def described(names: list[str], quantities: tuple[Quantity, ...], observed: np.ndarray) -> list[dict[str, Any]]:
@@ -160,15 +224,6 @@ def described(names: list[str], quantities: tuple[Quantity, ...], observed: np.n
     return described
 
 
-def taken(policy_actions: np.ndarray, action_space: spaces.Space[Any]) -> list[list[float]]:
-    """Per step: the places of the choices that were made among all choices, or the numbers that were given."""
-    rows = policy_actions.reshape(len(policy_actions), -1)
-    if isinstance(action_space, spaces.MultiDiscrete):
-        counts = action_space.nvec.reshape(-1)
-        rows = rows + np.concatenate([[0], np.cumsum(counts)[:-1]])
-    return brief(rows)
-
-
 def brief(values: np.ndarray) -> Any:
     """Lists of at most five digits; NaN and infinities, which JSON has no word for, as None."""
     if values.ndim > 1:
@@ -178,6 +233,6 @@ def brief(values: np.ndarray) -> Any:
 
 def player_markup(recording: Recording) -> Markup:
     """The place episode.js finds: the numbers in an attribute, hence escaped once and never run."""
-    data = {**recording.data, "video": str(recording.video) if recording.video else None}
+    data = {**recording.data, "videos": {kind: str(path) for kind, path in recording.videos.items()}}
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return tag("div", class_="stride-episode", data_key=secrets.token_hex(8), data_episode=text)

@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+from base64 import b64encode
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,6 +13,8 @@ from inspector.runs import RunFacts
 from trainer_callbacks.history import VAL
 from trainer_callbacks.typography import score
 from utils.run_dir import RunDir
+from utils.user_error import UserError
+from utils.video_file import VideoError, thumbnail
 
 NAME = re.compile(r"epoch=(\d+)\.mp4")
 MOST_BYTES = 200 << 20  # of one video
@@ -61,8 +65,18 @@ def videos(each: RunFacts, folder: Path) -> Markup:
     return tag("div", *(_film(path, returns) for path in lent), class_="films")
 
 
+@lru_cache(maxsize=256)
+def poster(path: Path) -> str:
+    """A picture of the video in the page itself: browsers open only a few connections, and each video takes one."""
+    try:
+        return f"data:image/jpeg;base64,{b64encode(thumbnail(path)).decode()}"
+    except (VideoError, UserError):  # damaged, or PyAV is missing: the browser may still play it
+        return ""
+
+
 def _film(path: Path, returns: dict[int, float]) -> Markup:
     epoch = int(path.stem.rpartition("epoch")[2])
     words = f"epoch {epoch}" + (f", mean return {score(returns[epoch])}" if epoch in returns else "")
-    player = tag("video", src=f"/gradio_api/file={quote(str(path))}", controls="", preload="metadata", playsinline="")
+    address = f"/gradio_api/file={quote(str(path))}"
+    player = tag("video", src=address, poster=poster(path), controls="", preload="none", playsinline="")
     return tag("figure", player, join([tag("figcaption", words)]))

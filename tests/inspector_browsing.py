@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 CHROMIUM = os.environ.get("STRIDE_CHROMIUM") or shutil.which("chromium") or ""
-WIDTHS = {1280: "light", 390: "dark"}
+LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
+PHONE = {"has_touch": True, "is_mobile": True, "device_scale_factor": 2}
 
 
 @contextmanager
@@ -36,10 +37,10 @@ def chromium():
 class Page:
     """A page that notes what must not happen: errors, requests to elsewhere, dialogs that a script opened."""
 
-    def __init__(self, browser, url, width=1280):
+    def __init__(self, browser, url, width=1280, scheme="light"):
         self.wrong = []
         self.page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme=WIDTHS[width], accept_downloads=True
+            viewport={"width": width, "height": 900}, color_scheme=scheme, **(PHONE if width < 720 else {})
         )
         self.page.set_default_timeout(20_000)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
@@ -53,7 +54,8 @@ class Page:
             self.wrong.append(f"request to {request.url}")
 
     def tab(self, name):
-        self.page.locator("#tabs button[role=tab]", has_text=name).first.click()
+        button = self.page.locator("#tabs button[role=tab]", has_text=name)
+        button.tap() if self.page.viewport_size["width"] < 720 else button.click()
         self.page.locator("#tabs button[aria-selected=true]", has_text=name).wait_for()
 
     def open_run(self, run_id):

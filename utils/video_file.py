@@ -78,11 +78,26 @@ class VideoFile:
         return _Errors(self.path, self._av.FFmpegError)
 
 
+def thumbnail(path: Path, width: int = 320) -> bytes:
+    """The frame in the middle of a video as a small JPEG."""
+    av = load_av()
+    with _Errors(path, av.FFmpegError, "read"), av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        container.seek((stream.duration or 0) // 2, stream=stream)
+        frame = next(container.decode(stream))
+        codec = av.CodecContext.create("mjpeg", "w")
+        codec.width, codec.height = width, max(2, round(frame.height * width / frame.width / 2) * 2)
+        codec.pix_fmt, codec.time_base = "yuvj420p", Fraction(1, 1)
+        picture = frame.reformat(codec.width, codec.height, codec.pix_fmt)
+        picture.pts = None
+        return b"".join(bytes(packet) for packet in [*codec.encode(picture), *codec.encode(None)])
+
+
 class _Errors:
     """What ffmpeg raises, as a VideoError that names the file."""
 
-    def __init__(self, path: Path, raised: type[BaseException]) -> None:
-        self.path, self.raised = path, raised
+    def __init__(self, path: Path, raised: type[BaseException], verb: str = "written") -> None:
+        self.path, self.raised, self.verb = path, raised, verb
 
     def __enter__(self) -> None:
         return None
@@ -90,8 +105,8 @@ class _Errors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, (self.raised, OSError)):
-            raise VideoError(f"{self.path} cannot be written: {' '.join(str(error).split())}") from error
+        if isinstance(error, (self.raised, OSError, StopIteration, IndexError)):
+            raise VideoError(f"{self.path} cannot be {self.verb}: {' '.join(str(error).split())}") from error
 
 
 def load_av() -> Any:

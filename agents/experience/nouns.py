@@ -67,10 +67,13 @@ class Explanation(NamedTuple):
     seen: Tree
     """as its first layer gets it: normalised, one-hot, joined"""
     distribution: dict[str, Tensor]
-    """probability of each choice, or mean and std of each number (in the policy's units)"""
-    entropy: Tensor
+    """probability of each choice, or mean and std of each number (in the policy's units); {} where only values count"""
+    entropy: Tensor | None
+    """of the distribution, where there is one"""
     value: Tensor | None
-    """None without a critic"""
+    """None without a critic; of value-based policies that of the best choice"""
+    q_values: Tensor | None = None
+    """[N, choices], of value-based policies"""
 
 
 class Row(NamedTuple):

@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from inspector_browsing import WIDTHS, Page, chromium, serving
+from inspector_browsing import LOOKS, Page, chromium, serving
 from tiny_runs import tiny_run
 
 from trainer_callbacks.history import STEPS, VAL
@@ -111,23 +111,33 @@ def test_an_unknown_run_is_a_toast(page):
     assert "no run 'nothing-like-it'" in toast.inner_text() and "Traceback" not in toast.inner_text()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_tab_fits(place, width, tmp_path):
-    browser, url, first, _ = place
-    folder, page = os.environ.get("STRIDE_SCREENSHOTS") or tmp_path, Page(browser, url, width)
-    page.shot(folder, f"runs-{width}")
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_every_tab_fits(place, width, scheme, tmp_path):
+    """Screenshots stay in $STRIDE_SCREENSHOTS, to be looked at."""
+    browser, url, first, second, *_ = place
+    folder, page = os.environ.get("STRIDE_SCREENSHOTS") or tmp_path, Page(browser, url, width, scheme)
+    look = f"{width}-{scheme}"
+    page.shot(folder, f"runs-{look}")
+    for run in (first, second):
+        page.page.locator(f'#runs tr[data-run="{run.id}"] input').check()
+    page.tab("Compare")
+    page.page.locator("#compared tr", has_text="gamma").wait_for()
+    page.shot(folder, f"compare-{look}")
     page.open_run(first.id)
-    page.shot(folder, f"overview-{width}")
+    page.shot(folder, f"overview-{look}")
     started = time.monotonic()
     page.record()
     print(f"recorded and drawn in {time.monotonic() - started:.1f} s")
-    page.shot(folder, f"episode-{width}")
+    page.page.locator(".ep-strip button").nth(3).wait_for()
+    page.page.locator(".ep-slider").fill("4")
+    page.page.locator(".ep-cause").select_option("action")
+    page.shot(folder, f"episode-{look}")
     page.tab("Videos")
     page.page.locator("#videos video").first.wait_for()
-    page.shot(folder, f"videos-{width}")
+    page.shot(folder, f"videos-{look}")
     page.tab("Config")
     page.page.locator("#model pre").first.wait_for()
-    page.shot(folder, f"model-{width}")
+    page.shot(folder, f"model-{look}")
     assert page.page.evaluate(WIDEST) <= width
     page.page.close()
     assert page.wrong == []

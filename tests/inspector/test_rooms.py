@@ -2,10 +2,10 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 from tiny_runs import tiny_run
 
 import run_inspect
@@ -13,14 +13,19 @@ from agents.episode import record_episode
 from agents.loading import load_run
 from inspector.charts import Line, draw
 from inspector.compare import compare, groups, mean_curve
-from inspector.episode import judged, numbers, observed_numbers, player_markup, record_for_browser, taken
+from inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
 from inspector.markup import safe, tag
 from inspector.model import model, modules
 from inspector.overview import differences, overview
+from inspector.pictures import GAP, heat_frames, seen_frames, tiles
 from inspector.runs import find_run, read_run, read_runs, runs_table
-from inspector.videos import epoch_videos, lend
+from inspector.videos import epoch_videos, lend, poster
 from trainer_callbacks.curve import Point
 from utils.user_error import UserError
+from utils.video_file import VideoFile
+
+PIXELS = {"obs": "pixels", "grayscale_obs": "true", "resize_obs": 36, "frame_stack": 2, "policy": "cnn"}
+PIXELS |= {"policy_kwargs.features": 8, "max_timesteps": 16, "eval_freq_epochs": "null"}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +87,7 @@ def test_returns_and_errors_of_a_recording_are_right(runs):
     for reward in episode.rewards[::-1]:
         discounted = reward + 0.5 * discounted
     assert told["advantage"][0] == pytest.approx(discounted - episode.values[0])
-    data = numbers(episode, loaded, spaces.Discrete(2))
+    data = numbers(episode, loaded)
     assert [each["name"] for each in data["observations"]][2] == "pole angle" and data["observations"][2]["bounded"]
     assert len(data["observed"]) == episode.length + 1 and data["actions"] == ["push left", "push right"]
 
@@ -90,7 +95,7 @@ def test_returns_and_errors_of_a_recording_are_right(runs):
 def test_a_recording_has_a_frame_per_instant(runs, tmp_path):
     av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
     made = record_for_browser(load_run(runs[0].id), 3, "sampled", 5, tmp_path)
-    with av.open(str(made.video)) as container:
+    with av.open(str(made.videos["frame"])) as container:
         assert all(frame.key_frame for frame in container.decode(video=0))
         assert container.streams.video[0].frames == made.data["steps"] + 1
     assert "NaN" not in player_markup(made)
@@ -100,11 +105,55 @@ def test_a_recording_has_a_frame_per_instant(runs, tmp_path):
                                folder=tmp_path)  # fmt: skip
 
 
+def test_stacked_images_are_laid_side_by_side():
+    stack = np.zeros((4, 84, 84), np.uint8)
+    stack[2] = 200
+    assert tiles(stack, 4).shape == (4, 84, 84, 1) and tiles(stack[0], 1).shape == (1, 84, 84, 1)
+    assert tiles(np.zeros((6, 50, 40), np.uint8), 2).shape == (2, 50, 40, 3)
+    assert tiles(np.zeros((50, 40, 3), np.uint8), 1).shape == (1, 50, 40, 3)
+    assert tiles(np.zeros((5, 50, 40), np.uint8), 1).shape == (5, 50, 40, 1)  # neither grey nor coloured: one by one
+    (frame,) = seen_frames(stack[None], 4)
+    assert frame.shape == (168, 4 * 168 + 3 * GAP, 3) and frame[:, 2 * (168 + GAP)].min() == 200 and frame[0, 0, 0] == 0
+    hot, dark = heat_frames(stack[None], 4)
+    assert hot[0, 2 * (168 + GAP)].tolist() == [255, 145, 0] and not dark.any()
+
+
+def test_an_image_policy_is_filmed_with_what_it_saw(runs, tmp_path):
+    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+    loaded = load_run(tiny_run(**PIXELS).id)
+    made = record_for_browser(loaded, 0, "sampled", 3, tmp_path)
+    assert made.data["stacked"] == [2] and made.data["observations"] == [] and made.videos.keys() == {
+        "frame", "seen", "action", "value"
+    }  # fmt: skip
+    for path in made.videos.values():
+        with av.open(str(path)) as container:
+            assert container.streams.video[0].frames == made.data["steps"] + 1
+
+
+def test_a_mask_and_q_values_go_with_the_actions(runs):
+    loaded = load_run(tiny_run("Taxi-v4:ppo", action_mask="true", max_timesteps=16, eval_freq_epochs="null").id)
+    data = numbers(record_episode(loaded, 0, "greedy", 4, frames=False, saliency=True), loaded)
+    assert len(data["allowed"]) == 5 and len(data["allowed"][0]) == 6 and len(data["observed"][0]) == 1
+    refused = [(p, ok) for shares, row in zip(data["distribution"]["probability"], data["allowed"], strict=False)
+               for p, ok in zip(shares, row, strict=True) if not ok]  # fmt: skip
+    assert refused and all(p == 0 for p, _ in refused) and data["q"] is None and data["saliency"] == {}
+    loaded = load_run(runs[0].id)
+    episode = record_episode(loaded, 0, "greedy", 4, frames=False, saliency=True)
+    valued = replace(episode, q_values=np.ones((5, 2)), distribution={}, entropy=None)
+    data = numbers(valued, loaded)
+    assert data["q"] == [[1.0, 1.0]] * 5 and data["kind"] == "choice" and "entropy" not in data
+    assert np.shape(data["saliency"]["action"]) == np.shape(data["saliency"]["value"]) == (4, 4)
+    np.testing.assert_allclose(data["saliency"]["value"], episode.saliency.value[""], rtol=1e-3)
+
+
 def test_observations_of_every_kind_become_numbers():
     names, rows = observed_numbers({"a": np.zeros((3, 2)), "b": np.arange(3)})
     assert names == ["a 0", "a 1", "b"] and rows[:, 2].tolist() == [0, 1, 2]
     assert observed_numbers(np.zeros((3, 8, 8, 3), np.uint8))[1].shape == (3, 0)
-    assert taken(np.array([[1, 2]]), spaces.MultiDiscrete([3, 4])) == [[1, 5]]
+    tree = {"a": {"x": np.zeros((3, 2))}, "action_mask": np.ones((3, 4)), "b": np.arange(3)}
+    assert observed_numbers(tree)[0] == ["a.x 0", "a.x 1", "b"]
+    told = gradients({"a.x": np.ones((2, 2))}, tree)
+    assert told.shape == (2, 3) and told[:, :2].all() and np.isnan(told[:, 2]).all()
 
 
 def test_videos_are_copied_and_links_are_not_followed(runs, tmp_path):
@@ -118,6 +167,15 @@ def test_videos_are_copied_and_links_are_not_followed(runs, tmp_path):
     served.mkdir()
     assert [path.read_bytes() for path in lend(runs[0], served)] == [b"film"]
     assert lend(runs[1], served) == [] and not list(served.iterdir())
+
+
+def test_a_video_has_a_thumbnail_and_a_damaged_one_has_none(tmp_path):
+    pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+    with VideoFile(tmp_path / "a.mp4", 30) as video:
+        for step in range(9):
+            video.add(np.full((48, 64, 3), 25 * step, np.uint8))
+    (tmp_path / "b.mp4").write_bytes(b"film")
+    assert poster(tmp_path / "a.mp4").startswith("data:image/jpeg;base64,/9j/") and poster(tmp_path / "b.mp4") == ""
 
 
 def test_the_network_is_listed(runs):
