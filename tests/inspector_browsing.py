@@ -1,5 +1,6 @@
 """A running inspector, and a browser to look at it, for tests."""
 
+import json
 import os
 import re
 import shutil
@@ -70,6 +71,13 @@ class Page:
         before = self.page.locator(".stride-episode").evaluate_all("found => found.map(each => each.dataset.key)[0]")
         self.page.locator("#record").click()
         self.page.locator(f".stride-episode[data-ready=yes]:not([data-key='{before}'])").wait_for()
+
+    def data(self):
+        return json.loads(self.page.locator(".stride-episode").get_attribute("data-episode"))
+
+    def number(self, selector):
+        """The first number that an element shows."""
+        return float(self.page.locator(selector).inner_text().split()[0].replace(",", ""))
 
     def step(self):
         return int(self.page.locator(".stride-episode").get_attribute("data-step"))

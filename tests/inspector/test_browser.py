@@ -9,6 +9,8 @@ import pytest
 from inspector_browsing import LOOKS, Page, chromium, serving
 from tiny_runs import tiny_run
 
+from agents.networks.actor_critic import ActorCritic
+from agents.networks.policies import POLICIES
 from trainer_callbacks.history import STEPS, VAL
 
 # the tables scroll inside of their own frames
@@ -16,14 +18,35 @@ WIDEST = "Math.max(document.querySelector('main').scrollWidth, document.document
 pytestmark = pytest.mark.browser
 
 
+SHORT = {"max_timesteps": 16, "eval_freq_epochs": "null"}
+PIXELS = {"obs": "pixels", "grayscale_obs": "true", "resize_obs": 36, "frame_stack": 2, "policy": "cnn"}
+TABS = ("Runs", "Compare", "Overview", "Episode", "Videos", "Config & Model")
+
+
+class Valued(ActorCritic):
+    """Explains itself as a value-based policy does: a number per action, and no chances."""
+
+    def explain(self, obs, carry, is_first):
+        told = super().explain(obs, carry, is_first)
+        q_values = told.distribution["probability"] - 3
+        return told._replace(distribution={}, entropy=None, q_values=q_values)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, chromium() as browser:
         patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
+        patch.setitem(POLICIES, "valued", Valued)
         first = tiny_run(video_freq_epochs=2)
         second = tiny_run(seed=2, gamma=0.9)
+        others = {
+            "Pendulum": tiny_run("Pendulum-v1:ppo", **SHORT),
+            "Taxi": tiny_run("Taxi-v4:ppo", action_mask="true", **SHORT),
+            "pixels": tiny_run(**PIXELS, **SHORT, **{"policy_kwargs.features": 8}),
+            "valued": tiny_run(policy="valued", **SHORT),
+        }
         with serving() as (_, url):
-            yield browser, url, first, second
+            yield browser, url, first, second, others
 
 
 @pytest.fixture
@@ -73,16 +96,140 @@ def test_the_numbers_are_exported(page, place):
         page.page.get_by_role("button", name="every step as a row").click()
     with open(caught.value.path(), encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    data = json.loads(page.page.locator(".stride-episode").get_attribute("data-episode"))
+    data = page.data()
     assert len(rows) == data["steps"] and float(rows[-1]["so_far"]) == data["return"]
-    assert rows[0].keys() >= {"value", "td_error", "probability push left", "pole angle"}
+    wanted = {"value", "td_error", "probability push left", "pole angle", "gradient of the value by pole angle"}
+    assert rows[0].keys() >= wanted and float(rows[2]["pole angle"]) == data["observed"][2][2]
+    with page.page.expect_download() as caught:
+        page.page.get_by_role("button", name="everything but the frames").click()
+    with open(caught.value.path(), encoding="utf-8") as file:
+        assert json.load(file) == {key: value for key, value in data.items() if key != "videos"}
+    assert caught.value.suggested_filename.endswith(".json")
     with page.page.expect_download() as caught:
         page.page.get_by_role("button", name="the frames", exact=True).click()
     assert caught.value.suggested_filename.endswith(".mp4")
 
 
+def test_continuous_actions_are_shown_and_jumped_through(page, place):
+    page.open_run(place[4]["Pendulum"].id)
+    page.record()
+    data, go = page.data(), lambda name: page.page.get_by_role("button", name=name).click()
+    assert data["steps"] == 200 and data["kind"] == "numbers" and data["actions"] == ["torque"]
+    assert "±" in page.page.locator(".ep-policy .number").inner_text()
+    go("termination")
+    assert page.step() == 200 and page.page.locator(".ep-policy .number").inner_text() == "–"
+    go("where the critic was most surprised")
+    largest = max(range(200), key=lambda step: abs(data["td_error"][step]))
+    assert page.step() == largest
+    assert page.number(".ep-policy .number") == pytest.approx(data["distribution"]["mean"][largest][0], abs=6e-3)
+    go("where the policy was least sure")
+    assert page.step() == data["entropy"].index(max(data["entropy"]))
+    page.page.locator(".ep-slider").fill("7")
+    go("next step whose reward is not zero")
+    assert page.step() == next(step for step in range(8, 200) if data["reward"][step])
+    assert page.number(".ep-reward") == pytest.approx(data["reward"][8], abs=1e-3)
+    page.page.locator(".ep-strip button").nth(3).click()
+    assert f"go to step {page.step()}" == page.page.locator(".ep-strip button").nth(3).get_attribute("title")
+
+
+def test_keys_move_the_episode_but_not_while_something_is_typed(page, place):
+    page.open_run(place[4]["Pendulum"].id)
+    page.record()
+    press = page.page.keyboard.press
+    page.page.locator(".ep-head").click()
+    for key, step in (("End", 200), ("ArrowLeft", 199), ("Home", 0), ("ArrowLeft", 0), ("ArrowRight", 1)):
+        press(key)
+        assert page.step() == step
+    press(" ")
+    page.page.wait_for_function("document.querySelector('.stride-episode').dataset.step > 4")
+    press(" ")
+    stopped = page.step()
+    page.page.wait_for_timeout(200)  # at 30 frames a second it would have moved on
+    assert page.step() == stopped
+    page.page.locator("#seed input").click()
+    for key in ("ArrowRight", "Home", "End", "ArrowUp"):
+        press(key)
+    assert page.step() == stopped
+
+
+def test_masked_actions_are_grey(page, place):
+    page.open_run(place[4]["Taxi"].id)
+    page.record()
+    allowed = page.data()["allowed"]
+    for step in (0, 3):
+        page.page.locator(".ep-slider").fill(str(step))
+        assert page.page.locator(".ep-policy .ep-bar.masked").count() == allowed[step].count(False) > 0
+        words = page.page.locator(".ep-policy .number").all_inner_texts()
+        assert [word == "masked" for word in words] == [not ok for ok in allowed[step]]
+
+
+def test_saliency_is_switched_on_and_off(page, place):
+    page.open_run(place[2].id)
+    page.record()
+    data, bars = page.data(), ".ep-observation .push"
+    assert not page.page.locator(bars).first.is_visible()
+    page.page.locator(".ep-slider").fill("2")
+    for kind in ("action", "value"):
+        page.page.locator(".ep-cause").select_option(kind)
+        pushes = [x * spread for x, spread in zip(data["saliency"][kind][2], data["spread"], strict=True)]
+        found = page.page.locator(bars).evaluate_all("all => all.map(each => parseFloat(each.style.width))")
+        assert found == pytest.approx([50 * abs(x) / max(map(abs, pushes)) for x in pushes], abs=0.01)
+        left = page.page.locator(bars).evaluate_all("all => all.map(each => parseFloat(each.style.left) < 50)")
+        assert left == [x < 0 for x in pushes]
+    assert page.page.locator(bars).first.is_visible()
+    page.page.locator(".ep-cause").select_option("")
+    assert not page.page.locator(bars).first.is_visible()
+
+
+def test_an_image_policy_shows_what_it_saw_and_what_that_did(page, place):
+    page.open_run(place[4]["pixels"].id)
+    page.record()
+    assert page.page.locator(".ep-ages span").all_inner_texts() == ["1 ago", "now"]
+    page.page.locator(".ep-slider").fill("3")
+    times = page.page.locator(".stride-episode video").evaluate_all("all => all.map(each => each.currentTime)")
+    assert len(times) == 4 and len(set(times)) == 1 and times[0] > 0
+    seen, heat = page.page.locator(".ep-seen"), page.page.locator(".ep-pictures .ep-value")
+    assert seen.is_visible() and not heat.is_visible()
+    page.page.locator(".ep-cause").select_option("value")
+    assert heat.is_visible() and not page.page.locator(".ep-pictures .ep-action").is_visible()
+    assert heat.bounding_box() == seen.bounding_box()
+
+
+def test_q_values_stand_beside_the_actions(page, place):
+    page.open_run(place[4]["valued"].id)
+    page.record()
+    page.page.locator(".ep-slider").fill("2")
+    words = page.page.locator(".ep-policy .number").all_inner_texts()
+    assert words == [f"Q {q:.2f}".rstrip("0") for q in page.data()["q"][2]]
+    assert not page.page.locator(".ep-entropy").count()
+    with page.page.expect_download() as caught:
+        page.page.get_by_role("button", name="every step as a row").click()
+    with open(caught.value.path(), encoding="utf-8") as file:
+        assert float(next(csv.DictReader(file))["Q push left"]) == page.data()["q"][0][0]
+
+
+def test_on_a_phone_tabs_stay_where_they_are(place):
+    browser, url, first, *_ = place
+    page = Page(browser, url, 390, "dark")
+    page.open_run(first.id)
+    places = "all => all.map(each => [each.innerText, each.offsetLeft, each.offsetTop])"
+    buttons = page.page.locator("#tabs button[role=tab]")
+    before = buttons.evaluate_all(places)
+    assert [name for name, *_ in before] == list(TABS)
+    for name in (*TABS, *TABS[::-1], "Episode", "Runs", "Episode", "Videos", "Overview", "Videos"):
+        page.tab(name)
+        assert buttons.evaluate_all(places) == before and page.page.evaluate(WIDEST) <= 390
+    page.record()
+    page.tab("Runs")
+    page.tab("Episode")
+    page.page.locator(".ep-slider").fill("2")
+    assert page.step() == 2
+    page.page.close()
+    assert page.wrong == []
+
+
 def test_two_runs_are_compared(page, place):
-    for run in place[2:]:
+    for run in place[2:4]:
         page.page.locator(f'#runs tr[data-run="{run.id}"] input').check()
     page.page.locator("#compare-ticked").click()
     page.page.locator("#compared tr", has_text="gamma").wait_for()
@@ -111,6 +258,7 @@ def test_an_unknown_run_is_a_toast(page):
     assert "no run 'nothing-like-it'" in toast.inner_text() and "Traceback" not in toast.inner_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_every_tab_fits(place, width, scheme, tmp_path):
     """Screenshots stay in $STRIDE_SCREENSHOTS, to be looked at."""
