@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(1)  # one world at a time: more threads only take them from a training
     port = free_port(arguments)
     with Inspector(arguments.run_id) as inspector:
-        url = inspector.launch(arguments.host, port, arguments.share, wait=False)
+        url = inspector.launch(arguments.host, port, arguments.share)
         print(f"runs of {runs_root()}\n{url}   (Ctrl-C ends it)", flush=True)
         inspector.demo.block_thread()
     return 0

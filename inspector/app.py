@@ -4,6 +4,7 @@ Rooms make escaped HTML of what they read; here it is only passed on. Nothing he
 """
 
 import contextlib
+import io
 import os
 import tempfile
 from collections.abc import Callable
@@ -61,35 +62,36 @@ class Inspector:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.demo.close()
+        self.demo.close(verbose=False)
         self._stack.close()
 
     def _first(self, selector: str) -> str:
         """The run to begin with; without any run the page is empty, but there."""
         return find_run(selector).id if list_runs() or selector != "@last" else ""
 
-    def launch(self, host: str, port: int | None, share: bool, wait: bool = True) -> str:
-        """Serve; returns the address, at once where it is not to wait."""
+    def launch(self, host: str, port: int | None, share: bool) -> str:
+        """Serve from threads of its own; returns the address, the public one where it is shared."""
         theme = self.gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-        script = "".join((HERE / name).read_text(encoding="utf-8") for name in ("files.js", "episode.js"))
-        frame = (HERE / "page.css").read_text(encoding="utf-8")
-        _, url, _ = self.demo.launch(
-            server_name=host,
-            server_port=port,
-            share=share,
-            allowed_paths=[str(self.folder)],
-            theme=theme,
-            css=(HERE / "inspector.css").read_text(encoding="utf-8"),
-            head=f"<style>{frame}</style><script>{script}</script>",
-            footer_links=[],
-            enable_monitoring=False,
-            ssr_mode=False,
-            pwa=False,
-            mcp_server=False,
-            quiet=True,
-            prevent_thread_lock=not wait,
-        )
-        return str(url)
+        with contextlib.redirect_stdout(io.StringIO()):  # Gradio speaks in paragraphs
+            _, url, public = self.demo.launch(
+                server_name=host,
+                server_port=port,
+                share=share,
+                allowed_paths=[str(self.folder)],
+                theme=theme,
+                css=_text("inspector.css"),
+                head=f"<style>{_text('page.css')}</style><script>{_text('files.js')}{_text('episode.js')}</script>",
+                footer_links=[],
+                enable_monitoring=False,
+                ssr_mode=False,
+                pwa=False,
+                mcp_server=False,
+                quiet=True,
+                prevent_thread_lock=True,
+            )
+        if share and not public:
+            raise UserError("--share got no public address from Gradio's servers: is there a network?")
+        return str(public or url)
 
     def _build(self) -> Any:
         gr = self.gr
@@ -113,13 +115,12 @@ class Inspector:
             with gr.Row(equal_height=True):
                 words = gr.Textbox(placeholder="part of an id, a variant, a status", label="Filter", elem_id="filter")
                 button = gr.Button("Compare ticked runs", elem_id="compare-ticked", scale=0, min_width=250)
-            script = (HERE / "runs.js").read_text(encoding="utf-8")
             listed = gr.HTML(
                 lambda: runs_table(read_runs()),
                 elem_id="runs",
                 elem_classes="room",
                 apply_default_css=False,
-                js_on_load=script,
+                js_on_load=_text("runs.js"),
             )
         with gr.Tab("Compare", id="compare") as compare_tab:
             several = gr.Dropdown(_ids(), label="Runs", multiselect=True, allow_custom_value=True, elem_id="several")
@@ -218,6 +219,10 @@ class Inspector:
             return self.gr.skip() if _print(page) == seen else (_print(page), page)
 
         return fresh
+
+
+def _text(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
 
 
 def go_to(tab: str) -> str:

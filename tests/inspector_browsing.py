@@ -20,7 +20,7 @@ def serving(selector="@last"):
     from inspector.app import Inspector
 
     with Inspector(selector) as inspector:
-        url = inspector.launch("127.0.0.1", None, share=False, wait=False)
+        url = inspector.launch("127.0.0.1", None, share=False)
         yield inspector, url.rstrip("/")
 
 
