@@ -113,11 +113,11 @@ def describe(moment: Moment, names: tuple[str, ...]) -> str:
     if "probability" in opinion.distribution:
         chances = zip(names, opinion.distribution["probability"], strict=True)
         thoughts += [f"{name} {chance:.0%}" for name, chance in chances]
-    elif "mean" in opinion.distribution:
+    else:
         numbers = zip(names, opinion.distribution["mean"], opinion.distribution["std"], strict=True)
         thoughts += [f"{name} {mean:.2f} ± {std:.2f}" for name, mean, std in numbers]
-    if opinion.q_values is not None:
-        thoughts += [f"Q({name}) {worth:.2f}" for name, worth in zip(names, opinion.q_values, strict=True)]
+    if "q" in opinion.distribution:
+        thoughts += [f"Q({name}) {q:.2f}" for name, q in zip(names, opinion.distribution["q"], strict=True)]
     done = f"action {moment.choice.action}  reward {moment.reward:g}"
     end = "  terminated" if moment.terminated else "  truncated" if moment.truncated else ""
     return f"step {moment.step:>4}  {', '.join(thoughts)}  {done}{end}"

@@ -49,13 +49,13 @@ class Episode:
     action_names: tuple[str, ...]
     """of the choices, or of the numbers"""
     distribution: dict[str, np.ndarray]
-    """probability [T, choices], or mean and std [T, numbers] in the policy's units; its opinion, in every mode"""
-    entropy: np.ndarray | None
-    """[T]; None without a distribution"""
+    """probability [T, choices], and the same of q where a policy has it; or mean and std [T, numbers] in its units
+
+    The policy's opinion, in every mode."""
+    entropy: np.ndarray
+    """[T]"""
     values: np.ndarray | None
     """[T + 1]; None without a critic"""
-    q_values: np.ndarray | None
-    """[T + 1, choices], of a value-based policy"""
     saliency: Saliency | None
     """leaves [T, ...]; None where it was not asked for, or nothing has a gradient"""
     rewards: np.ndarray
@@ -183,9 +183,8 @@ def record(
         taken=player.taken(policy_actions),
         action_names=player.action_names(config.spec),
         distribution=stack([opinion.distribution for opinion in opinions]),
-        entropy=series([opinion.entropy for opinion in opinions]),
-        values=series([opinion.value for opinion in instants]),
-        q_values=series([opinion.q_values for opinion in instants]),
+        entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
+        values=None if opinions[0].value is None else np.array([each.value for each in instants], np.float32),
         saliency=gathered(causes) if causes else None,
         rewards=np.array([moment.reward for moment in told], np.float64),
         terminated=last.terminated,
@@ -236,11 +235,6 @@ def reason(last: Moment, env: gymnasium.Env) -> str:
     if last.truncated:
         return f"time limit of {limit} steps" if limit == last.step else f"cut by the environment at step {last.step}"
     return f"stopped after {last.step} steps, as asked"
-
-
-def series(values: list[Any]) -> np.ndarray | None:
-    """One array; None where there is nothing of the kind."""
-    return None if values[0] is None else np.array(values, np.float32)
 
 
 def gathered(causes: list[Saliency]) -> Saliency:

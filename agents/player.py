@@ -65,9 +65,8 @@ class Opinion(NamedTuple):
 
     seen: Any
     distribution: dict[str, np.ndarray]
-    entropy: float | None
+    entropy: float
     value: float | None
-    q_values: np.ndarray | None
 
 
 class Player:
@@ -112,9 +111,8 @@ class Player:
         """What the policy makes of this observation; nothing advances."""
         self._write(0, obs)
         told = self.policy.explain(self._obs, self._carry, self._is_first)
-        entropy, value = (None if each is None else each.item() for each in (told.entropy, told.value))
-        q_values = None if told.q_values is None else _row(told.q_values)
-        return Opinion(_row(told.seen), _row(told.distribution), entropy, value, q_values)
+        value = None if told.value is None else told.value.item()
+        return Opinion(_row(told.seen), _row(told.distribution), told.entropy.item(), value)
 
     def saliency(self, obs: Any, mode: Mode) -> Saliency | None:
         """What its choice in this mode and its value hang on; nothing advances."""

@@ -19,7 +19,7 @@ class Saliency(NamedTuple):
     """
 
     action: Leaves
-    """of the log-probability of the choice, without one of its Q-value; of numbers the sum of their means"""
+    """of the choice's q where the policy has it, else of its log-probability; of numbers the sum of their means"""
     value: Leaves | None
     """None without a critic"""
 
@@ -42,9 +42,11 @@ def saliency(policy: Policy, obs: Tree, carry: Tree, is_first: Tensor, chosen: T
 
 def answer(told: Explanation, chosen: Tensor) -> Tensor:
     """The number whose gradient is taken for the action."""
+    if "q" in told.distribution:  # the best choice is a step, and a step has no gradient
+        return told.distribution["q"][0, chosen].sum()
     if "probability" in told.distribution:
         return told.distribution["probability"][0, chosen].clamp_min(1e-8).log().sum()
-    return told.distribution["mean"].sum() if told.q_values is None else told.q_values[0, chosen].sum()
+    return told.distribution["mean"].sum()
 
 
 def _gradients(of: Tensor, inputs: dict[str, Tensor], named: dict[str, Tensor]) -> Leaves:

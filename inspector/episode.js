@@ -21,7 +21,6 @@
       this.speed = 1;
       this.cause = "";
       this.films = {};
-      this.range = this.data.q && [Math.min(...this.data.q.flat()), Math.max(...this.data.q.flat())];
       this.build();
       this.load();
       this.seek(0);
@@ -122,7 +121,7 @@
         this.button("next reward", "next step whose reward is not zero", () => { const at = d.reward.findIndex((x, i) => i > this.step && x); if (at >= 0) go(at); }),
         this.button("end", "termination", () => go(d.steps)));
       if (d.td_error) row.append(this.button("largest |TD error|", "where the critic was most surprised", () => go(largest(d.td_error))));
-      if (d.entropy) row.append(this.button("largest entropy", "where the policy was least sure", () => go(largest(d.entropy))));
+      row.append(this.button("largest entropy", "where the policy was least sure", () => go(largest(d.entropy))));
       return row;
     }
 
@@ -241,14 +240,12 @@
       (this["ep-policy"] || []).forEach(({ row, fill, mark, number }, i) => {
         row.classList.toggle("over", over);
         if (d.kind === "choice") {
-          const p = d.distribution.probability && d.distribution.probability[t][i], q = d.q && d.q[this.step][i];
-          const masked = d.allowed !== null && !d.allowed[this.step][i], range = d.q && this.range;
-          fill.style.cssText = `left:0;width:${p !== undefined ? 100 * p : (100 * (q - range[0])) / (range[1] - range[0] || 1)}%`;
+          const p = d.distribution.probability[t][i], { q } = d.distribution, masked = d.allowed !== null && !d.allowed[this.step][i];
+          fill.style.cssText = `left:0;width:${100 * p}%`;
           mark.style.display = "none";
           row.classList.toggle("taken", !over && d.taken[t].includes(i));
           row.classList.toggle("masked", masked);
-          const words = [...(p === undefined ? [] : [masked ? "masked" : over ? "–" : `${show(100 * p, 1)} %`]), ...(d.q ? [`Q ${show(q, 2)}`] : [])];
-          number.textContent = words.join("  ");
+          number.textContent = masked ? "masked" : over ? "–" : `${show(100 * p, 1)} %${q ? `  Q ${show(q[t][i], 2)}` : ""}`;
         } else {
           const mean = d.distribution.mean[t][i], std = d.distribution.std[t][i], at = (x) => 50 + 50 * Math.max(-1, Math.min(1, x));
           fill.style.cssText = `left:${at(mean - std)}%;width:${at(mean + std) - at(mean - std)}%`;

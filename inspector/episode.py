@@ -111,11 +111,10 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
         "terminated": episode.terminated,
         "fps": episode.fps,
         "actions": list(episode.action_names),
-        "kind": "numbers" if "mean" in episode.distribution else "choice",
+        "kind": "choice" if "probability" in episode.distribution else "numbers",
         "distribution": {
             name: brief(values.reshape(episode.length, -1)) for name, values in episode.distribution.items()
         },
-        "q": None if episode.q_values is None else brief(episode.q_values),
         "allowed": None if mask is None else np.asarray(mask, bool).tolist(),
         "taken": brief(episode.taken),
         "observations": described(names, config.spec.observations, observed),
@@ -149,9 +148,8 @@ def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.nd
         "reward": rewards,
         "so_far": np.cumsum(rewards),
         "to_go": np.cumsum(rewards[::-1])[::-1],
+        "entropy": episode.entropy,
     }
-    if episode.entropy is not None:
-        found["entropy"] = episode.entropy
     if episode.values is None:
         return found
     values = episode.values.astype(np.float64)

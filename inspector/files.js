@@ -18,10 +18,10 @@ window.strideFiles = (() => {
     const shares = Object.keys(d.distribution), names = d.observations.map((o) => o.name);
     const gradients = Object.keys(d.saliency).filter((kind) => d.saliency[kind][0].some((x) => x !== null));
     const head = ["step", ...d.taken[0].map((_, i) => `action ${i}`), ...series,
-      ...shares.flatMap((kind) => d.actions.map((name) => cell(`${kind} ${name}`))), ...(d.q ? d.actions.map((name) => cell(`Q ${name}`)) : []),
+      ...shares.flatMap((kind) => d.actions.map((name) => cell(`${kind} ${name}`))),
       ...names.map(cell), ...gradients.flatMap((kind) => names.map((name) => cell(`gradient ${CAUSES[kind]} by ${name}`)))];
     const rows = d.reward.map((_, t) => [t, ...d.taken[t], ...series.map((key) => d[key][t]), ...shares.flatMap((kind) => d.distribution[kind][t]),
-      ...(d.q ? d.q[t] : []), ...d.observed[t], ...gradients.flatMap((kind) => d.saliency[kind][t])].map((x) => (x === null ? "" : x)));
+      ...d.observed[t], ...gradients.flatMap((kind) => d.saliency[kind][t])].map((x) => (x === null ? "" : x)));
     return [head, ...rows].map((row) => row.join(",")).join("\n") + "\n";
   }
 

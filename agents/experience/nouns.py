@@ -67,13 +67,10 @@ class Explanation(NamedTuple):
     seen: Tree
     """as its first layer gets it: normalised, one-hot, joined"""
     distribution: dict[str, Tensor]
-    """probability of each choice, or mean and std of each number (in the policy's units); {} where only values count"""
-    entropy: Tensor | None
-    """of the distribution, where there is one"""
+    """probability of each choice, and its value q where that is known; or mean and std of each number, as it acts"""
+    entropy: Tensor
     value: Tensor | None
-    """None without a critic; of value-based policies that of the best choice"""
-    q_values: Tensor | None = None
-    """[N, choices], of value-based policies"""
+    """None without a critic"""
 
 
 class Row(NamedTuple):

@@ -87,7 +87,7 @@ def test_nothing_to_differentiate_is_none():
 
 
 class Quadratic(Policy):
-    """Q(s, a) = a * s0^2 and no distribution, as a value-based policy may answer."""
+    """Q(s, a) = a * s0^2 and the best one for sure, as a value-based policy answers."""
 
     draws = 1
 
@@ -98,16 +98,16 @@ class Quadratic(Policy):
         return Act(torch.ones(len(obs), dtype=torch.int64))
 
     def explain(self, obs, carry, is_first):
-        q_values = torch.stack([k * obs[:, 0] ** 2 for k in range(3)], -1)
-        return Explanation(obs, {}, None, q_values.amax(-1), q_values)
+        q = torch.stack([k * obs[:, 0] ** 2 for k in range(3)], -1)
+        best = torch.nn.functional.one_hot(q.argmax(-1), 3).float()
+        return Explanation(obs, {"probability": best, "q": q}, torch.zeros(len(q)), q.amax(-1))
 
 
-def test_a_value_based_policy_needs_no_distribution():
+def test_the_value_of_the_choice_counts_where_there_is_one():
     who = Player(Quadratic(), BOX, spaces.Discrete(3))
     obs = np.array([3, 1, 1], np.float32)
     opinion, found = who.explain(obs), who.saliency(obs, "greedy")
-    assert opinion.entropy is None and opinion.distribution == {} and opinion.value == 18
-    np.testing.assert_array_equal(opinion.q_values, [0, 9, 18])
+    np.testing.assert_array_equal(opinion.distribution["q"], [0, 9, 18])
     np.testing.assert_array_equal(found.action[""], [6, 0, 0])  # of the action taken, 1
     np.testing.assert_array_equal(found.value[""], [12, 0, 0])
 

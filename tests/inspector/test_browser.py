@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+import torch
 from inspector_browsing import LOOKS, Page, chromium, serving
 from tiny_runs import tiny_run
 
@@ -24,12 +25,13 @@ TABS = ("Runs", "Compare", "Overview", "Episode", "Videos", "Config & Model")
 
 
 class Valued(ActorCritic):
-    """Explains itself as a value-based policy does: a number per action, and no chances."""
+    """Explains itself as a value-based policy does: the best action for sure, and a value of each."""
 
     def explain(self, obs, carry, is_first):
         told = super().explain(obs, carry, is_first)
-        q_values = told.distribution["probability"] - 3
-        return told._replace(distribution={}, entropy=None, q_values=q_values)
+        q = told.distribution["probability"] - 3
+        best = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1]).float()
+        return told._replace(distribution={"probability": best, "q": q})
 
 
 @pytest.fixture(scope="module")
@@ -200,12 +202,13 @@ def test_q_values_stand_beside_the_actions(page, place):
     page.record()
     page.page.locator(".ep-slider").fill("2")
     words = page.page.locator(".ep-policy .number").all_inner_texts()
-    assert words == [f"Q {q:.2f}".rstrip("0") for q in page.data()["q"][2]]
-    assert not page.page.locator(".ep-entropy").count()
+    shares = page.data()["distribution"]
+    assert [word.split()[0] for word in words] == [f"{100 * p:g}" for p in shares["probability"][2]]
+    assert [float(word.split("Q")[1]) for word in words] == pytest.approx(shares["q"][2], abs=6e-3)
     with page.page.expect_download() as caught:
         page.page.get_by_role("button", name="every step as a row").click()
     with open(caught.value.path(), encoding="utf-8") as file:
-        assert float(next(csv.DictReader(file))["Q push left"]) == page.data()["q"][0][0]
+        assert float(next(csv.DictReader(file))["q push left"]) == shares["q"][0][0]
 
 
 def test_on_a_phone_tabs_stay_where_they_are(place):
