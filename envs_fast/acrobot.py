@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.tiles import close_episode, load, next_episodes, store, window
-from envs_fast.world import KERNEL, TILE, Setting, World, between, draw, list_ended
+from envs_fast.tiles import begin, play
+from envs_fast.world import KERNEL, TILE, Setting, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import cos, sincos
 
@@ -79,6 +79,15 @@ def reset(episode: int, world: int, seed_lo: int, seed_hi: int) -> State:
     )
 
 
+@njit(inline="always")
+def observe(state: State) -> tuple[float, float, float, float, float, float]:
+    """What is seen of a state: cosine and sine of each angle, and the speeds."""
+    a, b, c, d = state
+    sine_1, cosine_1 = sincos(a)
+    sine_2, cosine_2 = sincos(b)
+    return cosine_1, sine_1, cosine_2, sine_2, c, d
+
+
 @njit(**KERNEL)
 def _move(
     tile: np.ndarray,
@@ -100,44 +109,7 @@ def _move(
         tile[i + 4 * TILE] += gain
         age[i], reward[i] = steps, gain
         terminated[i], truncated[i] = above, (steps >= limit) & (not above)
-        sine_1, cosine_1 = sincos(a)
-        sine_2, cosine_2 = sincos(b)
-        obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3] = cosine_1, sine_1, cosine_2, sine_2
-        obs[6 * i + 4], obs[6 * i + 5] = c, d
-
-
-@njit(**KERNEL)
-def _draw(
-    ended: np.ndarray, episode: np.ndarray, first_world: int, seed_lo: int, seed_hi: int, fresh: np.ndarray
-) -> None:
-    """The first state of episode[k] of the world ended[k] of this tile, to column k of `fresh`."""
-    for k in range(ended.size):
-        a, b, c, d = reset(episode[k], first_world + int(ended[k]), seed_lo, seed_hi)
-        fresh[k], fresh[k + TILE], fresh[k + 2 * TILE], fresh[k + 3 * TILE] = a, b, c, d
-
-
-@njit(**KERNEL)
-def _begin(
-    ended: np.ndarray,
-    fresh: np.ndarray,
-    tile: np.ndarray,
-    age: np.ndarray,
-    episodes: np.ndarray,
-    obs: np.ndarray,
-    final_obs: np.ndarray,
-    episode_return: np.ndarray,
-    episode_length: np.ndarray,
-) -> None:
-    """Close the ended episodes and begin the next ones."""
-    for k in range(ended.size):
-        i = int(ended[k])
-        close_episode(i, 4, 6, tile, age, episodes, obs, final_obs, episode_return, episode_length)
-        a, b, c, d = fresh[k], fresh[k + TILE], fresh[k + 2 * TILE], fresh[k + 3 * TILE]
-        tile[i], tile[i + TILE], tile[i + 2 * TILE], tile[i + 3 * TILE] = a, b, c, d
-        sine_1, cosine_1 = sincos(a)
-        sine_2, cosine_2 = sincos(b)
-        obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3] = cosine_1, sine_1, cosine_2, sine_2
-        obs[6 * i + 4], obs[6 * i + 5] = c, d
+        obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3], obs[6 * i + 4], obs[6 * i + 5] = observe((a, b, c, d))
 
 
 @njit(**KERNEL)
@@ -162,27 +134,10 @@ def advance(
     episode_length: np.ndarray,
 ) -> None:
     """The batched kernel; world.py says what the arrays are. parameters: time limit."""
-    worlds = ages.size
-    tile, fresh, lists = np.empty(5 * TILE), np.empty(4 * TILE + 8), np.zeros((2, TILE + 8), np.int32)
-    ended, next_episode = lists[0], lists[1]
-    actions, obs, final_obs = actions.reshape(-1), obs.reshape(-1), final_obs.reshape(-1)
-    reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
-    episode_return, episode_length = episode_return.reshape(-1), episode_length.reshape(-1)
-    for start in range(lo, hi, TILE):
-        size = min(TILE, hi - start)
-        load(state, returns, start, size, tile)
-        age, episode = window(ages, start, size), window(episodes, start, size)
-        for at in range(start, actions.size, worlds):
-            lost, cut, now = window(terminated, at, size), window(truncated, at, size), window(obs, 6 * at, 6 * size)
-            _move(tile, age, window(actions, at, size), now, window(reward, at, size), lost, cut, parameters)
-            over = window(ended, 0, list_ended(lost, cut, ended))
-            if over.size > 0:
-                drawn = next_episodes(over, episode, next_episode)
-                numbers = window(next_episode, 0, drawn)
-                _draw(window(ended, 0, drawn), numbers, first_world + start, seed_lo, seed_hi, fresh)
-                last, total = window(final_obs, 6 * at, 6 * size), window(episode_return, at, size)
-                _begin(over, fresh, tile, age, episode, now, last, total, window(episode_length, at, size))
-        store(state, returns, start, size, tile)
+    play(
+        _move, reset, observe, 4, 6, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, parameters,
+        actions, obs, reward, terminated, truncated, final_obs, episode_return, episode_length,
+    )  # fmt: skip
 
 
 @njit(**KERNEL)
@@ -201,16 +156,7 @@ def restart(
     obs: np.ndarray,
 ) -> None:
     """Begin the episode `episodes[i]` in every masked world."""
-    obs = obs.reshape(-1)
-    for i in range(lo, hi):
-        if mask[i]:
-            a, b, c, d = reset(episodes[i], first_world + i, seed_lo, seed_hi)
-            ages[i], returns[i] = 0, 0.0
-            state[0, i], state[1, i], state[2, i], state[3, i] = a, b, c, d
-            sine_1, cosine_1 = sincos(a)
-            sine_2, cosine_2 = sincos(b)
-            obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3] = cosine_1, sine_1, cosine_2, sine_2
-            obs[6 * i + 4], obs[6 * i + 5] = c, d
+    begin(reset, observe, 4, 6, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, mask, obs)
 
 
 def setting() -> Setting:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from envs_fast.world import KERNEL, list_ended
+from envs_fast.ended import list_ended
+from envs_fast.world import KERNEL
 from utils.kernel_cache import njit
 
 

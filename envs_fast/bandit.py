@@ -13,7 +13,8 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from envs_fast.arguments import count, is_number, numbers
-from envs_fast.world import IN_EPISODE, KERNEL, TILE, Setting, World, between, draw, list_ended
+from envs_fast.ended import list_ended
+from envs_fast.world import IN_EPISODE, KERNEL, TILE, Setting, World, between, draw
 from utils.counter_rng import WORLD as PURPOSE
 from utils.counter_rng import Key, normal, uniforms
 from utils.kernel_cache import njit

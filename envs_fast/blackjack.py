@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium.spaces import Dict, Discrete
 
 from envs_fast.arguments import flag
-from envs_fast.world import IN_EPISODE, KERNEL, TILE, Setting, World, draw, list_ended
+from envs_fast.ended import list_ended
+from envs_fast.world import IN_EPISODE, KERNEL, TILE, Setting, World, draw
 from utils.kernel_cache import njit
 
 STICK, HIT = 0, 1

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.tiles import close_episode, load, next_episodes, store, window
-from envs_fast.world import KERNEL, TILE, Setting, World, between, draw, list_ended
+from envs_fast.tiles import begin, play
+from envs_fast.world import KERNEL, TILE, Setting, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import sincos_near_zero
 
@@ -46,6 +46,12 @@ def reset(episode: int, world: int, seed_lo: int, seed_hi: int) -> tuple[float, 
     return between(a, -RESET, RESET), between(b, -RESET, RESET), between(c, -RESET, RESET), between(d, -RESET, RESET)
 
 
+@njit(inline="always")
+def observe(state: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+    """What is seen of a state: all of it."""
+    return state
+
+
 @njit(**KERNEL)
 def _move(
     tile: np.ndarray,
@@ -73,37 +79,6 @@ def _move(
 
 
 @njit(**KERNEL)
-def _draw(
-    ended: np.ndarray, episode: np.ndarray, first_world: int, seed_lo: int, seed_hi: int, fresh: np.ndarray
-) -> None:
-    """The first state of episode[k] of the world ended[k] of this tile, to column k of `fresh`."""
-    for k in range(ended.size):
-        x, x_dot, theta, theta_dot = reset(episode[k], first_world + int(ended[k]), seed_lo, seed_hi)
-        fresh[k], fresh[k + TILE], fresh[k + 2 * TILE], fresh[k + 3 * TILE] = x, x_dot, theta, theta_dot
-
-
-@njit(**KERNEL)
-def _begin(
-    ended: np.ndarray,
-    fresh: np.ndarray,
-    tile: np.ndarray,
-    age: np.ndarray,
-    episodes: np.ndarray,
-    obs: np.ndarray,
-    final_obs: np.ndarray,
-    episode_return: np.ndarray,
-    episode_length: np.ndarray,
-) -> None:
-    """Close the ended episodes and begin the next ones."""
-    for k in range(ended.size):
-        i = int(ended[k])
-        close_episode(i, 4, 4, tile, age, episodes, obs, final_obs, episode_return, episode_length)
-        x, x_dot, theta, theta_dot = fresh[k], fresh[k + TILE], fresh[k + 2 * TILE], fresh[k + 3 * TILE]
-        tile[i], tile[i + TILE], tile[i + 2 * TILE], tile[i + 3 * TILE] = x, x_dot, theta, theta_dot
-        obs[4 * i], obs[4 * i + 1], obs[4 * i + 2], obs[4 * i + 3] = x, x_dot, theta, theta_dot
-
-
-@njit(**KERNEL)
 def advance(
     state: np.ndarray,
     ages: np.ndarray,
@@ -125,27 +100,10 @@ def advance(
     episode_length: np.ndarray,
 ) -> None:
     """The batched kernel; world.py says what the arrays are. parameters: time limit, reward going on, reward lost."""
-    worlds = ages.size
-    tile, fresh, lists = np.empty(5 * TILE), np.empty(4 * TILE + 8), np.zeros((2, TILE + 8), np.int32)
-    ended, next_episode = lists[0], lists[1]
-    actions, obs, final_obs = actions.reshape(-1), obs.reshape(-1), final_obs.reshape(-1)
-    reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
-    episode_return, episode_length = episode_return.reshape(-1), episode_length.reshape(-1)
-    for start in range(lo, hi, TILE):
-        size = min(TILE, hi - start)
-        load(state, returns, start, size, tile)
-        age, episode = window(ages, start, size), window(episodes, start, size)
-        for at in range(start, actions.size, worlds):
-            lost, cut, now = window(terminated, at, size), window(truncated, at, size), window(obs, 4 * at, 4 * size)
-            _move(tile, age, window(actions, at, size), now, window(reward, at, size), lost, cut, parameters)
-            over = window(ended, 0, list_ended(lost, cut, ended))
-            if over.size > 0:
-                drawn = next_episodes(over, episode, next_episode)
-                numbers = window(next_episode, 0, drawn)
-                _draw(window(ended, 0, drawn), numbers, first_world + start, seed_lo, seed_hi, fresh)
-                last, total = window(final_obs, 4 * at, 4 * size), window(episode_return, at, size)
-                _begin(over, fresh, tile, age, episode, now, last, total, window(episode_length, at, size))
-        store(state, returns, start, size, tile)
+    play(
+        _move, reset, observe, 4, 4, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, parameters,
+        actions, obs, reward, terminated, truncated, final_obs, episode_return, episode_length,
+    )  # fmt: skip
 
 
 @njit(**KERNEL)
@@ -164,13 +122,7 @@ def restart(
     obs: np.ndarray,
 ) -> None:
     """Begin the episode `episodes[i]` in every masked world."""
-    for i in range(lo, hi):
-        if mask[i]:
-            first = reset(episodes[i], first_world + i, seed_lo, seed_hi)
-            ages[i], returns[i] = 0, 0.0
-            for j in range(4):
-                state[j, i] = first[j]
-                obs[i, j] = first[j]
+    begin(reset, observe, 4, 4, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, mask, obs)
 
 
 def setting(sutton_barto_reward: bool = False) -> Setting:

@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from envs_fast.arguments import number
-from envs_fast.tiles import close_episode, load, next_episodes, store, window
-from envs_fast.world import KERNEL, TILE, Setting, World, between, draw, list_ended
+from envs_fast.tiles import begin, play
+from envs_fast.world import KERNEL, TILE, Setting, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import cos
 
@@ -33,6 +33,12 @@ def step(position: float, velocity: float, action: int, goal_velocity: float) ->
 def reset(episode: int, world: int, seed_lo: int, seed_hi: int) -> tuple[float, float]:
     """The first state of an episode: somewhere in the valley, at rest."""
     return between(draw(0, episode, world, seed_lo, seed_hi)[0], RESET_LOW, RESET_HIGH), 0.0
+
+
+@njit(inline="always")
+def observe(state: tuple[float, float]) -> tuple[float, float]:
+    """What is seen of a state: all of it."""
+    return state
 
 
 @njit(**KERNEL)
@@ -60,37 +66,6 @@ def _move(
 
 
 @njit(**KERNEL)
-def _draw(
-    ended: np.ndarray, episode: np.ndarray, first_world: int, seed_lo: int, seed_hi: int, fresh: np.ndarray
-) -> None:
-    """The first state of episode[k] of the world ended[k] of this tile, to column k of `fresh`."""
-    for k in range(ended.size):
-        position, velocity = reset(episode[k], first_world + int(ended[k]), seed_lo, seed_hi)
-        fresh[k], fresh[k + TILE] = position, velocity
-
-
-@njit(**KERNEL)
-def _begin(
-    ended: np.ndarray,
-    fresh: np.ndarray,
-    tile: np.ndarray,
-    age: np.ndarray,
-    episodes: np.ndarray,
-    obs: np.ndarray,
-    final_obs: np.ndarray,
-    episode_return: np.ndarray,
-    episode_length: np.ndarray,
-) -> None:
-    """Close the ended episodes and begin the next ones."""
-    for k in range(ended.size):
-        i = int(ended[k])
-        close_episode(i, 2, 2, tile, age, episodes, obs, final_obs, episode_return, episode_length)
-        position, velocity = fresh[k], fresh[k + TILE]
-        tile[i], tile[i + TILE] = position, velocity
-        obs[2 * i], obs[2 * i + 1] = position, velocity
-
-
-@njit(**KERNEL)
 def advance(
     state: np.ndarray,
     ages: np.ndarray,
@@ -112,27 +87,10 @@ def advance(
     episode_length: np.ndarray,
 ) -> None:
     """The batched kernel; world.py says what the arrays are. parameters: time limit, goal velocity."""
-    worlds = ages.size
-    tile, fresh, lists = np.empty(3 * TILE), np.empty(2 * TILE + 8), np.zeros((2, TILE + 8), np.int32)
-    ended, next_episode = lists[0], lists[1]
-    actions, obs, final_obs = actions.reshape(-1), obs.reshape(-1), final_obs.reshape(-1)
-    reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
-    episode_return, episode_length = episode_return.reshape(-1), episode_length.reshape(-1)
-    for start in range(lo, hi, TILE):
-        size = min(TILE, hi - start)
-        load(state, returns, start, size, tile)
-        age, episode = window(ages, start, size), window(episodes, start, size)
-        for at in range(start, actions.size, worlds):
-            lost, cut, now = window(terminated, at, size), window(truncated, at, size), window(obs, 2 * at, 2 * size)
-            _move(tile, age, window(actions, at, size), now, window(reward, at, size), lost, cut, parameters)
-            over = window(ended, 0, list_ended(lost, cut, ended))
-            if over.size > 0:
-                drawn = next_episodes(over, episode, next_episode)
-                numbers = window(next_episode, 0, drawn)
-                _draw(window(ended, 0, drawn), numbers, first_world + start, seed_lo, seed_hi, fresh)
-                last, total = window(final_obs, 2 * at, 2 * size), window(episode_return, at, size)
-                _begin(over, fresh, tile, age, episode, now, last, total, window(episode_length, at, size))
-        store(state, returns, start, size, tile)
+    play(
+        _move, reset, observe, 2, 2, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, parameters,
+        actions, obs, reward, terminated, truncated, final_obs, episode_return, episode_length,
+    )  # fmt: skip
 
 
 @njit(**KERNEL)
@@ -151,13 +109,7 @@ def restart(
     obs: np.ndarray,
 ) -> None:
     """Begin the episode `episodes[i]` in every masked world."""
-    obs = obs.reshape(-1)
-    for i in range(lo, hi):
-        if mask[i]:
-            position, velocity = reset(episodes[i], first_world + i, seed_lo, seed_hi)
-            ages[i], returns[i] = 0, 0.0
-            state[0, i], state[1, i] = position, velocity
-            obs[2 * i], obs[2 * i + 1] = position, velocity
+    begin(reset, observe, 2, 2, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, mask, obs)
 
 
 def setting(goal_velocity: float = 0.0) -> Setting:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs_fast.world import IN_EPISODE, KERNEL, TILE, between, draw, list_ended
+from envs_fast.ended import list_ended
+from envs_fast.world import IN_EPISODE, KERNEL, TILE, between, draw
 from utils.kernel_cache import njit
 
 

@@ -1,7 +1,9 @@
-"""The pieces of a vectorised kernel: a tile of worlds in one small scratch array, and who in it has ended.
+"""The kernels that all worlds of floating-point state share: worlds in tiles, T steps of one before the next begins.
 
-One array for everything a tile keeps leaves LLVM few pointers to prove distinct before its vector loop, which is what a
-call for 16 worlds would otherwise spend its time on.
+A world brings its own loop over a tile (`move`) and says how an episode begins (`reset`) and what is seen (`observe`);
+its kernels hand these to `play` and `begin`, which Numba compiles into them, so that they can be cached on disk.
+A tile is one small aligned array, a row for each row of the state and one for the returns: LLVM has few pointers to
+prove distinct before its vector loop, which is what a call for 16 worlds would otherwise spend its time on.
 """
 
 from typing import Any
@@ -12,6 +14,7 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from envs_fast.ended import list_ended
 from envs_fast.world import KERNEL, TILE
 from utils.kernel_cache import njit
 
@@ -34,6 +37,20 @@ def window(typing_context: Any, array: Any, start: Any, size: Any) -> Any:
         return result._getvalue()
 
     return Signature(array, (array, types.intp, types.intp), None), emit
+
+
+@_intrinsic
+def spread(typing_context: Any, values: Any, array: Any, start: Any, pitch: Any) -> Any:
+    """array[start + k * pitch] = values[k] for every k of a tuple: unrolled, where a loop would choose at each turn."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, place = make_array(array)(context, builder, arguments[1]).data, arguments[2]
+        for kind, value in zip(values, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
+            builder.store(context.cast(builder, value, kind, array.dtype), builder.gep(target, [place]))
+            place = builder.add(place, arguments[3])
+        return context.get_dummy_value()
+
+    return Signature(types.none, (values, array, types.intp, types.intp), None), emit
 
 
 @njit(**KERNEL)
@@ -71,11 +88,52 @@ def next_episodes(ended: np.ndarray, episodes: np.ndarray, out: np.ndarray) -> i
     return (ended.size + 7) // 8 * 8
 
 
+@_intrinsic
+def address(typing_context: Any, array: Any) -> Any:
+    """Where the memory of an array begins."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = make_array(array)(context, builder, arguments[0]).data
+        return builder.ptrtoint(place, context.get_value_type(types.intp))
+
+    return Signature(types.intp, (array,), None), emit
+
+
 @njit(inline="always")
-def close_episode(
-    i: int,
+def scratch(size: int) -> np.ndarray:
+    """float64 [size], not set, from a multiple of 64 bytes on: no vector of it lies in two cache lines."""
+    memory = np.empty(size + 8)
+    skipped = (-address(memory) >> 3) & 7
+    return memory[skipped : skipped + size]
+
+
+@njit(inline="always")
+def draw_first(
+    reset: Any,
+    observe: Any,
     rows: int,
     width: int,
+    ended: np.ndarray,
+    episode: np.ndarray,
+    first_world: int,
+    seed_lo: int,
+    seed_hi: int,
+    fresh: np.ndarray,
+) -> None:
+    """State and observation that begin episode[k] of world ended[k] of a tile, to column k of `fresh`."""
+    for k in range(ended.size):
+        first = reset(episode[k], first_world + int(ended[k]), seed_lo, seed_hi)
+        seen = observe(first)
+        spread(first, fresh, k, TILE)
+        spread(seen, fresh, k + rows * TILE, TILE)
+
+
+@njit(inline="always")
+def begin_next(
+    rows: int,
+    width: int,
+    ended: np.ndarray,
+    fresh: np.ndarray,
     tile: np.ndarray,
     age: np.ndarray,
     episodes: np.ndarray,
@@ -84,9 +142,96 @@ def close_episode(
     episode_return: np.ndarray,
     episode_length: np.ndarray,
 ) -> None:
-    """Report the episode that ended in world i of a tile, whose state has `rows` rows, and set its counters anew."""
-    episode_return[i], episode_length[i] = tile[i + rows * TILE], age[i]
-    tile[i + rows * TILE], age[i] = 0.0, 0
-    episodes[i] += 1
-    for k in range(width):
-        final_obs[width * i + k] = obs[width * i + k]
+    """Report the episodes that ended in a tile and put what `draw_first` drew in their place."""
+    for k in range(ended.size):
+        i = int(ended[k])
+        episode_return[i], episode_length[i] = tile[i + rows * TILE], age[i]
+        tile[i + rows * TILE], age[i] = 0.0, 0
+        episodes[i] += 1
+        for row in range(rows):
+            tile[i + row * TILE] = fresh[k + row * TILE]
+        for j in range(width):
+            final_obs[width * i + j] = obs[width * i + j]
+            obs[width * i + j] = fresh[k + (rows + j) * TILE]
+
+
+@njit(inline="always")
+def play(
+    move: Any,
+    reset: Any,
+    observe: Any,
+    rows: int,
+    width: int,
+    state: np.ndarray,
+    ages: np.ndarray,
+    episodes: np.ndarray,
+    returns: np.ndarray,
+    lo: int,
+    hi: int,
+    first_world: int,
+    seed_lo: int,
+    seed_hi: int,
+    parameters: np.ndarray,
+    actions: np.ndarray,
+    obs: np.ndarray,
+    reward: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    final_obs: np.ndarray,
+    episode_return: np.ndarray,
+    episode_length: np.ndarray,
+) -> None:
+    """The body of a world's `advance` (world.py), for `rows` rows of state and observations of `width` numbers."""
+    worlds = ages.size
+    tile, fresh = scratch((rows + 1) * TILE), scratch((rows + width) * TILE)
+    lists = np.zeros((2, TILE + 8), np.int32)
+    ended, next_episode = lists[0], lists[1]
+    actions, obs, final_obs = actions.reshape(-1), obs.reshape(-1), final_obs.reshape(-1)
+    reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
+    episode_return, episode_length = episode_return.reshape(-1), episode_length.reshape(-1)
+    for start in range(lo, hi, TILE):
+        size = min(TILE, hi - start)
+        load(state, returns, start, size, tile)
+        age, episode = window(ages, start, size), window(episodes, start, size)
+        for at in range(start, actions.size, worlds):
+            lost, cut = window(terminated, at, size), window(truncated, at, size)
+            now = window(obs, width * at, width * size)
+            move(tile, age, window(actions, at, size), now, window(reward, at, size), lost, cut, parameters)
+            over = window(ended, 0, list_ended(lost, cut, ended))
+            if over.size > 0:
+                drawn = next_episodes(over, episode, next_episode)
+                begun, numbers = window(ended, 0, drawn), window(next_episode, 0, drawn)
+                draw_first(reset, observe, rows, width, begun, numbers, first_world + start, seed_lo, seed_hi, fresh)
+                last, total = window(final_obs, width * at, width * size), window(episode_return, at, size)
+                length = window(episode_length, at, size)
+                begin_next(rows, width, over, fresh, tile, age, episode, now, last, total, length)
+        store(state, returns, start, size, tile)
+
+
+@njit(inline="always")
+def begin(
+    reset: Any,
+    observe: Any,
+    rows: int,
+    width: int,
+    state: np.ndarray,
+    ages: np.ndarray,
+    episodes: np.ndarray,
+    returns: np.ndarray,
+    lo: int,
+    hi: int,
+    first_world: int,
+    seed_lo: int,
+    seed_hi: int,
+    mask: np.ndarray,
+    obs: np.ndarray,
+) -> None:
+    """The body of a world's `restart` (world.py)."""
+    worlds, flat, obs = ages.size, state.reshape(-1), obs.reshape(-1)
+    for i in range(lo, hi):
+        if mask[i]:
+            ages[i], returns[i] = 0, 0.0
+            first = reset(episodes[i], first_world + i, seed_lo, seed_hi)
+            seen = observe(first)
+            spread(first, flat, i, worlds)
+            spread(seen, obs, i * width, 1)

@@ -73,13 +73,3 @@ def draw(
 def between(word: np.uint32, low: float, high: float) -> float:
     """A float64 uniform in [low, high) from all 32 bits of a word."""
     return low + (high - low) * (np.float64(word) * 2.0**-32)
-
-
-@njit(inline="always")
-def list_ended(terminated: np.ndarray, truncated: np.ndarray, ended: np.ndarray) -> np.int64:
-    """Write the positions where an episode ended to the front of `ended`; how many they are. Nothing to mispredict."""
-    count = np.int64(0)
-    for i in range(terminated.size):
-        ended[count] = i
-        count += np.int64(terminated[i] | truncated[i])
-    return count
