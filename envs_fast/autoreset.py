@@ -27,44 +27,38 @@ def present(
     ended: np.ndarray,
     kept_state: np.ndarray,
     kept_obs: np.ndarray,
-    out_obs: np.ndarray,
     out_reward: np.ndarray,
-    out_flags: np.ndarray,
     begin: int,
     hold: bool,
     limit: int,
 ) -> Any:
-    """Copy a step out as Gymnasium tells it; how many episodes ended in it, listed in front of `ended`.
+    """Turn a kernel's step into Gymnasium's, in place; how many episodes ended in it, listed in front of `ended`.
 
     `begin`: as many worlds, listed by the call before, only begin their episode in this step, whatever the kernel did.
     `hold`: an ended world shows its final observation and keeps its first one; else the other way round.
-    All observations are [N, width]; flags are uint8, out_flags [2, N]: there truncated may come with terminated, as in
-    a TimeLimit.
+    Observations are one row of `kept_obs` for each world. As in a TimeLimit, truncated may come with terminated.
     """
+    seen, final, width = obs.reshape(-1), final_obs.reshape(-1), kept_obs.shape[1]
+    reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
+    episode_length = episode_length.reshape(-1)
     for k in range(begin):
         i = ended[k]
         for j in range(state.shape[0]):
             state[j, i] = kept_state[k, j]
-        for j in range(obs.shape[1]):
-            obs[i, j] = kept_obs[k, j]
+        for j in range(width):
+            seen[i * width + j] = kept_obs[k, j]
         ages[i], episodes[i], returns[i] = 0, episodes[i] - (terminated[i] | truncated[i]), 0.0
         reward[i], terminated[i], truncated[i] = 0.0, 0, 0
-    source, target = obs.reshape(-1), out_obs.reshape(-1)
-    for i in range(source.size):
-        target[i] = source[i]
     for i in range(reward.size):
         out_reward[i] = reward[i]
-    out_terminated, out_truncated = out_flags[0], out_flags[1]
-    for i in range(terminated.size):
-        out_terminated[i], out_truncated[i] = terminated[i], truncated[i]
     count = list_ended(terminated, truncated, ended)
     for k in range(count):
         i = ended[k]
         if episode_length[i] >= limit:
-            out_truncated[i] = 1
+            truncated[i] = 1
         if hold:
             for j in range(state.shape[0]):
                 kept_state[k, j] = state[j, i]
-            for j in range(obs.shape[1]):
-                kept_obs[k, j], out_obs[i, j] = obs[i, j], final_obs[i, j]
+            for j in range(width):
+                kept_obs[k, j], seen[i * width + j] = seen[i * width + j], final[i * width + j]
     return count

@@ -101,10 +101,11 @@ def restart(
     mask: np.ndarray,
     obs: np.ndarray,
 ) -> None:
-    """Begin the episode `episodes[i]` in every masked world."""
+    """Begin the episode `episodes[i]` in every masked world; what is seen of all."""
     for i in range(lo, hi):
+        obs[i] = 0
         if mask[i]:
-            ages[i], returns[i], obs[i] = 0, 0.0, 0
+            ages[i], returns[i] = 0, 0.0
 
 
 def arms(n_arms: int, means: Any, stds: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:

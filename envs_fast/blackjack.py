@@ -85,12 +85,18 @@ def hit(
 
 
 @njit(inline="always")
+def show(hand: np.ndarray, obs: np.ndarray) -> None:
+    """Write what is seen of a hand, [3]."""
+    obs[0], obs[1], obs[2] = worth(hand[TOTAL], hand[ACE]), hand[UP], usable(hand[TOTAL], hand[ACE])
+
+
+@njit(inline="always")
 def deal(hand: np.ndarray, obs: np.ndarray, episode: int, world: int, seed_lo: int, seed_hi: int) -> None:
     """Write a new hand [5] and what is seen of it [3]."""
     first = reset(episode, world, seed_lo, seed_hi)
     for j in range(5):
         hand[j] = first[j]
-    obs[0], obs[1], obs[2] = worth(first[TOTAL], first[ACE]), first[UP], usable(first[TOTAL], first[ACE])
+    show(hand, obs)
 
 
 @njit(**KERNEL)
@@ -166,11 +172,13 @@ def restart(
     mask: np.ndarray,
     obs: np.ndarray,
 ) -> None:
-    """Begin the episode `episodes[i]` in every masked world."""
+    """Begin the episode `episodes[i]` in every masked world; what is seen of all."""
     for i in range(lo, hi):
         if mask[i]:
             ages[i], returns[i] = 0, 0.0
             deal(state[:, i], obs[i], episodes[i], first_world + i, seed_lo, seed_hi)
+        else:
+            show(state[:, i], obs[i])
 
 
 def setting(natural: bool = False, sab: bool = True) -> Setting:

@@ -45,14 +45,16 @@ def _lowest_bit(typing_context: Any, bits: Any) -> Any:
 @njit(inline="always")
 def list_ended(terminated: np.ndarray, truncated: np.ndarray, ended: np.ndarray) -> np.int64:
     """Write the positions where an episode ended to the front of `ended`, which is as long; how many they are."""
-    count, whole = np.int64(0), terminated.size & ~(LANES - 1)
-    for start in range(0, whole, LANES):
-        bits = _set_in_either(terminated, truncated, start)
-        while bits != np.uint64(0):
-            ended[count] = start + _lowest_bit(bits)
-            count += np.int64(1)
-            bits &= np.uint64(bits - np.uint64(1))
-    for i in range(terminated.size - whole):  # without branches: nothing to mispredict
-        ended[count] = whole + i
-        count += np.int64(terminated[whole + i] | truncated[whole + i])
+    count, done = np.int64(0), np.int64(0)
+    if terminated.size >= LANES:
+        for block in range(terminated.size // LANES):
+            bits = _set_in_either(terminated, truncated, LANES * block)
+            while bits != np.uint64(0):
+                ended[count] = LANES * block + _lowest_bit(bits)
+                count += np.int64(1)
+                bits &= np.uint64(bits - np.uint64(1))
+        done = np.int64(terminated.size // LANES * LANES)
+    for i in range(done, terminated.size):  # without branches: nothing to mispredict
+        ended[count] = i
+        count += np.int64(terminated[i] | truncated[i])
     return count

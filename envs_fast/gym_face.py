@@ -9,12 +9,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from envs_fast.autoreset import present
+from envs_fast.buffers import Arrays
 from envs_fast.drawing import Drawing
 from envs_fast.registry import make
 from envs_fast.scale import Scale
@@ -55,19 +55,16 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-        env, arrays = self.env, [array[0] for array in self.env._last.arrays]
-        obs, reward, terminated, truncated, final_obs, _, episode_length = arrays
-        self._obs, self._final_obs = obs.reshape(num_envs, -1), final_obs.reshape(num_envs, -1)
-        width = self._obs.shape[1]
-        self._ended = np.zeros(num_envs, np.int64)
+        env = self.env
+        self._obs, self._reward, _, _, *self._last = env.last.arrays  # _last: of episodes that ended
+        self._final_obs = self._last[0].reshape(num_envs, -1)
+        self._ended = np.zeros(num_envs, np.int32)
         self._count = 0  # of episodes that ended in the last step, listed in front of _ended
-        self._kept = np.zeros((num_envs, len(env.state)), env.state.dtype), np.zeros_like(self._obs)
-        worlds = (env.state, env.ages, env.episodes, env.returns)
-        step = (self._obs, reward, terminated, truncated, self._final_obs, episode_length)
-        self._told = (*worlds, *step, self._ended, *self._kept)
+        self._kept = np.zeros((num_envs, len(env.state)), env.state.dtype), np.zeros_like(self._final_obs)
+        self._worlds = (env.state, env.ages, env.episodes, env.returns)
+        self._aside = (self._last[0], self._last[2], self._ended, *self._kept)
         self._limit = NO_LIMIT if env.time_limit is None else env.time_limit
-        self._shape = (num_envs, width) if obs.ndim == 2 else (num_envs,)
-        self._out = np.zeros_like(self._obs)
+        self._hold = self.autoreset_mode is not AutoresetMode.SAME_STEP
         self._scale = Scale(self.single_action_space) if isinstance(self.single_action_space, spaces.Box) else None
 
     def reset(
@@ -76,12 +73,12 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         """Begin new episodes in all worlds, or in those of `options["reset_mask"]`; the others show what they did."""
         mask = _mask(options, self.num_envs)
         waiting = np.zeros(self.num_envs, np.bool_)  # worlds whose next episode has begun, unseen
-        waiting[self._ended[: self._count]] = self.autoreset_mode is not AutoresetMode.SAME_STEP
+        waiting[self._ended[: self._count]] = self._hold
         self._begin(seed, mask, waiting)
         rest = np.flatnonzero(waiting & ~mask)
         out = self._target()
         np.copyto(out, self._obs)
-        out[rest] = self._final_obs[rest]
+        out.reshape(self.num_envs, -1)[rest] = self._final_obs[rest]
         self._forget(mask)
         if self.render_mode == "human":
             self.render()
@@ -124,32 +121,33 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
 
     def step(self, actions: np.ndarray) -> Returned:
         """Advance every world by one action of `single_action_space`."""
-        hold = self.autoreset_mode is not AutoresetMode.SAME_STEP
-        begin = self._count if hold else 0
+        begin = self._count if self._hold else 0
         if begin and self.autoreset_mode is AutoresetMode.DISABLED:
             worlds = ", ".join(map(str, self._ended[: min(begin, 8)]))
             raise gymnasium.error.ResetNeeded(
                 f"{self.env.env_id}: the episodes of worlds {worlds} are over; reset them"
             )
-        self._advance(self._convert(actions), begin)
-        obs, reward, flags = self._target(), np.empty(self.num_envs), np.empty((2, self.num_envs), np.bool_)
-        self._count = present(*self._told, obs, reward, flags.view(np.uint8), begin, hold, self._limit)
-        infos = {} if hold or not self._count else self._final_infos()
+        action = self._convert(actions)
+        obs, reward, flags = self._target(), np.empty(self.num_envs), np.empty((2, 1, self.num_envs), np.bool_)
+        step = (obs, self._reward, *flags.view(np.uint8))
+        self._advance(action, step, begin)
+        self._count = present(*self._worlds, *step, *self._aside, reward, begin, self._hold, self._limit)
+        infos = {} if self._hold or not self._count else self._final_infos()
         if self.render_mode == "human":
             self.render()
-        return self._tree(obs), reward, flags[0], flags[1], infos
+        return self._tree(obs), reward, flags[0, 0], flags[1, 0], infos
 
-    def _advance(self, action: np.ndarray, begin: int) -> None:
+    def _advance(self, action: np.ndarray, step: Arrays, begin: int) -> None:
         """A step of the kernel. Nobody looks at the action of a world that only begins: it may be anything."""
         try:
-            self.env.step(torch.from_numpy(action))
+            self.env.play(action[None], (*step, *self._last))
             return
         except ValueError:
             if not begin:
                 raise
         action = action.copy()
         action[self._ended[:begin]] = 0
-        self.env.step(torch.from_numpy(action))
+        self.env.play(action[None], (*step, *self._last))
 
     def _final_infos(self) -> dict[str, Any]:
         """What SyncVectorEnv tells of episodes that ended in this step."""
@@ -160,7 +158,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         if isinstance(self.single_observation_space, spaces.Tuple):
             values: list[Any] = [tuple(row) for row in rows.tolist()]
         else:
-            values = rows[:, 0].tolist() if len(self._shape) == 1 else [*rows]
+            values = rows[:, 0].tolist() if isinstance(self.single_observation_space, spaces.Discrete) else [*rows]
         for world, value in zip(worlds.tolist(), values, strict=True):
             final[world] = value
         return {"final_obs": final, "_final_obs": mask, "final_info": {}, "_final_info": mask.copy()}
@@ -176,12 +174,12 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
 
     def _target(self) -> np.ndarray:
         """Where observations go: memory of the caller's own, or always the same."""
-        return np.empty_like(self._obs) if self.copy else self._out
+        return np.empty(self._obs.shape, self._obs.dtype) if self.copy else self._obs
 
     def _tree(self, obs: np.ndarray) -> Observation:
         if isinstance(self.single_observation_space, spaces.Tuple):
-            return tuple(np.ascontiguousarray(column) for column in obs.T)
-        return obs.reshape(self._shape)
+            return tuple(np.ascontiguousarray(column) for column in obs[0].T)
+        return obs[0]
 
     def render(self) -> tuple[Any, ...] | None:
         """A frame of every world, drawn by Gymnasium's environment; in human mode a window with world 0."""

@@ -121,7 +121,7 @@ def restart(
     mask: np.ndarray,
     obs: np.ndarray,
 ) -> None:
-    """Begin the episode `episodes[i]` in every masked world."""
+    """Begin the episode `episodes[i]` in every masked world; what is seen of all."""
     begin(reset, observe, 2, 2, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, mask, obs)
 
 

@@ -7,33 +7,21 @@ import inspect
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from torch import Tensor
 
+from envs_fast import buffers
+from envs_fast.buffers import Arrays, Trajectory
 from envs_fast.vec_env import Step, Tree
 from envs_fast.world import KERNEL, NO_LIMIT, Setting, World
 from utils.kernel_cache import njit
 from utils.user_error import UserError, nearest
 
 logger = logging.getLogger("stride")
-Arrays = tuple[np.ndarray, ...]
-
-
-class Trajectory(NamedTuple):
-    """T steps of N worlds: the fields of `Step`, each with a time axis in front, and the kernels' view of them."""
-
-    obs: Tree  # [T, N, ...] after each action
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    final_obs: Tree
-    episode_return: Tensor
-    episode_length: Tensor
-    arrays: Arrays  # the same memory, in the order the kernels take it
 
 
 class NumbaEnv:
@@ -55,16 +43,17 @@ class NumbaEnv:
         limit = NO_LIMIT if self.time_limit is None else min(self.time_limit, NO_LIMIT)
         self.parameters = np.array([limit, *self.setting.parameters], np.float64)
 
-        self.state = np.zeros((world.state_size, num_envs), world.state_dtype)
-        self.ages, self.episodes = np.zeros(num_envs, np.int32), np.zeros(num_envs, np.int32)
-        self.returns = np.zeros(num_envs)
+        self.state = buffers.zeros((world.state_size, num_envs), world.state_dtype)
+        self.ages, self.episodes = (buffers.zeros((num_envs,), np.int32) for _ in range(2))
+        self.returns = buffers.zeros((num_envs,), np.float64)
         self.seed: int | None = None  # of the last reset
-        self._last = self.trajectory(1)
-        self.obs = _first(self._last.obs)
-        self._step = Step(*(_first(field) for field in self._last[:-1]))  # type: ignore[arg-type]
+        self.last = self.trajectory(1)  # what step and restart write
+        self.obs = buffers.first(self.last.obs)
+        self._step = Step(*(buffers.first(field) for field in self.last[:-1]))  # type: ignore[arg-type]
         action = (num_envs, *(self.action_space.shape or ()))
         self._action_shape, self._steps_shape = torch.Size(action), torch.Size((1, *action))
-        self._action_dtype = torch.int64 if isinstance(self.action_space, spaces.Discrete) else torch.float32
+        self._choices = int(self.action_space.n) if isinstance(self.action_space, spaces.Discrete) else 0
+        self._action_dtype = torch.int64 if self._choices else torch.float32
         self._shards = [
             (num_envs * k // workers, num_envs * (k + 1) // workers) for k in range(workers) if num_envs >= workers
         ] or [(0, num_envs)]
@@ -72,22 +61,7 @@ class NumbaEnv:
 
     def trajectory(self, steps: int) -> Trajectory:
         """Buffers for `steps` steps, zero; `advance` writes them in place, as often as it is given them."""
-        shape = (steps, self.num_envs)
-        obs, final_obs = (_observations(self.observation_space, shape) for _ in range(2))
-        flags = [np.zeros(shape, np.bool_) for _ in range(2)]
-        reward, episode_return, episode_length = (np.zeros(shape, np.float32) for _ in range(3))
-        terminated, truncated = (flag.view(np.uint8) for flag in flags)
-        arrays = (obs, reward, terminated, truncated, final_obs, episode_return, episode_length)
-        return Trajectory(
-            _tree(self.observation_space, obs),
-            torch.from_numpy(reward),
-            torch.from_numpy(flags[0]),
-            torch.from_numpy(flags[1]),
-            _tree(self.observation_space, final_obs),
-            torch.from_numpy(episode_return),
-            torch.from_numpy(episode_length),
-            arrays,
-        )
+        return buffers.trajectory(self.observation_space, steps, self.num_envs)
 
     def reset(self, seed: int) -> Tree:
         """Start every world at its episode 0; world i plays the same whatever the number of worlds."""
@@ -100,7 +74,7 @@ class NumbaEnv:
         return self._restart(np.ones(self.num_envs, np.bool_))
 
     def restart(self, mask: np.ndarray) -> Tree:
-        """Break off the episodes of the masked worlds (bool [N]) and begin their next ones."""
+        """Break off the episodes of the masked worlds (bool [N]) and begin their next ones; what is seen of all worlds."""
         self._demand_reset()
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
             raise ValueError(f"{self.env_id}: the mask must be bool[{self.num_envs}], got {mask.dtype}{mask.shape}")
@@ -108,18 +82,24 @@ class NumbaEnv:
         return self._restart(mask)
 
     def _restart(self, mask: np.ndarray) -> Tree:
-        self.world.restart(*self._head, mask, self._last.arrays[0][0])
+        self.world.restart(*self._head, mask, self.last.arrays[0][0])
         return self.obs
 
     def step(self, action: Tensor) -> Step:
         """Advance every world by one action; the tensors returned are overwritten by the next step."""
         if action.shape != self._action_shape or action.dtype != self._action_dtype:
             raise ValueError(self._expected(self._action_shape, action))
-        self._demand_reset()
-        actions = action.contiguous().numpy()[None]
-        self._check(actions)
-        self.world.advance(*self._head, actions, *self._last.arrays)
+        self.play(action.contiguous().numpy()[None], self.last.arrays)
         return self._step
+
+    def play(self, actions: np.ndarray, arrays: Arrays) -> None:
+        """Play C-contiguous actions [T, N, ...] of the kernels' type into buffers in the order of `Trajectory.arrays`.
+
+        For those that have checked shapes and types themselves. `env.obs` is not brought up to date by other buffers.
+        """
+        self._demand_reset()
+        self._check(actions)
+        self.world.advance(*self._head, actions, *arrays)
 
     def advance(self, actions: Tensor, out: Trajectory | None = None) -> Trajectory:
         """Play actions [T, N, ...] in one call, each worker its share of the worlds; `out` from `trajectory(T)`."""
@@ -142,7 +122,7 @@ class NumbaEnv:
             ]
             for job in jobs:
                 job.result()
-        np.copyto(self._last.arrays[0][0], result.arrays[0][-1])
+        np.copyto(self.last.arrays[0][0], result.arrays[0][-1])
         return result
 
     def _arguments(self, lo: int = 0, hi: int | None = None) -> tuple[Any, ...]:
@@ -163,10 +143,10 @@ class NumbaEnv:
 
     def _check(self, actions: np.ndarray) -> None:
         """Refuse the first action that is out of range or not a number, by its world."""
-        if isinstance(self.action_space, spaces.Discrete):
-            if _all_below(actions.reshape(-1), self.action_space.n):
+        if self._choices:
+            if _all_below(actions.reshape(-1), self._choices):
                 return
-            wrong, rule = (actions < 0) | (actions >= self.action_space.n), f"0 to {self.action_space.n - 1}"
+            wrong, rule = (actions < 0) | (actions >= self._choices), f"0 to {self._choices - 1}"
         else:
             if _all_numbers(actions.reshape(-1)):
                 return
@@ -180,7 +160,7 @@ class NumbaEnv:
         self._demand_reset()
         arrays = {"state": self.state, "ages": self.ages, "episodes": self.episodes, "returns": self.returns}
         copies = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        obs = torch.from_numpy(self._last.arrays[0][0].copy())
+        obs = torch.from_numpy(self.last.arrays[0][0].copy())
         return {"env_id": self.env_id, "num_envs": self.num_envs, "seed": self.seed, "obs": obs, **copies}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -191,7 +171,7 @@ class NumbaEnv:
         self.seed = state["seed"]
         self._head = self._arguments()
         arrays = {"state": self.state, "ages": self.ages, "episodes": self.episodes, "returns": self.returns}
-        for name, array in {**arrays, "obs": self._last.arrays[0][0]}.items():
+        for name, array in {**arrays, "obs": self.last.arrays[0][0]}.items():
             torch.from_numpy(array).copy_(state[name])
 
     def close(self) -> None:
@@ -208,27 +188,6 @@ def _setting(world: World, env_kwargs: dict[str, Any]) -> Setting:
             known = ", ".join(accepted) or "none"
             raise UserError(f"{world.env_id} has no argument {name!r}{nearest(name, accepted)}; accepted: {known}")
     return world.setting(**{**world.default_kwargs, **env_kwargs})
-
-
-def _observations(space: Space[Any], leading: tuple[int, ...]) -> np.ndarray:
-    """A zero buffer for observations as the kernels write them."""
-    if isinstance(space, spaces.Dict):
-        return np.zeros((*leading, len(space.spaces)), np.int64)
-    if isinstance(space, spaces.Discrete):
-        return np.zeros(leading, np.int64)
-    return np.zeros((*leading, *(space.shape or ())), np.float32)
-
-
-def _tree(space: Space[Any], array: np.ndarray) -> Tree:
-    """The buffer as the policy sees it: itself, or one view for each name."""
-    tensor = torch.from_numpy(array)
-    if isinstance(space, spaces.Dict):
-        return {name: tensor[..., k] for k, name in enumerate(space.spaces)}
-    return tensor
-
-
-def _first(tree: Tree) -> Tree:
-    return {name: leaf[0] for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0]
 
 
 def _announce(world: World) -> None:

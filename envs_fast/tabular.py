@@ -169,9 +169,9 @@ def restart(
     mask: np.ndarray,
     obs: np.ndarray,
 ) -> None:
-    """Begin the episode `episodes[i]` in every masked world."""
+    """Begin the episode `episodes[i]` in every masked world; what is seen of all."""
     for i in range(lo, hi):
         if mask[i]:
             ages[i], returns[i] = 0, 0.0
             state[0, i] = reset(episodes[i], first_world + i, seed_lo, seed_hi, starts, start_thresholds)
-            obs[i] = seen(state[0, i], int(parameters[1]))
+        obs[i] = seen(state[0, i], int(parameters[1]))

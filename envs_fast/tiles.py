@@ -53,6 +53,21 @@ def spread(typing_context: Any, values: Any, array: Any, start: Any, pitch: Any)
     return Signature(types.none, (values, array, types.intp, types.intp), None), emit
 
 
+@_intrinsic(prefer_literal=True)
+def gather(typing_context: Any, array: Any, start: Any, pitch: Any, count: Any) -> Any:
+    """(array[start], array[start + pitch], ...), a tuple of `count`, which is a literal."""
+    kind = types.UniTuple(array.dtype, count.literal_value)
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, place, values = make_array(array)(context, builder, arguments[0]).data, arguments[1], []
+        for _ in range(kind.count):
+            values.append(builder.load(builder.gep(source, [place])))
+            place = builder.add(place, arguments[2])
+        return context.make_tuple(builder, kind, values)
+
+    return Signature(kind, (array, types.intp, types.intp, count), None), emit
+
+
 @njit(**KERNEL)
 def copy(source: np.ndarray, target: np.ndarray) -> None:
     """target[:] = source for 1-D arrays of equal length."""
@@ -231,7 +246,5 @@ def begin(
     for i in range(lo, hi):
         if mask[i]:
             ages[i], returns[i] = 0, 0.0
-            first = reset(episodes[i], first_world + i, seed_lo, seed_hi)
-            seen = observe(first)
-            spread(first, flat, i, worlds)
-            spread(seen, obs, i * width, 1)
+            spread(reset(episodes[i], first_world + i, seed_lo, seed_hi), flat, i, worlds)
+        spread(observe(gather(flat, i, worlds, rows)), obs, i * width, 1)

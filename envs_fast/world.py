@@ -6,7 +6,7 @@ work on the worlds [lo, hi) of whole, C-contiguous arrays. They go on with
     restart(..., mask, obs)
 `advance` plays actions.shape[0] steps, every other array likewise [T, n, ...]: obs and reward of each world, flags as
 uint8 (truncated excludes terminated), and only where an episode ended final_obs, episode_return, episode_length.
-`restart` begins the episode `episodes[i]` wherever mask[i] and writes obs [n, ...].
+`restart` begins the episode `episodes[i]` wherever mask[i] and writes obs [n, ...] of all worlds.
 Arrays: state [state_size, n], ages int32 [n], episodes int32 [n], returns float64 [n]; parameters float64, its first
 entry the time limit. World i of these arrays is number first_world + i in every draw.
 """

@@ -150,7 +150,7 @@ def test_a_snapshot_holds_the_observation(env_id):
 
 def test_memory_for_each_world(env_id):
     env = make(env_id, 1000)
-    arrays = (env.state, env.ages, env.episodes, env.returns, *env._last.arrays)
+    arrays = (env.state, env.ages, env.episodes, env.returns, *env.last.arrays)
     action = actions(env, 1)
     assert sum(array.nbytes for array in arrays) / 1000 + action.nbytes <= 128
 
