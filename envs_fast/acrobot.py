@@ -112,7 +112,9 @@ def _move(
         tile[i + 4 * TILE] += gain
         age[i], reward[i] = steps, gain
         terminated[i], truncated[i] = above, (steps >= limit) & (not above)
-        obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3], obs[6 * i + 4], obs[6 * i + 5] = observe((a, b, c, d))
+        obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3], obs[6 * i + 4], obs[6 * i + 5] = observe(
+            (a, b, c, d)
+        )
 
 
 @njit(**KERNEL)
@@ -173,7 +175,13 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
     return {"state": column.copy()}
 
 
+def recall(obs: np.ndarray) -> np.ndarray:
+    """A state that is seen so."""
+    return np.array([math.atan2(obs[1], obs[0]), math.atan2(obs[3], obs[2]), obs[4], obs[5]])
+
+
 WORLD = World(
+    recall=recall,
     setting=setting,
     advance=advance,
     restart=restart,

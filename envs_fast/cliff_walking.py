@@ -17,6 +17,7 @@ ROWS, COLUMNS = 4, 12
 START, GOAL = 36, 47
 CLIFF = range(37, 47)
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left as (rows, columns); neighbours are perpendicular
+SLIPS = (1 / 3, 1 / 3, 1 / 3)
 STEP_REWARD, FALL_REWARD = -1.0, -100.0
 
 
@@ -33,7 +34,7 @@ def tables(slippery: bool) -> Tables:
         slips = ((action - 1) % 4, action, (action + 1) % 4) if slippery else (action,)
         return [moved(state, slip) for slip in slips]
 
-    return tabulate(ROWS * COLUMNS, 4, rules, (1 / 3, 1 / 3, 1 / 3) if slippery else (1.0,), {START: 1.0})
+    return tabulate(ROWS * COLUMNS, 4, rules, SLIPS if slippery else (1.0,), {START: 1.0})
 
 
 def setting(is_slippery: bool = False) -> Setting:
@@ -43,6 +44,7 @@ def setting(is_slippery: bool = False) -> Setting:
         action_space=Discrete(4),
         parameters=(ROWS * COLUMNS,),
         tables=tables(flag("is_slippery", is_slippery)),
+        odds=np.tile(SLIPS if is_slippery else (1.0,), (4, 1)),
     )
 
 

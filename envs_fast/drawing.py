@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 from envs_fast.numba_env import NumbaEnv
@@ -20,6 +21,7 @@ class Drawing:
 
     def __init__(self, env: NumbaEnv, env_kwargs: Mapping[str, Any], render_mode: str | None) -> None:
         self._env, self._env_kwargs, self.render_mode = env, dict(env_kwargs), render_mode
+        self.last_seen: dict[int, np.ndarray] = {}  # worlds that still show the end of an episode, and what is seen
         self._model: gymnasium.Env[Any, Any] | None = None
         spec = gymnasium.spec(env.env_id)
         assert spec.entry_point is not None  # the environments we have twins of are single environments
@@ -56,7 +58,9 @@ class Drawing:
             )
             self._model.reset(seed=0)
         target = self._model.unwrapped
-        for name, value in self._env.world.gym_state(self._env.state[:, world]).items():
+        ours, over = self._env.world, self.last_seen.get(world)
+        column = self._env.state[:, world] if over is None else ours.recall(over)
+        for name, value in ours.gym_state(column).items():
             setattr(target, name, value)
         return self._model
 

@@ -1,4 +1,4 @@
-"""Which worlds' episodes have just ended: a list made from flags 64 at a time, since most of them are nearly always 0."""
+"""Which worlds' episodes have just ended: a list made from flags 64 at a time, since most of them are 0."""
 
 from typing import Any
 
@@ -9,7 +9,6 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from envs_fast.world import KERNEL
 from utils.kernel_cache import njit
 
 LANES = 64

@@ -40,10 +40,14 @@ def tables(lake: Sequence[str], slippery: bool, success_rate: float, schedule: S
         slips = ((action - 1) % 4, action, (action + 1) % 4) if slippery else (action,)
         return [moved(row, column, slip) for slip in slips]
 
-    slip = (1.0 - success_rate) / 2.0
-    probabilities = (slip, success_rate, slip) if slippery else (1.0,)
     starts = {state: 1.0 for state, tile in enumerate("".join(lake)) if tile == "S"}
-    return tabulate(rows * columns, 4, rules, probabilities, starts)
+    return tabulate(rows * columns, 4, rules, slips_of(slippery, success_rate), starts)
+
+
+def slips_of(slippery: bool, success_rate: float) -> tuple[float, ...]:
+    """The probabilities of going to one side, where meant, and to the other side."""
+    slip = (1.0 - success_rate) / 2.0
+    return (slip, success_rate, slip) if slippery else (1.0,)
 
 
 def _lake(desc: Sequence[Any] | None, map_name: str | None) -> list[str]:
@@ -82,6 +86,7 @@ def setting(
         action_space=Discrete(4),
         parameters=(states,),
         tables=tables(lake, slippery, success, numbers("reward_schedule", reward_schedule, 3)),
+        odds=np.tile(slips_of(slippery, success), (4, 1)),
     )
 
 

@@ -1,7 +1,6 @@
 """The compiled worlds as a `gymnasium.vector.VectorEnv`: spaces, seeds, infos and autoreset as in SyncVectorEnv.
 
-`gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)` after `import envs_fast`. Left out: the entries "prob" and
-"action_mask" that toy-text environments put into every info.
+`gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)` after `import envs_fast`.
 """
 
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from envs_fast.buffers import Arrays
 from envs_fast.drawing import Drawing
 from envs_fast.registry import make
 from envs_fast.scale import Scale
+from envs_fast.toy_infos import ToyInfos
 from envs_fast.world import NO_LIMIT
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
@@ -47,6 +47,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self.env = make(env_id, num_envs, max_episode_steps=max_episode_steps, **env_kwargs)
         self.num_envs, self.copy, self.render_mode = num_envs, copy, render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.env.charge_as_gymnasium()
         self._drawing = Drawing(self.env, env_kwargs, render_mode)
         self.metadata = {**self._drawing.metadata, "autoreset_mode": self.autoreset_mode}
         self.spec = gymnasium.registry.get(f"fast/{env_id}")
@@ -56,6 +57,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
         env = self.env
+        self._toy = None if env.setting.odds is None else ToyInfos(env, env.setting.odds)
         self._obs, self._reward, _, _, *self._last = env.last.arrays  # _last: of episodes that ended
         self._final_obs = self._last[0].reshape(num_envs, -1)
         self._ended = np.zeros(num_envs, np.int32)
@@ -82,7 +84,8 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self._forget(mask)
         if self.render_mode == "human":
             self.render()
-        return self._tree(out), {}
+        infos = {} if self._toy is None else self._toy.tell(np.ones(self.num_envs), out[0], mask)
+        return self._tree(out), infos
 
     def _begin(self, seed: int | Sequence[int | None] | None, mask: np.ndarray, waiting: np.ndarray) -> None:
         """Begin the episodes the seed asks for, in the worlds of the mask."""
@@ -128,14 +131,20 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
                 f"{self.env.env_id}: the episodes of worlds {worlds} are over; reset them"
             )
         action = self._convert(actions)
-        obs, reward, flags = self._target(), np.empty(self.num_envs), np.empty((2, 1, self.num_envs), np.bool_)
-        step = (obs, self._reward, *flags.view(np.uint8))
+        obs, reward, shape = self._target(), np.empty(self.num_envs), self._reward.shape
+        terminated, truncated = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
+        step = (obs, self._reward, terminated, truncated)
+        prob = None if self._toy is None else self._toy.ahead(action)
+        if prob is not None:
+            prob[self._ended[:begin]] = 1.0
         self._advance(action, step, begin)
         self._count = present(*self._worlds, *step, *self._aside, reward, begin, self._hold, self._limit)
-        infos = {} if self._hold or not self._count else self._final_infos()
+        infos = {} if self._hold or not self._count else self._final_infos(prob)
+        if self._toy is not None and prob is not None:
+            infos |= self._toy.tell(prob, obs[0], np.ones(self.num_envs, np.bool_))
         if self.render_mode == "human":
             self.render()
-        return self._tree(obs), reward, flags[0, 0], flags[1, 0], infos
+        return self._tree(obs), reward, terminated.view(np.bool_)[0], truncated.view(np.bool_)[0], infos
 
     def _advance(self, action: np.ndarray, step: Arrays, begin: int) -> None:
         """A step of the kernel. Nobody looks at the action of a world that only begins: it may be anything."""
@@ -149,8 +158,8 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         action[self._ended[:begin]] = 0
         self.env.play(action[None], (*step, *self._last))
 
-    def _final_infos(self) -> dict[str, Any]:
-        """What SyncVectorEnv tells of episodes that ended in this step."""
+    def _final_infos(self, prob: np.ndarray | None) -> dict[str, Any]:
+        """What SyncVectorEnv tells of episodes that ended in this step, whose worlds now begin one: with `prob` 1."""
         worlds = self._ended[: self._count]
         final, mask = np.full(self.num_envs, None, object), np.zeros(self.num_envs, np.bool_)
         mask[worlds] = True
@@ -161,7 +170,11 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             values = rows[:, 0].tolist() if isinstance(self.single_observation_space, spaces.Discrete) else [*rows]
         for world, value in zip(worlds.tolist(), values, strict=True):
             final[world] = value
-        return {"final_obs": final, "_final_obs": mask, "final_info": {}, "_final_info": mask.copy()}
+        info = {}
+        if self._toy is not None and prob is not None:
+            info = self._toy.tell(prob, self._final_obs[:, 0], mask)
+            prob[worlds] = 1.0
+        return {"final_obs": final, "_final_obs": mask, "final_info": info, "_final_info": mask.copy()}
 
     def _convert(self, actions: Any) -> np.ndarray:
         """Native actions as the kernels take them; the wrong kind of number is refused."""
@@ -186,16 +199,24 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         if self.render_mode is None:
             raise UserError(f"{self.env.env_id} was made without a render_mode")
         worlds = range(1 if self.render_mode == "human" else self.num_envs)
+        self._pose()
         frames = tuple(self._drawing.call("render", worlds))
         return None if self.render_mode == "human" else frames
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What a method of Gymnasium's environment returns (or an attribute), for each world in the state it is in."""
+        self._pose()
         return tuple(self._drawing.call(name, range(self.num_envs), *args, **kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of Gymnasium's environment, for each world in the state it is in."""
+        self._pose()
         return tuple(self._drawing.read(name, range(self.num_envs)))
+
+    def _pose(self) -> None:
+        """Let worlds whose episode is over be drawn as they ended: their state is the next one's already."""
+        over = self._ended[: self._count].tolist() if self._hold else []
+        self._drawing.last_seen = {world: self._final_obs[world] for world in over}
 
     def set_attr(self, name: str, values: Any) -> None:
         """Refused: the worlds are compiled."""

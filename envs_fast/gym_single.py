@@ -28,12 +28,12 @@ class FastEnv(gymnasium.Env[Any, Any]):
         """Begin an episode; without a seed the next of the stream."""
         super().reset(seed=seed)
         obs, infos = self.vector.reset(seed=seed)
-        return self._one(obs), infos
+        return self._one(obs), _info(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Advance by one action."""
         obs, reward, terminated, truncated, infos = self.vector.step(np.asarray(action)[None])
-        return self._one(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), infos
+        return self._one(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _info(infos)
 
     def _one(self, obs: Any) -> Any:
         if isinstance(self.observation_space, spaces.Tuple):
@@ -48,6 +48,11 @@ class FastEnv(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         """Close the window."""
         self.vector.close()
+
+
+def _info(infos: dict[str, Any]) -> dict[str, Any]:
+    """The infos of the only world."""
+    return {name: value[0] for name, value in infos.items() if not name.startswith("_")}
 
 
 def single_env(env_id: str, **kwargs: Any) -> FastEnv:

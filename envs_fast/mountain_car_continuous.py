@@ -1,7 +1,9 @@
 """MountainCarContinuous-v0: MountainCar with an engine that can be throttled and has to be used sparingly.
 
 Gymnasium's Continuous_MountainCarEnv keeps its state in float32, except the first of an episode; so does this, in
-float64 arrays that hold float32 values. Every rounding of its mixed arithmetic is repeated.
+float64 arrays that hold float32 values. Every rounding of its mixed arithmetic is repeated. An action beyond the bounds
+moves the car like the bound, but Gymnasium charges for all of it: so does this behind Gymnasium's and SB3's face. To a
+policy the bound is what it did (vec_env.py), and what it is charged for, with Gymnasium's worlds as with these.
 """
 
 from typing import Any
@@ -30,9 +32,12 @@ def single(x: float) -> float:
 
 @njit(inline="always")
 def step(
-    position: float, velocity: float, action: np.float32, first: bool, goal_velocity: float
+    position: float, velocity: float, action: np.float32, first: bool, goal_velocity: float, charged: float
 ) -> tuple[float, float, float, bool]:
-    """One step: position and velocity (float32 values), the reward, and whether the flag is reached."""
+    """One step: position and velocity (float32 values), the reward, and whether the flag is reached.
+
+    An action is charged up to the size `charged`.
+    """
     force = np.float64(min(max(action, np.float32(-1.0)), np.float32(1.0)))
     angle = 3.0 * position if first else single(3.0 * position)
     velocity = single(velocity + single(single(force * POWER) - single(GRAVITY * cos(angle))))
@@ -40,7 +45,8 @@ def step(
     position = single(min(max(position + velocity, MIN_POSITION), MAX_POSITION))
     velocity = 0.0 if (position == MIN_POSITION) & (velocity < 0.0) else velocity
     reached = (position >= GOAL) & (velocity >= goal_velocity)
-    return position, velocity, (REWARD if reached else 0.0) - force * force * COST, reached
+    effort = min(max(np.float64(action), -charged), charged)
+    return position, velocity, (REWARD if reached else 0.0) - effort * effort * COST, reached
 
 
 @njit(inline="always")
@@ -67,9 +73,11 @@ def _move(
     parameters: np.ndarray,
 ) -> None:
     """One step of a tile of worlds; the loop that must stay vectorised."""
-    limit, goal_velocity = np.int32(parameters[0]), parameters[1]
+    limit, goal_velocity, charged = np.int32(parameters[0]), parameters[1], parameters[2]
     for i in range(age.size):
-        position, velocity, gain, reached = step(tile[i], tile[i + TILE], action[i], age[i] == 0, goal_velocity)
+        position, velocity, gain, reached = step(
+            tile[i], tile[i + TILE], action[i], age[i] == 0, goal_velocity, charged
+        )
         steps = np.int32(age[i] + np.int32(1))
         tile[i], tile[i + TILE] = position, velocity
         tile[i + 2 * TILE] += gain
@@ -99,7 +107,7 @@ def advance(
     episode_return: np.ndarray,
     episode_length: np.ndarray,
 ) -> None:
-    """The batched kernel; world.py says what the arrays are. parameters: time limit, goal velocity."""
+    """The batched kernel; world.py says what the arrays are. parameters: time limit, goal velocity, largest charge."""
     play(
         _move, reset, observe, 2, 2, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, parameters,
         actions, obs, reward, terminated, truncated, final_obs, episode_return, episode_length,
@@ -129,7 +137,7 @@ def setting(goal_velocity: float = 0.0) -> Setting:
     """`goal_velocity`: how fast the car has to be at the flag."""
     high, low = np.array([MAX_POSITION, MAX_SPEED], F), np.array([MIN_POSITION, -MAX_SPEED], F)
     box, goal = Box(-1.0, 1.0, (1,), F), float(F(number("goal_velocity", goal_velocity)))
-    return Setting(Box(low, high, dtype=F), box, box, parameters=(goal,))
+    return Setting(Box(low, high, dtype=F), box, box, parameters=(goal, 1.0), gym_parameters=(goal, np.inf))
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class NumbaEnv:
         for name, value in (("num_envs", num_envs), ("workers", workers), ("max_episode_steps", max_episode_steps)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise UserError(f"{self.env_id}: {name} must be a whole number of at least 1, got {value!r}")
-        self.setting = _setting(world, env_kwargs)
+        self.setting, self.env_kwargs = _setting(world, env_kwargs)
         self.observation_space, self.action_space = self.setting.observation_space, self.setting.action_space
         self.time_limit = world.time_limit if max_episode_steps is None else max_episode_steps
         self.reward_threshold = world.reward_threshold
@@ -74,7 +74,7 @@ class NumbaEnv:
         return self._restart(np.ones(self.num_envs, np.bool_))
 
     def restart(self, mask: np.ndarray) -> Tree:
-        """Break off the episodes of the masked worlds (bool [N]) and begin their next ones; what is seen of all worlds."""
+        """Break off the episodes of the masked worlds (bool [N]) and begin their next ones; what is seen of all."""
         self._demand_reset()
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
             raise ValueError(f"{self.env_id}: the mask must be bool[{self.num_envs}], got {mask.dtype}{mask.shape}")
@@ -91,6 +91,11 @@ class NumbaEnv:
             raise ValueError(self._expected(self._action_shape, action))
         self.play(action.contiguous().numpy()[None], self.last.arrays)
         return self._step
+
+    def charge_as_gymnasium(self) -> None:
+        """From now on an action beyond a box's bounds costs what it costs in Gymnasium; to a policy it is the bound."""
+        if self.setting.gym_parameters is not None:
+            self.parameters[1:] = self.setting.gym_parameters
 
     def play(self, actions: np.ndarray, arrays: Arrays) -> None:
         """Play C-contiguous actions [T, N, ...] of the kernels' type into buffers in the order of `Trajectory.arrays`.
@@ -161,18 +166,27 @@ class NumbaEnv:
         arrays = {"state": self.state, "ages": self.ages, "episodes": self.episodes, "returns": self.returns}
         copies = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         obs = torch.from_numpy(self.last.arrays[0][0].copy())
-        return {"env_id": self.env_id, "num_envs": self.num_envs, "seed": self.seed, "obs": obs, **copies}
+        kind = {"env_id": self.env_id, "num_envs": self.num_envs, **self._rules()}
+        return {**kind, "seed": self.seed, "obs": obs, **copies}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every episode where `state_dict` was taken."""
         saved, mine = (state["env_id"], state["num_envs"]), (self.env_id, self.num_envs)
         if saved != mine:
             raise UserError(f"the checkpoint holds {saved[1]} worlds of {saved[0]}, not {mine[1]} of {mine[0]}")
+        for name, value in self._rules().items():
+            if state[name] != value:
+                raise UserError(f"the checkpoint's {self.env_id} has {name} {state[name]}, this one {value}")
         self.seed = state["seed"]
         self._head = self._arguments()
         arrays = {"state": self.state, "ages": self.ages, "episodes": self.episodes, "returns": self.returns}
         for name, array in {**arrays, "obs": self.last.arrays[0][0]}.items():
             torch.from_numpy(array).copy_(state[name])
+
+    def _rules(self) -> dict[str, str]:
+        """What else decides how an episode goes on, as text: the arguments and the time limit."""
+        arguments = {f"argument {name}": repr(_plain(value)) for name, value in self.env_kwargs.items()}
+        return {**arguments, "time limit": repr(self.time_limit)}
 
     def close(self) -> None:
         """Let the worker threads go; the memory goes with the environment."""
@@ -180,14 +194,28 @@ class NumbaEnv:
             self._threads.shutdown()
 
 
-def _setting(world: World, env_kwargs: dict[str, Any]) -> Setting:
-    """The world as its keyword arguments ask for it; unknown ones are refused by name."""
-    accepted = list(inspect.signature(world.setting).parameters)
+def _setting(world: World, env_kwargs: dict[str, Any]) -> tuple[Setting, dict[str, Any]]:
+    """The world as its keyword arguments ask for it, and all of these; unknown ones are refused by name."""
+    defaults = {name: each.default for name, each in inspect.signature(world.setting).parameters.items()}
+    accepted = list(defaults)
     for name in env_kwargs:
         if name not in accepted:
             known = ", ".join(accepted) or "none"
             raise UserError(f"{world.env_id} has no argument {name!r}{nearest(name, accepted)}; accepted: {known}")
-    return world.setting(**{**world.default_kwargs, **env_kwargs})
+    chosen = {**defaults, **world.default_kwargs, **env_kwargs}
+    try:
+        return world.setting(**chosen), chosen
+    except UserError as error:
+        raise UserError(f"{world.env_id}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, text and lists of them, whatever kind of sequence or array they came in."""
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _announce(world: World) -> None:

@@ -142,7 +142,13 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
     return {"state": column.copy(), "last_u": None}
 
 
+def recall(obs: np.ndarray) -> np.ndarray:
+    """A state that is seen so."""
+    return np.array([math.atan2(obs[1], obs[0]), obs[2]])
+
+
 WORLD = World(
+    recall=recall,
     setting=setting,
     advance=advance,
     restart=restart,

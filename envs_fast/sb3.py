@@ -52,6 +52,7 @@ class FastSB3(VecEnv):
         action_space = env.setting.gym_action_space or env.action_space
         super().__init__(env.num_envs, env.observation_space, action_space)
         self.metadata = drawing.metadata
+        env.charge_as_gymnasium()
         self._scale = Scale(action_space) if isinstance(action_space, spaces.Box) else None
         self._began = time.time()
 

@@ -58,6 +58,21 @@ def tabulate(
 
 
 @njit(inline="always")
+def choose(uniform: float, thresholds: np.ndarray) -> int:
+    """Which outcome a uniform stands for."""
+    outcome = 0
+    for k in range(thresholds.size):
+        outcome += 1 if uniform >= thresholds[k] else 0
+    return outcome
+
+
+@njit(inline="always")
+def uniform_of_step(age: int, episode: int, world: int, seed_lo: int, seed_hi: int) -> float:
+    """What decides the step that follows `age` others."""
+    return between(draw(IN_EPISODE * (age + 1), episode, world, seed_lo, seed_hi)[0], 0.0, 1.0)
+
+
+@njit(inline="always")
 def step(
     state: int,
     action: int,
@@ -68,9 +83,7 @@ def step(
     thresholds: np.ndarray,
 ) -> tuple[int, float, int]:
     """Where an action leads, its reward, and 1 where that ends the episode."""
-    outcome = 0
-    for k in range(thresholds.size):
-        outcome += 1 if uniform >= thresholds[k] else 0
+    outcome = choose(uniform, thresholds)
     return next_state[state, action, outcome], rewards[state, action, outcome], ends[state, action, outcome]
 
 
@@ -129,9 +142,7 @@ def advance(
             r, done, cut = reward[t, start:stop], terminated[t, start:stop], truncated[t, start:stop]
             if thresholds.size > 0:
                 for i in range(stop - start):
-                    block = IN_EPISODE * (age[i] + 1)
-                    word = draw(block, episode[i], first_world + start + i, seed_lo, seed_hi)[0]
-                    uniforms[i] = between(word, 0.0, 1.0)
+                    uniforms[i] = uniform_of_step(age[i], episode[i], first_world + start + i, seed_lo, seed_hi)
             for i in range(stop - start):
                 place[i], gain, done[i] = step(place[i], action[i], uniforms[i], next_state, rewards, ends, thresholds)
                 age[i] += np.int32(1)
@@ -175,3 +186,21 @@ def restart(
             ages[i], returns[i] = 0, 0.0
             state[0, i] = reset(episodes[i], first_world + i, seed_lo, seed_hi, starts, start_thresholds)
         obs[i] = seen(state[0, i], int(parameters[1]))
+
+
+@njit(**KERNEL)
+def chances(
+    ages: np.ndarray,
+    episodes: np.ndarray,
+    seed_lo: int,
+    seed_hi: int,
+    thresholds: np.ndarray,
+    actions: np.ndarray,
+    odds: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Write the probability, odds[action, outcome], of the outcome each action is about to have; 1 for no action."""
+    for i in range(actions.size):
+        uniform = uniform_of_step(ages[i], episodes[i], i, seed_lo, seed_hi)
+        known = (actions[i] >= 0) & (actions[i] < odds.shape[0])
+        out[i] = odds[actions[i], choose(uniform, thresholds)] if known else 1.0

@@ -56,9 +56,31 @@ def attend(square: Square, passenger: int, destination: int, action: int) -> Out
     return Outcome(encode(square, passenger, destination), WRONG_REWARD, False)
 
 
+def weather_of(rainy: bool, straight: float) -> tuple[float, ...]:
+    """The probabilities of driving straight on, to the left, to the right."""
+    return (straight, (1.0 - straight) / 2.0, (1.0 - straight) / 2.0) if rainy else (1.0,)
+
+
+def odds(rainy: bool, fickle: bool, straight: float) -> np.ndarray:
+    """What Gymnasium tells of each outcome: the weather's part in it, and 1 for what is done standing."""
+    told = np.repeat(weather_of(rainy, straight), ABOARD - 1 if fickle else 1)
+    return np.stack([np.ones_like(told) if action in (PICK_UP, DROP_OFF) else told for action in range(6)])
+
+
+def action_masks() -> np.ndarray:
+    """int8 [states, actions]: the actions that change something."""
+    masks = np.zeros((STATES, 6), np.int8)
+    for state in range(STATES):
+        square, passenger, _ = decode(state)
+        masks[state, :4] = [drive(square, action) != square for action in (SOUTH, NORTH, EAST, WEST)]
+        masks[state, PICK_UP] = passenger < ABOARD and square == PLACES[passenger]
+        masks[state, DROP_OFF] = passenger == ABOARD and square in PLACES
+    return masks
+
+
 def tables(rainy: bool, fickle: bool, straight: float, change: float) -> Tables:
     """The town; `straight` and `change` are the probabilities of keeping to the road and of changing one's mind."""
-    weather = (straight, (1.0 - straight) / 2.0, (1.0 - straight) / 2.0) if rainy else (1.0,)
+    weather = weather_of(rainy, straight)
     starts = {
         encode((row, column), passenger, destination): 1.0
         for row, column, passenger, destination in product(range(SIZE), range(SIZE), range(ABOARD), range(ABOARD))
@@ -106,11 +128,14 @@ def setting(
     """`rainy_probability`: of going where meant, in rain. `fickle_probability`: of changing the destination once."""
     straight = probability("rainy_probability", rainy_probability)
     change = probability("fickle_probability", fickle_probability)
+    rainy, fickle = flag("is_rainy", is_rainy), flag("fickle_passenger", fickle_passenger)
     return Setting(
         observation_space=Discrete(STATES),
         action_space=Discrete(6),
         parameters=(STATES,),
-        tables=tables(flag("is_rainy", is_rainy), flag("fickle_passenger", fickle_passenger), straight, change),
+        tables=tables(rainy, fickle, straight, change),
+        odds=odds(rainy, fickle, straight),
+        action_masks=action_masks(),
     )
 
 

@@ -41,7 +41,10 @@ class Setting:
     action_space: Space[Any]  # as the policy sees it: Discrete, or Box(-1, 1)
     gym_action_space: Space[Any] | None = None  # Gymnasium's own, where it is another
     parameters: tuple[float, ...] = ()  # parameters[1:] of the kernels
+    gym_parameters: tuple[float, ...] | None = None  # the same behind Gymnasium's face, where they are others
     tables: tuple[np.ndarray, ...] = ()
+    odds: np.ndarray | None = None  # float64 [actions, outcomes]: "prob" in Gymnasium's infos
+    action_masks: np.ndarray | None = None  # int8 [observations, actions]: "action_mask" there
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class World:
     restart: Callable[..., None]
     state_size: int
     gym_state: Callable[[np.ndarray], dict[str, Any]]  # a column of the state -> attributes of the Gymnasium env
+    recall: Callable[[np.ndarray], np.ndarray] = np.asarray  # an observation -> a column of the state that looks so
     time_limit: int | None = None
     reward_threshold: float | None = None
     state_dtype: type[np.generic] = np.float64

@@ -16,7 +16,6 @@ STOCHASTIC = {"CliffWalkingSlippery-v1", "Blackjack-v1", "Bandit-v0"}
 DETERMINISTIC = [env_id for env_id in envs_fast.WORLDS if env_id not in STOCHASTIC]
 DRY = {"is_slippery": False}
 KWARGS = {"FrozenLake-v1": DRY, "FrozenLake8x8-v1": DRY}
-LEFT_OUT = {"prob", "_prob", "action_mask", "_action_mask"}
 OBSERVE = {  # what Gymnasium's environment would return in its present state
     "Pendulum-v1": lambda env: env._get_obs(),
     "Acrobot-v1": lambda env: env._get_ob(),
@@ -40,6 +39,8 @@ class Following(gymnasium.Wrapper):
         target = self.env.unwrapped
         for name, value in self.ours.world.gym_state(self.ours.state[:, self.world]).items():
             setattr(target, name, value)
+        if "action_mask" in info:
+            info["action_mask"] = target.action_mask(target.s)
         return OBSERVE.get(self.ours.env_id, lambda env: np.array(env.state, np.float32))(target), info
 
 
@@ -55,15 +56,15 @@ def both(env_id, mode, limit):
 
 
 def assert_same_infos(mine, theirs):
-    theirs = {name: value for name, value in theirs.items() if name not in LEFT_OUT}
     assert set(mine) == set(theirs)
     for name, value in theirs.items():
         if isinstance(value, dict):
             assert_same_infos(mine[name], value)
             continue
-        assert (mine[name].dtype, mine[name].shape) == (value.dtype, value.shape)
+        kind = np.dtype(float) if name == "prob" else value.dtype  # theirs is an int array where world 0 tells an int
+        assert (mine[name].dtype, mine[name].shape) == (kind, value.shape)
         for one, other in zip(mine[name], value, strict=True):
-            assert type(one) is type(other)
+            assert name == "prob" or type(one) is type(other)
             if one is not None:
                 np.testing.assert_allclose(one, other, atol=2e-5)
 
@@ -118,11 +119,14 @@ def test_every_id_conforms_to_the_vector_api(env_id):
         assert getattr(ours, name) == getattr(theirs, name), name
     assert ours.metadata == theirs.metadata and ours.num_envs == 3
     ours.action_space.seed(0)
+    told = {"prob", "_prob"} if env_id.startswith(("Frozen", "Cliff", "Taxi")) else set()
+    told |= {"action_mask", "_action_mask"} if env_id == "Taxi-v4" else set()
     results = [ours.reset(seed=1)[0]]
     for _ in range(30):
         obs, reward, terminated, truncated, infos = ours.step(ours.action_space.sample())
         assert (reward.dtype, terminated.dtype, truncated.dtype) == (np.float64, np.bool_, np.bool_)
-        assert reward.shape == terminated.shape == truncated.shape == (3,) and infos == {}
+        assert reward.shape == terminated.shape == truncated.shape == (3,)
+        assert set(infos) == told
         results.append(obs)
     assert all(obs in ours.observation_space for obs in results)
     expected = theirs.reset(seed=1)[0]
@@ -247,6 +251,79 @@ def test_frames_are_gymnasiums_of_each_worlds_state():
     with pytest.raises(UserError, match="step of a single world"):
         env.call("step", 0)
     env.close(), single.close()
+
+
+TOY = ["FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalkingSlippery-v1", "Taxi-v4"]
+
+
+@pytest.mark.parametrize("env_id", TOY)
+def test_prob_is_that_of_gymnasiums_table(env_id):
+    """Slippery and rainy: what is told is a probability of an outcome that leads where the world went."""
+    kwargs = {"is_rainy": True, "fickle_passenger": True} if env_id == "Taxi-v4" else {}
+    ours, table = vector(env_id, 300, **kwargs), gymnasium.make(env_id, **kwargs).unwrapped.P
+    before, infos = ours.reset(seed=4)
+    assert (infos["prob"] == 1.0).all() and infos["_prob"].all()
+    rng, over, seen = np.random.default_rng(0), np.zeros(300, bool), set()
+    for _ in range(60):
+        actions = rng.integers(0, ours.single_action_space.n, 300)
+        obs, _, terminated, truncated, infos = ours.step(actions)
+        for world in np.flatnonzero(~over):
+            possible = table[before[world]][actions[world]]
+            where = obs[world] if env_id != "Taxi-v4" else obs[world] // 4  # the destination may have changed
+            probs = [p for p, to, *_ in possible if (to if env_id != "Taxi-v4" else to // 4) == where]
+            assert infos["prob"][world] in probs
+            seen.add(float(infos["prob"][world]))
+        assert (infos["prob"][over] == 1.0).all()
+        before, over = obs, terminated | truncated
+    assert seen == {p for actions in table.values() for outcomes in actions.values() for p, *_ in outcomes} - (
+        {1.0} if env_id.startswith("Frozen") else set()
+    )
+
+
+def test_taxis_action_mask_is_gymnasiums():
+    ours, reference = vector("Taxi-v4", 2000), gymnasium.make("Taxi-v4").unwrapped
+    obs, infos = ours.reset(seed=0)
+    for _ in range(20):
+        assert infos["action_mask"].dtype == np.int8
+        assert all(
+            np.array_equal(mask, reference.action_mask(s)) for mask, s in zip(infos["action_mask"], obs, strict=True)
+        )
+        obs, _, _, _, infos = ours.step(np.random.default_rng(1).integers(0, 6, 2000))
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "FrozenLake-v1"])
+def test_the_end_of_an_episode_is_drawn_where_it_ended(env_id, mode):
+    kwargs = KWARGS.get(env_id, {})
+    env = vector(env_id, 1, render_mode="rgb_array", autoreset_mode=mode, max_episode_steps=9, **kwargs)
+    env.reset(seed=0)
+    over = np.zeros(1, bool)
+    while not over[0]:
+        obs, _, terminated, truncated, _ = env.step(np.ones(env.action_space.shape, env.action_space.dtype))
+        over = terminated | truncated
+    single = gymnasium.make(env_id, render_mode="rgb_array", **kwargs)
+    single.reset(seed=0)
+    ours = env.env.world
+    for name, value in ours.gym_state(ours.recall(np.atleast_1d(obs[0]))).items():
+        setattr(single.unwrapped, name, value)
+    ending = env.render()[0]
+    assert np.array_equal(ending, single.render())
+    begin = env.reset(options={"reset_mask": over})[0]
+    assert not np.array_equal(begin[0], obs[0]) and not np.array_equal(env.render()[0], ending)
+    env.close(), single.close()
+
+
+def test_more_than_the_bound_costs_what_it_costs_in_gymnasium():
+    env, reference = vector("MountainCarContinuous-v0", 3), gymnasium.make("MountainCarContinuous-v0").unwrapped
+    policy = envs_fast.make("MountainCarContinuous-v0", 3, seed=0)
+    env.reset(seed=0), reference.reset(seed=0)
+    action = np.array([[3.0], [-1.5], [0.5]], np.float32)
+    obs, reward, *_ = env.step(action)
+    for world in range(3):
+        assert reference.step(action[world])[1] == pytest.approx(reward[world], abs=1e-6)
+    step = policy.step(envs_fast.numba_env.torch.from_numpy(action))
+    assert np.array_equal(step.obs.numpy(), obs)  # it moves like the bound
+    np.testing.assert_allclose(step.reward.numpy(), [-0.1, -0.1, -0.025], atol=1e-7)
 
 
 def test_native_units_of_a_box_reach_the_kernel():

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Discrete
+from numba import njit
 
+from envs_fast.ended import list_ended
 from envs_fast.registry import WORLDS, make
 from utils.user_error import UserError
 
@@ -21,12 +23,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COLD = """
 import logging, sys, torch
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+from envs_fast.ended import list_ended
 from envs_fast.registry import make
 env = make("CartPole-v1", 4, seed=0)
 env.step(torch.zeros(4, dtype=torch.int64))
 kernels = (env.world.advance, env.world.restart)
 print("misses", sum(sum(kernel.stats.cache_misses.values()) for kernel in kernels))
 """
+
+
+@njit
+def listed(terminated, truncated, ended):
+    return list_ended(terminated, truncated, ended)
 
 
 def actions(env, *shape: int, seed: int = 0) -> torch.Tensor:
@@ -116,6 +124,9 @@ def test_restart_begins_masked_worlds_and_leaves_the_others(env_id):
     assert (env.episodes == mask).all()
     assert np.array_equal(env.state[:, ~mask], before[:, ~mask])
     assert torch.equal(env.obs[~mask], obs[~mask])
+    env.obs[:] = 0
+    env.restart(np.zeros(10, bool))
+    assert torch.equal(env.obs[~mask], obs[~mask])  # what is seen of all worlds, from their states
     assert not torch.equal(env.obs[mask], obs[mask])
 
 
@@ -139,6 +150,19 @@ def test_a_snapshot_continues_bit_for_bit(env_id):
         make(env_id, 32).load_state_dict(env.state_dict())
 
 
+def test_a_snapshot_of_other_rules_is_refused_by_name():
+    saved = make("Pendulum-v1", 3, seed=0, g=9.0).state_dict()
+    make("Pendulum-v1", 3, g=9.0).load_state_dict(saved)
+    with pytest.raises(UserError, match=r"the checkpoint's Pendulum-v1 has argument g 9.0, this one 10.0"):
+        make("Pendulum-v1", 3).load_state_dict(saved)
+    with pytest.raises(UserError, match=r"has time limit 200, this one 50"):
+        make("Pendulum-v1", 3, max_episode_steps=50, g=9.0).load_state_dict(saved)
+    lake = make("FrozenLake-v1", 2, seed=0, desc=np.array(["SF", "FG"])).state_dict()
+    make("FrozenLake-v1", 2, desc=["SF", "FG"]).load_state_dict(lake)
+    with pytest.raises(UserError, match="argument desc"):
+        make("FrozenLake-v1", 2).load_state_dict(lake)
+
+
 def test_a_snapshot_holds_the_observation(env_id):
     env = make(env_id, 5, seed=9)
     env.advance(actions(env, 3, 5))
@@ -153,6 +177,16 @@ def test_memory_for_each_world(env_id):
     arrays = (env.state, env.ages, env.episodes, env.returns, *env.last.arrays)
     action = actions(env, 1)
     assert sum(array.nbytes for array in arrays) / 1000 + action.nbytes <= 128
+
+
+@pytest.mark.parametrize("size", [1, 16, 63, 64, 65, 200, 512])
+def test_ended_episodes_are_listed_in_order(size):
+    rng = np.random.default_rng(size)
+    for share in (0.0, 0.05, 0.9, 1.0):
+        terminated, truncated = (rng.random((2, size)) < share).astype(np.uint8)
+        ended = np.full(size, -1, np.int32)
+        count = listed(terminated, truncated, ended)
+        assert np.array_equal(ended[:count], np.flatnonzero(terminated | truncated))
 
 
 def test_out_of_range_actions_name_the_world():
@@ -231,7 +265,7 @@ def test_what_make_refuses():
         make("CartPole-v1", 4, max_episode_steps=0)
     with pytest.raises(UserError, match="no argument 'gravity'"):
         make("Pendulum-v1", 4, gravity=3.0)
-    with pytest.raises(UserError, match="g must be a finite number"):
+    with pytest.raises(UserError, match=r"^Pendulum-v1: g must be a finite number"):
         make("Pendulum-v1", 4, g="heavy")
     with pytest.raises(UserError, match="seed must be in"):
         make("CartPole-v1", 4, seed=-1)

@@ -61,7 +61,12 @@ def gym_env(env_id: str):
 def unit(env_id: str, before: np.ndarray, after: np.ndarray, action: np.ndarray) -> np.ndarray:
     """One ulp of the largest term in the sum each component is; for Acrobot also what an ulp of the old state changes.
 
-    Its Runge-Kutta step at 9 pi rad/s enlarges any rounding a hundredfold, Gymnasium's own just as much.
+    Its Runge-Kutta step at 9 pi rad/s enlarges any rounding: cosines are taken at angles that earlier stages have moved
+    by accelerations of up to 2e5 rad/s^2, so that an ulp of the old state changes the new one by up to a hundred.
+    Arithmetic and its order are Gymnasium's: with the C library's sine and cosine in place of ours, 99.9 % of 100,000
+    steps equal Gymnasium's within 1 ulp of the largest term and all within 7. Ours differ from NumPy's in the last bit
+    now and then: 92 % of the states are equal bit for bit, 99.9 % within 3.75 ulp of the largest term, the worst 72,
+    and all of them within 4 of this unit; the largest difference is 1.5e-12.
     """
     terms = np.maximum(np.maximum(np.abs(before), np.abs(after)), np.abs(after - before))
     if env_id.startswith("MountainCar"):
@@ -113,11 +118,10 @@ def test_one_step_from_anywhere(control):
     shown = np.where(terminated[:, None], step.final_obs, step.obs)
     assert np.abs(shown - obs).max() <= 1e-6
     ulps = (np.abs(env.state - after) / unit(control, before, after, action.numpy()))[:, goes_on]
-    if control == "Acrobot-v1":  # 4 stages of up to 2e5 rad/s^2: the rest of Gymnasium's own rounding errors differ
-        assert np.quantile(ulps, 0.999) <= 4, np.quantile(ulps, [0.99, 0.999, 1])
-        assert np.abs(env.state - after)[:, goes_on].max() < 1e-10
-    else:
-        assert ulps.max() <= 4, ulps.max(axis=1)
+    assert ulps.max() <= 4, ulps.max(axis=1)
+    if control == "Acrobot-v1":
+        assert (env.state == after).all(axis=0).mean() > 0.8  # 0.92 without terminal ones; dividing inexactly, 0.7
+        assert np.abs(env.state - after)[:, goes_on].max() < 1e-11
 
 
 @pytest.mark.parametrize("control", CONTROL)

@@ -1,0 +1,34 @@
+"""What Gymnasium's toy-text environments tell in their infos: "prob", and Taxi's "action_mask".
+
+"prob" is the probability of what happened, and 1 where an episode begins. It is float64 throughout; SyncVectorEnv makes
+integers of all where its first world happens to tell the integer 1, which cuts 1/3 down to 0.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from envs_fast.numba_env import NumbaEnv
+from envs_fast.tabular import Tables, chances
+
+
+class ToyInfos:
+    """The infos of one NumbaEnv whose world is a table (`setting.odds`)."""
+
+    def __init__(self, env: NumbaEnv, odds: np.ndarray) -> None:
+        self._env, self._odds, self._masks = env, odds, env.setting.action_masks
+        self._thresholds = Tables(*env.setting.tables).thresholds
+
+    def ahead(self, actions: np.ndarray) -> np.ndarray:
+        """The probability of what these actions [N] are about to lead to."""
+        out, seed = np.empty(self._env.num_envs), self._env.seed or 0
+        words = (seed & 0xFFFFFFFF, seed >> 32)
+        chances(self._env.ages, self._env.episodes, *words, self._thresholds, actions, self._odds, out)
+        return out
+
+    def tell(self, prob: np.ndarray, obs: np.ndarray, told: np.ndarray) -> dict[str, Any]:
+        """The infos of the worlds in the mask `told`, zero elsewhere; `obs` [N] is what they are seen to be in."""
+        infos = {"prob": np.where(told, prob, 0.0), "_prob": told.copy()}
+        if self._masks is not None:
+            infos |= {"action_mask": self._masks[obs] * told[:, None], "_action_mask": told.copy()}
+        return infos
