@@ -220,6 +220,8 @@ def table(env_id: str, figures: dict[int, dict[str, float]]) -> Table:
             title.add_row(
                 name, *cells, style="bold" if name in OURS else None, end_section=name in (OURS[-1], PEERS[-1])
             )
+        elif name == "envpool" and find_spec(name) is None:
+            title.add_row(name, *["not installed" for _ in figures])
     title.add_row(FRACTION, *[f"{row[FRACTION]:.0%}" for row in figures.values()])
     for peer in PEERS:
         if any(peer in row for row in figures.values()):

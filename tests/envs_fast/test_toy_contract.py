@@ -48,7 +48,7 @@ def test_results_do_not_depend_on_the_number_of_worlds_steps_or_workers(env_id, 
     steps = []
     for action in actions:
         single.step(action)
-        steps.append([array[0].copy() for array in single._last.arrays])
+        steps.append([array[0].copy() for array in single.last.arrays])
     assert same(whole, [np.stack(arrays) for arrays in zip(*steps, strict=True)])
     threaded.close()
 
@@ -73,11 +73,11 @@ def test_snapshots_are_exact(env_id, kwargs, tmp_path):
     actions = torch.from_numpy(np.random.default_rng(2).integers(0, env.action_space.n, (60, 100)))
     env.advance(actions[:31])
     torch.save(env.state_dict(), tmp_path / "state.pt")
-    obs = env._last.arrays[0][0].copy()
+    obs = env.last.arrays[0][0].copy()
     expected = flat(env.advance(actions[31:]))
     again = make(env_id, 100, **kwargs)
     again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert np.array_equal(again._last.arrays[0][0], obs)
+    assert np.array_equal(again.last.arrays[0][0], obs)
     assert same(expected, flat(again.advance(actions[31:])))
 
 
