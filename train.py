@@ -109,6 +109,7 @@ def fit(config: Config, agent: Agent, goal: float | None, run: RunDir, console: 
     export = ExportMetrics(evaluate, [csv, console, stop])
     checkpoint = Checkpoint(run, evaluate, config.checkpoint_freq_epochs)
     video = Video(config, run)
+    agent.memory.save_in(run.checkpoints / "segments")
     trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, checkpoint])
     try:
         trainer.fit(agent, ckpt_path=run.checkpoints / "last.ckpt" if resume else None)

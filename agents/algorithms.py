@@ -4,9 +4,12 @@ from inspect import get_annotations
 from typing import Any, NamedTuple
 
 from agents.base import Agent
+from agents.dqn import DQN
 from agents.engines.eager import Eager, Engine
 from agents.ppo import PPO
+from agents.q_learning import QLearning
 from agents.reinforce import REINFORCE
+from agents.sac import SAC
 from config.schema import Config, register_algorithm
 from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError
@@ -14,6 +17,9 @@ from utils.user_error import UserError
 ALGORITHMS: dict[str, Any] = {
     "ppo": PPO,
     "reinforce": REINFORCE,
+    "dqn": DQN,
+    "sac": SAC,
+    "q_learning": QLearning,
 }
 
 for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its `config` is declared to be

@@ -9,6 +9,7 @@ On-policy: collect a rollout, learn from it in a few passes, forget it. Off-poli
     update(batch)    WHAT: loss -> descend -> metrics
 """
 
+import logging
 from collections.abc import Iterator
 from time import perf_counter
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ from utils.counter_rng import Key
 from utils.metrics import Metrics
 
 CHECKPOINT_VERSION = 1
+log = logging.getLogger("stride")
 TICKS = 1 << 31  # Lightning's epoch is only a container: ours are counted by `progress`
 
 
@@ -58,6 +60,7 @@ class Agent(L.LightningModule):
         replayed: bool = True,
         keep_terminal: bool = False,
         rank: int = 0,
+        storage: str = "ram",
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -67,7 +70,9 @@ class Agent(L.LightningModule):
             setattr(self.live, name, schedule.at(0, config.max_timesteps))
         self.collector = Collector(envs, policy, config.seed, rank=rank)
         example = self.collector.example()
-        self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, keep_terminal, replayed)
+        frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
+        kept = (keep_terminal, replayed, storage, frames)
+        self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, *kept)
         self.engine: Engine = Eager()
         self.metrics = Metrics()
         self.parts: dict[str, Stateful] = {
@@ -150,6 +155,8 @@ class Agent(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         self.world_size = self.trainer.world_size
+        if self.memory.replayed:
+            log.info(str(self.memory))
 
     def training_step(self, dataloader_iter: Iterator[int]) -> None:
         # by taking the tick itself from an argument of this name an agent is spared Lightning's batch hooks: -40 us

@@ -96,6 +96,31 @@ def test_collect_and_learn_never_wait_for_the_device(variant, extra):
     assert agent.metrics.flush()["train/loss/policy"] == pytest.approx(0, abs=10)
 
 
+REPLAY = ("max_timesteps=1e5", "train_freq=8", "gradient_steps=2", "learning_starts=0", "hidden_dims=16")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("CartPole-v1:dqn", *REPLAY, "normalize_obs=true", "n_step=3"),
+        ("CartPole-v1:dqn", *REPLAY, "quantiles=5", "dueling=true", "prioritised=true", "tau=0.5"),
+        ("Pendulum-v1:sac", *REPLAY, "noise_correlation=0.9", "normalize_obs=true"),
+        ("FrozenLake-v1:q_learning", "n_steps=4"),
+    ],
+    ids=["dqn", "dqn +", "sac", "q_learning"],
+)
+def test_learning_from_what_is_remembered_never_waits_for_the_device(words):
+    variant, *overrides = words
+    config = load_config(*variant.split(":"), overrides)
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    optimizer = agent.configure_optimizers()
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer
+    advance(agent, 2)
+    with RefuseSync():
+        agent.iteration()
+    assert agent.progress["updates"] > 0
+
+
 def test_another_engine_is_one_attribute_and_the_same_training():
     constant = ("ppo", "clip_range=0.2", "env_backend=gym")
     eager, plain, switched = agent_for(*constant), agent_for(*constant), agent_for(*constant)

@@ -14,8 +14,13 @@ import pytest
 import torch
 
 import train
+from agents.algorithms import build_agent
 from agents.base import Agent
+from agents.experience.nouns import leaves
 from config.arguments import parse_arguments
+from config.keys import known_keys
+from config.loader import from_plain, load_config
+from envs_gym.make import make_envs
 from trainer_callbacks.csv_log import read_csv
 from utils.run_dir import RunDir, list_runs, read_json
 
@@ -31,6 +36,16 @@ SMALL = {
     "eval_warmup_epochs": "0",
     "early_stop_on_eval_threshold": "false",
 }
+REPLAY = (
+    "train_freq=16",
+    "gradient_steps=4",
+    "batch_size=8",
+    "buffer_size=1000",
+    "learning_starts=100",
+    "epoch_iterations=1",
+    "eval_freq_epochs=5",
+    "hidden_dims=32",
+)
 CASES = {
     "ppo": ["CartPole-v1:ppo", "normalize_obs=true", "normalize_reward=true"],
     "ppo in mid-epoch": ["CartPole-v1:ppo", "epoch_iterations=4", "eval_freq_epochs=2", "log_freq_epochs=1"],
@@ -42,6 +57,23 @@ CASES = {
         "epoch_iterations=3",
     ],
     "ppo, lstm": ["CartPole-v1:ppo", "policy=lstm", "normalize_obs=true", "n_epochs=4"],
+    "dqn": ["CartPole-v1:dqn", *REPLAY, "normalize_obs=true", "gradient_steps=3", "epoch_iterations=2"],
+    "dqn, prioritised, memmap": [
+        "CartPole-v1:dqn",
+        *REPLAY,
+        "prioritised=true",
+        "replay_storage=memmap",
+        "n_step=3",
+        "quantiles=5",
+        "buffer_size=400",
+        "double_q=true",
+        "priority_beta_schedule=linear",
+        "priority_beta_schedule_start_value=0.4",
+        "priority_beta_schedule_end_value=1",
+    ],
+    "sac": ["Pendulum-v1:sac", *REPLAY, "hidden_dims=32", "noise_correlation=0.5"],
+    "sac, memmap": ["Pendulum-v1:sac", *REPLAY, "hidden_dims=32", "replay_storage=memmap", "buffer_size=400"],
+    "q_learning": ["FrozenLake-v1:q_learning", "n_envs=8", "n_steps=8"],
     "reinforce, gru": ["CartPole-v1:reinforce", "policy=gru", "policy_targets=advantages", "share_trunk=true"],
 }
 
@@ -52,9 +84,11 @@ def runs_folder(tmp_path, monkeypatch):
 
 
 def words(*given: str) -> list[str]:
-    """A short run, with the given overrides in place of the short run's own."""
-    keys = [word.partition("=")[0] for word in given]
-    return [*given, *(f"{key}={value}" for key, value in SMALL.items() if key not in keys), "-q"]
+    """A short run, with the given overrides in place of the short run's own, as far as its algorithm knows them."""
+    known = known_keys(load_config(*given[0].split(":")).algo_id)
+    last = {word.partition("=")[0]: word for word in given[1:]}
+    small = (f"{key}={value}" for key, value in SMALL.items() if key in known and key not in last)
+    return [given[0], *last.values(), *small, "-q"]
 
 
 def run(*given: str, stop_at: int = 0) -> RunDir:
@@ -97,8 +131,23 @@ def state_hash(run: RunDir, *parts: str) -> str:
         else:
             digest.update(repr(value).encode())
 
+    if state["memory"].get("segments"):
+        state["memory"]["segments"] = remembered(run, state["memory"])
     walk({name: state[name] for name in parts or state})
     return digest.hexdigest()
+
+
+def remembered(run: RunDir, state: dict) -> list[torch.Tensor]:
+    """The rows themselves: which checkpoint wrote which of them differs from run to run."""
+    config = from_plain(read_json(run.config_json)["config"])
+    memory = build_agent(config, make_envs(config, config.n_envs)).memory
+    memory.save_in(run.checkpoints / "segments")
+    memory.load_state_dict(state)
+    row, final = memory.table, memory.final
+    cut = row.truncated[:, :, None] if not memory.keep_terminal else None
+    assert cut is not None and min(memory.written, memory.rows) > 50
+    world = torch.arange(memory.num_envs).expand(memory.rows, -1)
+    return [*leaves(row), *(torch.where(cut, x[row.slot, world], 0) for x in leaves(final))]
 
 
 def rows(run: RunDir) -> list[dict[str, float]]:

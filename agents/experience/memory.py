@@ -120,6 +120,11 @@ class Memory:
             self.overflowed |= (self.table.truncated.sum(0) >= self.slots).any()
         return Rollout(self.table, start, next, self.final)
 
+    def recent(self, steps: int) -> Tree:
+        """The observations [steps, N, ...] of the rows written last."""
+        row = torch.arange(self.written - steps, self.written, device=self.slot.device)[:, None]
+        return self._obs(row.expand(-1, self.num_envs), self._worlds.expand(steps, -1))
+
     def ready(self, span: int) -> bool:
         """Whether there are `span` rows in a row."""
         return self._choices(span) > 0
