@@ -12,14 +12,9 @@ from agents.experience.memory import slots_for
 from agents.experience.nouns import Transitions
 from agents.experience.ratio import Ratio, per_env_step
 from agents.networks.q_network import QNetwork, QPolicy, Shape, best, build_q_policy
-from agents.targets import SEAMS, move, replay_rows, td_target
+from agents.targets import SEAMS, move, pick, replay_rows, td_target
 from config.schema import DQNConfig
 from envs_fast.vec_env import VecEnv
-
-
-def pick(values: Tensor, action: Tensor) -> Tensor:
-    """The entries of the actions taken: [B, A] -> [B], quantiles [B, A, K] -> [B, K]."""
-    return values[torch.arange(len(action), device=action.device), action]
 
 
 def huber(error: Tensor, limit: float | None) -> Tensor:

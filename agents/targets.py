@@ -15,6 +15,11 @@ def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
     return reward[:, None] + discount[:, None] * next_value
 
 
+def pick(values: Tensor, action: Tensor) -> Tensor:
+    """The entries of the actions taken: [B, A] -> [B], quantiles [B, A, K] -> [B, K]."""
+    return values[torch.arange(len(action), device=action.device), action]
+
+
 @torch.no_grad()
 def move(target: nn.Module, source: nn.Module, share: float) -> None:
     """target += share * (source - target), parameter by parameter, at once."""

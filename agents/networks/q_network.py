@@ -94,14 +94,18 @@ class QPolicy(Policy):
         """Which actions make sense [..., A] bool, where the observation says so."""
         return obs[MASK].bool() if self.masked else None
 
+    def value(self, obs: Tree) -> Tensor:
+        """Of the best action that makes sense, [...]."""
+        q, mask = self.network.mean(obs), self.mask(obs)
+        return (q if mask is None else q.masked_fill(~mask, IMPOSSIBLE)).amax(-1)
+
     def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
         q, mask = self.network.mean(obs), self.mask(obs)
         likely = torch.ones_like(q) if mask is None else mask.float()
         greedy = torch.nn.functional.one_hot(best(q, mask), q.shape[-1]).float()
         p = self.epsilon * likely / likely.sum(-1, keepdim=True) + (1 - self.epsilon) * greedy
         entropy = torch.special.entr(p).sum(-1)
-        value = (q if mask is None else q.masked_fill(~mask, IMPOSSIBLE)).amax(-1)
-        return Explanation(self.network.encoder(obs), {"probability": p, "q": q}, entropy, value)
+        return Explanation(self.network.encoder(obs), {"probability": p, "q": q}, entropy, self.value(obs))
 
 
 def best(q: Tensor, mask: Tensor | None) -> Tensor:

@@ -6,10 +6,10 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from probe_envs import ChosenReward
 from worlds import driven
 
-from agents.dqn import DQN, huber, pick, quantile_loss
+from agents.dqn import DQN, huber, quantile_loss
 from agents.experience.nouns import Transitions
 from agents.networks.q_network import QPolicy, Shape, any_of, best
-from agents.targets import move, td_target
+from agents.targets import move, pick, td_target
 from config.schema import DQNConfig
 from utils.user_error import UserError
 
