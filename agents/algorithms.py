@@ -7,6 +7,7 @@ from agents.base import Agent
 from agents.dqn import DQN
 from agents.engines.eager import Eager, Engine
 from agents.ppo import PPO
+from agents.pqn import PQN
 from agents.q_learning import QLearning
 from agents.reinforce import REINFORCE
 from agents.sac import SAC
@@ -20,6 +21,7 @@ ALGORITHMS: dict[str, Any] = {
     "dqn": DQN,
     "sac": SAC,
     "q_learning": QLearning,
+    "pqn": PQN,
 }
 
 for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its `config` is declared to be

@@ -44,7 +44,7 @@ RANGES = {
     "buffer_size": COUNT, "learning_starts": NOT_NEGATIVE, "train_freq": COUNT, "gradient_steps": Range(-1),
     "updates_per_step": POSITIVE, "epsilon": SHARE, "target_freq": COUNT, "tau": Range(0, 1, above=True),
     "n_step": COUNT, "quantiles": COUNT, "huber": POSITIVE, "priority_alpha": SHARE, "priority_beta": SHARE,
-    "visits_power": SHARE, "noise_correlation": Range(0, 0.9999),
+    "return_lambda": SHARE, "visits_power": SHARE, "noise_correlation": Range(0, 0.9999),
 }  # fmt: skip
 
 

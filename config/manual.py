@@ -21,6 +21,7 @@ from config.schema import (
     DQNConfig,
     PolicyGradientConfig,
     PPOConfig,
+    PQNConfig,
     QLearningConfig,
     REINFORCEConfig,
     ReplayConfig,
@@ -33,7 +34,7 @@ TITLES: dict[type, str] = {
     Config: "Every algorithm", RolloutConfig: "Algorithms that learn from rollouts",
     PolicyGradientConfig: "PPO and REINFORCE", PPOConfig: "PPO", REINFORCEConfig: "REINFORCE",
     ReplayConfig: "Algorithms that learn from a replay memory", DQNConfig: "DQN", SACConfig: "SAC",
-    QLearningConfig: "Tabular Q-learning",
+    QLearningConfig: "Tabular Q-learning", PQNConfig: "PQN",
 }  # fmt: skip
 CLASSES: tuple[type, ...] = tuple(TITLES)
 INTRODUCTION = """\

@@ -313,12 +313,28 @@ class QLearningConfig(Config):
     """Steps of each environment before the values are updated, one after the other."""
 
 
+@dataclass(frozen=True)
+class PQNConfig(RolloutConfig):
+    """Q-learning from rollouts, without replay and without a target network (Gallici et al. 2024)."""
+
+    # PQN
+    activation: Literal["tanh", "relu"] = "relu"
+    """Nonlinearity after each hidden layer."""
+    max_grad_norm: float | Schedule | None = 10.0
+    """Gradients are scaled down to this norm; null = never."""
+    epsilon: float | Schedule = 0.05
+    """Share of the actions that are random while training."""
+    return_lambda: float = 0.65
+    """Targets: 0 = one step and the value after it, 1 = the rewards of the whole rollout."""
+
+
 ALGORITHMS: dict[str, type[Config]] = {
     "ppo": PPOConfig,
     "reinforce": REINFORCEConfig,
     "dqn": DQNConfig,
     "sac": SACConfig,
     "q_learning": QLearningConfig,
+    "pqn": PQNConfig,
 }
 
 
