@@ -106,8 +106,9 @@ REPLAY = ("max_timesteps=1e5", "train_freq=8", "gradient_steps=2", "learning_sta
         ("CartPole-v1:dqn", *REPLAY, "quantiles=5", "dueling=true", "prioritised=true", "tau=0.5"),
         ("Pendulum-v1:sac", *REPLAY, "noise_correlation=0.9", "normalize_obs=true"),
         ("FrozenLake-v1:q_learning", "n_steps=4"),
+        ("CartPole-v1:pqn", "normalize_obs=true", "n_steps=8"),
     ],
-    ids=["dqn", "dqn +", "sac", "q_learning"],
+    ids=["dqn", "dqn +", "sac", "q_learning", "pqn"],
 )
 def test_learning_from_what_is_remembered_never_waits_for_the_device(words):
     variant, *overrides = words

@@ -74,6 +74,7 @@ CASES = {
     "sac": ["Pendulum-v1:sac", *REPLAY, "hidden_dims=32", "noise_correlation=0.5"],
     "sac, memmap": ["Pendulum-v1:sac", *REPLAY, "hidden_dims=32", "replay_storage=memmap", "buffer_size=400"],
     "q_learning": ["FrozenLake-v1:q_learning", "n_envs=8", "n_steps=8"],
+    "pqn": ["CartPole-v1:pqn", "normalize_obs=true"],
     "reinforce, gru": ["CartPole-v1:reinforce", "policy=gru", "policy_targets=advantages", "share_trunk=true"],
 }
 

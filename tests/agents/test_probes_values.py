@@ -7,9 +7,10 @@ from probe_envs import ChosenReward, ConstantReward, DelayedReward, Endless, Mat
 from worlds import Scripted, driven, random_tables, weights
 
 from agents.dqn import DQN
+from agents.pqn import PQN
 from agents.q_learning import QLearning
 from agents.sac import SAC
-from config.schema import DQNConfig, QLearningConfig, SACConfig
+from config.schema import DQNConfig, PQNConfig, QLearningConfig, SACConfig
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -87,6 +88,29 @@ def test_dqn_learns_at_a_pace_of_its_own(updates_per_step):
     agent = driven(dqn(ChosenReward, updates_per_step=updates_per_step), 50)
     assert answers(agent, 0) == [1]
     assert agent.progress["updates"] == int((50 * 32 - 96) * updates_per_step)
+
+
+# From rollouts
+
+
+def pqn(world, **options):
+    rest = {"n_steps": 16, "hidden_dims": (32,), "policy_lr": 3e-3, "epsilon": 0.5}
+    return PQN(PQNConfig(**{**COMMON, **rest, **options}), world(8))
+
+
+@pytest.mark.parametrize("return_lambda", [0.0, 0.65, 1.0])
+@pytest.mark.parametrize("normalize_obs", [False, "rolling"])
+def test_pqn_knows_values_and_discounts(return_lambda, normalize_obs):
+    options = {"return_lambda": return_lambda, "normalize_obs": normalize_obs}
+    assert values(driven(pqn(SeenReward, **options), 60), 1, -1) == pytest.approx([1, -1], abs=0.08)
+    assert values(driven(pqn(DelayedReward, **options), 80), 0, 1) == pytest.approx([GAMMA, 1], abs=0.08)
+    assert answers(driven(pqn(MatchedReward, **options), 60), 1, -1) == [1, 0]
+
+
+@pytest.mark.parametrize("return_lambda", [0.0, 0.65, 1.0])
+def test_pqn_goes_on_after_a_time_limit(return_lambda):
+    agent = driven(pqn(Endless, return_lambda=return_lambda, policy_lr=1e-2), 120)
+    assert values(agent, 0) == pytest.approx([1 / (1 - GAMMA)], rel=0.04)
 
 
 # Continuous actions
