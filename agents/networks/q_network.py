@@ -13,6 +13,7 @@ from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Explanation, Tree
 from agents.networks.actor_critic import ACTIVATIONS
 from agents.networks.cnn import CNN
+from agents.networks.dense import Dense
 from agents.networks.encoders import FlatEncoder, images
 from agents.networks.heads import IMPOSSIBLE
 from agents.networks.policies import checked_options
@@ -160,8 +161,8 @@ def _mlp(flatten_images: bool = False) -> None:
 def hidden_layers(size: int, hidden_dims: tuple[int, ...], activation: str, layer_norm: bool = False) -> nn.Sequential:
     layers: list[nn.Module] = []
     for fan_in, fan_out in zip((size, *hidden_dims), hidden_dims, strict=False):
-        norm = [nn.LayerNorm(fan_out)] if layer_norm else []
-        layers += [nn.Linear(fan_in, fan_out), *norm, ACTIVATIONS[activation]()]
+        normed = [Dense(fan_in, fan_out), nn.LayerNorm(fan_out), ACTIVATIONS[activation]()]
+        layers += normed if layer_norm else [Dense(fan_in, fan_out, activation)]
     return nn.Sequential(*layers)
 
 

@@ -1,11 +1,11 @@
-"""Continuous actions in (-1, 1): a Gaussian squashed by tanh, and critics of state and action in one batched product.
+"""Continuous actions in (-1, 1): a Gaussian squashed by tanh, and critics of state and action side by side.
 
 Noise may be correlated in time: each number of it keeps a share of the one before and stays standard normal, so that
 the chance of a single action is what the head says, while pushes last.
 """
 
-import itertools
 import math
+from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Explanation, Tree
-from agents.networks.actor_critic import ACTIVATIONS
 from agents.networks.cnn import CNN
+from agents.networks.dense import Dense
 from agents.networks.encoders import FlatEncoder
 from agents.networks.heads import Normal
 from agents.networks.q_network import hidden_layers, initialize_evenly
@@ -96,8 +96,22 @@ class SquashedPolicy(Policy):
         return Explanation(self.encoder(obs), {"mean": mean, "std": std}, entropy, None)
 
 
+class Critic(nn.Module):
+    """Layers of the given widths, then one number."""
+
+    def __init__(self, widths: tuple[int, ...], activation: str) -> None:
+        super().__init__()
+        hidden = (Dense(size_in, size_out, activation) for size_in, size_out in pairwise(widths))
+        self.layers = nn.ModuleList([*hidden, Dense(widths[-1], 1)])
+
+    def forward(self, x: Tensor, frozen: bool) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, frozen)
+        return x.squeeze(-1)
+
+
 class Critics(nn.Module):
-    """Q(s, a) by several networks side by side: [n, B] from one chain of batched products."""
+    """Q(s, a) by several networks side by side, [n, B]."""
 
     def __init__(
         self,
@@ -112,23 +126,13 @@ class Critics(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = FlatEncoder(observation_space, normalize_obs, cnn)
-        self.activation = ACTIVATIONS[activation]()
-        generator = torch.Generator().manual_seed(seed)
-        initialize_evenly(self.encoder, generator)
-        widths = (self.encoder.size + actions, *hidden_dims, 1)
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for fan_in, fan_out in itertools.pairwise(widths):
-            bound = fan_in**-0.5
-            self.weights.append(torch.empty(n, fan_in, fan_out).uniform_(-bound, bound, generator=generator))
-            self.biases.append(torch.empty(n, 1, fan_out).uniform_(-bound, bound, generator=generator))
+        widths = (self.encoder.size + actions, *hidden_dims)
+        self.networks = nn.ModuleList(Critic(widths, activation) for _ in range(n))
+        initialize_evenly(self, torch.Generator().manual_seed(seed))
 
     def forward(self, obs: Tree, action: Tensor, frozen: bool = False) -> Tensor:
         """`frozen`: gradients flow to the action alone, not to the weights."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             features = self.encoder(obs)
-        x = torch.cat((features, action), -1)
-        x = x.expand(len(self.weights[0]), *x.shape)
-        for k, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = self.activation(x) if k else x
-            x = torch.baddbmm(bias.detach(), x, weight.detach()) if frozen else torch.baddbmm(bias, x, weight)
-        return x.squeeze(-1)
+        together = torch.cat((features, action), -1)
+        return torch.stack([network(together, frozen) for network in self.networks])

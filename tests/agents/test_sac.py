@@ -116,9 +116,9 @@ def test_critics_side_by_side_are_networks_of_their_own():
     found = critics(obs, action)
     for k in range(3):
         x = torch.cat((obs, action), -1)
-        for depth, (weight, bias) in enumerate(zip(critics.weights, critics.biases, strict=True)):
+        for depth, layer in enumerate(critics.networks[k].layers):
             x = x.relu() if depth else x
-            x = x @ weight[k] + bias[k, 0]
+            x = x @ layer.weight.T + layer.bias
         torch.testing.assert_close(found[k], x[:, 0])
 
 
