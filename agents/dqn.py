@@ -1,7 +1,7 @@
 """DQN: targets and losses as pure functions, then the agent (Mnih et al. 2015, and the switches of its config)."""
 
-from collections.abc import Mapping
 from copy import deepcopy
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -9,12 +9,15 @@ from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
 from agents.experience.memory import slots_for
+from agents.experience.minibatches import in_order
 from agents.experience.nouns import Transitions
 from agents.experience.ratio import Ratio, per_env_step
 from agents.networks.q_network import QNetwork, QPolicy, Shape, best, build_q_policy
 from agents.targets import SEAMS, move, pick, replay_rows, td_target
 from config.schema import DQNConfig
 from envs_fast.vec_env import VecEnv
+
+TOLD = 8  # updates between two that are told of beside their loss: means of 64 numbers cost as much as products
 
 
 def huber(error: Tensor, limit: float | None) -> Tensor:
@@ -79,31 +82,39 @@ class DQN(Agent):
         if config.normalize_obs == "rolling":
             for network in (self.policy.network, self.target):
                 network.encoder.learn(self.memory.recent(config.train_freq))
-        batches = self.memory.batches(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta)
-        self.metrics.add_all([self.update(batch) for batch in batches])
+        for drawn in self.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta):
+            # the target network stands still meanwhile: without double_q all targets are known before the first update
+            known = [] if config.double_q else self.judge(drawn).split(config.batch_size)
+            batches = in_order(drawn, config.batch_size)
+            losses = [self.update(*each) for each in zip_longest(batches, known)]
+            self.metrics.add({"train/loss/q": torch.stack(losses).mean()})
 
-    def update(self, batch: Transitions) -> Mapping[str, Tensor]:
-        with torch.no_grad():
-            target = self.judge(batch)
+    def update(self, batch: Transitions, target: Tensor | None) -> Tensor:
+        """One step on a batch, `target` [B] or [B, K] where it is known already. -> the loss"""
+        target = self.judge(batch) if target is None else target
         chosen = pick(self.policy.network(batch.obs), batch.action)
         limit = self.config.huber
         if self.config.quantiles:
             each, error = quantile_loss(chosen, target, limit), (target.mean(-1) - chosen.mean(-1)).detach()
         else:
-            error = (target - chosen).detach()
-            each = huber(target - chosen, limit)
+            distance = target - chosen
+            each, error = huber(distance, limit), distance.detach()
         loss = (batch.weight * each).mean()
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         if self.memory.priorities:
             self.memory.priorities.update(batch.row_id, error)
-        return {
-            "train/loss/q": loss,
-            "train/value/q": chosen.mean(),
-            "train/value/target": target.mean(),
-            "train/value/td_error": error.abs().mean(),
-            "train/grad_norm/total": norms.norm(),
-        }
+        if self.progress["updates"] % TOLD == 0:
+            self.metrics.add(
+                {
+                    "train/value/q": chosen.mean(),
+                    "train/value/target": target.mean(),
+                    "train/value/td_error": error.abs().mean(),
+                    "train/grad_norm/total": norms.norm(),
+                }
+            )
+        return loss.detach()
 
+    @torch.no_grad()
     def judge(self, batch: Transitions) -> Tensor:
         """What the chosen actions were worth, by the target network: [B], or quantiles [B, K]."""
         following = self.target(batch.next_obs)

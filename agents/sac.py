@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
 from agents.experience.memory import slots_for
+from agents.experience.minibatches import in_order
 from agents.experience.nouns import Transitions
 from agents.experience.ratio import Ratio, per_env_step
 from agents.networks.q_network import image_reader
@@ -78,7 +80,8 @@ class SAC(Agent):
             return
         shape = (updates, 2, config.batch_size, self.policy.draws)
         noise = uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.log_alpha.device)
-        batches = self.memory.batches(updates, config.batch_size, 1, self.live.gamma)
+        draws = self.memory.draws(updates, config.batch_size, 1, self.live.gamma)
+        batches = chain.from_iterable(in_order(drawn, config.batch_size) for drawn in draws)
         self.metrics.add_all([self.update(*each) for each in zip(batches, noise, strict=True)])
 
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:

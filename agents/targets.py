@@ -17,7 +17,9 @@ def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
 
 def pick(values: Tensor, action: Tensor) -> Tensor:
     """The entries of the actions taken: [B, A] -> [B], quantiles [B, A, K] -> [B, K]."""
-    return values[torch.arange(len(action), device=action.device), action]
+    if values.dim() == 2:
+        return values.gather(1, action[:, None]).squeeze(1)
+    return values.gather(1, action[:, None, None].expand(-1, 1, values.shape[2])).squeeze(1)
 
 
 @torch.no_grad()

@@ -129,21 +129,15 @@ class Memory:
         """Whether there are `span` rows in a row."""
         return self._choices(span) > 0
 
-    def batches(self, number: int, size: int, steps: int, gamma: float, beta: float = 0.0) -> Iterator[Transitions]:
-        """`number` batches of `size` transitions; by priority one after the other, for each changes the priorities."""
-        if self.priorities:
-            for _ in range(number):
-                yield self.transitions(size, steps, gamma, beta)
-            return
+    def draws(self, number: int, size: int, steps: int, gamma: float, beta: float = 0.0) -> Iterator[Transitions]:
+        """`number` batches of `size` transitions, as many whole batches in one piece as are gathered at once.
+
+        By priority one after the other: what is learnt from each changes the priorities of the next.
+        """
         row = max(1, (self.bytes // self.rows // self.num_envs) * 2 * self.frames)
-        most = max(1, GATHERED // (size * row))
+        most = 1 if self.priorities else max(1, GATHERED // (size * row))
         for first in range(0, number, most):
-            count = min(most, number - first)
-            drawn = self.transitions(count * size, steps, gamma)
-            pieces = [x.split(size) for x in leaves(drawn)]
-            for piece in zip(*pieces, strict=True):
-                parts = iter(piece)
-                yield tree_map(lambda x: next(parts), drawn)  # noqa: B023  (used before parts moves on)
+            yield self.transitions(min(most, number - first) * size, steps, gamma, beta)
 
     def transitions(self, count: int, steps: int, gamma: float, beta: float = 0.0) -> Transitions:
         """`count` n-step transitions, uniformly or by priority; n, gamma and the two kinds of end are spent here."""

@@ -9,6 +9,7 @@ from replay_log import Logged, ReplayLog
 
 from agents.experience import storage
 from agents.experience.memory import Memory, slots_for
+from agents.experience.minibatches import in_order
 from agents.experience.nouns import Act, Row, leaves
 from agents.experience.storage import check_fits, in_words
 from envs_fast.vec_env import Step
@@ -90,16 +91,23 @@ def test_a_million_random_operations():
     play(1234, 10**6)
 
 
-def test_a_batch_after_the_other_is_one_draw_cut_in_pieces(monkeypatch):
+def test_batches_are_one_draw_cut_in_pieces(monkeypatch):
     log, same = ReplayLog(seed=4).write(50), ReplayLog(seed=4).write(50)
     whole = log.memory.transitions(5 * 8, 2, GAMMA)
-    pieces = list(same.memory.batches(5, 8, 2, GAMMA))
+    (drawn,) = same.memory.draws(5, 8, 2, GAMMA)
+    pieces = list(in_order(drawn, 8))
     assert [len(piece.reward) for piece in pieces] == [8] * 5
     for mine, parts in zip(leaves(whole), zip(*map(leaves, pieces), strict=True), strict=True):
         assert torch.equal(mine, torch.cat(parts))
     monkeypatch.setattr("agents.experience.memory.GATHERED", 1)
-    few = list(same.memory.batches(3, 8, 2, GAMMA))  # each a draw of its own
-    assert len(few) == 3 and same.memory.drawn == 1 + 3
+    assert [len(each.reward) for each in same.memory.draws(3, 8, 2, GAMMA)] == [8] * 3
+
+
+def test_by_priority_every_batch_is_a_draw_of_its_own():
+    log = ReplayLog(seed=4)
+    log.memory.prioritise(0.6, 2)
+    draws = log.write(50).memory.draws(3, 8, 2, GAMMA, 0.4)
+    assert [len(each.reward) for each in draws] == [8] * 3
 
 
 # Stacks
