@@ -18,6 +18,7 @@ import torch
 
 from agents.algorithms import Choice, build_agent, choose_engine
 from agents.base import Agent, NumbersError
+from agents.experience.segments import SEGMENTS
 from config.arguments import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
 from config.listing import list_environments
@@ -109,7 +110,7 @@ def fit(config: Config, agent: Agent, goal: float | None, run: RunDir, console: 
     export = ExportMetrics(evaluate, [csv, console, stop])
     checkpoint = Checkpoint(run, evaluate, config.checkpoint_freq_epochs)
     video = Video(config, run)
-    agent.memory.save_in(run.checkpoints / "segments")
+    agent.memory.save_in(run.checkpoints / SEGMENTS)
     trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, checkpoint])
     try:
         trainer.fit(agent, ckpt_path=run.checkpoints / "last.ckpt" if resume else None)

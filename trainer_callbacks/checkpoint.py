@@ -10,9 +10,10 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from agents.base import Agent
+from agents.experience.segments import SEGMENTS, prune
 from agents.loading import read_checkpoint
 from trainer_callbacks.evaluate import Evaluate
-from utils.run_dir import RunDir, relink, write_json
+from utils.run_dir import RunDir, read_json, relink, write_json
 
 
 class AtomicIO(CheckpointIO):
@@ -73,10 +74,19 @@ class Checkpoint(LightningCheckpoint):
         trainer.save_checkpoint(path, weights_only=False)
         sidecar = path.with_suffix(".json")
         score = self.evaluate.mean if evaluated else None
-        write_json(sidecar, {"file": path.name, "epoch": agent.epoch, **agent.progress, "score": score})
+        segments = agent.memory.segment_names()
+        facts = {"file": path.name, "epoch": agent.epoch, **agent.progress, "score": score, "segments": segments}
+        write_json(sidecar, facts)
         for link in ["last", *(["best"] if improves or not self._has_best() else [])]:
             relink(self.run.checkpoints / f"{link}.ckpt", path)
             relink(self.run.checkpoints / f"{link}.json", sidecar)
+        self._drop_segments()
+
+    def _drop_segments(self) -> None:
+        """Delete the rows of the replay memory that no checkpoint of the run names any more."""
+        told = [read_json(path) for path in self.run.checkpoints.glob("epoch=*.json")]
+        if all("segments" in facts for facts in told):  # those of an earlier program do not say
+            prune(self.run.checkpoints / SEGMENTS, [name for facts in told for name in facts["segments"]])
 
     def _has_best(self) -> bool:
         return (self.run.checkpoints / "best.ckpt").exists()

@@ -92,6 +92,10 @@ class Memory:
         """Checkpoints name segments in this folder from now on, instead of holding the rows themselves."""
         self.saved = SavedRows(folder)
 
+    def segment_names(self) -> list[str]:
+        """The files that the last `state_dict` named."""
+        return [segment["file"] for segment in self.saved.segments] if self.saved else []
+
     def write(self, obs: Tree, is_first: Tensor, act: Act, step: Step) -> None:
         last = step.final_obs
         if self.frames > 1:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from utils.user_error import UserError
 
+SEGMENTS = "segments"  # their folder, beside the checkpoints
 PIECE = 64 << 20  # bytes of a segment, about
 
 
