@@ -388,9 +388,12 @@ def test_the_stack_of_a_config_from_the_world_outwards():
         frame_stack=3,
         action_mask=True,
     )
-    names = [wrapper["id"] for wrapper in wrappers_of(config)]
-    expected = ["FrameSkip", "StickyActions", "CartPoleShaper", "PixelObservation", "ResizeObservation", "FrameStack"]
-    assert names == [*expected, "ActionMask"]
+    wrappers = wrappers_of(config)
+    expected = ["FrameSkip", "StickyActions", "CartPoleShaper", "PixelObservation", "FrameStack", "ActionMask"]
+    assert [wrapper["id"] for wrapper in wrappers] == expected
+    assert wrappers[3]["size"] == (42,)  # drawn in the size that is wanted
+    seen = [wrapper["id"] for wrapper in wrappers_of(Config(env_id="CartPole-v1", grayscale_obs=True, resize_obs=True))]
+    assert seen == ["GrayscaleObservation", "ResizeObservation"]
     assert wrappers_of(Config(env_id="CartPole-v1")) == ()
 
 
