@@ -48,3 +48,24 @@ def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
     learnt = {"train/loss/policy", "train/loss/q", "train/value/td_error"}
     assert all(learnt & row.keys() and "val/roll/episodes" in row for row in rows)
     assert "test/roll/episodes" in tested
+
+
+@pytest.mark.parametrize(
+    ("env_id", "wrapper", "raw"),  # raw: what an episode of that length returns
+    [
+        ("CartPole-v1", "{id: CartPoleShaper, scale: 7.0}", 1.0),
+        ("MountainCar-v0", "{id: MountainCarShaper, scale: 7.0}", -1.0),
+        ("MountainCar-v0", "{id: MountainCarCountBonus, scale: 7.0}", -1.0),
+    ],
+)
+def test_no_shaped_reward_is_reported_anywhere_in_a_run(env_id, wrapper, raw, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    monkeypatch.setattr("trainer_callbacks.evaluate.TEST_EPISODES", 2)
+    words = [f"{env_id}:ppo", f"env_wrappers=[{wrapper}]", *TINY[:4], "max_timesteps=64", "max_episode_steps=12"]
+    words += [*WATCHED, *THROUGH, "-q"]
+    assert train.train(parse_arguments(words)) == 0
+    rows = read_csv(list_runs()[0].metrics_csv)
+    for stage in ("train", "val", "test"):
+        reported = [(row[f"{stage}/roll/ep_rew/mean"], row[f"{stage}/roll/ep_len/mean"]) for row in rows
+                    if f"{stage}/roll/ep_rew/mean" in row]  # fmt: skip
+        assert reported and all(mean == pytest.approx(raw * length) for mean, length in reported), stage
