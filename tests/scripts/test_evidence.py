@@ -20,7 +20,7 @@ from envs_gym.transition_table import policy_value, read_table
 from scripts import evidence
 from scripts.evidence_blackjack import HIT, LONGEST, STICK, blackjack
 from scripts.evidence_file import Evidence, config_hash, summary
-from scripts.evidence_report import CURVE, markdown, mean_curve, write_results
+from scripts.evidence_report import CURVE, WHY_NOT, markdown, mean_curve, write_results
 from scripts.evidence_seed import answers, exact_value, is_solved
 from trainer_callbacks.curve import Point
 from utils.user_error import UserError
@@ -342,7 +342,10 @@ def test_the_hash_is_of_what_is_trained():
 
 def test_an_empty_folder_makes_a_page_of_what_is_not_measured(tmp_path):
     page = write_results(tmp_path / "results")
-    assert page == tmp_path / "results.md" and "- CartPole-v1:ppo: not measured" in page.read_text()
+    said = page.read_text()
+    assert page == tmp_path / "results.md" and "- CartPole-v1:ppo: not measured\n" in said
+    assert "- CarRacing-v3:ppo: not measured; 77 env steps/s" in said
+    assert set(WHY_NOT) <= {f"{row.env}:{row.variant}" for row in list_environments()}
 
 
 def test_a_process_without_a_record_has_failed(tmp_path):
