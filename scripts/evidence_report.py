@@ -9,7 +9,7 @@ import numpy as np
 
 from config.listing import list_environments
 from config.loader import load_config, parse_config_id
-from scripts.evidence_file import Evidence, config_hash, file_stem, read_all, summary
+from scripts.evidence_file import Evidence, config_hash, file_stem, is_solved, read_all, summary
 from trainer_callbacks.curve import Point, seeds_svg
 from trainer_callbacks.typography import duration, number, plain, score
 
@@ -75,7 +75,7 @@ def not_solved(evidence: Evidence) -> list[str]:
     """A line for every seed that ended below the goal."""
     lines = []
     for record in evidence.finished():
-        if record["goal"] is not None and not record["solved"]:
+        if record["goal"] is not None and not is_solved(record["final"], record["goal"]):
             final, best = (_score(record[which].get("mean")) for which in ("final", "best"))
             final += f", exactly {record['final']['exact']:.4g}," if "exact" in record["final"] else ""
             what = f"{final} after {record['env_steps']:,} steps ({record['reason']}), best checkpoint {best}"
@@ -137,7 +137,11 @@ def _why_not(variant: str) -> str:
 def _row(evidence: Evidence) -> tuple[str, ...]:
     name = evidence.variant + (" (**changed**)" if evidence.overrides else "")
     finished, goal = evidence.finished(), _goal(evidence)
-    solved = f"{sum(bool(each['solved']) for each in finished)} of {len(evidence.seeds)}" if goal is not None else ""
+    solved = (
+        f"{sum(is_solved(each['final'], each['goal']) for each in finished)} of {len(evidence.seeds)}"
+        if goal is not None
+        else ""
+    )
     start = (name, _ranges(evidence.seeds), "" if goal is None else plain(goal), solved)
     if not finished:
         return (*start, *["none finished"] * (len(HEAD) - len(start)))

@@ -3,10 +3,8 @@
 Called by evidence.py:   python scripts/evidence_seed.py ENV:VARIANT SEED GROUP RECORD.json [key=value ...]
 """
 
-import math
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from envs_gym.make import make_envs  # noqa: E402
 from envs_gym.transition_table import PUBLISHED, Floats, policy_value, read_table  # noqa: E402
 from envs_gym.wrappers.registry import wrappers_of  # noqa: E402
 from scripts.evidence_blackjack import LONGEST, blackjack  # noqa: E402
+from scripts.evidence_file import is_solved  # noqa: E402
 from trainer_callbacks.csv_log import read_csv  # noqa: E402
 from trainer_callbacks.evaluate import Evaluate  # noqa: E402
 from trainer_callbacks.history import TRAIN, VAL  # noqa: E402
@@ -83,11 +82,6 @@ def measure(run: RunDir) -> dict[str, Any]:
         **{key: last.facts[key] for key in ("command", "git_hash", "versions")},
         "curve": {"val": coordinates(rows, VAL), "train": coordinates(rows, TRAIN)},
     }
-
-
-def is_solved(reached: Mapping[str, float], goal: float | None) -> bool:
-    """By the policy's true value where that is known, else by its 100 fresh episodes."""
-    return goal is not None and reached.get("exact", reached.get("mean", -math.inf)) >= goal
 
 
 def play(loaded: LoadedRun) -> dict[str, float]:
