@@ -22,7 +22,7 @@ from utils.user_error import UserError  # noqa: E402
 
 ITERATIONS = 2
 STEPS = 2000  # where an algorithm has no rollout to count in
-EVALUATION = ("eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=2")
+EVALUATION = ("eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=2", "eval_max_steps=50")  # of each world
 TAIL = 12  # lines shown of a variant that failed
 
 
