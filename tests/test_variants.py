@@ -61,8 +61,8 @@ def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
 def test_no_shaped_reward_is_reported_anywhere_in_a_run(env_id, wrapper, raw, tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     monkeypatch.setattr("trainer_callbacks.evaluate.TEST_EPISODES", 2)
-    words = [f"{env_id}:ppo", f"env_wrappers=[{wrapper}]", *TINY[:4], "max_timesteps=64", "max_episode_steps=12"]
-    words += [*WATCHED, *THROUGH, "-q"]
+    words = [f"{env_id}:ppo", f"env_wrappers=[{wrapper}]", "n_envs=2", "max_timesteps=64", "max_episode_steps=12"]
+    words += [*ROLLOUT, *WATCHED, *THROUGH, "-q"]
     assert train.train(parse_arguments(words)) == 0
     rows = read_csv(list_runs()[0].metrics_csv)
     for stage in ("train", "val", "test"):
