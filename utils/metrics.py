@@ -45,6 +45,18 @@ class Metrics:
         self._sums[names] = self._sums[names] + total if names in self._sums else total
         self._counts[names] = self._counts.get(names, 0) + len(samples)
 
+    def add_sums(self, sums: Mapping[str, float], count: int) -> None:
+        """Add `count` samples of each name at once, given as their sums."""
+        names = tuple(sums)
+        if not names or not count:
+            return
+        total = torch.tensor(list(sums.values()), dtype=torch.float64)
+        if names in self._sums:
+            self._sums[names] += total
+            self._counts[names] += count
+        else:
+            self._sums[names], self._counts[names] = total, count
+
     def set(self, values: Mapping[str, Tensor | float]) -> None:
         """Report these values as they are now; a later `set` of the same name replaces them."""
         for name, value in values.items():
