@@ -16,8 +16,9 @@ from typing import NamedTuple
 import lightning as L
 import torch
 
-from agents.algorithms import Choice, build_agent, choose_engine
+from agents.algorithms import build_agent
 from agents.base import Agent, NumbersError
+from agents.engines.fused_cpu.warm import warm
 from agents.experience.segments import SEGMENTS
 from config.arguments import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
@@ -65,11 +66,13 @@ def train(arguments: Arguments) -> int:
     torch.set_num_threads(config.threads)
 
     # every name is checked by its registry before a run folder exists
-    agent = build_agent(config, make_envs(config, config.n_envs))
+    envs = make_envs(config, config.n_envs)
+    warm(envs, config.activation if config.engine != "eager" and config.policy == "mlp" else None, arguments.quiet)
+    agent = build_agent(config, envs)
     info = env_info(config)
     goal = info.reward_threshold if config.spec.goal is None else config.spec.goal
     run = resumed or RunDir.create(config.env_id, config.variant, config.seed)
-    engine, backend = choose_engine(config), choose_backend(config)
+    backend = choose_backend(config)
     first_step = last_checkpoint(run)["env_steps"] if resumed else 0
     if resumed:
         before = read_json(run.config_json)
@@ -77,12 +80,12 @@ def train(arguments: Arguments) -> int:
         facts = {**before, "resumed": again}
     else:
         facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": arguments.group}
-        facts |= {"engine": engine.engine.name, "engine_reason": engine.reason, "goal": goal}
+        facts |= {"engine": agent.engine.name, "engine_reason": agent.engine_reason, "goal": goal}
         facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance()}
     write_json(run.config_json, {**facts, "status": "running", "config": to_plain(config)})
 
     console = Console(load_metrics(), config.max_timesteps, goal, arguments.quiet, first_step)
-    console.start(header(config, agent, engine, backend, goal, run))
+    console.start(header(config, agent, backend, goal, run))
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.debug(shlex.join(sys.argv))
         ended = fit(config, agent, goal, run, console, resume=resumed is not None)
@@ -155,6 +158,8 @@ def resumed_config(run: RunDir, arguments: Arguments) -> Config:
         raise UserError(f"{run.id} has no checkpoint to resume from")
     facts = read_json(run.config_json)
     config = from_plain(facts["config"], run.id, arguments.overrides)
+    if config.engine == "auto":
+        config = replace(config, engine=facts["engine"])
     if config.env_backend == "auto":  # what was chosen then holds, whatever has been compiled since
         config = replace(config, env_backend=facts.get("env_backend", "gym"))
     if config.max_timesteps <= last_checkpoint(run)["env_steps"]:
@@ -167,12 +172,12 @@ def last_checkpoint(run: RunDir) -> dict[str, int]:
     return read_json(run.checkpoints / "last.json")
 
 
-def header(config: Config, agent: Agent, engine: Choice, backend: Backend, goal: float | None, run: RunDir) -> Header:
+def header(config: Config, agent: Agent, backend: Backend, goal: float | None, run: RunDir) -> Header:
     return Header(
         config_id=f"{config.env_id}:{config.variant}",
         algo_id=config.algo_id,
-        engine=engine.engine.name,
-        engine_why=engine.reason,
+        engine=agent.engine.name,
+        engine_why=agent.engine_reason,
         env_backend=backend.name,
         env_backend_why=backend.reason,
         device="cpu",

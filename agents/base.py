@@ -74,6 +74,7 @@ class Agent(L.LightningModule):
         kept = (keep_terminal, replayed, storage, frames)
         self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, *kept)
         self.engine: Engine = Eager()
+        self.engine_reason = ""
         self.metrics = Metrics()
         self.parts: dict[str, Stateful] = {
             "collector": self.collector,

@@ -93,10 +93,10 @@ class Config:
     """Start of every random draw: weights, actions, shuffling and worlds."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    engine: Literal["auto", "eager"] = "auto"
+    engine: Literal["auto", "eager", "fused_cpu"] = "auto"
     """How updates are computed; auto takes the fastest that knows everything this config asks for."""
     threads: int = 1
-    """CPU threads of torch."""
+    """CPU threads; results of fused_cpu do not depend on it."""
     epoch_iterations: int = 1
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
     log_freq_epochs: int | None = None

@@ -56,17 +56,13 @@ def _sweep(
 
 
 @njit(**PIECE)
-def forward_tanh(
-    x: int, x_row: int, weight_t: int, bias: int, out: int, samples: int, width: int, inner: int
-) -> None:
+def forward_tanh(x: int, x_row: int, weight_t: int, bias: int, out: int, samples: int, width: int, inner: int) -> None:
     """out = tanh(x @ weight_t + bias); weight_t is [inner, width]."""
     _sweep(TANH, x, x_row, 1, weight_t, width, out, width, bias, 0, samples, width, inner)
 
 
 @njit(**PIECE)
-def forward_relu(
-    x: int, x_row: int, weight_t: int, bias: int, out: int, samples: int, width: int, inner: int
-) -> None:
+def forward_relu(x: int, x_row: int, weight_t: int, bias: int, out: int, samples: int, width: int, inner: int) -> None:
     """out = max(x @ weight_t + bias, 0)."""
     _sweep(RELU, x, x_row, 1, weight_t, width, out, width, bias, 0, samples, width, inner)
 

@@ -1,4 +1,4 @@
-"""Where every number of a policy lies in the flat parameters: widths are whole vectors, tensors begin on cache lines."""
+"""Where every number of a policy lies in the flat parameters: widths in whole vectors, tensors on cache lines."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,7 +19,7 @@ SEGMENT = 4096  # floats at most of what one thread reduces and steps at a time
 class Place(NamedTuple):
     """One of torch's parameters and where it lies in ours."""
 
-    parameter: nn.Parameter
+    parameter: torch.Tensor
     offset: int
     row: int  # stride of a row
     column: int
@@ -91,7 +91,7 @@ def lay_out(policy: ActorCritic) -> Layout:
         part = 2 if shared else number
         begin = floor.size
         rows, hidden = [], 0
-        for i, linear in enumerate(layer for layer in torso if isinstance(layer, nn.Linear)):
+        for i, linear in enumerate(layer for layer in torso.children() if isinstance(layer, nn.Linear)):
             inner, width = linear.in_features if i == 0 else padded(linear.in_features), padded(linear.out_features)
             weight, bias = floor.take(inner * width), floor.take(width)
             # the first layer is kept transposed, which is what forward reads and what its gradient comes as

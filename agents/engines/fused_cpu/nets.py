@@ -25,7 +25,7 @@ def encode(frame: int, base: int, order: int, first: int, count: int, x: int) ->
     for s in range(count):
         row = first + s
         if order:
-            row = np.int64(ints(order + 4 * (first + s), 1)[0])
+            row = int(ints(order + 4 * (first + s), 1)[0])
         out = floats(x + 4 * s * size, size)
         if width:
             seen = floats(base + 4 * row * width, size)

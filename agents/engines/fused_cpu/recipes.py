@@ -58,7 +58,7 @@ def why_not(config: Config, policy: nn.Module) -> str | None:
     return None
 
 
-def why_not_played(policy: ActorCritic, envs: VecEnv) -> str | None:
+def why_not_played(policy: nn.Module, envs: VecEnv) -> str | None:
     """Why it must be the collector that plays, a step at a time; None where the kernels can."""
     if not isinstance(envs, NumbaEnv):
         return "Gymnasium's worlds step one by one"

@@ -97,7 +97,7 @@ def _advantages(frame: int, first: int, last: int) -> None:
         cuts = 0
         for i in range(n):
             following[i] = later[i]
-            cuts += np.int64(cut[i])
+            cuts += int(cut[i])
         if cuts:
             for i in range(n):
                 if cut[i]:

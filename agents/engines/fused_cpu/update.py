@@ -98,9 +98,7 @@ def gather_actions(frame: int, order: int, first: int, count: int, actions_at: i
 
 
 @njit(**PIECE)
-def gradient_part(
-    frame: int, thread: int, part: int, order: int, begin: int, end: int, weighing: int
-) -> None:
+def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, end: int, weighing: int) -> None:
     """Add the gradient of the samples order[begin:end] to this part's; `weighing`: mean, 1 / deviation, 1 / rows."""
     f = longs(frame, ENTRIES)
     actions, nets, rows = f[At.ACTIONS], f[At.NETS], f[At.STEPS] * f[At.WORLDS]
