@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.engines.fused_cpu import layers, losses, nets, update
+from agents.engines.fused_cpu import layers, losses, nets, returns, update
 from agents.engines.fused_cpu.calls import address_of
 from agents.engines.fused_cpu.frame import MOMENTS, SETTINGS, STATS, SUMS, TILE, At, Layer, Setting
 from agents.engines.fused_cpu.lanes import LANES
@@ -29,6 +29,7 @@ LAYERS = {
     "tanh": (layers.forward_tanh, layers.backward_tanh),
     "relu": (layers.forward_relu, layers.backward_relu),
 }
+WORTH = (returns.advantages, returns.monte_carlo)
 PIECES = {
     At.ACCUMULATE: layers.accumulate,
     At.FORWARD: nets.forward,
@@ -40,6 +41,11 @@ PIECES = {
     At.LOG_PROBS: losses.log_probs,
     At.SAMPLE: losses.sample,
     At.GRADIENT_PART: update.gradient_part,
+    At.LOG_SOFTMAX: losses.log_softmax,
+    At.VALUES: returns.values,
+    At.ALL_LOG_PROBS: returns.all_log_probs,
+    At.MOMENT_SUMS: returns.moment_sums,
+    At.SHUFFLE: update.shuffle_epochs,
 }
 
 
@@ -64,6 +70,7 @@ class Binding:
         self._lend(agent)
         for entry, kernel in zip((At.FORWARD_LAYER, At.BACKWARD_LAYER), LAYERS[config.activation], strict=True):
             self.frame[entry] = address_of(kernel)
+        self.frame[At.WORTH] = address_of(WORTH[self.recipe.reinforce])
         for entry, kernel in PIECES.items():
             self.frame[entry] = address_of(kernel)
         work = 2 * sum(int(row[Layer.INNER] * row[Layer.WIDTH]) for net in self.layout.nets for row in net)

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, doubles, floats, ints, longs
+from agents.engines.fused_cpu.calls import PIECE, call, doubles, floats, ints, longs
 from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, TILE, At, Lane, Setting
 from utils.kernel_cache import njit
 from utils.simd_math import exp32, log32
@@ -19,9 +19,11 @@ HALF_LOG_2PI = F(0.5 * math.log(2 * math.pi))
 HALF_LOG_2PIE = F(0.5 * math.log(2 * math.pi * math.e))
 
 
-@njit(inline="always")
-def log_softmax(outputs: np.ndarray, odds: np.ndarray, allowed: np.ndarray, masked: int, actions: int, n: int) -> None:
-    """outputs [A * TILE] to log-probabilities, odds to probabilities; where nothing is allowed all are alike."""
+@njit(**PIECE)
+def log_softmax(outputs_at: int, odds_at: int, allowed_at: int, masked: int, actions: int, n: int) -> None:
+    """Outputs [A, TILE] to log-probabilities, odds to probabilities; where nothing is allowed all are alike."""
+    outputs, odds = floats(outputs_at, actions * TILE), floats(odds_at, actions * TILE)
+    allowed = floats(allowed_at, actions * TILE)
     most, total = np.empty(TILE, np.float32), np.empty(TILE, np.float32)
     for s in range(n):
         most[s], total[s] = F(-3e38), F(0.0)
@@ -98,7 +100,7 @@ def log_probs(frame: int, outputs: int, odds: int, actions_at: int, allowed: int
         log_std = floats(f[At.PARAMETERS] + 4 * f[At.LOG_STD], actions)
         gaussian_log_prob(z, floats(actions_at, actions * TILE), log_std, actions, n, result)
     else:
-        log_softmax(z, floats(odds, actions * TILE), floats(allowed, actions * TILE), f[At.MASKED], actions, n)
+        call(f[At.LOG_SOFTMAX], (outputs, odds, allowed, f[At.MASKED], actions, n))
         of_action(z, ints(actions_at, TILE), actions, n, result)
 
 
@@ -128,7 +130,7 @@ def actor_loss(
         for s in range(n):
             entropy[s] = total
     else:
-        log_softmax(z, p, may, masked, actions, n)
+        call(f[At.LOG_SOFTMAX], (outputs, odds, allowed, masked, actions, n))
         of_action(z, taken, actions, n, now)
         for s in range(n):
             entropy[s] = F(0.0)
@@ -239,7 +241,7 @@ def sample(frame: int, outputs: int, odds: int, draws: int, n: int, actions_at: 
                 result[s] += F(-0.5) * distance * distance - ls - HALF_LOG_2PI
         return
     p, uniform, chosen = floats(odds, actions * TILE), floats(draws, n), longs(actions_at, n)
-    log_softmax(z, p, p, 0, actions, n)
+    call(f[At.LOG_SOFTMAX], (outputs, odds, odds, 0, actions, n))
     taken, level, reached = np.zeros(TILE, np.int32), np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
     for k in range(actions):
         for s in range(n):

@@ -10,7 +10,7 @@ import numpy as np
 from agents.engines.fused_cpu.calls import PIECE, barrier, call, doubles, flags, floats, longs
 from agents.engines.fused_cpu.frame import ENTRIES, MOMENTS, SETTINGS, STATS, TILE, At, Moment, Setting, Stat
 from agents.engines.fused_cpu.lanes import LANES
-from agents.engines.fused_cpu.update import gather_actions, scratch_of, shuffle_epochs
+from agents.engines.fused_cpu.update import gather_actions, scratch_of
 from utils.kernel_cache import njit
 
 F = np.float32
@@ -25,42 +25,39 @@ def judge(frame: int, thread: int, first: int, purpose: int, rank: int, seed_lo:
     rows = steps * worlds
     begin, end = thread * worlds // threads, (thread + 1) * worlds // threads
     if not f[At.HAS_LOG_PROB]:
-        _log_probs(frame, thread, rows)
+        call(f[At.ALL_LOG_PROBS], (frame, thread, rows))
     if f[At.VALUE_NET] >= 0:
-        _values(frame, thread, f[At.OBS], rows, f[At.VALUE])
-        _values(frame, thread, f[At.NEXT_OBS], worlds, f[At.VALUE] + 4 * rows)
-        _values(frame, thread, f[At.FINAL_OBS], slots * worlds, f[At.FINAL_VALUE])
+        call(f[At.VALUES], (frame, thread, f[At.OBS], rows, f[At.VALUE]))
+        call(f[At.VALUES], (frame, thread, f[At.NEXT_OBS], worlds, f[At.VALUE] + 4 * rows))
+        call(f[At.VALUES], (frame, thread, f[At.FINAL_OBS], slots * worlds, f[At.FINAL_VALUE]))
     barrier(f[At.BARRIER], threads)
-    if f[At.REINFORCE]:
-        _returns(frame, begin, end)
-    else:
-        _advantages(frame, begin, end)
+    call(f[At.WORTH], (frame, begin, end))
     barrier(f[At.BARRIER], threads)
     for part in range(thread, f[At.PARTS], threads):
-        _moments(frame, part, rows)
-    shuffle_epochs(frame, thread, first, purpose, rank, seed_lo, seed_hi)
+        call(f[At.MOMENT_SUMS], (frame, part, rows))
+    call(f[At.SHUFFLE], (frame, thread, first, purpose, rank, seed_lo, seed_hi))
     barrier(f[At.BARRIER], threads)
     if thread == 0:
         _tell(frame)
 
 
 @njit(**PIECE)
-def _values(frame: int, thread: int, base: int, rows: int, out: int) -> None:
+def values(frame: int, thread: int, base: int, rows: int, out: int) -> None:
     """V of `rows` observations; tiles are shared out over the threads."""
     f = longs(frame, ENTRIES)
     x, hidden, outputs, _ = scratch_of(frame, thread)
-    values = floats(out, rows)
+    found = floats(out, rows)
     for start in range(thread * TILE, rows, f[At.THREADS] * TILE):
         count = min(TILE, rows - start)
         call(f[At.ENCODE], (frame, base, 0, start, count, x))
         call(f[At.FORWARD], (frame, f[At.VALUE_NET], x, hidden, (count + LANES - 1) // LANES * LANES, outputs))
         row = floats(outputs + 4 * TILE * f[At.VALUE_ROW], count)
         for s in range(count):
-            values[start + s] = row[s]
+            found[start + s] = row[s]
 
 
 @njit(**PIECE)
-def _log_probs(frame: int, thread: int, rows: int) -> None:
+def all_log_probs(frame: int, thread: int, rows: int) -> None:
     f = longs(frame, ENTRIES)
     x, hidden, outputs, rest = scratch_of(frame, thread)
     odds, actions = rest, rest + 4 * TILE * f[At.ACTIONS]
@@ -79,7 +76,7 @@ def _log_probs(frame: int, thread: int, rows: int) -> None:
 
 
 @njit(**PIECE)
-def _advantages(frame: int, first: int, last: int) -> None:
+def advantages(frame: int, first: int, last: int) -> None:
     """Generalised advantages of the worlds [first, last), from the last step back."""
     f = longs(frame, ENTRIES)
     steps, worlds, n = f[At.STEPS], f[At.WORLDS], last - first
@@ -111,7 +108,7 @@ def _advantages(frame: int, first: int, last: int) -> None:
 
 
 @njit(**PIECE)
-def _returns(frame: int, first: int, last: int) -> None:
+def monte_carlo(frame: int, first: int, last: int) -> None:
     """Monte Carlo returns of the worlds [first, last); without a critic only whole episodes count."""
     f = longs(frame, ENTRIES)
     steps, worlds, critic = f[At.STEPS], f[At.WORLDS], f[At.VALUE_NET] >= 0
@@ -142,7 +139,7 @@ def _returns(frame: int, first: int, last: int) -> None:
 
 
 @njit(**PIECE)
-def _moments(frame: int, part: int, rows: int) -> None:
+def moment_sums(frame: int, part: int, rows: int) -> None:
     """Sums over this part's rows, less the first row's numbers: what is left is small and loses nothing."""
     f = longs(frame, ENTRIES)
     first, last = part * rows // f[At.PARTS], (part + 1) * rows // f[At.PARTS]

@@ -28,22 +28,25 @@ def play(
     [1, N, ..], episode_return and episode_length [T, N].
     """
     f = longs(frame, ENTRIES)
-    steps = obs.shape[0]
+    steps, count = obs.shape[0], obs.shape[1]
+    numbers = next_obs.size // count  # of one observation
+    table, latest = obs.reshape(-1), next_obs.reshape(-1)
+    finals, last = final_obs.reshape(-1), ended_obs.reshape(-1)
     x, hidden, outputs, odds = scratch_of(frame, thread)
     width = draws.shape[2]
     for t in range(begin, end):
-        obs_now = obs[t : t + 1]
         if t == 0:
-            obs_now[0, lo:hi] = next_obs[0, lo:hi]
+            for k in range(lo * numbers, hi * numbers):
+                table[k] = latest[k]
         for i in range(lo, hi):
             is_first[t, i], slots[t, i] = fresh[i], slot[i]
         for start in range(lo, hi, TILE):
             n = min(TILE, hi - start)
-            call(f[At.ENCODE], (frame, obs.ctypes.data, 0, t * obs.shape[1] + start, n, x))
+            call(f[At.ENCODE], (frame, obs.ctypes.data, 0, t * count + start, n, x))
             call(f[At.FORWARD], (frame, 0, x, hidden, n, outputs))
-            at = t * obs.shape[1] + start
+            at = t * count + start
             given = draws.ctypes.data + 4 * at * width
-            taken = action.ctypes.data + action.itemsize * at * (action.size // (steps * obs.shape[1]))
+            taken = action.ctypes.data + action.itemsize * at * (action.size // (steps * count))
             call(f[At.SAMPLE], (frame, outputs, odds, given, n, taken, f[At.LOG_PROB] + 4 * at))
         following = obs[t + 1 : t + 2] if t + 1 < steps else next_obs
         call_kernel(
@@ -56,7 +59,8 @@ def play(
         for i in range(lo, hi):
             fresh[i] = terminated[t, i] | truncated[t, i]
             if truncated[t, i]:
-                final_obs[slot[i], i] = ended_obs[0, i]
+                for k in range(numbers):
+                    finals[(slot[i] * count + i) * numbers + k] = last[i * numbers + k]
                 slot[i] = (slot[i] + 1) % final_obs.shape[0]
 
 

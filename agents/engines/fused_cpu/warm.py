@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from agents.engines.fused_cpu import nets, returns, rollout, update
-from agents.engines.fused_cpu.binding import LAYERS, PIECES
+from agents.engines.fused_cpu.binding import LAYERS, PIECES, WORTH
 from agents.engines.fused_cpu.calls import address_of
 from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
@@ -58,7 +58,7 @@ def compile_kernels(env_id: str, activation: str) -> None:
     """Compile them here; the cache keeps them."""
     uniforms(Key(0, ACT), (1,))
     if activation != NONE:
-        for piece in (*WHOLE, *PIECES.values(), *LAYERS[activation]):
+        for piece in (*WHOLE, *PIECES.values(), *WORTH, *LAYERS[activation]):
             address_of(piece)
     if env_id != NONE:
         envs = registry.make(env_id, 1, seed=0)
