@@ -18,6 +18,7 @@ from utils.processor import FEATURES
 
 PIECE: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz", "arcp"}}
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
+_BYTES = ir.IntType(8).as_pointer()
 IMPATIENT = 4000  # turns of a barrier's loop before the core is offered to somebody else
 _yield = types.ExternalFunction("sched_yield", types.int32())
 
@@ -56,6 +57,28 @@ def _array_at(dtype: Any) -> Any:
 
 floats, doubles = _array_at(types.float32), _array_at(types.float64)  # (address, size) -> an array of that memory
 longs, ints, flags = _array_at(types.int64), _array_at(types.int32), _array_at(types.uint8)
+
+
+@_intrinsic
+def step_of(typing_context: Any, array: Any, t: Any) -> Any:
+    """array[t : t + 1] of a contiguous array that outlives it: without counting references."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, result = make_array(array)(context, builder, arguments[0]), make_array(array)(context, builder)
+        shape, strides = (cgutils.unpack_tuple(builder, x) for x in (source.shape, source.strides))
+        bytes_ = builder.bitcast(source.data, _BYTES)
+        start = builder.gep(bytes_, [builder.mul(arguments[1], strides[0])])
+        populate_array(
+            result,
+            data=builder.bitcast(start, source.data.type),
+            shape=cgutils.pack_array(builder, [context.get_constant(types.intp, 1), *shape[1:]]),
+            strides=source.strides,
+            itemsize=source.itemsize,
+            meminfo=None,
+        )
+        return result._getvalue()
+
+    return Signature(array, (array, types.int64), None), emit
 
 
 @_intrinsic

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, call, call_kernel, longs
+from agents.engines.fused_cpu.calls import PIECE, call, call_kernel, longs, step_of
 from agents.engines.fused_cpu.frame import ENTRIES, TILE, At
 from agents.engines.fused_cpu.update import scratch_of
 from utils.kernel_cache import njit
@@ -48,12 +48,12 @@ def play(
             given = draws.ctypes.data + 4 * at * width
             taken = action.ctypes.data + action.itemsize * at * (action.size // (steps * count))
             call(f[At.SAMPLE], (frame, outputs, odds, given, n, taken, f[At.LOG_PROB] + 4 * at))
-        following = obs[t + 1 : t + 2] if t + 1 < steps else next_obs
+        following = step_of(obs, t + 1) if t + 1 < steps else next_obs
         call_kernel(
             advance,
             (
-                *worlds, lo, hi, *rest, action[t : t + 1], following, reward[t : t + 1], terminated[t : t + 1],
-                truncated[t : t + 1], ended_obs, episode_return[t : t + 1], episode_length[t : t + 1],
+                *worlds, lo, hi, *rest, step_of(action, t), following, step_of(reward, t), step_of(terminated, t),
+                step_of(truncated, t), ended_obs, step_of(episode_return, t), step_of(episode_length, t),
             ),
         )  # fmt: skip
         for i in range(lo, hi):
