@@ -16,7 +16,7 @@ from typing import NamedTuple
 import lightning as L
 import torch
 
-from agents.algorithms import build_agent
+from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent, NumbersError
 from agents.engines.fused_cpu.warm import warm
 from agents.experience.segments import SEGMENTS
@@ -67,7 +67,7 @@ def train(arguments: Arguments) -> int:
 
     # every name is checked by its registry before a run folder exists
     envs = make_envs(config, config.n_envs)
-    warm(envs, config.activation if config.engine != "eager" and config.policy == "mlp" else None, arguments.quiet)
+    warm(envs, config.activation if may_be_fused(config) else None, arguments.quiet)
     agent = build_agent(config, envs)
     info = env_info(config)
     goal = info.reward_threshold if config.spec.goal is None else config.spec.goal

@@ -38,6 +38,11 @@ class Choice(NamedTuple):
     reason: str
 
 
+def may_be_fused(config: Config) -> bool:
+    """Whether the fused engine's kernels are wanted, as far as can be told before there is an agent."""
+    return config.engine != "eager" and config.policy == "mlp" and ALGORITHMS[config.algo_id] in FUSED
+
+
 def choose_engine(config: Config, agent: Agent) -> Choice:
     """`auto` takes the fastest engine that knows everything the config asks for."""
     if config.device not in ("auto", "cpu"):

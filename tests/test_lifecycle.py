@@ -14,7 +14,7 @@ from envs_gym.make import make_envs
 from train import build_trainer
 from trainer_callbacks.stop import Stop
 
-SMALL = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2", "policy_lr=1e-3")
+SMALL = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2", "policy_lr=1e-3", "engine=eager")
 
 
 def agent_for(variant="ppo", *overrides):
