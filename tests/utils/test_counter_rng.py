@@ -115,3 +115,27 @@ def test_integers_cover_their_range():
     assert max(counter_rng.integers(Key(4, 4), 1000, 2**32)) > 2**31
     with pytest.raises(ValueError, match="high"):
         counter_rng.integers(Key(4, 4), 1, 0)
+
+
+def _strips(total):
+    """Uniforms of neighbouring worlds, steps and seeds: 1e6 of each key, the keys' numbers differing by one."""
+    piece = 1_000_000
+    for i in range(total // piece):
+        yield counter_rng.uniforms(Key(i % 10, counter_rng.ACT, 0, i // 10), (piece,)).numpy()
+
+
+@pytest.mark.slow
+def test_a_hundred_million_draws_are_even_and_follow_nothing():
+    """Chi-square over 4,096 cells, serial correlation at lags 1 to 8 and between neighbouring seeds; |z| < 5."""
+    cells, lags, between, before, count = np.zeros(4096), np.zeros(8), 0.0, None, 0
+    for draws in _strips(100_000_000):
+        cells += np.bincount((draws * 4096).astype(np.int64), minlength=4096)
+        centred = (draws - 0.5).astype(np.float64) * 12**0.5
+        lags += [centred[: -k - 1] @ centred[k + 1 :] for k in range(8)]
+        between += 0.0 if before is None else before @ centred
+        before, count = centred, count + len(draws)
+    expected = count / 4096
+    chi_square = ((cells - expected) ** 2 / expected).sum()
+    assert abs(chi_square - 4095) / (2 * 4095) ** 0.5 < 5
+    assert np.abs(lags / count**0.5).max() < 5
+    assert abs(between / count**0.5) < 5
