@@ -88,9 +88,10 @@ def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...]) -> Ag
 
 
 def _checkpoint(run: RunDir, name: str) -> tuple[Path | None, tuple[str, ...]]:
-    if name == "last" and not list(run.checkpoints.glob("*=*.ckpt")):
+    folder = run.checkpoints
+    if name == "last" and not checkpoint_set.target(folder / "last.ckpt") and not checkpoint_set.names(folder):
         return None, ()
-    return checkpoint_set.choose(run.checkpoints, name, run.id)
+    return checkpoint_set.choose(folder, name, run.id)
 
 
 def host_facts() -> dict[str, Any]:
