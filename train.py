@@ -21,7 +21,7 @@ import lightning as L
 import torch
 
 from agents.algorithms import Choice, build_agent, choose_engine
-from agents.base import Agent, NumbersError
+from agents.base import Agent
 from agents.experience.nouns import leaves
 from config.arguments import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
@@ -41,6 +41,7 @@ from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.outcome import Header, Outcome, next_commands
 from trainer_callbacks.report import write_report
 from trainer_callbacks.resume import adopt, continued_facts, find_again, fork_facts, host_facts, provenance_once
+from trainer_callbacks.room import NoRoomError, explained
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import INTERRUPTED, Stop
 from trainer_callbacks.video import Video
@@ -51,7 +52,7 @@ from utils.run_dir import RunDir, list_runs, runs_root
 from utils.run_lock import locked
 from utils.run_log import open_run_log
 from utils.seed_group import train_seeds
-from utils.user_error import UserError
+from utils.user_error import NumbersError, UserError
 
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
@@ -89,7 +90,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     torch.set_num_threads(config.threads)
 
     # every name is checked by its registry before a run folder exists
-    agent = build_agent(config, make_envs(config, config.n_envs))
+    with explained(config, "nothing was begun"):
+        agent = build_agent(config, make_envs(config, config.n_envs))
     info = env_info(config)
     goal = info.reward_threshold if config.spec.goal is None else config.spec.goal
     engine, backend = choose_engine(config), choose_backend(config)
@@ -118,12 +120,13 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         log.debug(shlex.join(sys.argv))
         for line in again.lines(agent.collector.envs.resume) if again else ():
             log.info(line)
-        ended = fit(config, agent, goal, run, console, start, interrupts)
-        log.debug(ended.outcome.sentence())
-        status = "interrupted" if interrupts.number else "finished"
-        done = {"status": status, "outcome": asdict(ended.outcome)}
-        write_json(run.config_json, {**read_json(run.config_json), **done})
-        write_report(run, config, read_csv(run.metrics_csv), ended.outcome)
+        with explained(config, f"continue: python train.py --resume {run.id}"):
+            ended = fit(config, agent, goal, run, console, start, interrupts)
+            log.debug(ended.outcome.sentence())
+            status = "interrupted" if interrupts.number else "finished"
+            done = {"status": status, "outcome": asdict(ended.outcome)}
+            write_json(run.config_json, {**read_json(run.config_json), **done})
+            write_report(run, config, read_csv(run.metrics_csv), ended.outcome)
     console.finish(ended.outcome, next_commands(ended.outcome, f"{config.env_id}:{config.variant}"))
     if ended.lost:
         print(ended.lost, file=sys.stderr)
@@ -307,7 +310,7 @@ def command(argv: list[str]) -> int:
     """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in training."""
     try:
         return main(argv)
-    except (UserError, NumbersError, EnvError) as error:
+    except (UserError, NumbersError, EnvError, NoRoomError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:

@@ -24,12 +24,12 @@ from torch.optim import Optimizer
 from agents.engines.eager import Eager, Engine
 from agents.experience.collector import Collector, Policy
 from agents.experience.memory import Memory
-from agents.experience.numbers import NumbersError, blame, look, mend
+from agents.experience.numbers import blame, look, mend
 from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import Key
 from utils.metrics import Metrics
-from utils.user_error import UserError
+from utils.user_error import NumbersError, UserError
 
 CHECKPOINT_VERSION = 1
 TICKS = 1 << 31  # Lightning's epoch is only a container: ours are counted by `progress`

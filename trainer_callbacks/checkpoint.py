@@ -15,13 +15,14 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
-from agents.base import Agent, NumbersError
+from agents.base import Agent
 from agents.loading import read_checkpoint
 from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
 from utils import checkpoint_set
 from utils.durable_file import replacing, sync_file
 from utils.run_dir import RunDir
+from utils.user_error import NumbersError
 
 
 class Hashing:

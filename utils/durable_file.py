@@ -4,6 +4,7 @@ A file is written beside its place under a name that says who writes it, synced,
 reader, a crash or a power cut sees the old file or the new one.
 """
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 
 from utils.user_error import UserError
 
+OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
 TEMPORARY = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.tmp")
 
 

@@ -14,10 +14,6 @@ from agents.experience.memory import Memory
 from agents.experience.nouns import Tree
 
 
-class NumbersError(ArithmeticError):
-    """A number stopped being one; the update that would have learnt from it changed nothing."""
-
-
 class Place(NamedTuple):
     """The first thing that is no number: what, in which world, and at which of the env steps."""
 

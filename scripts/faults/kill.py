@@ -4,10 +4,9 @@
 
 Half the kills come from outside at a random moment of the run. The other half strike inside a save, at one of its
 file operations drawn at random: in the middle of a write, before or after an fsync, a rename, a link, a deletion.
-Every other trial runs on another filesystem (--other, by default /dev/shm).
+Every other trial runs on another filesystem, /dev/shm.
 """
 
-import argparse
 import collections
 import os
 import random
@@ -21,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from scripts.faults.record import record
+from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, Ended, amounts_to, faults, finish, last_run, leftovers, start
 from trainer_callbacks.checkpoint import Checkpoint, Hashing
 
@@ -78,28 +77,19 @@ class Mine:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--other", type=Path, default=Path("/dev/shm"), help="a folder on another filesystem")
-    parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
-    options = parser.parse_args()
-    draw = random.Random(options.seed)
-    places = [Path(tempfile.mkdtemp(prefix="kill-")), Path(tempfile.mkdtemp(prefix="kill-", dir=options.other))]
-    try:
-        lines, good = run(options.trials, draw, places)
-    finally:
-        for place in places:
-            shutil.rmtree(place, ignore_errors=True)
-    print("\n".join(lines))
-    if options.record:
-        record("kill", "Killed and resumed", lines)
-    return 0 if good else 1
+OTHER = Path("/dev/shm")  # a folder on another filesystem
 
 
-def run(trials: int, draw: random.Random, places: list[Path]) -> tuple[list[str], bool]:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
     """The figures in words, and whether all of them are what they should be."""
+    other = Path(tempfile.mkdtemp(prefix="kill-", dir=OTHER))
+    try:
+        return killed(counts["trials"], draw, [folder, other])
+    finally:
+        shutil.rmtree(other, ignore_errors=True)
+
+
+def killed(trials: int, draw: random.Random, places: list[Path]) -> tuple[list[str], bool]:
     root, told = places[0] / "straight", places[0] / "count"
     ended = finish(TINY, root, Mine(0, False, told).plant)
     assert ended.code == 0, ended.said
@@ -175,4 +165,4 @@ def revived(root: Path, wanted: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line(__doc__ or "", "kill", "Killed and resumed", run, trials=200))

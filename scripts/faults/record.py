@@ -1,11 +1,16 @@
 """docs/reliability.md, a section per fault script: each writes its own and leaves the others alone."""
 
+import argparse
 import os
 import platform
+import random
 import re
 import shlex
+import shutil
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from utils.durable_file import replacing
@@ -29,3 +34,26 @@ def record(name: str, title: str, lines: list[str]) -> None:
         page = f"{page.rstrip()}\n\n{section}\n"
     with replacing(PAGE) as file:
         file.write(page.encode())
+
+
+Run = Callable[[dict[str, int], random.Random, Path], tuple[list[str], bool]]
+
+
+def command_line(doc: str, name: str, title: str, run: Run, **counts: int) -> int:
+    """A fault script's main: `--COUNT N` for each count, --seed, --record; 0 when all is as it should be."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for count, default in counts.items():
+        parser.add_argument(f"--{count}", type=int, default=default)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    try:
+        given = {count: getattr(options, count) for count in counts}
+        lines, good = run(given, random.Random(options.seed), folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("\n".join(lines))
+    if options.record:
+        record(name, title, lines)
+    return 0 if good else 1
