@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from envs_gym.make import Backend, choose_backend, env_info, make_envs
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.console import Console
 from trainer_callbacks.csv_log import CsvLog, read_csv
+from trainer_callbacks.debug import Debug
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
@@ -85,8 +87,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         again = find_again(arguments.resume, arguments.checkpoint, arguments.overrides)
     config = again.config if again else arguments.load()
     if arguments.debug:
-        config = for_debugger(config)
-        torch.autograd.set_detect_anomaly(True)
+        config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
     torch.set_num_threads(config.threads)
 
     # every name is checked by its registry before a run folder exists
@@ -121,7 +122,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         for line in again.lines(agent.collector.envs.resume) if again else ():
             log.info(line)
         with explained(config, f"continue: python train.py --resume {run.id}"):
-            ended = fit(config, agent, goal, run, console, start, interrupts)
+            watchers = [Debug(run)] if arguments.debug else []
+            ended = fit(config, agent, goal, run, console, start, interrupts, watchers)
             log.debug(ended.outcome.sentence())
             status = "interrupted" if interrupts.number else "finished"
             done = {"status": status, "outcome": asdict(ended.outcome)}
@@ -156,6 +158,7 @@ NEW = Start(None, 0, None, False)
 def fit(
     config: Config, agent: Agent, goal: float | None, run: RunDir, console: Console, start: Start = NEW,
     interrupts: Interrupts | None = None,
+    watchers: Sequence[L.Callback] = (),
 ) -> Ended:  # fmt: skip
     """Callbacks, Trainer, and what came out."""
     began = time.perf_counter()
@@ -166,7 +169,7 @@ def fit(
     sidecar = {"resume": agent.collector.envs.resume, "config_sha256": config_hash(config), **host_facts()}
     checkpoint = Checkpoint(run, evaluate, config, sidecar)
     video = Video(config, run)
-    trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, checkpoint])
+    trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, *watchers, checkpoint])
     lost = ""
     try:
         restored(trainer, agent, start.checkpoint)

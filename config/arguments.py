@@ -74,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--checkpoint", metavar="NAME", default="", help="with --resume: best or epoch=NN, as a new run"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, nothing else")
-    parser.add_argument("--debug", action="store_true", help="as under a debugger: one world, one process, checks on")
+    parser.add_argument("--debug", action="store_true", help="one world, a tiny budget, all checks, a profiler trace")
     parser.add_argument("--group", default="", help=argparse.SUPPRESS)
     return parser
 
