@@ -128,7 +128,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
             status = "interrupted" if interrupts.number else "finished"
             done = {"status": status, "outcome": asdict(ended.outcome)}
             write_json(run.config_json, {**read_json(run.config_json), **done})
-            write_report(run, config, read_csv(run.metrics_csv), ended.outcome)
+            if not ended.lost:
+                write_report(run, config, read_csv(run.metrics_csv), ended.outcome)
     console.finish(ended.outcome, next_commands(ended.outcome, f"{config.env_id}:{config.variant}"))
     if ended.lost:
         print(ended.lost, file=sys.stderr)

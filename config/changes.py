@@ -30,8 +30,6 @@ class Change(NamedTuple):
 def changes(before: Config, after: Config) -> list[Change]:
     """Every key that differs, in the order of the schema; UserError names those that break what is being continued."""
     old, new = to_plain(before), to_plain(after)
-    if before.algo_id != after.algo_id:
-        raise UserError(f"algo_id {before.algo_id} -> {after.algo_id}: another algorithm is another run")
     found = [Change(key, old[key], new[key]) for key in new if old.get(key) != new[key]]
     broken = [change for change in found if change.key in FIXED]
     if broken:

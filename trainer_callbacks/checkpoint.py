@@ -132,8 +132,7 @@ class Checkpoint(LightningCheckpoint):
         assert isinstance(trainer.strategy.checkpoint_io, AtomicIO)
         score = self.evaluate.mean if evaluated and math.isfinite(self.evaluate.mean) else None
         clock = {"epoch": agent.epoch, **agent.progress, "score": score}
-        first = not checkpoint_set.target(folder / "best.ckpt")
-        links = ("best", "last") if improves or first else ("last",)
+        links = ("best", "last") if improves or self.best == -math.inf else ("last",)  # unevaluated, the newest is best
         checkpoint_set.seal(path, {**clock, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
         self.best = self.evaluate.mean if improves else self.best
         self.saved, self._saved_at = dict(agent.progress), time.monotonic()

@@ -91,7 +91,7 @@ class Evaluate(Callback):
             worlds.close()
 
     def state_dict(self) -> dict:
-        return {"epoch": self.epoch, "mean": self.mean, "best": self.best, "tests": self.tests}
+        return {"best": self.best, "tests": self.tests}
 
     def load_state_dict(self, state: dict) -> None:
-        self.epoch, self.mean, self.best, self.tests = (state[name] for name in ("epoch", "mean", "best", "tests"))
+        self.best, self.tests = state["best"], state["tests"]

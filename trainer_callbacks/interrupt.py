@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE, SAVING, DEADLINE = 3.0, 4.0, 4.7  # seconds after the first signal
+GRACE, SAVING, DEADLINE = 2.5, 3.5, 4.2  # seconds after the first signal
 
 
 class Dropped(BaseException):

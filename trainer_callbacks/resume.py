@@ -72,6 +72,8 @@ def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...]) -> Ag
     if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
         raise UserError(f"{run.config_json} holds no config")
     before = from_plain(facts["config"], run.id)
+    if any(word.startswith("algo_id=") and word != f"algo_id={before.algo_id}" for word in overrides):
+        raise UserError(f"algo_id {before.algo_id} stays: another algorithm is another run")
     after = from_plain(facts["config"], run.id, overrides)
     if before.env_backend == "auto":  # what was chosen then holds, whatever has been compiled since
         chosen = facts.get("env_backend", "gym")
