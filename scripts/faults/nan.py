@@ -105,7 +105,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     found: collections.Counter[str] = collections.Counter()
     total = 0
     for _ in range(counts["rounds"]):
-        for agent, words in AGENTS.items():
+        for agent, words in list(AGENTS.items())[: counts["agents"]]:
             for place in PLACES:
                 for name, value in VALUES.items():
                     total += 1
@@ -145,4 +145,4 @@ def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "nan", "Numbers that are none", run, rounds=1))
+    sys.exit(command_line(__doc__ or "", "nan", "Numbers that are none", run, rounds=1, agents=5))
