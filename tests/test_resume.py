@@ -295,7 +295,7 @@ def replaced(tree, path, value=None, drop=False):
 def test_every_key_of_a_checkpoint_matters(tmp_path, monkeypatch, capsys):
     """Left out, a key is missed, or the rest of the run is another; with the value of a fresh run it is another."""
     words_of_run = ["CartPole-v1:ppo", "normalize_obs=true", "normalize_reward=true", "early_stop_patience=2"]
-    words_of_run += ["early_stop_on_eval_threshold=30", "env_backend=gym"]
+    words_of_run += ["early_stop_on_eval_threshold=30", "env_backend=gym", "n_epochs=2"]
     straight, halved = run(*words_of_run), run(*words_of_run, stop_at=9)
     fresh = run(*words_of_run, stop_at=1)
     wanted = state_hash(straight), fingerprint(rows(straight))
@@ -306,7 +306,9 @@ def test_every_key_of_a_checkpoint_matters(tmp_path, monkeypatch, capsys):
     begun = dict(inner({key: first[key] for key in ours}))
     harmless, total = [], 0
     for path, value in inner(ours):
-        trials = [("without", replaced(state, path, drop=True))]
+        # a missing weight is refused by the strict loading of all of them; once is enough
+        weight = path[0] == "state_dict" and path[1] != next(iter(state["state_dict"]))
+        trials = [] if weight else [("without", replaced(state, path, drop=True))]
         if path in begun and fingerprint(begun[path]) != fingerprint(value):
             trials.append(("fresh", replaced(state, path, begun[path])))
         for manner, changed in trials:
@@ -317,7 +319,10 @@ def test_every_key_of_a_checkpoint_matters(tmp_path, monkeypatch, capsys):
             sidecar = again.checkpoints / name
             facts = {**checkpoint_set.facts_of(sidecar), **checkpoint_set.digest(sidecar)}
             write_json(sidecar.with_suffix(".json"), facts)
-            code = train.command(["--resume", str(again.path), "-q"])
+            try:
+                code = train.command(["--resume", str(again.path), "-q"])
+            except ValueError:  # a clock that runs backwards is noticed at the latest when the curve is drawn
+                code = 1
             if code == 0 and (state_hash(again), fingerprint(rows(again))) == wanted:
                 harmless.append(f"{manner} {'.'.join(path)}")
             shutil.rmtree(root)

@@ -111,6 +111,7 @@ def killed(trials: int, draw: random.Random, places: list[Path]) -> tuple[list[s
         else:
             ended = killed_at(draw.uniform(0.0, 0.9 * quick), root)
             while ended.code != 137:  # it was quicker than the one before
+                quick = min(quick, ended.seconds)
                 shutil.rmtree(root)
                 ended = killed_at(draw.uniform(0.0, 0.9 * quick), root)
         found["killed"] += ended.code == 137
@@ -145,7 +146,9 @@ def killed(trials: int, draw: random.Random, places: list[Path]) -> tuple[list[s
 def killed_at(seconds: float, root: Path) -> Ended:
     """A run that gets SIGKILL from outside after so long."""
     child = start(TINY, root)
-    time.sleep(seconds)
+    moment = time.monotonic() + seconds
+    while time.monotonic() < moment and child.lives():
+        time.sleep(0.002)
     os.kill(child.pid, signal.SIGKILL)
     return child.wait()
 

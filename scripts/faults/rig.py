@@ -46,6 +46,9 @@ class Child(NamedTuple):
     began: float
     log: Path
 
+    def lives(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
     def wait(self) -> Ended:
         _, status = os.waitpid(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
