@@ -14,6 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
+import yaml
+
 import run_inspect
 import run_play
 import run_publish
@@ -155,9 +157,7 @@ def loads(number: int, draw: random.Random, file: Path) -> tuple[str, bool]:
             if len(str(error).splitlines()) != 1 or len(str(error)) > 2000:
                 escaped += 1
                 print(f"not one line: {error!r} from {override or file.read_bytes()!r}"[:900], flush=True)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
+        except ANYTHING as error:
             escaped += 1
             print(f"{type(error).__name__}: {error} from {override or file.read_bytes()!r}"[:900], flush=True)
             if escaped > 50:
@@ -184,6 +184,10 @@ def garbled(draw: random.Random) -> str:
     return "".join(text)
 
 
+ANYTHING = (
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
+    NameError, OSError, RuntimeError, SyntaxError, SystemExit, TypeError, ValueError, yaml.YAMLError,
+)  # fmt: skip
 VALUES = (
     "1",
     "-1",

@@ -8,7 +8,6 @@ Nothing may be executed (a canary file would appear, or a process or a connectio
 import contextlib
 import io
 import os
-import pickle
 import random
 import shutil
 import struct
@@ -37,10 +36,21 @@ from utils.user_error import UserError
 CANARY = "touch canary"
 
 
+def encoded(value: object) -> bytes:
+    """The opcodes that put a value on a pickle's stack; texts, whole numbers and lists are all that is needed."""
+    match value:
+        case str():
+            return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+        case int():
+            return b"J" + struct.pack("<i", value)
+        case list() | tuple():
+            return b"(" + b"".join(map(encoded, value)) + (b"l" if isinstance(value, list) else b"t")
+    raise TypeError(type(value))
+
+
 def calls(module: str, name: str, *arguments: object) -> bytes:
     """A pickle that calls module.name(*arguments) where it is read."""
-    body = pickle.dumps(arguments, 2)[2:-1]
-    return b"\x80\x02" + f"c{module}\n{name}\n".encode() + body + b"R."
+    return b"\x80\x02" + f"c{module}\n{name}\n".encode() + encoded(arguments) + b"R."
 
 
 PICKLES = {
@@ -63,10 +73,10 @@ PICKLES = {
     "torch.jit.load": calls("torch.jit", "load", "evil.pt"),
     "numpy.load": calls("numpy", "load", "evil.npy"),
     "operator.attrgetter": calls("operator", "attrgetter", "__globals__"),
-    "functools.partial": calls("functools", "partial", print),
+    "functools.partial": calls("functools", "partial", "print"),
     "code": calls("types", "CodeType", 0),
-    "pathlib.Path": pickle.dumps(Path("/etc/passwd"), 2),
-    "pickle.loads": calls("pickle", "loads", pickle.dumps(1)),
+    "pathlib.Path": calls("pathlib", "PosixPath", "/etc/passwd"),
+    "pickle.loads": calls("pickle", "loads", "x"),
     "ctypes": calls("ctypes", "CDLL", "evil.so"),
     "no pickle": b"\xff" * 64,
     "endless": b"\x80\x02" + b"]" * 100,
