@@ -107,4 +107,5 @@ class Stop(Callback):
         return {"streak": dict(self.streak), "reason": reason, "tested": dict(self.tested)}
 
     def load_state_dict(self, state: dict) -> None:
-        self.streak, self.reason, self.tested = dict(state["streak"]), state["reason"], dict(state["tested"])
+        self.streak = {name: state["streak"][name] for name in self.streak}
+        self.reason, self.tested = state["reason"], dict(state["tested"])
