@@ -275,6 +275,15 @@ def test_checkpoints_by_the_clock_on_the_wall():
     assert kept == ["epoch=01", "epoch=02", "epoch=03", "epoch=04", "epoch=05", "epoch=06", "step=1280"]
 
 
+def test_what_was_told_last_matters_to_the_closing_row():
+    straight, dead = run("CartPole-v1:ppo"), run("CartPole-v1:ppo")
+    path = dead.checkpoints / "epoch=20.ckpt"
+    torch.save(replaced(read_checkpoint(path), ("stride", "progress", "exported"), 0), path)
+    write_json(path.with_suffix(".json"), {**checkpoint_set.facts_of(path), **checkpoint_set.digest(path)})
+    write_json(dead.config_json, {**read_json(dead.config_json), "status": "running"})
+    assert train.command(["--resume", dead.id, "-q"]) == 0 and rows(dead) != rows(straight)
+
+
 def inner(tree, path=()):
     """Every key of ours, down to tensors, numbers and lists."""
     for key, value in tree.items():
@@ -304,8 +313,15 @@ def test_every_key_of_a_checkpoint_matters(tmp_path, monkeypatch, capsys):
     first = read_checkpoint(next(fresh.checkpoints.glob("epoch=01.ckpt")))
     ours = {key: state[key] for key in ("state_dict", "stride", "callbacks")}
     begun = dict(inner({key: first[key] for key in ours}))
+    # returns rise, so a lower best so far is soon the same again; one that was never reached is not
+    begun["stride", "parts", "collector", "window", "best"] = 1e9
+    # one tensor under two names is loaded twice, and the second name wins
+    twice = [path for path in begun if path[0] == "state_dict" and path[1].startswith("policy.head.linear.")]
+    elsewhere = {*twice, ("stride", "progress", "exported")}  # of which the sidecar speaks, until the closing test
     harmless, total = [], 0
     for path, value in inner(ours):
+        if path in elsewhere:
+            continue
         # a missing weight is refused by the strict loading of all of them; once is enough
         weight = path[0] == "state_dict" and path[1] != next(iter(state["state_dict"]))
         trials = [] if weight else [("without", replaced(state, path, drop=True))]
