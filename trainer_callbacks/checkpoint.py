@@ -89,6 +89,7 @@ class Checkpoint(LightningCheckpoint):
         if agent.progress["iterations"]:  # resumed: that state is on the disk
             self.saved = dict(agent.progress)
             self.best = self._best_on_disk()
+            self._thin_out()  # the process before may have died on the way to it
 
     def _best_on_disk(self) -> float:
         folder, stem = self.run.checkpoints, checkpoint_set.target(self.run.checkpoints / "best.ckpt")
@@ -136,7 +137,11 @@ class Checkpoint(LightningCheckpoint):
         checkpoint_set.seal(path, {**clock, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
         self.best = self.evaluate.mean if improves else self.best
         self.saved, self._saved_at = dict(agent.progress), time.monotonic()
-        checkpoint_set.prune(folder, self.config.checkpoint_keep_last, self.config.checkpoint_keep_best)
+        self._thin_out()
+
+    def _thin_out(self) -> None:
+        keep_last, keep_best = self.config.checkpoint_keep_last, self.config.checkpoint_keep_best
+        checkpoint_set.prune(self.run.checkpoints, keep_last, keep_best)
 
 
 def check_finite(agent: Agent) -> None:

@@ -23,6 +23,7 @@ from agents.experience.collector import Collector
 from agents.experience.memory import Memory
 from agents.loading import read_checkpoint
 from agents.networks.actor_critic import ActorCritic
+from agents.networks.recurrent import RecurrentActorCritic
 from scripts.faults.record import command_line
 from scripts.faults.rig import faults, finish, last_run
 from utils import checkpoint_set
@@ -35,9 +36,9 @@ AGENTS = {
     "ppo": ("Pendulum-v1:ppo",),
     "ppo with normalisers": ("Pendulum-v1:ppo", "normalize_obs=true", "normalize_reward=true"),
     "ppo, lstm": ("Pendulum-v1:ppo", "policy=lstm", "n_epochs=4"),
-    "reinforce": ("CartPole-v1:reinforce", "env_id=Pendulum-v1", "spec.goal=-150"),
+    "reinforce": ("CartPole-v1:reinforce", "env_id=Pendulum-v1", "spec={}"),
     "reinforce with a critic": (
-        "CartPole-v1:reinforce", "env_id=Pendulum-v1", "policy_targets=advantages", "spec.goal=-150"),
+        "CartPole-v1:reinforce", "env_id=Pendulum-v1", "policy_targets=advantages", "spec={}"),
 }  # fmt: skip
 VALUES = {"nan": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
 WORLD = 2
@@ -96,6 +97,8 @@ def plant(place: str, value: float) -> None:
         "weights": (Collector, "collect", 6, weights),
     }
     at_call(*found[place])
+    if place == "action":
+        at_call(RecurrentActorCritic, *found[place][1:])
 
 
 PLACES = ("observation", "action", "reward", "loss", "gradient", "weights")
