@@ -21,9 +21,10 @@ from typing import NamedTuple
 import lightning as L
 import torch
 
-from agents.algorithms import Choice, build_agent, choose_engine
+from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent
-from agents.experience.nouns import leaves
+from agents.engines.fused_cpu.warm import warm
+from agents.experience.segments import SEGMENTS
 from config.arguments import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
 from config.listing import list_environments
@@ -92,13 +93,15 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
 
     # every name is checked by its registry before a run folder exists
     with explained(config, "nothing was begun"):
-        agent = build_agent(config, make_envs(config, config.n_envs))
+        envs = make_envs(config, config.n_envs)
+        warm(envs, config.activation if may_be_fused(config) else None, arguments.quiet)
+        agent = build_agent(config, envs)
     info = env_info(config)
     goal = info.reward_threshold if config.spec.goal is None else config.spec.goal
-    engine, backend = choose_engine(config), choose_backend(config)
-    check_room(again.source.path if again else runs_root(), 2 * checkpoint_size(agent) + MARGIN)
+    backend = choose_backend(config)
+    check_room(again.source.path if again else runs_root(), checkpoint_size(agent) + MARGIN)
     facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": arguments.group}
-    facts |= {"engine": engine.engine.name, "engine_reason": engine.reason, "goal": goal}
+    facts |= {"engine": agent.engine.name, "engine_reason": agent.engine_reason, "goal": goal}
     facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
     facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
     start = NEW
@@ -116,7 +119,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         start = Start(path, again.env_steps, again.sidecar["exported"], again.closing)
 
     console = Console(load_metrics(), config.max_timesteps, goal, arguments.quiet, start.env_steps)
-    console.start(header(config, agent, engine, backend, goal, run))
+    console.start(header(config, agent, backend, goal, run))
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.debug(shlex.join(sys.argv))
         for line in again.lines(agent.collector.envs.resume) if again else ():
@@ -170,6 +173,7 @@ def fit(
     sidecar = {"resume": agent.collector.envs.resume, "config_sha256": config_hash(config), **host_facts()}
     checkpoint = Checkpoint(run, evaluate, config, sidecar)
     video = Video(config, run)
+    agent.memory.save_in(run.checkpoints / SEGMENTS)
     trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, *watchers, checkpoint])
     lost = ""
     try:
@@ -234,10 +238,9 @@ def restored(trainer: L.Trainer, agent: Agent, checkpoint: Path | None) -> None:
 
 
 def checkpoint_size(agent: Agent) -> int:
-    """About how many bytes a checkpoint will have: weights with two moments each, and what is remembered."""
+    """About how many bytes two checkpoints take: weights with two moments each, and the replay memory once."""
     weights = sum(value.nbytes for value in agent.state_dict().values())
-    table = sum(leaf.nbytes for leaf in leaves(agent.memory.table)) if agent.memory.replayed else 0
-    return 3 * weights + table
+    return 6 * weights + (agent.memory.bytes if agent.memory.replayed else 0)
 
 
 def config_hash(config: Config) -> str:
@@ -255,12 +258,12 @@ def build_trainer(callbacks: list[L.Callback], **options: object) -> L.Trainer:
     return L.Trainer(callbacks=callbacks, **{**settings, **silent, **options})  # type: ignore[arg-type]
 
 
-def header(config: Config, agent: Agent, engine: Choice, backend: Backend, goal: float | None, run: RunDir) -> Header:
+def header(config: Config, agent: Agent, backend: Backend, goal: float | None, run: RunDir) -> Header:
     return Header(
         config_id=f"{config.env_id}:{config.variant}",
         algo_id=config.algo_id,
-        engine=engine.engine.name,
-        engine_why=engine.reason,
+        engine=agent.engine.name,
+        engine_why=agent.engine_reason,
         env_backend=backend.name,
         env_backend_why=backend.reason,
         device="cpu",

@@ -4,9 +4,15 @@ from inspect import get_annotations
 from typing import Any, NamedTuple
 
 from agents.base import Agent
+from agents.dqn import DQN
 from agents.engines.eager import Eager, Engine
+from agents.engines.fused_cpu.engine import FusedCPU
+from agents.engines.fused_cpu.recipes import why_not, why_not_played
 from agents.ppo import PPO
+from agents.pqn import PQN
+from agents.q_learning import QLearning
 from agents.reinforce import REINFORCE
+from agents.sac import SAC
 from config.schema import Config, register_algorithm
 from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError
@@ -14,7 +20,12 @@ from utils.user_error import UserError
 ALGORITHMS: dict[str, Any] = {
     "ppo": PPO,
     "reinforce": REINFORCE,
+    "dqn": DQN,
+    "sac": SAC,
+    "q_learning": QLearning,
+    "pqn": PQN,
 }
+FUSED = (PPO, REINFORCE)  # whose iteration the fused kernels know: these classes, not what is derived from them
 
 for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its `config` is declared to be
     register_algorithm(_name, get_annotations(_agent)["config"])
@@ -27,15 +38,29 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose_engine(config: Config) -> Choice:
-    """`auto` takes the best engine that knows everything the config asks for; eager is the only one so far."""
+def may_be_fused(config: Config) -> bool:
+    """Whether the fused engine's kernels are wanted, as far as can be told before there is an agent."""
+    return config.engine != "eager" and config.policy == "mlp" and ALGORITHMS[config.algo_id] in FUSED
+
+
+def choose_engine(config: Config, agent: Agent) -> Choice:
+    """`auto` takes the fastest engine that knows everything the config asks for."""
     if config.device not in ("auto", "cpu"):
         raise UserError(f"device: {config.device} has no engine yet; auto and cpu do")
-    return Choice(Eager(), "the only engine so far" if config.engine == "auto" else "as configured")
+    if config.engine == "eager":
+        return Choice(Eager(), "as configured")
+    refusal = why_not(config, agent.policy) if type(agent) in FUSED else f"fused_cpu does not know {config.algo_id}"
+    if refusal and config.engine == "fused_cpu":
+        raise UserError(f"engine: fused_cpu cannot run this config: {refusal}; engine: auto takes eager")
+    if refusal:
+        return Choice(Eager(), refusal)
+    alone = why_not_played(agent.policy, agent.collector.envs)
+    return Choice(FusedCPU(config.threads), f"updates only: {alone}" if alone else "knows all the config asks for")
 
 
 def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
     """The agent of a config, on these worlds, with its engine."""
     agent: Agent = ALGORITHMS[config.algo_id](config, envs, rank)
-    agent.engine = choose_engine(config).engine
+    choice = choose_engine(config, agent)
+    agent.engine, agent.engine_reason = choice
     return agent

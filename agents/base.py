@@ -59,6 +59,7 @@ class Agent(L.LightningModule):
         replayed: bool = True,
         keep_terminal: bool = False,
         rank: int = 0,
+        storage: str = "ram",
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -68,8 +69,11 @@ class Agent(L.LightningModule):
             setattr(self.live, name, schedule.at(0, config.max_timesteps))
         self.collector = Collector(envs, policy, config.seed, rank=rank)
         example = self.collector.example()
-        self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, keep_terminal, replayed)
+        frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
+        kept = (keep_terminal, replayed, storage, frames)
+        self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, *kept)
         self.engine: Engine = Eager()
+        self.engine_reason = ""
         self.metrics = Metrics()
         self.parts: dict[str, Stateful] = {
             "collector": self.collector,
@@ -173,6 +177,8 @@ class Agent(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         self.world_size = self.trainer.world_size
+        if self.memory.replayed:
+            log.info(str(self.memory))
 
     def training_step(self, dataloader_iter: Iterator[int]) -> None:
         # by taking the tick itself from an argument of this name an agent is spared Lightning's batch hooks: -40 us
@@ -180,7 +186,7 @@ class Agent(L.LightningModule):
         self.collected = 0
         self.iteration()
         self.progress["iterations"] += 1
-        if self.broken:
+        if self.guarded and self.broken:
             self._not_a_number()
         else:
             self.skipped = 0

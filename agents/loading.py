@@ -22,7 +22,7 @@ from agents.checkpoint_archive import check_archive
 from agents.hub_run import HUB, fetch
 from agents.player import Player
 from config.loader import from_plain
-from config.schema import Config, RolloutConfig
+from config.schema import Config, ReplayConfig, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from envs_gym.drawn import make_drawn
 from envs_gym.make import make_envs
@@ -156,6 +156,8 @@ def build_player(config: Config, weights: Mapping[str, Tensor], whose: str) -> P
     alone = replace(config, n_envs=1)
     if isinstance(alone, RolloutConfig):
         alone = replace(alone, batch_size=1.0)  # a policy with a memory takes no less than a world
+    if isinstance(alone, ReplayConfig):
+        alone = replace(alone, buffer_size=1, replay_storage="ram")  # nothing will be remembered
     policy = build_agent(alone, envs).policy
     envs.close()
     _check_fit(policy.state_dict(), weights, whose)

@@ -12,7 +12,7 @@ from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Tree, copy_into
 from agents.saliency import Saliency, saliency
 from config.spec import Quantity, Spec
-from envs_gym.spaces import actions, observation_space, observation_writer, zeros
+from envs_gym.spaces import MASK, actions, observation_space, observation_writer, zeros
 from utils.counter_rng import PLAY, Key, normal, uniforms
 from utils.user_error import UserError, nearest
 
@@ -20,15 +20,18 @@ Mode = Literal["greedy", "sampled", "random"]  # how a player chooses: most like
 
 
 class Random(Policy):
-    """Any action with equal chance; unbounded numbers are standard normal."""
+    """Any action that the observation's mask allows with equal chance; unbounded numbers are standard normal."""
+
+    counts: list[int]
+    """options of each choice"""
 
     def __init__(self, action_space: Space[Any]) -> None:
         super().__init__()
         self.space = action_space
         if isinstance(action_space, spaces.Discrete):
-            self.counts, self.draws = torch.tensor([int(action_space.n)]), 1
+            self.counts, self.draws = [int(action_space.n)], 1
         elif isinstance(action_space, spaces.MultiDiscrete):
-            self.counts, self.draws = torch.from_numpy(action_space.nvec.copy()), len(action_space.nvec)
+            self.counts, self.draws = action_space.nvec.tolist(), len(action_space.nvec)
         elif isinstance(action_space, spaces.Box):
             self.draws = math.prod(action_space.shape)
             self.bounded = torch.from_numpy(np.isfinite(action_space.low) & np.isfinite(action_space.high))
@@ -41,8 +44,18 @@ class Random(Policy):
     def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if isinstance(self.space, spaces.Box):
             return Act(torch.where(self.bounded, 2 * noise - 1, normal(noise)))
-        choice = (noise * self.counts).long().minimum(self.counts - 1)
+        everything = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)
+        mask = obs[MASK].bool() if isinstance(obs, dict) and MASK in obs else everything
+        choice = torch.stack([pick(part, u) for part, u in zip(mask.split(self.counts, 1), noise.T, strict=True)], 1)
         return Act(choice[:, 0] if isinstance(self.space, spaces.Discrete) else choice)
+
+
+def pick(mask: Tensor, u: Tensor) -> Tensor:
+    """One of the options that `mask` [N, options] allows, or of all where it allows none, by a uniform each [N]."""
+    allowed = mask | ~mask.any(1, keepdim=True)
+    count = allowed.sum(1)
+    rank = (u * count).long().minimum(count - 1)
+    return (allowed.cumsum(1) <= rank[:, None]).sum(1)
 
 
 class Start(NamedTuple):

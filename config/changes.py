@@ -12,8 +12,9 @@ WORLDS = (
     "env_backend", "env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack",
     "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward",
 )  # fmt: skip
+REPLAY = ("buffer_size", "prioritised", "quantiles", "n_step", "noise_correlation")
 NETWORK = ("policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk", "optimizer", "policy_targets")
-FIXED = frozenset((*IDENTITY, *WORLDS, *NETWORK))
+FIXED = frozenset((*IDENTITY, *WORLDS, *REPLAY, *NETWORK))
 
 
 class Change(NamedTuple):

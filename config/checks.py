@@ -7,10 +7,11 @@ from math import inf, isqrt
 from typing import Any, NamedTuple
 
 from config.schedule import Schedule
-from config.schema import CHANGES, SCHEMA_VERSION, Config, PPOConfig, REINFORCEConfig, RolloutConfig
+from config.schema import CHANGES, SCHEMA_VERSION, Config, PPOConfig, REINFORCEConfig, ReplayConfig, RolloutConfig
 from config.spec import Quantity, Spec
 from utils.user_error import UserError
 
+LEAST_ROWS = 100  # of each environment, that a replay memory is worth its name
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
@@ -40,7 +41,12 @@ RANGES = {
     "ent_coef": NOT_NEGATIVE, "vf_coef": NOT_NEGATIVE, "clip_range": POSITIVE, "clip_range_vf": POSITIVE,
     "target_kl": POSITIVE, "batch_size": POSITIVE, "video_freq_epochs": COUNT, "video_max_steps": COUNT,
     "checkpoint_minutes": POSITIVE, "checkpoint_keep_last": COUNT, "checkpoint_keep_best": NOT_NEGATIVE,
-    "accumulate": COUNT, "frame_skip": COUNT, "frame_stack": COUNT, "resize_obs": COUNT,
+    "accumulate": COUNT,
+    "frame_skip": COUNT, "frame_stack": COUNT, "resize_obs": COUNT,
+    "buffer_size": COUNT, "learning_starts": NOT_NEGATIVE, "train_freq": COUNT, "gradient_steps": Range(-1),
+    "updates_per_step": POSITIVE, "epsilon": SHARE, "target_freq": COUNT, "tau": Range(0, 1, above=True),
+    "n_step": COUNT, "quantiles": COUNT, "huber": POSITIVE, "priority_alpha": SHARE, "priority_beta": SHARE,
+    "return_lambda": SHARE, "visits_power": SHARE, "noise_correlation": Range(0, 0.9999),
 }  # fmt: skip
 
 
@@ -59,6 +65,8 @@ def check(config: Config, where: str) -> None:
         _check_spec(config.spec)
         if isinstance(config, RolloutConfig):
             _check_rollout(config)
+        if isinstance(config, ReplayConfig):
+            _check_replay(config)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
@@ -150,6 +158,19 @@ def _check_rollout(config: RolloutConfig) -> None:
         _check_deviation("normalize_advantages", config.normalize_advantages, rows, rollout)
     if isinstance(config, REINFORCEConfig):
         _check_deviation("normalize_returns", config.normalize_returns, rows, rollout)
+
+
+def _check_replay(config: ReplayConfig) -> None:
+    if config.gradient_steps == 0:
+        raise UserError("gradient_steps must be at least 1, or -1 for as many as env steps were collected, not 0")
+    if config.normalize_reward:
+        raise UserError(f"normalize_reward: {config.algo_id} learns from raw rewards; scale them in a wrapper")
+    if config.learning_starts >= config.max_timesteps:
+        started, budget = f"learning_starts {config.learning_starts}", f"max_timesteps {config.max_timesteps}"
+        raise UserError(f"{started} leaves nothing to learn in of {budget}")
+    if config.buffer_size < config.n_envs * LEAST_ROWS:
+        least = config.n_envs * LEAST_ROWS
+        raise UserError(f"buffer_size {config.buffer_size} is too small for {config.n_envs} environments: take {least}")
 
 
 def _check_deviation(name: str, over: str, rows: int, rollout: int) -> None:

@@ -16,13 +16,27 @@ from config.field_types import hints, schedulable, takes
 from config.loader import to_plain
 from config.metrics import Metric, load_metrics
 from config.schedule import EXPONENTIAL_FALL, WARMUP_SHARE
-from config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
+from config.schema import (
+    Config,
+    DQNConfig,
+    PolicyGradientConfig,
+    PPOConfig,
+    PQNConfig,
+    QLearningConfig,
+    REINFORCEConfig,
+    ReplayConfig,
+    RolloutConfig,
+    SACConfig,
+)
 from config.spec import Quantity, Spec
 
-CLASSES: tuple[type, ...] = (Config, RolloutConfig, PPOConfig, REINFORCEConfig)
 TITLES: dict[type, str] = {
-    Config: "Every algorithm", RolloutConfig: "PPO and REINFORCE", PPOConfig: "PPO", REINFORCEConfig: "REINFORCE",
+    Config: "Every algorithm", RolloutConfig: "Algorithms that learn from rollouts",
+    PolicyGradientConfig: "PPO and REINFORCE", PPOConfig: "PPO", REINFORCEConfig: "REINFORCE",
+    ReplayConfig: "Algorithms that learn from a replay memory", DQNConfig: "DQN", SACConfig: "SAC",
+    QLearningConfig: "Tabular Q-learning", PQNConfig: "PQN",
 }  # fmt: skip
+CLASSES: tuple[type, ...] = tuple(TITLES)
 INTRODUCTION = """\
 Generated from config/schema.py and config/metrics.yaml by `python scripts/write_docs.py`; edit those.
 

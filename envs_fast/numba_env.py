@@ -70,7 +70,7 @@ class NumbaEnv:
         _announce(self.world)
         self.seed = seed
         self.episodes[:] = 0
-        self._head = self._arguments()
+        self._head = self.arguments()
         return self._restart(np.ones(self.num_envs, np.bool_))
 
     def restart(self, mask: np.ndarray) -> Tree:
@@ -122,7 +122,7 @@ class NumbaEnv:
             self.world.advance(*self._head, raw, *result.arrays)
         else:
             jobs = [
-                self._threads.submit(self.world.advance, *self._arguments(lo, hi), raw, *result.arrays)
+                self._threads.submit(self.world.advance, *self.arguments(lo, hi), raw, *result.arrays)
                 for lo, hi in self._shards
             ]
             for job in jobs:
@@ -130,7 +130,7 @@ class NumbaEnv:
         np.copyto(self.last.arrays[0][0], result.arrays[0][-1])
         return result
 
-    def _arguments(self, lo: int = 0, hi: int | None = None) -> tuple[Any, ...]:
+    def arguments(self, lo: int = 0, hi: int | None = None) -> tuple[Any, ...]:
         """What both kernels take first, for the worlds [lo, hi)."""
         seed = self.seed or 0
         words = (0, seed & 0xFFFFFFFF, seed >> 32)  # the first world's number, and the seed's halves
@@ -179,7 +179,7 @@ class NumbaEnv:
             if state[name] != value:
                 raise UserError(f"the checkpoint's {self.env_id} has {name} {state[name]}, this one {value}")
         self.seed = state["seed"]
-        self._head = self._arguments()
+        self._head = self.arguments()
         arrays = {"state": self.state, "ages": self.ages, "episodes": self.episodes, "returns": self.returns}
         for name, array in {**arrays, "obs": self.last.arrays[0][0]}.items():
             torch.from_numpy(array).copy_(state[name])

@@ -9,10 +9,11 @@ prove distinct before its vector loop, which is what a call for 16 worlds would 
 from typing import Any
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
+from numba.np.arrayobj import make_array, populate_array
 
 from envs_fast.ended import list_ended
 from envs_fast.world import KERNEL, TILE
@@ -68,6 +69,26 @@ def gather(typing_context: Any, array: Any, start: Any, pitch: Any, count: Any) 
     return Signature(kind, (array, types.intp, types.intp, count), None), emit
 
 
+@_intrinsic
+def flat(typing_context: Any, array: Any) -> Any:
+    """array.reshape(-1) of a contiguous array that outlives it: without counting references or asking for strides."""
+    kind = types.Array(array.dtype, 1, "C", readonly=not array.mutable)
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, result = make_array(array)(context, builder, arguments[0]), make_array(kind)(context, builder)
+        populate_array(
+            result,
+            data=source.data,
+            shape=cgutils.pack_array(builder, [source.nitems]),
+            strides=cgutils.pack_array(builder, [source.itemsize]),
+            itemsize=source.itemsize,
+            meminfo=None,
+        )
+        return result._getvalue()
+
+    return Signature(kind, (array,), None), emit
+
+
 @njit(**KERNEL)
 def copy(source: np.ndarray, target: np.ndarray) -> None:
     """target[:] = source for 1-D arrays of equal length."""
@@ -79,9 +100,9 @@ def copy(source: np.ndarray, target: np.ndarray) -> None:
 def load(state: np.ndarray, returns: np.ndarray, start: int, size: int, tile: np.ndarray) -> None:
     """Row k of the state to tile[k * TILE :], the returns to the row after the last."""
     rows, worlds = state.shape
-    flat = state.reshape(-1)
+    rest = flat(state)
     for row in range(rows):
-        copy(window(flat, row * worlds + start, size), window(tile, row * TILE, size))
+        copy(window(rest, row * worlds + start, size), window(tile, row * TILE, size))
     copy(window(returns, start, size), window(tile, rows * TILE, size))
 
 
@@ -89,9 +110,9 @@ def load(state: np.ndarray, returns: np.ndarray, start: int, size: int, tile: np
 def store(state: np.ndarray, returns: np.ndarray, start: int, size: int, tile: np.ndarray) -> None:
     """What `load` did, back."""
     rows, worlds = state.shape
-    flat = state.reshape(-1)
+    rest = flat(state)
     for row in range(rows):
-        copy(window(tile, row * TILE, size), window(flat, row * worlds + start, size))
+        copy(window(tile, row * TILE, size), window(rest, row * worlds + start, size))
     copy(window(tile, rows * TILE, size), window(returns, start, size))
 
 
@@ -114,12 +135,34 @@ def address(typing_context: Any, array: Any) -> Any:
     return Signature(types.intp, (array,), None), emit
 
 
-@njit(inline="always")
-def scratch(size: int) -> np.ndarray:
-    """float64 [size], not set, from a multiple of 64 bytes on: no vector of it lies in two cache lines."""
-    memory = np.empty(size + 8)
-    skipped = (-address(memory) >> 3) & 7
-    return memory[skipped : skipped + size]
+def _stack_array(element: Any, spare: int) -> Any:
+    @_intrinsic(prefer_literal=True)
+    def make(typing_context: Any, rows: Any, more: Any) -> Any:
+        kind = types.Array(element, 1, "C")
+        size = (rows.literal_value + more.literal_value) * TILE + spare
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            memory = cgutils.alloca_once(builder, ir.ArrayType(context.get_data_type(element), size))
+            memory.align = 64  # no vector of it lies in two cache lines
+            array = make_array(kind)(context, builder)
+            item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(element)))
+            populate_array(
+                array,
+                data=builder.bitcast(memory, context.get_data_type(element).as_pointer()),
+                shape=cgutils.pack_array(builder, [context.get_constant(types.intp, size)]),
+                strides=cgutils.pack_array(builder, [item]),
+                itemsize=item,
+                meminfo=None,
+            )
+            return array._getvalue()
+
+        return Signature(kind, (rows, more), None), emit
+
+    return make
+
+
+# (rows, more) -> (rows + more) * TILE numbers of the stack, not set: asking for memory would cost as much as 16 worlds
+scratch, scratch_list = _stack_array(types.float64, 0), _stack_array(types.int32, 8)
 
 
 @njit(inline="always")
@@ -198,12 +241,11 @@ def play(
 ) -> None:
     """The body of a world's `advance` (world.py), for `rows` rows of state and observations of `width` numbers."""
     worlds = ages.size
-    tile, fresh = scratch((rows + 1) * TILE), scratch((rows + width) * TILE)
-    lists = np.zeros((2, TILE + 8), np.int32)
-    ended, next_episode = lists[0], lists[1]
-    actions, obs, final_obs = actions.reshape(-1), obs.reshape(-1), final_obs.reshape(-1)
-    reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
-    episode_return, episode_length = episode_return.reshape(-1), episode_length.reshape(-1)
+    tile, fresh = scratch(rows, 1), scratch(rows, width)
+    ended, next_episode = scratch_list(1, 0), scratch_list(1, 0)
+    actions, obs, final_obs, reward = flat(actions), flat(obs), flat(final_obs), flat(reward)
+    terminated, truncated = flat(terminated), flat(truncated)
+    episode_return, episode_length = flat(episode_return), flat(episode_length)
     for start in range(lo, hi, TILE):
         size = min(TILE, hi - start)
         load(state, returns, start, size, tile)

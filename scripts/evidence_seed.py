@@ -16,7 +16,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from agents.experience.collector import Policy  # noqa: E402
-from agents.experience.nouns import leaves, tree_map  # noqa: E402
+from agents.experience.nouns import Tree, leaves, tree_map  # noqa: E402
 from agents.loading import LoadedRun, load_run  # noqa: E402
 from agents.networks.actor_critic import ActorCritic  # noqa: E402
 from config.loader import load_config, parse_config_id  # noqa: E402
@@ -24,6 +24,9 @@ from config.schema import Config  # noqa: E402
 from envs_gym.gym_env import GymEnv  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
 from envs_gym.transition_table import PUBLISHED, Floats, policy_value, read_table  # noqa: E402
+from envs_gym.wrappers.registry import wrappers_of  # noqa: E402
+from scripts.evidence_blackjack import LONGEST, blackjack  # noqa: E402
+from scripts.evidence_file import is_solved  # noqa: E402
 from trainer_callbacks.csv_log import read_csv  # noqa: E402
 from trainer_callbacks.evaluate import Evaluate  # noqa: E402
 from trainer_callbacks.history import TRAIN, VAL  # noqa: E402
@@ -65,12 +68,14 @@ def measure(run: RunDir) -> dict[str, Any]:
     tested = [row for row in rows if SCORES["mean"] in row]
     final = tested[-1] if tested else play(last)  # the run's own test, where it made one
     same = best.progress == last.progress
+    reached = scores(final) | exact(last)
     return {
         "seed": last.config.seed,
         "status": "finished",
-        **{key: outcome[key] for key in ("solved", "reason", "env_steps", "seconds")},
+        "solved": is_solved(reached, outcome["goal"]),
+        **{key: outcome[key] for key in ("reason", "env_steps", "seconds")},
         "goal": outcome["goal"],
-        "final": scores(final) | exact(last),
+        "final": reached,
         "best": (scores(final) if same else scores(play(best))) | exact(best),
         "best_env_steps": best.progress["env_steps"],
         "run": run.id,
@@ -102,7 +107,11 @@ def exact_value(config: Config, policy: Policy) -> float | None:
 
     None where the table does not tell everything: other environments, no time limit, a policy that remembers.
     """
-    if config.env_id not in PUBLISHED or config.env_kwargs.get("fickle_passenger") or leaves(policy.initial(1)):
+    if leaves(policy.initial(1)):
+        return None
+    if config.env_id == "Blackjack-v1":
+        return blackjack_value(config, policy)
+    if config.env_id not in PUBLISHED or config.env_kwargs.get("fickle_passenger"):
         return None
     worlds = make_envs(replace(config, env_backend="gym"), 1)
     if not isinstance(worlds, GymEnv) or worlds.time_limit is None:
@@ -111,7 +120,15 @@ def exact_value(config: Config, policy: Policy) -> float | None:
     return policy_value(table, answers(config, policy, worlds, len(table.start)), worlds.time_limit)
 
 
-@torch.no_grad()
+def blackjack_value(config: Config, policy: Policy) -> float | None:
+    """The same for hands of cards, under the default rules and seen as they are."""
+    if config.env_kwargs or wrappers_of(config) or config.max_episode_steps is not None:
+        return None
+    table, seen = blackjack()
+    obs = {str(place): torch.from_numpy(column.copy()) for place, column in enumerate(seen.T)}
+    return policy_value(table, asked(config, policy, obs, 2), LONGEST)
+
+
 def answers(config: Config, policy: Policy, worlds: GymEnv, states: int) -> Floats:
     """[S, A] probability of each action in each state, asked through the same wrappers that training used."""
     world: Any = worlds.envs[0].unwrapped
@@ -119,14 +136,20 @@ def answers(config: Config, policy: Policy, worlds: GymEnv, states: int) -> Floa
     for state in range(states):
         world.initial_state_distrib = np.eye(states)[state]  # an episode that begins there shows what is seen there
         seen.append(tree_map(torch.clone, worlds.reset(0)))
-    obs = tree_map(lambda *parts: torch.cat(parts), *seen)
-    first, actions = torch.ones(states, dtype=torch.bool), len(world.P[0])
+    return asked(config, policy, tree_map(lambda *parts: torch.cat(parts), *seen), len(world.P[0]))
+
+
+@torch.no_grad()
+def asked(config: Config, policy: Policy, obs: Tree, actions: int) -> Floats:
+    """[S, A] probability of each action where these are the observations."""
+    states = len(leaves(obs)[0])
+    first = torch.ones(states, dtype=torch.bool)
     if config.eval_deterministic:
         noise = torch.zeros(states, policy.draws)
         return np.eye(actions)[policy.act(obs, (), first, noise, True).action.numpy()]
     assert isinstance(policy, ActorCritic)
-    asked = [policy.evaluate(obs, (), first, torch.full((states,), action)) for action in range(actions)]
-    return torch.stack([judged.log_prob.double().exp() for judged in asked], -1).numpy()
+    judged = [policy.evaluate(obs, (), first, torch.full((states,), action)) for action in range(actions)]
+    return torch.stack([each.log_prob.double().exp() for each in judged], -1).numpy()
 
 
 def coordinates(rows: list[dict[str, float]], name: str) -> list[list[float]]:

@@ -16,13 +16,13 @@ sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 import agents.algorithms  # noqa: E402, F401  # makes every algorithm's keys known
 from config.listing import list_environments  # noqa: E402
 from config.loader import load_config, parse_config_id  # noqa: E402
-from config.schema import RolloutConfig  # noqa: E402
+from config.schema import ReplayConfig, RolloutConfig  # noqa: E402
 from utils.process_pool import run_all  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 
 ITERATIONS = 2
 STEPS = 2000  # where an algorithm has no rollout to count in
-EVALUATION = ("eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=2")
+EVALUATION = ("eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=2", "eval_max_steps=50")  # of each world
 TAIL = 12  # lines shown of a variant that failed
 
 
@@ -63,6 +63,8 @@ def command(variant: str, timesteps: int | None) -> list[str]:
     least, usual = 1, STEPS
     if isinstance(config, RolloutConfig):
         least, usual = config.rollout_size, ITERATIONS * config.rollout_size
+    if isinstance(config, ReplayConfig):
+        least = config.learning_starts + 1
     budget = max(usual if timesteps is None else timesteps, least)
     return [sys.executable, str(ROOT / "train.py"), variant, f"max_timesteps={budget}", *EVALUATION, "--quiet"]
 

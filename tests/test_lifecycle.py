@@ -14,7 +14,7 @@ from envs_gym.make import make_envs
 from train import build_trainer
 from trainer_callbacks.stop import Stop
 
-SMALL = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2", "policy_lr=1e-3")
+SMALL = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2", "policy_lr=1e-3", "engine=eager")
 
 
 def agent_for(variant="ppo", *overrides):
@@ -94,6 +94,32 @@ def test_collect_and_learn_never_wait_for_the_device(variant, extra):
     with RefuseSync():
         agent.iteration()
     assert agent.metrics.flush()["train/loss/policy"] == pytest.approx(0, abs=10)
+
+
+REPLAY = ("max_timesteps=1e5", "train_freq=8", "gradient_steps=2", "learning_starts=0", "hidden_dims=16")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("CartPole-v1:dqn", *REPLAY, "normalize_obs=true", "n_step=3"),
+        ("CartPole-v1:dqn", *REPLAY, "quantiles=5", "dueling=true", "prioritised=true", "tau=0.5"),
+        ("Pendulum-v1:sac", *REPLAY, "noise_correlation=0.9", "normalize_obs=true"),
+        ("FrozenLake-v1:q_learning", "n_steps=4"),
+        ("CartPole-v1:pqn", "normalize_obs=true", "n_steps=8"),
+    ],
+    ids=["dqn", "dqn +", "sac", "q_learning", "pqn"],
+)
+def test_learning_from_what_is_remembered_never_waits_for_the_device(words):
+    variant, *overrides = words
+    config = load_config(*variant.split(":"), overrides)
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    optimizer = agent.configure_optimizers()
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer
+    advance(agent, 2)
+    with RefuseSync():
+        agent.iteration()
+    assert agent.progress["updates"] > 0
 
 
 def test_another_engine_is_one_attribute_and_the_same_training():

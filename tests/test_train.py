@@ -32,7 +32,7 @@ def test_a_run_leaves_everything_that_was_promised(capsys):
     facts = json.loads(run.config_json.read_text())
     assert facts["config"]["n_envs"] == 2 and facts["config"]["schema_version"] == 1
     assert facts["command"].startswith("python ") and facts["versions"]["torch"] == torch.__version__
-    assert facts["engine"] == "eager" and facts["status"] == "finished" and facts["outcome"]["env_steps"] == 64
+    assert facts["engine"] == "fused_cpu" and facts["status"] == "finished" and facts["outcome"]["env_steps"] == 64
     names = {path.name for path in run.checkpoints.iterdir()}
     assert names == {"epoch=02.ckpt", "epoch=02.json", "epoch=04.ckpt", "epoch=04.json",
                      "best.ckpt", "best.json", "last.ckpt", "last.json"}  # fmt: skip
@@ -40,7 +40,7 @@ def test_a_run_leaves_everything_that_was_promised(capsys):
     assert all(path.exists() for path in (run.run_log, run.report, run.metrics_csv, run.videos, run.logs))
     assert "not solved" in run.report.read_text().lower()
     assert "FutureWarning" not in printed and "GPU available" not in printed
-    assert "eager" in printed and "not solved" in printed and run.id in printed
+    assert "fused_cpu" in printed and "not solved" in printed and run.id in printed
     last = read_csv(run.metrics_csv)[-1]
     assert last["train/clock/env_steps"] == 64 and last["test/roll/episodes"] == 100
 
@@ -207,7 +207,7 @@ def test_a_numbers_fault_is_one_line_and_the_last_checkpoint_is_whole(capsys, mo
         return batch._replace(target=batch.target * float("nan")) if agent.progress["iterations"] == 3 else batch
 
     monkeypatch.setattr(PPO, "judge", poisoned)
-    assert train.command(["CartPole-v1:ppo", *TINY, "-q"]) == 1
+    assert train.command(["CartPole-v1:ppo", *TINY, "engine=eager", "-q"]) == 1
     assert "iteration 4" in capsys.readouterr().err
     weights = torch.load(RunDir.find("@last").checkpoints / "last.ckpt", weights_only=True)["state_dict"]
     assert all(value.isfinite().all() for value in weights.values())

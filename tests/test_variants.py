@@ -8,13 +8,21 @@ import train
 from config.arguments import parse_arguments
 from config.listing import list_environments
 from config.loader import load_config
+from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from envs_gym.make import EXTRAS, find_spec
 from trainer_callbacks.csv_log import read_csv
 from utils.run_dir import list_runs
 
 VARIANTS = [f"{row.env}:{row.variant}" for row in list_environments()]
 MODULES = {"Box2D": "Box2D", "MuJoCo": "mujoco", "ale-py": "ale_py"}  # what an extra's title is imported as
-TINY = ("n_envs=2", "n_steps=8", "batch_size=0.5", "n_epochs=1", "max_timesteps=32", "max_episode_steps=20")
+TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1")
+ROLLOUT = ("n_steps=8", "batch_size=0.5", "n_epochs=1")
+REPLAY = ("train_freq=8", "batch_size=4", "learning_starts=0", "gradient_steps=1", "buffer_size=200", "hidden_dims=8")
+OWN: dict[type[Config], tuple[str, ...]] = {
+    RolloutConfig: ROLLOUT,
+    ReplayConfig: REPLAY,
+    QLearningConfig: ("n_steps=8",),
+}
 WATCHED = ("log_freq_epochs=1", "eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=1", "eval_max_steps=20")
 THROUGH = ("early_stop_on_eval_threshold=false",)  # so short an episode may well reach a goal
 
@@ -33,8 +41,31 @@ def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
     config = load_config(*variant.split(":"))
     if extra := missing(config.env_id):
         pytest.skip(f"{extra} is not installed")
-    assert train.train(parse_arguments([variant, *TINY, *WATCHED, *THROUGH, "-q"])) == 0
+    own = next(words for kind, words in OWN.items() if isinstance(config, kind))
+    assert train.train(parse_arguments([variant, *TINY, *own, *WATCHED, *THROUGH, "-q"])) == 0
     *rows, tested = read_csv(list_runs()[0].metrics_csv)
     assert [row["train/clock/env_steps"] for row in rows] == [16, 32]
-    assert all("train/loss/policy" in row and "val/roll/episodes" in row for row in rows)
+    learnt = {"train/loss/policy", "train/loss/q", "train/value/td_error"}
+    assert all(learnt & row.keys() and "val/roll/episodes" in row for row in rows)
     assert "test/roll/episodes" in tested
+
+
+@pytest.mark.parametrize(
+    ("env_id", "wrapper", "raw"),  # raw: what an episode of that length returns
+    [
+        ("CartPole-v1", "{id: CartPoleShaper, scale: 7.0}", 1.0),
+        ("MountainCar-v0", "{id: MountainCarShaper, scale: 7.0}", -1.0),
+        ("MountainCar-v0", "{id: MountainCarCountBonus, scale: 7.0}", -1.0),
+    ],
+)
+def test_no_shaped_reward_is_reported_anywhere_in_a_run(env_id, wrapper, raw, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    monkeypatch.setattr("trainer_callbacks.evaluate.TEST_EPISODES", 2)
+    words = [f"{env_id}:ppo", f"env_wrappers=[{wrapper}]", "n_envs=2", "max_timesteps=64", "max_episode_steps=12"]
+    words += [*ROLLOUT, *WATCHED, *THROUGH, "-q"]
+    assert train.train(parse_arguments(words)) == 0
+    rows = read_csv(list_runs()[0].metrics_csv)
+    for stage in ("train", "val", "test"):
+        reported = [(row[f"{stage}/roll/ep_rew/mean"], row[f"{stage}/roll/ep_len/mean"]) for row in rows
+                    if f"{stage}/roll/ep_rew/mean" in row]  # fmt: skip
+        assert reported and all(mean == pytest.approx(raw * length) for mean, length in reported), stage

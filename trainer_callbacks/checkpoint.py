@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from agents.base import Agent
+from agents.experience.segments import SEGMENTS, prune
 from agents.loading import read_checkpoint
 from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
@@ -132,7 +133,7 @@ class Checkpoint(LightningCheckpoint):
         trainer.save_checkpoint(path, weights_only=False)
         assert isinstance(trainer.strategy.checkpoint_io, AtomicIO)
         score = self.evaluate.mean if evaluated and math.isfinite(self.evaluate.mean) else None
-        clock = {"epoch": agent.epoch, **agent.progress, "score": score}
+        clock = {"epoch": agent.epoch, **agent.progress, "score": score, "segments": agent.memory.segment_names()}
         links = ("best", "last") if improves or self.best == -math.inf else ("last",)  # unevaluated, the newest is best
         checkpoint_set.seal(path, {**clock, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
         self.best = self.evaluate.mean if improves else self.best
@@ -141,7 +142,11 @@ class Checkpoint(LightningCheckpoint):
 
     def _thin_out(self) -> None:
         keep_last, keep_best = self.config.checkpoint_keep_last, self.config.checkpoint_keep_best
-        checkpoint_set.prune(self.run.checkpoints, keep_last, keep_best)
+        folder = self.run.checkpoints
+        checkpoint_set.prune(folder, keep_last, keep_best)
+        # rows of the replay memory that no checkpoint of the run names any more
+        told = [checkpoint_set.facts_of(folder / f"{stem}.ckpt") for stem in checkpoint_set.names(folder)]
+        prune(folder / SEGMENTS, [name for facts in told for name in facts.get("segments", [])])
 
 
 def check_finite(agent: Agent) -> None:

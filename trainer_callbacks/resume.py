@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from agents.experience.segments import SEGMENTS
 from config.changes import Change, changes
 from config.loader import from_plain, to_plain
 from config.schema import Config
@@ -72,6 +73,7 @@ def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...]) -> Ag
     if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
         raise UserError(f"{run.config_json} holds no config")
     before = from_plain(facts["config"], run.id)
+    engine = facts.get("engine", "eager")
     if any(word.startswith("algo_id=") and word != f"algo_id={before.algo_id}" for word in overrides):
         raise UserError(f"algo_id {before.algo_id} stays: another algorithm is another run")
     after = from_plain(facts["config"], run.id, overrides)
@@ -79,6 +81,8 @@ def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...]) -> Ag
         chosen = facts.get("env_backend", "gym")
         before = replace(before, env_backend=chosen)
         after = replace(after, env_backend=chosen) if after.env_backend == "auto" else after
+    before = replace(before, engine=engine) if before.engine == "auto" else before
+    after = replace(after, engine=engine) if after.engine == "auto" else after
     changed = tuple(changes(before, after))
     path, notes = _checkpoint(run, checkpoint or "last")
     sidecar = checkpoint_set.facts_of(path) if path else {}
@@ -133,6 +137,9 @@ def adopt(run: RunDir, again: Again) -> Path:
     shutil.copyfile(again.checkpoint, copy)
     with open(copy, "rb") as file:
         os.fsync(file.fileno())
+    (run.checkpoints / SEGMENTS).mkdir(exist_ok=True)
+    for name in again.sidecar.get("segments", []):
+        shutil.copyfile(again.source.checkpoints / SEGMENTS / name, run.checkpoints / SEGMENTS / name)
     if again.source.metrics_csv.exists():
         shutil.copyfile(again.source.metrics_csv, run.metrics_csv)
     facts = {key: value for key, value in again.sidecar.items() if key != "file"}

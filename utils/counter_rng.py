@@ -51,7 +51,7 @@ def to_uniform(word: int | np.uint32) -> np.float32:
 
 
 @njit(cache=True)
-def _fill_words(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int) -> None:
+def fill_words(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int) -> None:
     """Fill the uint32 array `out`; element i is lane i % 4 of block i // 4."""
     whole = out.size // 4
     for block in range(whole):
@@ -65,7 +65,7 @@ def _fill_words(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int) ->
 
 @njit(cache=True)
 def _fill_uniforms(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int) -> None:
-    """Fill the float32 array `out` with uniforms, in the order of `_fill_words`."""
+    """Fill the float32 array `out` with uniforms, in the order of `fill_words`."""
     whole = out.size // 4
     for block in range(whole):
         i = 4 * block
@@ -87,7 +87,7 @@ def counters(key: Key) -> tuple[int, int, int, int, int]:
 def words_numpy(key: Key, n: int) -> np.ndarray:
     """The first `n` uint32 of the key's table, by the Numba kernel."""
     out = np.empty(n, np.uint32)
-    _fill_words(out, *counters(key))
+    fill_words(out, *counters(key))
     return out
 
 

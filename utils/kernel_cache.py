@@ -12,7 +12,7 @@ from pathlib import Path
 import numba
 
 PROJECT = Path(__file__).resolve().parent.parent
-SOURCES = ("utils", "envs_fast", "agents/engines")
+SOURCES = ("utils", "envs_fast", "agents/engines/fused_cpu")
 
 
 def source_hash() -> str:

@@ -3,7 +3,7 @@
 What a metric means (title, unit, bounds) is declared in config/metrics.yaml, not here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,6 +34,28 @@ class Metrics:
         else:
             self._sums[names] = sample.to(torch.float64, copy=True)
             self._counts[names] = 1
+
+    def add_all(self, samples: Sequence[Mapping[str, Tensor]]) -> None:
+        """Add several samples of the same names at once: one stack for all of them, however many there are."""
+        if not samples:
+            return
+        names = tuple(samples[0])
+        rows = torch.stack([value.detach() for sample in samples for value in sample.values()])
+        total = rows.view(len(samples), len(names)).double().sum(0)
+        self._sums[names] = self._sums[names] + total if names in self._sums else total
+        self._counts[names] = self._counts.get(names, 0) + len(samples)
+
+    def add_sums(self, sums: Mapping[str, float], count: int) -> None:
+        """Add `count` samples of each name at once, given as their sums."""
+        names = tuple(sums)
+        if not names or not count:
+            return
+        total = torch.tensor(list(sums.values()), dtype=torch.float64)
+        if names in self._sums:
+            self._sums[names] += total
+            self._counts[names] += count
+        else:
+            self._sums[names], self._counts[names] = total, count
 
     def set(self, values: Mapping[str, Tensor | float]) -> None:
         """Report these values as they are now; a later `set` of the same name replaces them."""

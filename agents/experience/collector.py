@@ -105,7 +105,7 @@ class Collector:
     def collect(self, steps: int, memory: Memory) -> None:
         """Play `steps` steps in every world and write them down."""
         rows = []
-        for noise in self._noise(steps):
+        for noise in self.noise(steps):
             act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
             step = self.envs.step(act.action)
             memory.write(self.obs, self.is_first, act, step)
@@ -124,7 +124,7 @@ class Collector:
         found: list[list[tuple[float, float]]] = [[] for _ in range(n)]
         missing, steps = count, 0
         while missing and (max_steps is None or steps < max_steps):
-            (noise,) = self._noise(1)
+            (noise,) = self.noise(1)
             act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
             step = self.envs.step(act.action)
             self._advance(act, step)
@@ -136,7 +136,7 @@ class Collector:
         episodes = [episode for world in found for episode in world]
         return Played([r for r, _ in episodes], [length for _, length in episodes])
 
-    def _noise(self, steps: int) -> Tensor:
+    def noise(self, steps: int) -> Tensor:
         """The uniforms of the next `steps` answers, one table per call."""
         shape = (steps, self.envs.num_envs, self.policy.draws)
         self.calls += 1

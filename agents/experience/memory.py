@@ -1,8 +1,12 @@
 """A ring of rows shared by every family: one table, three views. It knows shapes by example, not by declaration."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
+from agents.experience.frames import joined, newest
 from agents.experience.nouns import (
     Act,
     Final,
@@ -17,8 +21,13 @@ from agents.experience.nouns import (
     tree_map,
     where,
 )
+from agents.experience.priorities import Priorities
+from agents.experience.saved_rows import SavedRows
+from agents.experience.storage import allocate, bytes_of, check_fits, in_words
 from envs_fast.vec_env import Step
 from utils.counter_rng import SAMPLE, Key, uniforms
+
+GATHERED = 64 << 20  # bytes of rows that `batches` gathers at once
 
 
 def slots_for(steps: int, time_limit: int | None) -> int:
@@ -31,7 +40,8 @@ class Memory:
     place, and the place advances only when an episode is cut. No branch, no sync, and V(final) costs S x N, not T x N.
 
     `keep_terminal` also keeps the observations after a termination (world models learn from them). `replayed` says
-    that rows outlive an iteration, so a checkpoint must hold them.
+    that rows outlive an iteration, so a checkpoint must hold them. `frames` > 1: observations are stacks of as many
+    frames, of which the newest is kept and from which the views are put together.
     """
 
     def __init__(
@@ -44,31 +54,69 @@ class Memory:
         rank: int = 0,
         keep_terminal: bool = False,
         replayed: bool = True,
+        storage: str = "ram",
+        frames: int = 1,
     ) -> None:
         self.rows, self.slots, self.keep_terminal, self.replayed = rows, slots, keep_terminal, replayed
-        self.num_envs = len(example.reward)
-        self.table: Row = tree_map(lambda x: x.new_zeros(rows, *x.shape), example)
-        self.final: Final = tree_map(lambda x: x.new_zeros(slots, *x.shape), Final(example.obs, carry))
+        self.num_envs, self.frames, self.storage = len(example.reward), frames, storage
+        example = example._replace(obs=newest(example.obs, frames))
+        last = Final(example.obs, carry)
+        self.bytes = rows * bytes_of(example) + slots * bytes_of(last)
+        if replayed:
+            check_fits(self.bytes, rows * self.num_envs, storage)
+        self.table: Row = allocate(example, rows, storage)
+        self.final: Final = allocate(last, slots, storage)
         self.slot = torch.zeros_like(example.slot)
         self.written = self.drawn = 0
         self.overflowed = torch.zeros((), dtype=torch.bool, device=self.slot.device)
+        self.priorities: Priorities | None = None
+        self.saved: SavedRows | None = None
+        self._cuts = torch.zeros(2, self.num_envs, dtype=torch.int64, device=self.slot.device)  # remembered; most
         self._seed, self._rank = seed, rank
         self._worlds = torch.arange(self.num_envs, device=self.slot.device)
         self._columns, self._final_columns = leaves(self.table), leaves(self.final)
+        self._flat: Row = tree_map(lambda x: x.flatten(0, 1), self.table)
+        self._flat_final: Final = tree_map(lambda x: x.flatten(0, 1), self.final)
 
     def __len__(self) -> int:
         return min(self.written, self.rows) * self.num_envs
 
+    def __str__(self) -> str:
+        return f"replay memory: {self.rows * self.num_envs:,} env steps, {in_words(self.bytes)} in {self.storage}"
+
+    def prioritise(self, alpha: float, steps: int) -> None:
+        """From now on `transitions` of `steps` steps are drawn by priority; `priorities` is told the errors."""
+        self.priorities = Priorities(self.rows, self.num_envs, steps, self.frames - 1, alpha)
+
+    def save_in(self, folder: Path) -> None:
+        """Checkpoints name segments in this folder from now on, instead of holding the rows themselves."""
+        self.saved = SavedRows(folder)
+
+    def segment_names(self) -> list[str]:
+        """The files that the last `state_dict` named."""
+        return [segment["file"] for segment in self.saved.segments] if self.saved else []
+
     def write(self, obs: Tree, is_first: Tensor, act: Act, step: Step) -> None:
+        last = step.final_obs
+        if self.frames > 1:
+            obs, last = newest(obs, self.frames), newest(last, self.frames)
         row = Row(obs, is_first, act.action, step.reward, step.terminated, step.truncated, self.slot, act.extras)
         head = self.written % self.rows
+        cut = step.truncated | step.terminated if self.keep_terminal else step.truncated
+        if self.replayed and self.slots < self.rows:  # a slot may be used again once its row is gone, not before
+            self._cuts[0].add_(cut).sub_(self._cut_at(head).long())
+            torch.maximum(self._cuts[0], self._cuts[1], out=self._cuts[1])
         torch._foreach_copy_([column[head] for column in self._columns], leaves(row))
         # before the slot advances: it is this row's slot that gets this row's final observation
-        for column, leaf in zip(self._final_columns, leaves(Final(step.final_obs, act.carry)), strict=True):
+        for column, leaf in zip(self._final_columns, leaves(Final(last, act.carry)), strict=True):
             column[self.slot, self._worlds] = leaf
-        self.slot.add_(step.truncated | step.terminated if self.keep_terminal else step.truncated)
+        self.slot.add_(cut)
         self.slot.remainder_(self.slots)
         self.written += 1
+
+    def _cut_at(self, head: int) -> Tensor:
+        truncated = self.table.truncated[head]
+        return truncated | self.table.terminated[head] if self.keep_terminal else truncated
 
     def rollout(self, start: Tree, next: Final) -> Rollout:
         """The on-policy view: the table itself, whose rows must all belong to this iteration."""
@@ -76,21 +124,54 @@ class Memory:
             self.overflowed |= (self.table.truncated.sum(0) >= self.slots).any()
         return Rollout(self.table, start, next, self.final)
 
-    def transitions(self, count: int, steps: int, gamma: float) -> Transitions:
-        """`count` n-step transitions drawn uniformly; n, gamma and the two kinds of end are spent here."""
-        row, world = self._draw(count, steps + 1)
-        first = self._at(self.table, row, world)
-        reward, discount = torch.zeros_like(first.reward), torch.ones_like(first.reward)
-        live, cut, end, slot = torch.ones_like(first.terminated), torch.zeros_like(first.terminated), row, first.slot
-        for k in range(steps):
-            at = self._at(self.table._replace(obs=(), extras=()), row + k, world)
-            reward = reward + discount * at.reward * live
-            discount = torch.where(live, discount * gamma * ~at.terminated, discount)
-            cut, slot = cut | (live & at.truncated), torch.where(live, at.slot, slot)
-            end = torch.where(live, row + k + 1, end)
-            live = live & ~(at.terminated | at.truncated)
-        next_obs = where(cut, self._final_obs(slot, world), self._at(self.table.obs, end, world))
-        return Transitions(first.obs, first.action, reward, discount, next_obs, row * self.num_envs + world)
+    def recent(self, steps: int) -> Tree:
+        """The observations [steps, N, ...] of the rows written last."""
+        row = torch.arange(self.written - steps, self.written, device=self.slot.device)[:, None]
+        return self._obs(row.expand(-1, self.num_envs), self._worlds.expand(steps, -1))
+
+    def ready(self, span: int) -> bool:
+        """Whether there are `span` rows in a row."""
+        return self._choices(span) > 0
+
+    def draws(self, number: int, size: int, steps: int, gamma: float, beta: float = 0.0) -> Iterator[Transitions]:
+        """`number` batches of `size` transitions, as many whole batches in one piece as are gathered at once.
+
+        By priority one after the other: what is learnt from each changes the priorities of the next.
+        """
+        row = max(1, (self.bytes // self.rows // self.num_envs) * 2 * self.frames)
+        most = 1 if self.priorities else max(1, GATHERED // (size * row))
+        for first in range(0, number, most):
+            yield self.transitions(min(most, number - first) * size, steps, gamma, beta)
+
+    def transitions(self, count: int, steps: int, gamma: float, beta: float = 0.0) -> Transitions:
+        """`count` n-step transitions, uniformly or by priority; n, gamma and the two kinds of end are spent here."""
+        self.overflowed |= (self._cuts[1] >= self.slots).any()
+        row, world, weight = (
+            self._draw_by_priority(count, steps, beta) if self.priorities else self._draw(count, steps + 1)
+        )
+        span = row + torch.arange(steps, device=row.device)[:, None]
+        flat = self._place(span, world)
+        reward, terminated, truncated = (
+            _rows(x, flat) for x in (self._flat.reward, self._flat.terminated, self._flat.truncated)
+        )
+        ended = terminated | truncated
+        live = ended.cumsum(0) - ended.long() == 0  # no end before this row
+        power = gamma ** torch.arange(steps + 1, device=row.device)
+        taken = live.sum(0)
+        last = row + taken - 1
+        cut = (truncated & live).any(0)
+        discount = power[taken] * ~(terminated & live).any(0)
+        slot = self._flat.slot[self._place(last, world)]
+        next_obs = where(cut, self._final_obs(last, world, slot), self._obs(last + 1, world))
+        return Transitions(
+            obs=self._obs(row, world),
+            action=_rows(self._flat.action, flat[0]),
+            reward=(reward * live * power[:-1, None]).sum(0),
+            discount=discount,
+            next_obs=next_obs,
+            row_id=row * self.num_envs + world,
+            weight=weight,
+        )
 
     def sequences(self, count: int, length: int) -> Sequences:
         """`count` stretches of `length` arrivals.
@@ -98,24 +179,26 @@ class Memory:
         Draws length + 1 rows each and opens every ended row into (row, final observation), so that the reward of an
         action stands beside the observation it led to, and `terminated` beside the observation that was the end.
         """
-        start, world = self._draw(count, length + 1)
+        start, world, _ = self._draw(count, length + 1)
         span = torch.arange(length + 1, device=start.device)[:, None]
         worlds = world.expand(length + 1, count)
-        table = self._at(self.table, start + span, worlds)
+        flat = self._place(start + span, worlds)
+        table: Row = tree_map(lambda x: _rows(x, flat), self._flat._replace(obs=()))
         ended = table.terminated | table.truncated
         place = span + ended.cumsum(0) - ended.long()  # where each row comes to stand once finals are put in
         out = span.expand(-1, count).contiguous()
         source = (torch.searchsorted(place.T.contiguous(), out.T.contiguous(), right=True) - 1).T
         is_final = out != place.gather(0, source)  # this place is the end of the row before it
         rows: Row = tree_map(lambda x: x.gather(0, expand(source, x).expand_as(x)), table)
-        obs = where(is_final, self._final_obs(rows.slot, worlds), rows.obs)
+        at = start + source
+        obs = where(is_final, self._final_obs(at, worlds, rows.slot), self._obs(at, worlds))
         is_first = rows.is_first & ~is_final
 
         def led_here(x: Tensor) -> Tensor:
             before = torch.cat([torch.zeros_like(x[:1]), x[:-1]])
             return before.masked_fill(expand(is_first, x), 0)
 
-        row_id = torch.where(is_final, -1, (start + source) * self.num_envs + world)
+        row_id = torch.where(is_final, -1, at * self.num_envs + world)
         return Sequences(
             obs=tree_map(lambda x: x[1:], obs),
             action=led_here(rows.action)[1:],
@@ -130,34 +213,100 @@ class Memory:
         """Refresh what the policy stored, unless the ring has moved on or the place was a final observation."""
         keep = (row_id >= 0) & (row_id // self.num_envs >= self.written - self.rows)
         flat = row_id[keep] % (self.rows * self.num_envs)
-        for column, leaf in zip(leaves(self.table.extras), leaves(extras), strict=True):
-            column.flatten(0, 1)[flat] = leaf[keep]
+        for column, leaf in zip(leaves(self._flat.extras), leaves(extras), strict=True):
+            column[flat] = leaf[keep]
 
-    def _draw(self, count: int, span: int) -> tuple[Tensor, Tensor]:
-        """(absolute row, world) such that `span` rows from there on exist and none crosses the write head."""
-        high, low, place = uniforms(Key(self._seed, SAMPLE, self._rank, self.drawn), (3, count), self.slot.device)
-        self.drawn += 1
-        oldest, choices = max(0, self.written - self.rows), min(self.written, self.rows) - span + 1
-        if choices < 1:
+    def _choices(self, span: int) -> int:
+        """How many rows `span` rows can start from: none crosses the write head, none reaches back beyond it."""
+        lost = self.frames - 1 if self.written > self.rows else 0
+        return min(self.written, self.rows) - span + 1 - lost
+
+    def _demand(self, span: int) -> None:
+        if not self.ready(span):
             raise ValueError(f"{span} rows in a row were asked for, {min(self.written, self.rows)} are remembered")
-        fine = high.double() + low.double() * 2.0**-24  # 24 bits would draw a million rows unevenly
-        return oldest + (fine * choices).long(), (place * self.num_envs).long()
 
-    def _at(self, tree: Tree, row: Tensor, world: Tensor) -> Tree:
-        flat = (row % self.rows) * self.num_envs + world
-        return tree_map(lambda x: x.flatten(0, 1)[flat], tree)
+    def _draw(self, count: int, span: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(absolute row, world, weight 1) such that `span` rows from there on exist and none crosses the write head."""
+        self._demand(span)
+        first, world = self._uniforms(count)
+        oldest = max(0, self.written - self.rows) + (self.frames - 1 if self.written > self.rows else 0)
+        row = oldest + (first * self._choices(span)).long()
+        return row, (world * self.num_envs).long(), torch.ones_like(world)
 
-    def _final_obs(self, slot: Tensor, world: Tensor) -> Tree:
-        return tree_map(lambda x: x[slot, world], self.final.obs)
+    def _draw_by_priority(self, count: int, steps: int, beta: float) -> tuple[Tensor, Tensor, Tensor]:
+        assert self.priorities and self.priorities.steps == steps
+        self._demand(steps + 1)
+        self.priorities.follow(self.written)
+        row_id = self.priorities.draw(self._uniforms(count)[0])
+        return row_id // self.num_envs, row_id % self.num_envs, self.priorities.weights(row_id, beta)
+
+    def _uniforms(self, count: int) -> tuple[Tensor, Tensor]:
+        """Fine ones, because 24 bits would draw a million rows unevenly, and plain ones."""
+        high, low, other = uniforms(Key(self._seed, SAMPLE, self._rank, self.drawn), (3, count), self.slot.device)
+        self.drawn += 1
+        return high.double() + low.double() * 2.0**-24, other
+
+    def _place(self, row: Tensor, world: Tensor) -> Tensor:
+        return row % self.rows * self.num_envs + world
+
+    def _obs(self, row: Tensor, world: Tensor) -> Tree:
+        flat = self._stack(row, world)
+        obs = tree_map(lambda x: _rows(x, flat), self._flat.obs)
+        return obs if self.frames == 1 else joined(obs, row.dim())
+
+    def _stack(self, row: Tensor, world: Tensor) -> Tensor:
+        """Places of the frames an observation shows, [frames, ...] from the oldest on; [...] where it is one frame."""
+        flat = [self._place(row, world)]
+        for _ in range(self.frames - 1):
+            row = row - (~_rows(self._flat.is_first, flat[-1])).long()
+            flat.append(self._place(row, world))
+        return flat[0] if self.frames == 1 else torch.stack(flat[::-1])
+
+    def _final_obs(self, row: Tensor, world: Tensor, slot: Tensor) -> Tree:
+        """The final observation of the row's episode, where the row is its last; any other one elsewhere."""
+        flat = slot * self.num_envs + world
+        obs = tree_map(lambda x: _rows(x, flat), self._flat_final.obs)
+        if self.frames == 1:
+            return obs
+        before = self._stack(row, world)[1:]
+        whole = tree_map(lambda x, y: torch.cat([_rows(x, before), y[None]]), self._flat.obs, obs)
+        return joined(whole, row.dim())
 
     def state_dict(self) -> dict:
         state: dict = {"slot": self.slot.clone(), "written": self.written, "drawn": self.drawn}
         if self.replayed:
-            state["rows"] = [x.clone() for x in self._columns + self._final_columns]
+            state |= {"cuts": self._cuts.clone(), "extras": [x.clone() for x in leaves(self.table.extras)]}
+            if self.saved:
+                state["segments"] = self.saved.save(self)
+            else:
+                filled = min(self.written, self.rows)
+                state["rows"] = [x[:filled].clone() for x in leaves(self.table._replace(extras=()))]
+                state["finals"] = [x.clone() for x in self._final_columns]
+        if self.priorities:
+            self.priorities.follow(self.written)
+            state["priorities"] = self.priorities.state_dict()
         return state
 
     def load_state_dict(self, state: dict) -> None:
-        if self.replayed:
-            copy_into(self._columns + self._final_columns, state["rows"])
         self.slot.copy_(state["slot"])
         self.written, self.drawn = state["written"], state["drawn"]
+        if self.replayed:
+            self._cuts.copy_(state["cuts"])
+            copy_into(self.table.extras, state["extras"]) if state["extras"] else None
+            if "segments" in state:
+                assert self.saved, "whoever resumes says where the segments lie"
+                self.saved.load(self, state["segments"])
+            else:
+                filled = min(self.written, self.rows)
+                columns = leaves(self.table._replace(extras=()))
+                copy_into([x[:filled] for x in columns], state["rows"])
+                copy_into(self._final_columns, state["finals"])
+        if self.priorities:
+            self.priorities.load_state_dict(state["priorities"])
+
+
+def _rows(column: Tensor, flat: Tensor) -> Tensor:
+    """column[flat] for any shape of places; index_select is the fastest way there is."""
+    if flat.dim() == 1:
+        return column.index_select(0, flat)
+    return column.index_select(0, flat.reshape(-1)).view(*flat.shape, *column.shape[1:])

@@ -121,6 +121,8 @@ class Transitions(NamedTuple):
     next_obs: Tree
     """the true one, never the reset one"""
     row_id: Tensor
+    weight: Tensor
+    """what makes up for having been drawn by priority, at most 1; 1 where rows are drawn uniformly"""
 
 
 class Sequences(NamedTuple):

@@ -1,21 +1,35 @@
 """How many updates a replay-based algorithm owes for the steps just collected."""
 
+from fractions import Fraction
+
+
+def per_env_step(train_freq: int, gradient_steps: int, n_envs: int, ratio: float | None = None) -> Fraction:
+    """Updates per env step: `gradient_steps` after `train_freq` steps of each of `n_envs` worlds, -1 = one per step.
+
+    A `ratio` says it directly and wins. Fractions, because a float's debt would now and then miss an update.
+    """
+    if ratio is not None:
+        return Fraction(str(ratio))
+    return Fraction(1) if gradient_steps < 0 else Fraction(gradient_steps, train_freq * n_envs)
+
 
 class Ratio:
     """Learning owed per env step; the fraction left over is kept, and saved."""
 
-    def __init__(self, per_env_step: float, warmup: int) -> None:
-        self.per_env_step, self.warmup, self.debt = per_env_step, warmup, 0.0
+    def __init__(self, per_env_step: Fraction, warmup: int) -> None:
+        self.per_env_step, self.warmup, self.debt = per_env_step, warmup, Fraction(0)
 
-    def due(self, new_steps: int, remembered: int) -> int:
-        """Whole updates to do now; nothing is owed before `warmup` steps are remembered."""
-        self.debt += new_steps * self.per_env_step * (remembered >= self.warmup)
+    def due(self, new_steps: int, env_steps: int, ready: bool = True) -> int:
+        """Whole updates to do now; nothing is owed up to `warmup` env steps, nor before a row can be drawn."""
+        if env_steps <= self.warmup or not ready:
+            return 0
+        self.debt += new_steps * self.per_env_step
         whole = int(self.debt)
         self.debt -= whole
         return whole
 
     def state_dict(self) -> dict:
-        return {"debt": self.debt}
+        return {"debt": [self.debt.numerator, self.debt.denominator]}
 
     def load_state_dict(self, state: dict) -> None:
-        self.debt = state["debt"]
+        self.debt = Fraction(*state["debt"])

@@ -52,18 +52,15 @@ KINDS: dict[str, Callable[[int], nn.Sequential]] = {"nature": nature, "residual"
 
 
 class Image(nn.Module):
-    """uint8 [..., C, H, W], [..., H, W, C] or [..., H, W] -> [..., features].
-
-    Channels are the smaller one of the first and the last dimension, the first where they are equal.
-    """
+    """uint8 [..., C, H, W], as worlds give every image, or [..., H, W] -> [..., features]."""
 
     def __init__(self, space: gym.spaces.Box, cnn: CNN, name: str) -> None:
         super().__init__()
         self.shape = tuple(space.shape)
         if len(self.shape) not in (2, 3):
             raise UserError(f"{name} {list(self.shape)} is no image: [channels, height, width] or [height, width] is")
-        self.channels_last = len(self.shape) == 3 and self.shape[-1] < self.shape[0]
-        *_, channels, height, width = self._channels_first(torch.zeros(1, *self.shape)).shape
+        self.planes = self.shape if len(self.shape) == 3 else (1, *self.shape)
+        channels, height, width = self.planes
         if cnn.kind == "nature" and min(height, width) < NATURE_SIDE:
             least = f"{NATURE_SIDE}x{NATURE_SIDE} pixels"
             raise UserError(f"cnn: nature needs {least}, but {name} has {height}x{width}; policy_kwargs.cnn=residual")
@@ -74,11 +71,6 @@ class Image(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         lead = x.shape[: x.dim() - len(self.shape)]
-        pieces = self._channels_first(x.reshape(-1, *self.shape)).split(PIECE)
+        pieces = x.reshape(-1, *self.planes).split(PIECE)
         features = [self.join(self.convolutions(piece / 255)) for piece in pieces]
         return (features[0] if len(features) == 1 else torch.cat(features)).view(*lead, -1)
-
-    def _channels_first(self, x: Tensor) -> Tensor:
-        if len(self.shape) == 2:
-            return x[:, None]
-        return x.permute(0, 3, 1, 2) if self.channels_last else x

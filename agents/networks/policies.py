@@ -99,7 +99,7 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     return policy
 
 
-def checked_options(name: str, recipe: Callable[..., ActorCritic], given: dict[str, Any]) -> dict[str, Any]:
+def checked_options(name: str, recipe: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
     """policy_kwargs as the types the recipe declares."""
     accepted = options_of(recipe)
     for key in given:
@@ -112,7 +112,7 @@ def checked_options(name: str, recipe: Callable[..., ActorCritic], given: dict[s
     }
 
 
-def options_of(recipe: Callable[..., ActorCritic]) -> dict[str, Any]:
+def options_of(recipe: Callable[..., Any]) -> dict[str, Any]:
     """Name -> type of its arguments with a default; a constructor with ** passes on what its base class takes."""
     bases = recipe.__mro__ if isinstance(recipe, type) else ()
     found: dict[str, Any] = {}

@@ -66,14 +66,13 @@ def test_residual_is_three_stages_of_two_blocks():
 
 
 @pytest.mark.parametrize("lead", [(5,), (3, 5), (1, 1)])
-@pytest.mark.parametrize("shape", [(3, 16, 18), (16, 18, 3), (16, 18)], ids=["CHW", "HWC", "HW"])
-def test_leading_dimensions_and_the_place_of_the_channels(lead, shape):
+@pytest.mark.parametrize("shape", [(3, 16, 18), (24, 16, 18), (16, 18)], ids=["CHW", "more channels than rows", "HW"])
+def test_leading_dimensions_and_channels_first_however_many(lead, shape):
     net = Image(image_space(*shape), CNN("residual", 6), "image")
     x = pixels(*lead, *shape)
     result = net(x)
     assert result.shape == (*lead, 6) and result.dtype == torch.float32
-    plain = x.reshape(-1, *shape)
-    first = plain.permute(0, 3, 1, 2) if shape[-1] == 3 else plain[:, None] if len(shape) == 2 else plain
+    first = x.reshape(-1, shape[0] if len(shape) == 3 else 1, *shape[-2:])
     expected = net.join(net.convolutions(first.float() / 255)).view(*lead, 6)
     torch.testing.assert_close(result, expected)
 

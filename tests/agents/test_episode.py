@@ -6,10 +6,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import MultiDiscrete
 from tiny_runs import tiny_run
 
 from agents.episode import CROWD, plain, play_episodes, record_episode, stack, start_of
 from agents.loading import load_run
+from agents.player import Random, pick
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
@@ -25,6 +27,7 @@ def runs(tmp_path_factory):
             "REINFORCE": load_run(tiny_run("CartPole-v1:reinforce", **small).id),
             "Pendulum": load_run(tiny_run("Pendulum-v1:ppo", **small).id),
             "FrozenLake": load_run(tiny_run("FrozenLake-v1:ppo", **small).id),
+            "Taxi": load_run(tiny_run("Taxi-v4:ppo", **small).id),
         }
 
 
@@ -35,7 +38,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("mode", ["greedy", "sampled", "random"])
-@pytest.mark.parametrize("name", ["CartPole", "REINFORCE", "FrozenLake"])
+@pytest.mark.parametrize("name", ["CartPole", "REINFORCE", "FrozenLake", "Taxi"])
 def test_the_same_seed_is_the_same_episode_and_what_is_counted(runs, name, mode):
     loaded = runs[name]
     counted = list(play_episodes(loaded, 5, seed=4, policy_mode=mode, max_steps=60))
@@ -111,6 +114,37 @@ def test_numbers_have_a_mean_and_a_deviation_and_are_unscaled(runs):
 def test_integers_are_observed_as_one_hot(runs):
     episode = record_episode(runs["FrozenLake"], 0, "random", max_steps=6, frames=False)
     assert episode.observations.dtype.kind == "i" and np.array_equal(episode.seen.argmax(1), episode.observations)
+
+
+@pytest.mark.parametrize("mode", ["random", "sampled"])
+def test_nothing_that_the_mask_forbids_is_done_in_any_mode(runs, mode):
+    episode = record_episode(runs["Taxi"], 0, mode, max_steps=200, frames=False)
+    masks = episode.observations["action_mask"][:-1].astype(bool)
+    assert masks[np.arange(episode.length), episode.actions].all()
+    assert not masks.all(0).any() and set(episode.actions) >= {0, 1, 2, 3}, "no action was always allowed"
+
+
+# uniforms below 1/2 are the first of two that are allowed; where nothing is allowed, each option has a third
+@pytest.mark.parametrize(
+    ("mask", "u", "choice"),
+    [
+        ([1, 1, 1], [0.0, 0.32, 0.34, 0.67, 1 - 2**-24], [0, 0, 1, 2, 2]),
+        ([0, 1, 1], [0.0, 0.49, 0.51, 1 - 2**-24], [1, 1, 2, 2]),
+        ([1, 0, 1], [0.0, 0.49, 0.51, 1 - 2**-24], [0, 0, 2, 2]),
+        ([0, 1, 0], [0.0, 0.5, 1 - 2**-24], [1, 1, 1]),
+        ([0, 0, 0], [0.0, 0.34, 0.67], [0, 1, 2]),
+    ],
+)
+def test_random_choices_by_hand(mask, u, choice):
+    masks = torch.tensor(mask, dtype=torch.bool).expand(len(u), 3)
+    assert pick(masks, torch.tensor(u)).tolist() == choice
+
+
+def test_each_of_several_random_choices_keeps_to_its_part_of_the_mask():
+    masks = torch.tensor([[1, 0, 0, 1, 1], [0, 1, 1, 0, 0]], dtype=torch.bool)
+    noise = torch.tensor([[0.9, 0.6], [0.1, 0.6]])
+    act = Random(MultiDiscrete([2, 3])).act({"action_mask": masks}, (), torch.ones(2), noise, False)
+    assert act.action.tolist() == [[0, 2], [1, 0]]
 
 
 def test_frames_may_be_handed_to_a_function(runs):

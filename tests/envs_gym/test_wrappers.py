@@ -135,6 +135,24 @@ def test_mountain_car_potential_by_hand():
     assert shaper.potential() == pytest.approx((height + 0.02**2 / 2) / (0.0025 / 3 * (1 + math.sin(1.5))))
 
 
+def test_the_continuous_mountain_car_has_its_own_flag_and_its_raw_return():
+    shaper = world("MountainCarContinuous-v0", {"id": "MountainCarShaper", "gamma": 0.5, "scale": 2.0})
+    shaper.reset(seed=3)
+    shaper.unwrapped.state = np.array([0.45, 0.0])
+    assert shaper.potential() == pytest.approx(0.0)
+    shaper.unwrapped.state = np.array([-math.pi / 6, 0.0])
+    shaper._potential = shaper.potential()
+    _, reward, *_ = shaper.step(np.array([0.0], np.float32))  # no force at the bottom: it stays there
+    assert reward == pytest.approx(2.0 * (0.5 * -1.0 + 1.0), abs=1e-6)
+    wrapper = {"id": "MountainCarCountBonus", "bins": 3}
+    envs = make_envs(Config(env_id="MountainCarContinuous-v0", env_wrappers=(wrapper,), max_episode_steps=2), 1)
+    envs.reset(0)
+    full = torch.ones(1, 1)
+    first, last = envs.step(full).reward.item(), envs.step(full)
+    assert first == pytest.approx(1 - 0.1) and last.reward.item() == pytest.approx(1 / math.sqrt(2) - 0.1)
+    assert last.truncated and last.episode_return.item() == pytest.approx(-0.2)
+
+
 def test_potentials_telescope_over_an_episode():
     """Discounted, the shaping of a terminated episode adds up to -Phi(first state): it favours no way to end."""
     gamma, scale, total, factor = 0.97, 4.0, 0.0, 1.0
@@ -388,9 +406,12 @@ def test_the_stack_of_a_config_from_the_world_outwards():
         frame_stack=3,
         action_mask=True,
     )
-    names = [wrapper["id"] for wrapper in wrappers_of(config)]
-    expected = ["FrameSkip", "StickyActions", "CartPoleShaper", "PixelObservation", "ResizeObservation", "FrameStack"]
-    assert names == [*expected, "ActionMask"]
+    wrappers = wrappers_of(config)
+    expected = ["FrameSkip", "StickyActions", "CartPoleShaper", "PixelObservation", "FrameStack", "ActionMask"]
+    assert [wrapper["id"] for wrapper in wrappers] == expected
+    assert wrappers[3]["size"] == (42,)  # drawn in the size that is wanted
+    seen = [wrapper["id"] for wrapper in wrappers_of(Config(env_id="CartPole-v1", grayscale_obs=True, resize_obs=True))]
+    assert seen == ["GrayscaleObservation", "ResizeObservation"]
     assert wrappers_of(Config(env_id="CartPole-v1")) == ()
 
 

@@ -94,3 +94,14 @@ def test_state_survives_a_checkpoint_between_flushes(tmp_path):
     for each in (metrics, other):
         each.add({"a": scalar(3), "b": scalar(4)})
     assert other.flush() == metrics.flush() == {"a": 2.0, "b": 3.0, "c": 7.0, "d": 8.0}
+
+
+def test_many_samples_at_once_are_the_same_as_one_after_the_other():
+    one, many = Metrics(), Metrics()
+    samples = [{"a": torch.tensor(float(k)), "b": torch.tensor(2.0 * k)} for k in range(5)]
+    for sample in samples:
+        one.add(sample)
+    many.add_all(samples[:2])
+    many.add_all([])
+    many.add_all(samples[2:])
+    assert many.flush() == one.flush() == {"a": 2.0, "b": 4.0}

@@ -1,0 +1,126 @@
+"""DQN: targets and losses as pure functions, then the agent (Mnih et al. 2015, and the switches of its config)."""
+
+from copy import deepcopy
+from itertools import zip_longest
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from agents.base import Agent, build_optimizer
+from agents.experience.memory import slots_for
+from agents.experience.minibatches import in_order
+from agents.experience.nouns import Transitions
+from agents.experience.ratio import Ratio, per_env_step
+from agents.networks.q_network import QNetwork, QPolicy, Shape, best, build_q_policy
+from agents.targets import SEAMS, move, pick, replay_rows, td_target
+from config.schema import DQNConfig
+from envs_fast.vec_env import VecEnv
+
+TOLD = 8  # updates between two that are told of beside their loss: means of 64 numbers cost as much as products
+
+
+def huber(error: Tensor, limit: float | None) -> Tensor:
+    """error^2 / 2, beyond `limit` a straight line of that slope."""
+    if limit is None:
+        return error.square() / 2
+    small = error.abs().clamp(max=limit)
+    return small * (error.abs() - small / 2)
+
+
+def quantile_loss(quantiles: Tensor, target: Tensor, limit: float | None) -> Tensor:
+    """Quantile regression, [B]: [B, K] towards samples [B, M], with tau_i = (i + 1/2) / K (Dabney et al. 2018).
+
+    sum over i of mean over j of |tau_i - 1{target_j < quantile_i}| * huber(target_j - quantile_i) / limit
+    """
+    k = quantiles.shape[-1]
+    tau = (torch.arange(k, device=quantiles.device) + 0.5) / k
+    error = target[:, None, :] - quantiles[:, :, None]
+    weight = (tau[:, None] - (error.detach() < 0).float()).abs()
+    return (weight * huber(error, limit) / (limit or 1.0)).mean(-1).sum(-1)
+
+
+class DQN(Agent):
+    """Steps into a replay memory, updates at the pace of `Ratio`, a target network that follows by env steps."""
+
+    config: DQNConfig
+    policy: QPolicy
+
+    def __init__(self, config: DQNConfig, envs: VecEnv, rank: int = 0) -> None:
+        shape = Shape(config.hidden_dims, config.activation, config.normalize_obs, dueling=config.dueling)
+        policy = build_q_policy(config, envs, shape._replace(quantiles=config.quantiles or 1))
+        rows = replay_rows(config)
+        slots = min(rows, slots_for(rows, envs.time_limit) + SEAMS)
+        super().__init__(config, envs, policy, rows, slots, rank=rank, storage=config.replay_storage)
+        if config.prioritised:
+            self.memory.prioritise(config.priority_alpha, config.n_step)
+        self.target: QNetwork = deepcopy(policy.network).requires_grad_(False)
+        self.ratio = Ratio(
+            per_env_step(config.train_freq, config.gradient_steps, config.n_envs, config.updates_per_step),
+            config.learning_starts,
+        )
+        self.parts["ratio"] = self.ratio
+
+    def configure_optimizers(self) -> Optimizer:
+        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
+
+    def iteration(self) -> None:
+        before = self.progress["env_steps"]
+        self.policy.epsilon = 1.0 if before < self.config.learning_starts else self.live.epsilon
+        self.collect(self.config.train_freq)
+        now = self.progress["env_steps"]
+        self.follow(now // self.config.target_freq - before // self.config.target_freq)
+        self.learn_from(self.ratio.due(now - before, now, self.memory.ready(self.config.n_step + 1)))
+
+    def follow(self, times: int) -> None:
+        """Move the target network towards the network, as often as its hour has struck."""
+        if times:
+            move(self.target, self.policy.network, 1 - (1 - self.config.tau) ** times)
+
+    def learn(self, updates: int) -> None:
+        config, live = self.config, self.live
+        if config.normalize_obs == "rolling":
+            for network in (self.policy.network, self.target):
+                network.encoder.learn(self.memory.recent(config.train_freq))
+        for drawn in self.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta):
+            # the target network stands still meanwhile: without double_q all targets are known before the first update
+            known = [] if config.double_q else self.judge(drawn).split(config.batch_size)
+            batches = in_order(drawn, config.batch_size)
+            losses = [self.update(*each) for each in zip_longest(batches, known)]
+            self.metrics.add({"train/loss/q": torch.stack(losses).mean()})
+
+    def update(self, batch: Transitions, target: Tensor | None) -> Tensor:
+        """One step on a batch, `target` [B] or [B, K] where it is known already. -> the loss"""
+        target = self.judge(batch) if target is None else target
+        chosen = pick(self.policy.network(batch.obs), batch.action)
+        limit = self.config.huber
+        if self.config.quantiles:
+            each, error = quantile_loss(chosen, target, limit), (target.mean(-1) - chosen.mean(-1)).detach()
+        else:
+            distance = target - chosen
+            each, error = huber(distance, limit), distance.detach()
+        loss = (batch.weight * each).mean()
+        norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
+        if self.memory.priorities:
+            self.memory.priorities.update(batch.row_id, error)
+        if self.progress["updates"] % TOLD == 0:
+            self.metrics.add(
+                {
+                    "train/value/q": chosen.mean(),
+                    "train/value/target": target.mean(),
+                    "train/value/td_error": error.abs().mean(),
+                    "train/grad_norm/total": norms.norm(),
+                }
+            )
+        return loss.detach()
+
+    @torch.no_grad()
+    def judge(self, batch: Transitions) -> Tensor:
+        """What the chosen actions were worth, by the target network: [B], or quantiles [B, K]."""
+        following = self.target(batch.next_obs)
+        if self.config.double_q:
+            choosing = self.policy.network.mean(batch.next_obs)
+        else:
+            choosing = following.mean(-1) if self.config.quantiles else following
+        action = best(choosing, self.policy.mask(batch.next_obs))
+        return td_target(batch.reward, batch.discount, pick(following, action))

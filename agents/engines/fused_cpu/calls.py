@@ -1,0 +1,166 @@
+"""How kernels reach memory and one another: arrays at an address, calls by address, and a barrier between threads.
+
+A piece (a kernel whose arguments are all int64) called by its address is compiled once, where a plain call would
+compile it again into each caller: half of the compile time.
+"""
+
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import Signature
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+from utils.kernel_cache import njit
+from utils.processor import FEATURES
+
+PIECE: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz", "arcp"}}
+_intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
+_BYTES = ir.IntType(8).as_pointer()
+IMPATIENT = 4000  # turns of a barrier's loop before the core is offered to somebody else
+_yield = types.ExternalFunction("sched_yield", types.int32())
+
+
+def address_of(kernel: Any, *signature: Any) -> int:
+    """Where the machine code of a kernel lies; without a signature it is a piece. Compiles or loads it."""
+    kinds = signature or (types.int64,) * kernel.py_func.__code__.co_argcount
+    kernel.compile(kinds)
+    result = kernel.overloads[kinds]
+    return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
+
+
+def _array_at(dtype: Any) -> Any:
+    kind = types.Array(dtype, 1, "C")
+
+    @_intrinsic
+    def at(typing_context: Any, address: Any, size: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = make_array(kind)(context, builder)
+            element = context.get_data_type(dtype)
+            item = context.get_constant(types.intp, context.get_abi_sizeof(element))
+            populate_array(
+                array,
+                data=builder.inttoptr(arguments[0], element.as_pointer()),
+                shape=cgutils.pack_array(builder, [arguments[1]]),
+                strides=cgutils.pack_array(builder, [item]),
+                itemsize=item,
+                meminfo=None,
+            )
+            return array._getvalue()
+
+        return Signature(kind, (types.int64, types.int64), None), emit
+
+    return at
+
+
+floats, doubles = _array_at(types.float32), _array_at(types.float64)  # (address, size) -> an array of that memory
+longs, ints, flags = _array_at(types.int64), _array_at(types.int32), _array_at(types.uint8)
+
+
+@_intrinsic
+def step_of(typing_context: Any, array: Any, t: Any) -> Any:
+    """array[t : t + 1] of a contiguous array that outlives it: without counting references."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, result = make_array(array)(context, builder, arguments[0]), make_array(array)(context, builder)
+        shape, strides = (cgutils.unpack_tuple(builder, x) for x in (source.shape, source.strides))
+        bytes_ = builder.bitcast(source.data, _BYTES)
+        start = builder.gep(bytes_, [builder.mul(arguments[1], strides[0])])
+        populate_array(
+            result,
+            data=builder.bitcast(start, source.data.type),
+            shape=cgutils.pack_array(builder, [context.get_constant(types.intp, 1), *shape[1:]]),
+            strides=source.strides,
+            itemsize=source.itemsize,
+            meminfo=None,
+        )
+        return result._getvalue()
+
+    return Signature(array, (array, types.int64), None), emit
+
+
+@_intrinsic
+def call(typing_context: Any, address: Any, arguments: Any) -> Any:
+    """Call the piece at `address` with a tuple of integers."""
+    kinds = (types.int64,) * len(arguments)
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        given = cgutils.unpack_tuple(builder, values[1], len(kinds))
+        cast = [context.cast(builder, value, kind, types.int64) for value, kind in zip(given, arguments, strict=True)]
+        _invoke(context, builder, values[0], kinds, cast)
+        return context.get_dummy_value()
+
+    return Signature(types.void, (types.int64, arguments), None), emit
+
+
+@_intrinsic
+def call_kernel(typing_context: Any, address: Any, arguments: Any) -> Any:
+    """Call the kernel at `address`, compiled for exactly the types of this tuple."""
+    kinds = tuple(types.unliteral(kind) for kind in arguments)
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        given = cgutils.unpack_tuple(builder, values[1], len(kinds))
+        cast = [context.cast(builder, v, a, k) for v, a, k in zip(given, arguments, kinds, strict=True)]
+        _invoke(context, builder, values[0], kinds, cast)
+        return context.get_dummy_value()
+
+    return Signature(types.void, (types.int64, arguments), None), emit
+
+
+def _invoke(context: Any, builder: Any, address: Any, kinds: tuple[Any, ...], arguments: list[Any]) -> None:
+    convention = context.call_conv
+    target = builder.inttoptr(address, convention.get_function_type(types.none, kinds).as_pointer())
+    status, _ = convention.call_function(builder, target, types.none, kinds, arguments)
+    with cgutils.if_unlikely(builder, status.is_error):
+        convention.return_status_propagate(builder, status)
+
+
+@_intrinsic
+def _add_and_fetch(typing_context: Any, address: Any) -> Any:
+    """Add 1 to the counter there, atomically; what it was before."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", pointer, ir.Constant(ir.IntType(64), 1), "seq_cst")
+
+    return Signature(types.int64, (types.int64,), None), emit
+
+
+@_intrinsic
+def _fetch(typing_context: Any, address: Any) -> Any:
+    """The counter there, as all threads see it."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), "seq_cst", 8)
+
+    return Signature(types.int64, (types.int64,), None), emit
+
+
+@_intrinsic
+def _pause(typing_context: Any) -> Any:
+    """Tell the core that this is a waiting loop, where it wants to know."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if "sse2" in FEATURES:
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return Signature(types.void, (), None), emit
+
+
+@njit(**PIECE)
+def barrier(counter: int, threads: int) -> None:
+    """Wait until all threads are here. The counter at that address counts arrivals for ever."""
+    if threads == 1:
+        return
+    goal = (_add_and_fetch(counter) // threads + 1) * threads
+    turns = 0
+    while _fetch(counter) < goal:
+        _pause()
+        turns += 1
+        if turns > IMPATIENT:
+            _yield()
+            turns = 0

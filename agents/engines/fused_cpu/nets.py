@@ -1,0 +1,163 @@
+"""A whole network forward and backward over one tile of samples, and what it reads: features and parameters.
+
+Activations lie row by row, one sample after the other, layer behind layer; the outputs of a head lie output by output,
+so that losses find neighbouring samples in neighbouring lanes.
+"""
+
+import numpy as np
+
+from agents.engines.fused_cpu.calls import PIECE, call, doubles, floats, ints, longs
+from agents.engines.fused_cpu.frame import ENTRIES, LAYER_ROW, SETTINGS, TENSOR_ROW, TILE, At, Layer, Setting, Tensor
+from agents.engines.fused_cpu.lanes import LANES, dot16, transpose16
+from utils.kernel_cache import njit
+
+
+@njit(**PIECE)
+def encode(frame: int, base: int, order: int, first: int, count: int, x: int) -> None:
+    """Features of `count` observations at `base` to x [count, K]: those of order[first:], or in their own order if 0.
+
+    Rows up to the next whole vector of samples are zero.
+    """
+    f = longs(frame, ENTRIES)
+    size, width = f[At.FEATURES], f[At.OBS_WIDTH]
+    centre, scale = floats(f[At.CENTRE], size), floats(f[At.SCALE], size)
+    bound = np.float32(doubles(f[At.SETTINGS], SETTINGS)[Setting.BOUND])
+    for s in range(count):
+        row = first + s
+        if order:
+            row = int(ints(order + 4 * (first + s), 1)[0])
+        out = floats(x + 4 * s * size, size)
+        if width:
+            seen = floats(base + 4 * row * width, size)
+            for k in range(size):
+                value = (seen[k] - centre[k]) * scale[k]
+                value = -bound if value < -bound else value
+                out[k] = bound if value > bound else value
+        else:
+            for k in range(size):
+                out[k] = 0.0
+            out[longs(base + 8 * row, 1)[0]] = 1.0
+    rest = floats(x + 4 * count * size, (-count % LANES) * size)
+    for k in range(rest.size):
+        rest[k] = 0.0
+
+
+@njit(**PIECE)
+def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -> None:
+    """Outputs [outputs, TILE] of net number `net` for x [samples, K]; its activations stay in `hidden`.
+
+    Of the last vector of outputs only the lanes of samples mean something.
+    """
+    f = longs(frame, ENTRIES)
+    layers, parameters = f[At.LAYERS], f[At.PARAMETERS]
+    table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
+    seen, row = x, f[At.FEATURES]
+    for i in range(layers):
+        at = i * LAYER_ROW
+        weight = f[At.TURNED] + 4 * table[at + Layer.TURNED] if i else parameters + 4 * table[at + Layer.WEIGHT]
+        target, width = hidden + 4 * TILE * table[at + Layer.HIDDEN], table[at + Layer.WIDTH]
+        bias = parameters + 4 * table[at + Layer.BIAS]
+        call(f[At.FORWARD_LAYER], (seen, row, weight, bias, target, samples, width, table[at + Layer.INNER]))
+        seen, row = target, width
+    at = layers * LAYER_ROW
+    for o in range(table[at + Layer.WIDTH]):
+        weight = parameters + 4 * (table[at + Layer.WEIGHT] + o * row)
+        for m in range(0, samples, LANES):
+            bias = parameters + 4 * (table[at + Layer.BIAS] + o)
+            dot16(seen + 4 * m * row, row, weight, row, out + 4 * (o * TILE + m), bias)
+
+
+@njit(**PIECE)
+def backward(
+    frame: int, net: int, x: int, hidden: int, samples: int, slope: int, gradient: int, one: int, above: int, below: int
+) -> None:
+    """Add to `gradient` what slope [outputs, TILE] at the head asks for; `above`, `below` [TILE, widest] are scratch.
+
+    `samples` is a whole number of vectors; those that do not count have slope 0. `one` is the address of a 1.0.
+    """
+    f = longs(frame, ENTRIES)
+    layers, parameters, add, down = f[At.LAYERS], f[At.PARAMETERS], f[At.ACCUMULATE], f[At.BACKWARD_LAYER]
+    table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
+    at = layers * LAYER_ROW
+    outputs, width = table[at + Layer.WIDTH], table[at + Layer.INNER]
+    activation = hidden + 4 * TILE * table[at - LAYER_ROW + Layer.HIDDEN]
+    weight = 4 * table[at + Layer.WEIGHT]
+    call(add, (slope, TILE, 1, activation, gradient + weight, outputs, width, samples))
+    biases = floats(gradient + 4 * table[at + Layer.BIAS], outputs)
+    for o in range(outputs):
+        total = np.float32(0.0)
+        row = floats(slope + 4 * o * TILE, samples)
+        for s in range(samples):
+            total += row[s]
+        biases[o] += total
+    call(down, (slope, 1, TILE, parameters + weight, activation, above, samples, width, outputs))
+    for i in range(layers - 1, -1, -1):
+        at = i * LAYER_ROW
+        inner, width = table[at + Layer.INNER], table[at + Layer.WIDTH]
+        weight = 4 * table[at + Layer.WEIGHT]
+        call(add, (one, 0, 0, above, gradient + 4 * table[at + Layer.BIAS], 1, width, samples))
+        if i == 0:
+            call(add, (x, 1, inner, above, gradient + weight, inner, width, samples))
+        else:
+            activation = hidden + 4 * TILE * table[at - LAYER_ROW + Layer.HIDDEN]
+            call(add, (above, 1, width, activation, gradient + weight, width, inner, samples))
+            call(down, (above, width, 1, parameters + weight, activation, below, samples, inner, width))
+            above, below = below, above
+
+
+@njit(**PIECE)
+def turn(frame: int, net: int) -> None:
+    """Renew the transposes of a net's hidden layers, which `forward` reads."""
+    f = longs(frame, ENTRIES)
+    layers = f[At.LAYERS]
+    table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
+    for i in range(1, layers):
+        at = i * LAYER_ROW
+        inner, width = table[at + Layer.INNER], table[at + Layer.WIDTH]
+        source, target = f[At.PARAMETERS] + 4 * table[at + Layer.WEIGHT], f[At.TURNED] + 4 * table[at + Layer.TURNED]
+        for n in range(0, width, LANES):
+            for k in range(0, inner, LANES):
+                transpose16(source + 4 * (n * inner + k), inner, target + 4 * (k * width + n), width)
+
+
+@njit(**PIECE)
+def fetch_parameters(frame: int) -> None:
+    """Torch's parameters and moments into ours. The padding between stays 0 for ever."""
+    f = longs(frame, ENTRIES)
+    for i in range(f[At.TENSORS]):
+        row = longs(f[At.TENSOR_TABLE] + 8 * i * TENSOR_ROW, TENSOR_ROW)
+        _copy(row, row[Tensor.VALUE], f[At.PARAMETERS], True)
+        _copy(row, row[Tensor.FIRST], f[At.FIRST_MOMENT], True)
+        _copy(row, row[Tensor.SECOND], f[At.SECOND_MOMENT], True)
+
+
+@njit(**PIECE)
+def give_parameters(frame: int) -> None:
+    """Ours into torch's."""
+    f = longs(frame, ENTRIES)
+    for i in range(f[At.TENSORS]):
+        row = longs(f[At.TENSOR_TABLE] + 8 * i * TENSOR_ROW, TENSOR_ROW)
+        _copy(row, row[Tensor.VALUE], f[At.PARAMETERS], False)
+        _copy(row, row[Tensor.FIRST], f[At.FIRST_MOMENT], False)
+        _copy(row, row[Tensor.SECOND], f[At.SECOND_MOMENT], False)
+
+
+@njit(inline="always")
+def _copy(row: np.ndarray, torchs: int, ours: int, inwards: bool) -> None:
+    columns, stride = row[Tensor.COLUMNS], row[Tensor.COLUMN]
+    for r in range(row[Tensor.ROWS]):
+        theirs = floats(torchs + 4 * r * columns, columns)
+        mine = floats(ours + 4 * (row[Tensor.OFFSET] + r * row[Tensor.ROW]), (columns - 1) * stride + 1)
+        if stride == 1:
+            if inwards:
+                for c in range(columns):
+                    mine[c] = theirs[c]
+            else:
+                for c in range(columns):
+                    theirs[c] = mine[c]
+        elif inwards:
+            for c in range(columns):
+                mine[c * stride] = theirs[c]
+        else:
+            for c in range(columns):
+                theirs[c] = mine[c * stride]

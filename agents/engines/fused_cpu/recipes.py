@@ -1,0 +1,88 @@
+"""What the kernels know: which configs, policies and worlds, and what each algorithm asks of them and is told back."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from agents.networks.actor_critic import ActorCritic
+from agents.networks.encoders import Float, OneHot, RunningNorm, StaticNorm
+from agents.networks.heads import Categorical, Gaussian
+from config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
+from envs_fast.numba_env import NumbaEnv
+from envs_fast.vec_env import VecEnv
+from envs_gym.spaces import MASK
+from utils.processor import FEATURES
+
+NORMALIZE = {"off": 0, "batch": 1, "rollout": 2}
+KINDS = (torch.int8, torch.uint8, torch.bool)  # of a mask
+
+
+class Recipe(NamedTuple):
+    """An algorithm as the kernels see it."""
+
+    reinforce: bool
+    whole_episode: bool
+    normalize: int
+
+
+def recipe_of(config: Config) -> Recipe:
+    """The switches an algorithm's config stands for."""
+    if isinstance(config, REINFORCEConfig):
+        return Recipe(True, config.returns_type == "mc:episode", NORMALIZE[config.normalize_returns])
+    assert isinstance(config, PPOConfig)
+    return Recipe(False, False, NORMALIZE[config.normalize_advantages])
+
+
+def why_not(config: Config, policy: nn.Module) -> str | None:
+    """What the kernels cannot learn from here, in the config's own words; None where they can."""
+    if not {"avx2", "fma"} <= FEATURES:
+        return "its kernels need a processor with AVX2 and FMA"
+    if type(config) not in (PPOConfig, REINFORCEConfig):
+        return f"it does not know {config.algo_id}"
+    if type(policy) is not ActorCritic:
+        return f"it does not know policy: {config.policy}"
+    if config.optimizer not in ("adam", "adamw"):
+        return f"it does not know optimizer: {config.optimizer}"
+    if isinstance(config, RolloutConfig) and config.accumulate > 1:
+        return "it does not know accumulate"
+    if config.nan_guard != "stop":
+        return f"it does not know nan_guard: {config.nan_guard}"
+    if not config.hidden_dims:
+        return "hidden_dims is empty"
+    if not isinstance(policy.head, Categorical | Gaussian):
+        return "an action is more than one choice"
+    if len(policy.encoder.leaf) > 1:
+        return "the observation has more than one part"
+    leaf = policy.encoder.leaf[0]
+    if not isinstance(leaf, Float | RunningNorm | StaticNorm | OneHot):
+        return f"it cannot read {type(leaf).__name__} observations"
+    return None
+
+
+def why_not_played(policy: nn.Module, envs: VecEnv) -> str | None:
+    """Why it must be the collector that plays, a step at a time; None where the kernels can."""
+    if not isinstance(envs, NumbaEnv):
+        return "Gymnasium's worlds step one by one"
+    if isinstance(envs.observation_space, spaces.Dict):
+        return "the observation is a dict"
+    return None
+
+
+def main_leaf(obs: Any) -> torch.Tensor:
+    """The observation without its mask."""
+    if isinstance(obs, dict):
+        (leaf,) = (value for key, value in obs.items() if key != MASK)
+        return leaf
+    return obs
+
+
+def normalisation(leaf: nn.Module, size: int) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """(x - centre) * scale within +-bound: what the encoder does to a number."""
+    if isinstance(leaf, RunningNorm):
+        return leaf.mean, (leaf.var + 1e-8).rsqrt(), 10.0
+    if isinstance(leaf, StaticNorm):
+        return leaf.centre, leaf.scale, math.inf
+    return torch.zeros(size), torch.ones(size), math.inf

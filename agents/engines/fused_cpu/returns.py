@@ -1,0 +1,183 @@
+"""What each action was worth: values of every observation, then advantages or returns, then their moments.
+
+The formulas are those of agents/returns.py.
+"""
+
+import math
+
+import numpy as np
+
+from agents.engines.fused_cpu.calls import PIECE, barrier, call, doubles, flags, floats, longs
+from agents.engines.fused_cpu.frame import ENTRIES, MOMENTS, SETTINGS, STATS, TILE, At, Moment, Setting, Stat
+from agents.engines.fused_cpu.lanes import LANES
+from agents.engines.fused_cpu.update import gather_actions, scratch_of
+from utils.kernel_cache import njit
+
+F = np.float32
+
+
+@njit(**PIECE)
+def judge(frame: int, thread: int, first: int, purpose: int, rank: int, seed_lo: int, seed_hi: int) -> None:
+    """Values, log-probabilities where the rollout left none, advantages or returns, what is told of them, and the
+    order of the rows in every epoch, drawn from the key the last five arguments spell."""
+    f = longs(frame, ENTRIES)
+    threads, steps, worlds, slots = f[At.THREADS], f[At.STEPS], f[At.WORLDS], f[At.SLOTS]
+    rows = steps * worlds
+    begin, end = thread * worlds // threads, (thread + 1) * worlds // threads
+    if not f[At.HAS_LOG_PROB]:
+        call(f[At.ALL_LOG_PROBS], (frame, thread, rows))
+    if f[At.VALUE_NET] >= 0:
+        call(f[At.VALUES], (frame, thread, f[At.OBS], rows, f[At.VALUE]))
+        call(f[At.VALUES], (frame, thread, f[At.NEXT_OBS], worlds, f[At.VALUE] + 4 * rows))
+        call(f[At.VALUES], (frame, thread, f[At.FINAL_OBS], slots * worlds, f[At.FINAL_VALUE]))
+    barrier(f[At.BARRIER], threads)
+    call(f[At.WORTH], (frame, begin, end))
+    barrier(f[At.BARRIER], threads)
+    for part in range(thread, f[At.PARTS], threads):
+        call(f[At.MOMENT_SUMS], (frame, part, rows))
+    call(f[At.SHUFFLE], (frame, thread, first, purpose, rank, seed_lo, seed_hi))
+    barrier(f[At.BARRIER], threads)
+    if thread == 0:
+        _tell(frame)
+
+
+@njit(**PIECE)
+def values(frame: int, thread: int, base: int, rows: int, out: int) -> None:
+    """V of `rows` observations; tiles are shared out over the threads."""
+    f = longs(frame, ENTRIES)
+    x, hidden, outputs, _ = scratch_of(frame, thread)
+    found = floats(out, rows)
+    for start in range(thread * TILE, rows, f[At.THREADS] * TILE):
+        count = min(TILE, rows - start)
+        call(f[At.ENCODE], (frame, base, 0, start, count, x))
+        call(f[At.FORWARD], (frame, f[At.VALUE_NET], x, hidden, (count + LANES - 1) // LANES * LANES, outputs))
+        row = floats(outputs + 4 * TILE * f[At.VALUE_ROW], count)
+        for s in range(count):
+            found[start + s] = row[s]
+
+
+@njit(**PIECE)
+def all_log_probs(frame: int, thread: int, rows: int) -> None:
+    f = longs(frame, ENTRIES)
+    x, hidden, outputs, rest = scratch_of(frame, thread)
+    odds, actions = rest, rest + 4 * TILE * f[At.ACTIONS]
+    allowed, now = rest + 8 * TILE * f[At.ACTIONS], rest + 12 * TILE * f[At.ACTIONS]
+    kept = floats(f[At.LOG_PROB], rows)
+    for start in range(thread * TILE, rows, f[At.THREADS] * TILE):
+        count = min(TILE, rows - start)
+        padded = (count + LANES - 1) // LANES * LANES
+        call(f[At.ENCODE], (frame, f[At.OBS], 0, start, count, x))
+        gather_actions(frame, 0, start, count, actions, allowed)
+        call(f[At.FORWARD], (frame, 0, x, hidden, padded, outputs))
+        call(f[At.LOG_PROBS], (frame, outputs, odds, actions, allowed, padded, now))
+        row = floats(now, count)
+        for s in range(count):
+            kept[start + s] = row[s]
+
+
+@njit(**PIECE)
+def advantages(frame: int, first: int, last: int) -> None:
+    """Generalised advantages of the worlds [first, last), from the last step back."""
+    f = longs(frame, ENTRIES)
+    steps, worlds, n = f[At.STEPS], f[At.WORLDS], last - first
+    settings = doubles(f[At.SETTINGS], SETTINGS)
+    gamma, keep = F(settings[Setting.GAMMA]), F(settings[Setting.GAMMA] * settings[Setting.LAMBDA])
+    ahead, following = np.zeros(n, np.float32), np.empty(n, np.float32)
+    finals = floats(f[At.FINAL_VALUE], f[At.SLOTS] * worlds)
+    for t in range(steps - 1, -1, -1):
+        at = t * worlds + first
+        reward, value = floats(f[At.REWARD] + 4 * at, n), floats(f[At.VALUE] + 4 * at, n)
+        later = floats(f[At.VALUE] + 4 * (at + worlds), n)
+        advantage, target = floats(f[At.WEIGHT] + 4 * at, n), floats(f[At.TARGET] + 4 * at, n)
+        lost, cut = flags(f[At.TERMINATED] + at, n), flags(f[At.TRUNCATED] + at, n)
+        slot = longs(f[At.SLOT] + 8 * at, n)
+        cuts = 0
+        for i in range(n):
+            following[i] = later[i]
+            cuts += int(cut[i])
+        if cuts:
+            for i in range(n):
+                if cut[i]:
+                    following[i] = finals[slot[i] * worlds + first + i]
+        for i in range(n):
+            alive, flows = F(1 - np.int32(lost[i])), F(1 - np.int32(lost[i] | cut[i]))
+            a = reward[i] - value[i] + gamma * alive * following[i] + keep * flows * ahead[i]
+            ahead[i] = a
+            advantage[i] = a
+            target[i] = a + value[i]
+
+
+@njit(**PIECE)
+def monte_carlo(frame: int, first: int, last: int) -> None:
+    """Monte Carlo returns of the worlds [first, last); without a critic only whole episodes count."""
+    f = longs(frame, ENTRIES)
+    steps, worlds, critic = f[At.STEPS], f[At.WORLDS], f[At.VALUE_NET] >= 0
+    rows = steps * worlds
+    gamma = F(doubles(f[At.SETTINGS], SETTINGS)[Setting.GAMMA])
+    reward, value, weight = floats(f[At.REWARD], rows), floats(f[At.VALUE], rows + worlds), floats(f[At.WEIGHT], rows)
+    target, counted = floats(f[At.TARGET], rows), floats(f[At.COUNTED], rows)
+    lost, cut, fresh = flags(f[At.TERMINATED], rows), flags(f[At.TRUNCATED], rows), flags(f[At.IS_FIRST], rows)
+    finals, slot = floats(f[At.FINAL_VALUE], f[At.SLOTS] * worlds), longs(f[At.SLOT], rows)
+    for i in range(first, last):
+        ahead = value[rows + i] if critic else F(0.0)
+        known = critic
+        for t in range(steps - 1, -1, -1):
+            r = t * worlds + i
+            known = known or lost[r] or cut[r]
+            if cut[r]:
+                ahead = finals[slot[r] * worlds + i] if critic else F(0.0)
+            elif lost[r]:
+                ahead = F(0.0)
+            ahead = reward[r] + gamma * ahead
+            target[r] = ahead
+            counted[r] = F(1.0) if known else F(0.0)
+        whole = target[i]
+        for t in range(steps):
+            r = t * worlds + i
+            whole = target[r] if fresh[r] or not f[At.WHOLE_EPISODE] else whole
+            weight[r] = whole - value[r] if critic else whole
+
+
+@njit(**PIECE)
+def moment_sums(frame: int, part: int, rows: int) -> None:
+    """Sums over this part's rows, less the first row's numbers: what is left is small and loses nothing."""
+    f = longs(frame, ENTRIES)
+    first, last = part * rows // f[At.PARTS], (part + 1) * rows // f[At.PARTS]
+    weight, target, value = floats(f[At.WEIGHT], rows), floats(f[At.TARGET], rows), floats(f[At.VALUE], rows)
+    counted = floats(f[At.COUNTED], rows)
+    sums = doubles(f[At.MOMENTS] + 8 * part * MOMENTS, MOMENTS)
+    sums[:] = 0.0
+    base, aim = np.float64(weight[0]), np.float64(target[0])
+    for r in range(first, last):
+        share = np.float64(counted[r])
+        w, g = (weight[r] - base) * share, np.float64(target[r]) - aim
+        e = np.float64(target[r] - value[r])
+        sums[Moment.COUNT] += share
+        sums[Moment.WEIGHT] += w
+        sums[Moment.WEIGHT_2] += w * w
+        sums[Moment.TARGET] += g
+        sums[Moment.TARGET_2] += g * g
+        sums[Moment.ERROR] += e
+        sums[Moment.ERROR_2] += e * e
+        sums[Moment.RETURN] += share * np.float64(target[r])
+
+
+@njit(**PIECE)
+def _tell(frame: int) -> None:
+    """Mean and deviation of the weights, and how much of the targets' variance the critic explains."""
+    f = longs(frame, ENTRIES)
+    rows = f[At.STEPS] * f[At.WORLDS]
+    total = np.zeros(MOMENTS)
+    for part in range(f[At.PARTS]):
+        total += doubles(f[At.MOMENTS] + 8 * part * MOMENTS, MOMENTS)
+    stats = doubles(f[At.STATS], STATS)
+    count = max(total[Moment.COUNT], 1.0)
+    mean = total[Moment.WEIGHT] / count
+    spread = total[Moment.TARGET_2] - total[Moment.TARGET] ** 2 / rows
+    left = total[Moment.ERROR_2] - total[Moment.ERROR] ** 2 / rows
+    base = np.float64(floats(f[At.WEIGHT], 1)[0])
+    # without one row that counts the offset is not part of any sum
+    stats[Stat.WEIGHT_MEAN] = mean + base if total[Moment.COUNT] > 0 else 0.0
+    stats[Stat.WEIGHT_STD] = math.sqrt(max(total[Moment.WEIGHT_2] / count - mean * mean, 0.0))
+    stats[Stat.RETURN_MEAN] = total[Moment.RETURN] / count
+    stats[Stat.EXPLAINED] = 1.0 - left / spread if spread > 0 else math.nan

@@ -1,0 +1,83 @@
+"""Where the rows of a memory lie, and how many bytes they are before there is one.
+
+`ram` is the memory of the device that learns; `memmap` is a file without a name on the disk of the runs, which the
+system pages in and out and which vanishes with the process, however that ends.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agents.experience.nouns import Tree, leaves, tree_map
+from utils.run_dir import runs_root
+from utils.user_error import UserError
+
+SPARE = 0.9  # share of what is free that a memory may take
+MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+
+
+def allocate(example: Tree, rows: int, storage: str) -> Tree:
+    """Zeros [rows, ...] for every leaf [...] of the example."""
+    return tree_map(lambda x: _mapped(x, rows) if storage == "memmap" else _zeros(x, rows), example)
+
+
+def _zeros(example: Tensor, rows: int) -> Tensor:
+    """NumPy's zeros are pages that nobody touches before they are written; torch would fill a million rows first."""
+    if example.device.type != "cpu":
+        return example.new_zeros(rows, *example.shape)
+    return torch.from_numpy(np.zeros((rows, *example.shape), example.numpy().dtype))
+
+
+def _mapped(example: Tensor, rows: int) -> Tensor:
+    """The same on disk; the blocks are taken now, because a disk that fills up later would kill the process."""
+    shape, dtype = (rows, *example.shape), example.numpy().dtype
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if not size:
+        return example.new_zeros(shape)
+    folder = runs_root()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+        return torch.from_numpy(np.memmap(file, dtype, "r+", shape=shape))
+
+
+def bytes_of(example: Tree) -> int:
+    """What one row takes."""
+    return sum(x.numel() * x.element_size() for x in leaves(example))
+
+
+def free_bytes(storage: str) -> int:
+    """What there is to take, before SPARE."""
+    if storage == "memmap":
+        folder = next(each for each in (runs_root(), *runs_root().resolve().parents) if each.is_dir())
+        disk = os.statvfs(folder)
+        return disk.f_bavail * disk.f_frsize
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if MEMINFO.is_file():
+        lines = (line.split() for line in MEMINFO.read_text().splitlines())
+        free = next((int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"), free)
+    limit, used = CGROUP / "memory.max", CGROUP / "memory.current"
+    if limit.is_file() and used.is_file() and limit.read_text().strip().isdigit():
+        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    return free
+
+
+def check_fits(size: int, steps: int, storage: str) -> None:
+    """UserError with the key to lower where a memory of `steps` env steps and `size` bytes would not fit."""
+    allowed = int(SPARE * free_bytes(storage))
+    if size > allowed:
+        place = "on the disk of the runs" if storage == "memmap" else "in memory"
+        fits = f"buffer_size={allowed * steps // size:,} fits".replace(",", "_")
+        raise UserError(
+            f"buffer_size {steps:,} takes {in_words(size)}, {in_words(allowed)} may be taken {place}; {fits}"
+        )
+
+
+def in_words(size: int) -> str:
+    """3.2 GB, as disks are sold."""
+    number, unit = next((n, u) for n, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes")) if size >= n or n == 1)
+    return f"{size / number:.3g} {unit}"

@@ -1,0 +1,92 @@
+"""PQN: lambda-returns of action values, then the agent (Gallici et al. 2024). No replay, no target network."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from agents.base import Agent, build_optimizer
+from agents.experience.memory import slots_for
+from agents.experience.minibatches import minibatches
+from agents.experience.nouns import Final, Rollout, Tree
+from agents.networks.q_network import QPolicy, Shape, build_q_policy
+from agents.returns import next_values
+from agents.targets import pick
+from config.schema import PQNConfig
+from envs_fast.vec_env import VecEnv
+from utils.counter_rng import SHUFFLE
+
+
+class Batch(NamedTuple):
+    """What an update looks at; [T, N, ...], then [B, ...]."""
+
+    obs: Tree
+    action: Tensor
+    target: Tensor
+
+
+def lambda_returns(
+    reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: Tensor, gamma: float, lam: float
+) -> Tensor:
+    """G_t = r_t + gamma ((1 - lam) v_t+1 + lam G_t+1), [T, N]; v_t+1 alone at a cut, nothing after an end."""
+    returns, ahead = torch.empty_like(reward), v_tp1[-1]
+    for t in range(len(reward) - 1, -1, -1):
+        mixed = torch.where(truncated[t], v_tp1[t], torch.lerp(v_tp1[t], ahead, lam))
+        ahead = torch.addcmul(reward[t], ~terminated[t], mixed, value=gamma, out=returns[t])
+    return returns
+
+
+class PQN(Agent):
+    """Rollouts by epsilon-greedy worlds, lambda-returns, epochs x minibatches of the squared error; layer norms."""
+
+    config: PQNConfig
+    policy: QPolicy
+
+    def __init__(self, config: PQNConfig, envs: VecEnv, rank: int = 0) -> None:
+        shape = Shape(config.hidden_dims, config.activation, config.normalize_obs, layer_norm=True)
+        policy = build_q_policy(config, envs, shape)
+        slots = slots_for(config.n_steps, envs.time_limit)
+        super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
+
+    def configure_optimizers(self) -> Optimizer:
+        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
+
+    def iteration(self) -> None:
+        self.policy.epsilon = self.live.epsilon
+        self.collect(self.config.n_steps)
+        self.learn_from(self.memory.rollout((), Final(self.collector.obs, ())))
+
+    def learn(self, rollout: Rollout) -> None:
+        table = self.judge(rollout)
+        for epoch in range(self.config.n_epochs):
+            key = self.key(SHUFFLE, self.progress["iterations"] * self.config.n_epochs + epoch)
+            for batch in minibatches(table, self.config.minibatch_size, key):
+                self.update(batch)
+        self.policy.network.encoder.learn(rollout.row.obs)
+
+    @torch.no_grad()
+    def judge(self, rollout: Rollout) -> Batch:
+        """What each action was worth, by what followed and the best that could follow then."""
+        row = rollout.row
+        v_t, v_next, v_final = (self.policy.value(obs) for obs in (row.obs, rollout.next.obs, rollout.final.obs))
+        v_tp1 = next_values(v_t, v_next, v_final, row.truncated, row.slot)
+        target = lambda_returns(
+            row.reward, row.terminated, row.truncated, v_tp1, self.live.gamma, self.config.return_lambda
+        )
+        return Batch(row.obs, row.action, target)
+
+    def update(self, batch: Batch) -> None:
+        chosen = pick(self.policy.network(batch.obs), batch.action)
+        error = batch.target - chosen
+        loss = error.square().mean() / 2
+        norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
+        self.metrics.add(
+            {
+                "train/loss/q": loss,
+                "train/value/q": chosen.mean(),
+                "train/value/target": batch.target.mean(),
+                "train/value/td_error": error.abs().mean(),
+                "train/grad_norm/total": norms.norm(),
+            }
+        )

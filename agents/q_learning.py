@@ -1,0 +1,70 @@
+"""Tabular Q-learning (Watkins 1989): the update as a pure function, then the agent. No replay, no network."""
+
+import torch
+from torch import Tensor
+
+from agents.base import Agent
+from agents.experience.memory import slots_for
+from agents.experience.nouns import Final, Rollout, expand, leaves, rebuild, tree_map
+from agents.networks.q_table import QTable
+from config.schema import QLearningConfig
+from envs_fast.vec_env import VecEnv
+
+
+def step_size(lr: float, visits: Tensor, power: float) -> Tensor:
+    """lr / visits^power: 0 stays as it is, above 1/2 and up to 1 the noise of the targets averages out."""
+    return lr * visits.clamp(min=1).pow(-power)
+
+
+def learn_pairs(q: Tensor, visits: Tensor, pair: Tensor, target: Tensor, lr: float, power: float) -> Tensor:
+    """Move q [P] towards the targets [N] of `pair` int64 [N], in place; -> errors [N].
+
+    Worlds that share a pair move it to the mean of their targets, as far as one update after the other would have:
+    1 - (1 - size)^count.
+    """
+    error = target - q[pair]
+    count = torch.zeros_like(q).index_add_(0, pair, torch.ones_like(error))
+    mean = torch.zeros_like(q).index_add_(0, pair, error) / count.clamp(min=1)
+    visits += count
+    q += (1 - (1 - step_size(lr, visits, power)).pow(count)) * mean
+    return error
+
+
+class QLearning(Agent):
+    """A step in every world, then an update of every pair that was met."""
+
+    config: QLearningConfig
+    policy: QTable
+    visits: Tensor
+
+    def __init__(self, config: QLearningConfig, envs: VecEnv, rank: int = 0) -> None:
+        policy = QTable(envs.observation_space, envs.action_space, config.initial_q)
+        slots = slots_for(config.n_steps, envs.time_limit)
+        super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
+        self.register_buffer("visits", torch.zeros_like(policy.table).flatten())
+
+    def configure_optimizers(self) -> None:
+        """There is no gradient."""
+
+    def iteration(self) -> None:
+        self.policy.epsilon = self.live.epsilon
+        self.collect(self.config.n_steps)
+        self.learn_from(self.memory.rollout((), Final(self.collector.obs, ())))
+
+    @torch.no_grad()
+    def learn(self, rollout: Rollout) -> None:
+        policy, row, live = self.policy, rollout.row, self.live
+        following = tree_map(lambda x, y: torch.cat((x[1:], y[None])), row.obs, rollout.next.obs)
+        cut = [
+            x.gather(0, expand(row.slot, x).expand(*row.slot.shape, *x.shape[2:])) for x in leaves(rollout.final.obs)
+        ]
+        final = rebuild(row.obs, iter(cut))
+        next_obs = tree_map(lambda a, b: torch.where(expand(row.truncated, a), a, b), final, following)
+        pair = policy.state(row.obs) * policy.actions + row.action
+        for t in range(self.config.n_steps):
+            worth = policy.values(tree_map(lambda x: x[t], next_obs)).amax(-1)  # noqa: B023
+            target = row.reward[t] + live.gamma * ~row.terminated[t] * worth
+            flat = policy.table.view(-1)
+            error = learn_pairs(flat, self.visits, pair[t], target, live.policy_lr, self.config.visits_power)
+            self.progress["updates"] += 1
+            self.metrics.add({"train/value/td_error": error.abs().mean(), "train/value/target": target.mean()})

@@ -1,0 +1,112 @@
+"""SAC: losses as pure functions, then the agent (Haarnoja et al. 2018, with a learnt temperature)."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from agents.base import Agent, build_optimizer
+from agents.experience.memory import slots_for
+from agents.experience.minibatches import in_order
+from agents.experience.nouns import Transitions
+from agents.experience.ratio import Ratio, per_env_step
+from agents.networks.q_network import image_reader
+from agents.networks.squashed import Critics, SquashedPolicy
+from agents.targets import SEAMS, move, replay_rows, td_target
+from config.schema import SACConfig
+from envs_fast.vec_env import VecEnv
+from utils.counter_rng import EXPLORE, uniforms
+
+CRITICS = 2
+
+
+def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
+    """min over the critics of Q(s, a) - alpha log pi(a|s): [n, B], [B] -> [B]."""
+    return q.amin(0) - alpha * log_prob
+
+
+def critic_loss(q: Tensor, target: Tensor) -> Tensor:
+    """Sum over the critics of E[(q - target)^2] / 2: [n, B], [B]."""
+    return (q - target).square().mean(-1).sum() / 2
+
+
+def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+    """-log alpha E[log pi + target]: alpha grows while the entropy is below its target."""
+    return -log_alpha * (log_prob.detach() + target_entropy).mean()
+
+
+class SAC(Agent):
+    """Twin critics, a squashed Gaussian, a temperature; all three losses in one backward pass and one step."""
+
+    config: SACConfig
+    policy: SquashedPolicy
+
+    def __init__(self, config: SACConfig, envs: VecEnv, rank: int = 0) -> None:
+        space, cnn = envs.observation_space, image_reader(config, envs)
+        net = (config.hidden_dims, config.activation, config.normalize_obs, cnn)
+        policy = SquashedPolicy(space, envs.action_space, *net, config.noise_correlation, config.seed)
+        rows = replay_rows(config)
+        slots = min(rows, slots_for(rows, envs.time_limit) + SEAMS)
+        super().__init__(config, envs, policy, rows, slots, rank=rank, storage=config.replay_storage)
+        self.critics = Critics(CRITICS, space, policy.draws, *net, config.seed + 1)
+        self.target = deepcopy(self.critics).requires_grad_(False)
+        learnt = config.ent_coef is None
+        self.log_alpha = nn.Parameter(torch.zeros(()), requires_grad=learnt)
+        self.target_entropy = -float(policy.draws) if config.target_entropy is None else config.target_entropy
+        pace = per_env_step(config.train_freq, config.gradient_steps, config.n_envs, config.updates_per_step)
+        self.ratio = Ratio(pace, config.learning_starts)
+        self.parts["ratio"] = self.ratio
+
+    def configure_optimizers(self) -> Optimizer:
+        learnt = [*self.policy.parameters(), *self.critics.parameters(), self.log_alpha]
+        return build_optimizer(self.config, [p for p in learnt if p.requires_grad], self.live.policy_lr)
+
+    def iteration(self) -> None:
+        before = self.progress["env_steps"]
+        self.policy.at_random = before < self.config.learning_starts
+        self.collect(self.config.train_freq)
+        now = self.progress["env_steps"]
+        self.learn_from(self.ratio.due(now - before, now, self.memory.ready(2)))
+
+    def learn(self, updates: int) -> None:
+        config = self.config
+        if config.normalize_obs == "rolling":
+            for part in (self.policy, self.critics, self.target):
+                part.encoder.learn(self.memory.recent(config.train_freq))
+        if not updates:
+            return
+        shape = (updates, 2, config.batch_size, self.policy.draws)
+        noise = uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.log_alpha.device)
+        draws = self.memory.draws(updates, config.batch_size, 1, self.live.gamma)
+        batches = chain.from_iterable(in_order(drawn, config.batch_size) for drawn in draws)
+        self.metrics.add_all([self.update(*each) for each in zip(batches, noise, strict=True)])
+
+    def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
+        """`noise` [2, B, A]: for the actions here and the ones that follow."""
+        learnt = self.live.ent_coef is None
+        alpha = self.log_alpha.detach().exp() if learnt else self.log_alpha.new_tensor(self.live.ent_coef)
+        with torch.no_grad():
+            action, log_prob = self.policy.draw(batch.next_obs, noise[1])
+            following = soft_value(self.target(batch.next_obs, action), log_prob, alpha)
+            target = td_target(batch.reward, batch.discount, following)
+        q = self.critics(batch.obs, batch.action)
+        action, log_prob = self.policy.draw(batch.obs, noise[0])
+        of_critics = critic_loss(q, target)
+        of_policy = -soft_value(self.critics(batch.obs, action, frozen=True), log_prob, alpha).mean()
+        loss = of_critics + of_policy
+        if learnt:
+            loss = loss + temperature_loss(self.log_alpha, log_prob, self.target_entropy)
+        norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
+        move(self.target, self.critics, self.config.tau)
+        return {
+            "train/loss/policy": of_policy,
+            "train/loss/q": of_critics,
+            "train/value/q": q.mean(),
+            "train/value/target": target.mean(),
+            "train/policy/entropy": -log_prob.mean(),
+            "train/policy/alpha": alpha,
+            "train/grad_norm/total": norms.norm(),
+        }

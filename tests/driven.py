@@ -1,0 +1,57 @@
+"""An agent driven without a Trainer, and every pair of options once: what the tests of engines share."""
+
+from copy import deepcopy
+from itertools import combinations, product
+
+from agents.algorithms import build_agent
+from config.loader import load_config
+from envs_gym.make import make_envs
+
+
+def agent_for(config_id, *overrides):
+    """The agent of ENV:VARIANT with an optimizer, as the Trainer would give it."""
+    env_id, variant = config_id.rsplit(":", 1)
+    config = load_config(env_id, variant, ["max_timesteps=1e6", *overrides])
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    optimizer = agent.configure_optimizers()
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer
+    return agent
+
+
+def advance(agent, iterations):
+    for tick in range(iterations):
+        agent.training_step(iter([tick]))
+    return agent
+
+
+def continued(agent, other):
+    """`other` as a checkpoint of `agent` would leave it."""
+    checkpoint = {}
+    agent.on_save_checkpoint(checkpoint)
+    other.load_state_dict(agent.state_dict())
+    other.optimizer.load_state_dict(deepcopy(agent.optimizer.state_dict()))  # torch would share the moments
+    other.on_load_checkpoint(checkpoint)
+    return other
+
+
+def pairwise(options):
+    """Few rows of {name: choice} in which every two choices of different names meet: greedy, always the same."""
+    names = list(options)
+    missing = {((a, x), (b, y)) for a, b in combinations(names, 2) for x, y in product(options[a], options[b])}
+    rows = []
+    while missing:
+        row = dict([*min(missing, key=repr)])
+        for name in names:
+            if name not in row:
+                gained = {
+                    choice: sum(p in missing for p in _pairs(names, {**row, name: choice})) for choice in options[name]
+                }
+                row[name] = max(gained, key=gained.get)
+        missing -= set(_pairs(names, row))
+        rows.append({name: row[name] for name in names})
+    return rows
+
+
+def _pairs(names, row):
+    given = [(name, row[name]) for name in names if name in row]
+    return list(combinations(given, 2))
