@@ -213,9 +213,9 @@ ENGINES = [name for name in get_args(hints(RolloutConfig)["engine"]) if name != 
 
 
 def variant_of(algo_id: str) -> str:
-    """A shipped variant of the algorithm, CartPole's where there is one."""
+    """A shipped variant of the algorithm, in a world whose episodes a checkpoint continues to the bit."""
     files = [EnvironmentFile.read(path) for path in environment_files().values()]
-    for file in sorted(files, key=lambda file: file.env_id != "CartPole-v1"):
+    for file in sorted(files, key=lambda file: file.env_id not in ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1")):
         for variant in file.variants:
             if file.algorithm(variant) == algo_id:
                 return f"{file.env_id}:{variant}"

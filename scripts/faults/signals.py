@@ -29,7 +29,7 @@ from trainer_callbacks.video import Video
 PHASES: dict[str, tuple[Any, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
     "building": (Agent, "setup", 1),
     "collecting": (Agent, "collect", 9),
-    "updating": (Agent, "descend", 100),
+    "updating": (Agent, "learn_from", 9),
     "evaluating": (Evaluate, "_play", 4),
     "recording": (Video, "film", 2),
     "saving": (AtomicIO, "save_checkpoint", 4),

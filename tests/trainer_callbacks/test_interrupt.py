@@ -42,7 +42,7 @@ def planted(monkeypatch, owner, name, call, numbers, seconds):
 
 PHASES = {
     "collecting": (Agent, "collect", 4),
-    "updating": (Agent, "descend", 65),
+    "updating": (Agent, "learn_from", 4),
     "evaluating": (Evaluate, "_play", 2),
     "saving": (AtomicIO, "save_checkpoint", 2),
 }
