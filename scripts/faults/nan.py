@@ -30,7 +30,8 @@ from utils import checkpoint_set
 
 SMALL = (
     "-q", "engine=eager", "n_envs=4", "n_steps=16", "batch_size=0.5", "max_timesteps=1280",
-    "eval_freq_epochs=2", "eval_episodes=2", "eval_max_steps=20", "early_stop_on_eval_threshold=false", "eval_warmup_epochs=0",
+    "eval_freq_epochs=2", "eval_episodes=2", "eval_max_steps=20",
+    "early_stop_on_eval_threshold=false", "eval_warmup_epochs=0",
 )  # fmt: skip
 AGENTS = {
     "ppo": ("Pendulum-v1:ppo",),
