@@ -3,6 +3,8 @@
 The story of a run, top to bottom: arguments -> config -> worlds and agent -> run folder -> callbacks -> Trainer.fit.
 """
 
+import hashlib
+import json
 import logging
 import os
 import shlex
@@ -10,20 +12,23 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import lightning as L
 import torch
 
 from agents.algorithms import build_agent, may_be_fused
-from agents.base import Agent, NumbersError
+from agents.base import Agent
 from agents.engines.fused_cpu.warm import warm
 from agents.experience.segments import SEGMENTS
 from config.arguments import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
 from config.listing import list_environments
-from config.loader import from_plain, to_plain
+from config.loader import to_plain
 from config.manual import help_text
 from config.metrics import load_metrics
 from config.schema import Config
@@ -32,19 +37,27 @@ from envs_gym.make import Backend, choose_backend, env_info, make_envs
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.console import Console
 from trainer_callbacks.csv_log import CsvLog, read_csv
+from trainer_callbacks.debug import Debug
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
+from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.outcome import Header, Outcome, next_commands
 from trainer_callbacks.report import write_report
+from trainer_callbacks.resume import adopt, continued_facts, find_again, fork_facts, host_facts, provenance_once
+from trainer_callbacks.room import NoRoomError, explained
 from trainer_callbacks.schedule import ApplySchedules
-from trainer_callbacks.stop import Stop
+from trainer_callbacks.stop import INTERRUPTED, Stop
 from trainer_callbacks.video import Video
+from utils import checkpoint_set
 from utils.closed_pipe import outlive_readers
-from utils.provenance import provenance
-from utils.run_dir import RunDir, list_runs, read_json, write_json
+from utils.durable_file import check_room, read_json, write_json
+from utils.run_dir import RunDir, list_runs, runs_root
+from utils.run_lock import locked
 from utils.run_log import open_run_log
 from utils.seed_group import train_seeds
-from utils.user_error import UserError
+from utils.user_error import NumbersError, UserError
+
+MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
 
 def main(argv: list[str]) -> int:
@@ -57,44 +70,82 @@ def main(argv: list[str]) -> int:
 
 
 def train(arguments: Arguments) -> int:
-    """One run, new or resumed."""
-    resumed = RunDir.find(arguments.resume) if arguments.resume else None
-    config = resumed_config(resumed, arguments) if resumed else arguments.load()
+    """One run, new, continued or forked, under the eyes of whoever may interrupt it."""
+    with Interrupts() as interrupts, ExitStack() as stack:
+        try:
+            return _train(arguments, interrupts, stack)
+        except Dropped:
+            interrupts.given_up()
+            print(f"stopped by {interrupts.name} before there was anything to save", file=sys.stderr)
+            return 128 + interrupts.number
+
+
+def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> int:
+    again = None
+    if arguments.resume:
+        if arguments.checkpoint in ("", "last"):
+            stack.enter_context(locked(RunDir.find(arguments.resume).path))
+        again = find_again(arguments.resume, arguments.checkpoint, arguments.overrides)
+    config = again.config if again else arguments.load()
     if arguments.debug:
-        config = for_debugger(config)
-        torch.autograd.set_detect_anomaly(True)
+        config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
     torch.set_num_threads(config.threads)
 
     # every name is checked by its registry before a run folder exists
-    envs = make_envs(config, config.n_envs)
-    warm(envs, config.activation if may_be_fused(config) else None, arguments.quiet)
-    agent = build_agent(config, envs)
+    with explained(config, "nothing was begun"):
+        envs = make_envs(config, config.n_envs)
+        warm(envs, config.activation if may_be_fused(config) else None, arguments.quiet)
+        agent = build_agent(config, envs)
     info = env_info(config)
     goal = info.reward_threshold if config.spec.goal is None else config.spec.goal
-    run = resumed or RunDir.create(config.env_id, config.variant, config.seed)
     backend = choose_backend(config)
-    first_step = last_checkpoint(run)["env_steps"] if resumed else 0
-    if resumed:
-        before = read_json(run.config_json)
-        again = [*before.get("resumed", []), {**provenance(), "env_steps": first_step}]
-        facts = {**before, "resumed": again}
+    check_room(again.source.path if again else runs_root(), checkpoint_size(agent) + MARGIN)
+    facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": arguments.group}
+    facts |= {"engine": agent.engine.name, "engine_reason": agent.engine_reason, "goal": goal}
+    facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
+    facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
+    start = NEW
+    if again and not again.fork:
+        run = again.source
+        run.sweep()
+        checkpoint_set.sweep_orphans(run.checkpoints)
+        write_json(run.config_json, continued_facts(again))
     else:
-        facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": arguments.group}
-        facts |= {"engine": agent.engine.name, "engine_reason": agent.engine_reason, "goal": goal}
-        facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance()}
-    write_json(run.config_json, {**facts, "status": "running", "config": to_plain(config)})
+        facts = fork_facts(again, facts) if again else facts
+        run = RunDir.create(config.env_id, config.variant, config.seed, facts)
+        stack.enter_context(locked(run.path))
+    if again and again.checkpoint:
+        path = adopt(run, again) if again.fork else again.checkpoint
+        start = Start(path, again.env_steps, again.sidecar["exported"], again.closing)
 
-    console = Console(load_metrics(), config.max_timesteps, goal, arguments.quiet, first_step)
+    console = Console(load_metrics(), config.max_timesteps, goal, arguments.quiet, start.env_steps)
     console.start(header(config, agent, backend, goal, run))
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.debug(shlex.join(sys.argv))
-        ended = fit(config, agent, goal, run, console, resume=resumed is not None)
-        log.debug(ended.outcome.sentence())
-        done = {"status": "finished", "outcome": asdict(ended.outcome)}
-        write_json(run.config_json, {**read_json(run.config_json), **done})
-        write_report(run, config, read_csv(run.metrics_csv), ended.outcome)
+        for line in again.lines(agent.collector.envs.resume) if again else ():
+            log.info(line)
+        with explained(config, f"continue: python train.py --resume {run.id}"):
+            watchers = [Debug(run)] if arguments.debug else []
+            ended = fit(config, agent, goal, run, console, start, interrupts, watchers)
+            log.debug(ended.outcome.sentence())
+            status = "interrupted" if interrupts.number else "finished"
+            done = {"status": status, "outcome": asdict(ended.outcome)}
+            write_json(run.config_json, {**read_json(run.config_json), **done})
+            if not ended.lost:
+                write_report(run, config, read_csv(run.metrics_csv), ended.outcome)
     console.finish(ended.outcome, next_commands(ended.outcome, f"{config.env_id}:{config.variant}"))
+    if ended.lost:
+        print(ended.lost, file=sys.stderr)
     return ended.exit_code
+
+
+class Start(NamedTuple):
+    """From where a training goes on; all empty where it begins."""
+
+    checkpoint: Path | None
+    env_steps: int
+    exported: int | None  # env steps of the last row that belongs to the checkpoint
+    closing: bool  # only the end of the run is missing
 
 
 class Ended(NamedTuple):
@@ -102,26 +153,47 @@ class Ended(NamedTuple):
 
     outcome: Outcome
     exit_code: int
+    lost: str  # what a signal cost, "" where nothing
 
 
-def fit(config: Config, agent: Agent, goal: float | None, run: RunDir, console: Console, resume: bool = False) -> Ended:
+NEW = Start(None, 0, None, False)
+
+
+def fit(
+    config: Config, agent: Agent, goal: float | None, run: RunDir, console: Console, start: Start = NEW,
+    interrupts: Interrupts | None = None,
+    watchers: Sequence[L.Callback] = (),
+) -> Ended:  # fmt: skip
     """Callbacks, Trainer, and what came out."""
     began = time.perf_counter()
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
-    stop = Stop(config, goal, evaluate.test)
-    csv = CsvLog(run.metrics_csv, last_checkpoint(run)["exported"] if resume else None)
+    stop = Stop(config, goal, evaluate.test, interrupts, start.closing)
+    csv = CsvLog(run.metrics_csv, start.exported)
     export = ExportMetrics(evaluate, [csv, console, stop])
-    checkpoint = Checkpoint(run, evaluate, config.checkpoint_freq_epochs)
+    sidecar = {"resume": agent.collector.envs.resume, "config_sha256": config_hash(config), **host_facts()}
+    checkpoint = Checkpoint(run, evaluate, config, sidecar)
     video = Video(config, run)
     agent.memory.save_in(run.checkpoints / SEGMENTS)
-    trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, checkpoint])
+    trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, *watchers, checkpoint])
+    lost = ""
     try:
-        trainer.fit(agent, ckpt_path=run.checkpoints / "last.ckpt" if resume else None)
-        if not stop.tested and config.eval_freq_epochs and not stop.interrupted:
+        restored(trainer, agent, start.checkpoint)
+        stop.interrupts.patient = False  # what comes now can be done again at any time
+        if not stop.tested and config.eval_freq_epochs and not stop.interrupts.number:
             stop.tested = evaluate.test(agent.policy)
+    except Dropped:
+        stop.interrupts.given_up()
+        stop.reason, stop.tested = INTERRUPTED, {}
+        steps = agent.progress["env_steps"] - checkpoint.saved["env_steps"]
+        where = (
+            f"the checkpoint at {checkpoint.saved['env_steps']:,}" if checkpoint.saved["iterations"] else "the start"
+        )
+        lost = f"stopped by {stop.interrupts.name}: {steps:,} env steps since {where} are lost; "
+        lost += f"continue: python train.py --resume {run.id}"
     finally:
         console.close()
-    export.finish(agent, stop.tested)
+    if not lost:
+        export.finish(agent, stop.tested)
     csv.close()
     evaluate.close()
     video.close()
@@ -129,17 +201,51 @@ def fit(config: Config, agent: Agent, goal: float | None, run: RunDir, console: 
     mean = stop.tested.get("test/roll/ep_rew/mean")
     outcome = Outcome(
         solved=goal is not None and mean is not None and mean >= goal,
-        reason=stop.reason,
+        reason=INTERRUPTED if stop.interrupts.number else stop.reason,
         goal=goal,
         val_best=evaluate.best if evaluate.best > float("-inf") else None,
         test_mean=mean,
         test_std=stop.tested.get("test/roll/ep_rew/std"),
         test_episodes=int(stop.tested.get("test/roll/episodes", 0)),
-        env_steps=agent.progress["env_steps"],
+        env_steps=checkpoint.saved["env_steps"] if lost else agent.progress["env_steps"],
         seconds=time.perf_counter() - began,
         run_path=os.path.relpath(run.path),
     )
-    return Ended(outcome, 128 + stop.interrupted if stop.interrupted else 0)
+    return Ended(outcome, 128 + stop.interrupts.number if stop.interrupts.number else 0, lost)
+
+
+class Began(L.Callback):
+    """Notes that the training itself began: errors before that are of what was loaded."""
+
+    def __init__(self) -> None:
+        self.yes = False
+
+    def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        self.yes = True
+
+
+def restored(trainer: L.Trainer, agent: Agent, checkpoint: Path | None) -> None:
+    """Trainer.fit; a checkpoint whose content does not fit this program and config becomes one clear line."""
+    began = Began()
+    trainer.callbacks.insert(0, began)  # type: ignore[attr-defined]
+    try:
+        trainer.fit(agent, ckpt_path=checkpoint, weights_only=True if checkpoint else None)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
+        if checkpoint is None or began.yes or isinstance(error, UserError):
+            raise
+        line = " ".join(str(error).split())[:300]
+        raise UserError(f"{checkpoint} does not fit this run: {type(error).__name__}: {line}") from error
+
+
+def checkpoint_size(agent: Agent) -> int:
+    """About how many bytes two checkpoints take: weights with two moments each, and the replay memory once."""
+    weights = sum(value.nbytes for value in agent.state_dict().values())
+    return 6 * weights + (agent.memory.bytes if agent.memory.replayed else 0)
+
+
+def config_hash(config: Config) -> str:
+    """SHA-256 of a config as it stands in config.json."""
+    return hashlib.sha256(json.dumps(to_plain(config), sort_keys=True).encode()).hexdigest()
 
 
 def build_trainer(callbacks: list[L.Callback], **options: object) -> L.Trainer:
@@ -150,26 +256,6 @@ def build_trainer(callbacks: list[L.Callback], **options: object) -> L.Trainer:
     settings = {"accelerator": "cpu", "devices": 1, "max_epochs": -1, "logger": False, "plugins": [AtomicIO()]}
     silent = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
     return L.Trainer(callbacks=callbacks, **{**settings, **silent, **options})  # type: ignore[arg-type]
-
-
-def resumed_config(run: RunDir, arguments: Arguments) -> Config:
-    """The run's own config, with the changes that were asked for; its last checkpoint must be there."""
-    if not (run.checkpoints / "last.ckpt").exists():
-        raise UserError(f"{run.id} has no checkpoint to resume from")
-    facts = read_json(run.config_json)
-    config = from_plain(facts["config"], run.id, arguments.overrides)
-    if config.engine == "auto":
-        config = replace(config, engine=facts["engine"])
-    if config.env_backend == "auto":  # what was chosen then holds, whatever has been compiled since
-        config = replace(config, env_backend=facts.get("env_backend", "gym"))
-    if config.max_timesteps <= last_checkpoint(run)["env_steps"]:
-        raise UserError(f"{run.id} has spent its budget of {config.max_timesteps:,}; give more: --max-timesteps N")
-    return config
-
-
-def last_checkpoint(run: RunDir) -> dict[str, int]:
-    """The clock of the run's last checkpoint, from its sidecar."""
-    return read_json(run.checkpoints / "last.json")
 
 
 def header(config: Config, agent: Agent, backend: Backend, goal: float | None, run: RunDir) -> Header:
@@ -231,7 +317,7 @@ def command(argv: list[str]) -> int:
     """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in training."""
     try:
         return main(argv)
-    except (UserError, NumbersError, EnvError) as error:
+    except (UserError, NumbersError, EnvError, NoRoomError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:

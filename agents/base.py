@@ -24,19 +24,18 @@ from torch.optim import Optimizer
 from agents.engines.eager import Eager, Engine
 from agents.experience.collector import Collector, Policy
 from agents.experience.memory import Memory
-from config.loader import to_plain
-from config.schema import Config
+from agents.experience.numbers import blame, look, mend
+from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import Key
 from utils.metrics import Metrics
+from utils.user_error import NumbersError, UserError
 
 CHECKPOINT_VERSION = 1
-log = logging.getLogger("stride")
 TICKS = 1 << 31  # Lightning's epoch is only a container: ours are counted by `progress`
+SKIPS = 100  # iterations in a row that nothing could be learnt from
 
-
-class NumbersError(ArithmeticError):
-    """A loss or a gradient stopped being a number; the update that saw it changed nothing."""
+log = logging.getLogger("stride")
 
 
 class Stateful(Protocol):
@@ -84,7 +83,11 @@ class Agent(L.LightningModule):
         # the clock, and at which env step the last row of numbers was told
         self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}
         self.seconds = {"collect": 0.0, "learn": 0.0}
-        self.broken = torch.zeros((), dtype=torch.bool, device=example.reward.device)
+        # flags on the device: something was no number; it was in what was collected; it was in the loss
+        self.broken, self.poisoned, self.lost = torch.zeros(3, dtype=torch.bool, device=example.reward.device)
+        self.guarded, self.skipped = config.nan_guard != "off", 0
+        self.accumulate = config.accumulate if isinstance(config, RolloutConfig) else 1
+        self.accumulated, self.collected = 0, 0  # minibatches since the last step; steps of this iteration
 
     def iteration(self) -> None:
         raise NotImplementedError
@@ -109,6 +112,10 @@ class Agent(L.LightningModule):
     def collect(self, steps: int) -> None:
         began = perf_counter()
         self.engine.collect(self, steps)
+        self.collected += steps
+        if self.guarded:
+            self.poisoned |= look(self.memory, steps)
+            self.broken |= self.poisoned
         self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
         self.seconds["collect"] += perf_counter() - began
 
@@ -136,20 +143,34 @@ class Agent(L.LightningModule):
         Returns the norms of the parameters' gradients before clipping, in the optimizer's order. Averages over
         processes by itself: under manual optimisation Lightning's DDP does not, and a fused engine has no hooks.
         """
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        if not self.accumulated:
+            optimizer.zero_grad(set_to_none=True)
+        (loss if self.accumulate == 1 else loss / self.accumulate).backward()
+        self.accumulated = (self.accumulated + 1) % self.accumulate
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if self.accumulated:  # the step comes with the last of these minibatches
+            return torch.stack(torch._foreach_norm(gradients))
         if self.world_size > 1:
             average(gradients)
         norms = torch.stack(torch._foreach_norm(gradients))
         total = norms.norm()
         if max_norm is not None:
             torch._foreach_mul_(gradients, (max_norm / (total + 1e-6)).clamp(max=1.0))
-        broken = ~total.isfinite()
-        self.broken |= broken if skip is None else broken & ~skip
-        step_unless(optimizer, broken if skip is None else broken | skip)
+        step_unless(optimizer, self._unsound(loss, total, skip))
         self.progress["updates"] += 1
         return norms
+
+    def _unsound(self, loss: Tensor, total: Tensor, skip: Tensor | None) -> Tensor:
+        """Whether a step is not to be made; notes on the device what was no number, unless nobody looks at it."""
+        if not self.guarded:
+            return torch.zeros_like(self.broken) if skip is None else skip
+        lost = ~loss.detach().isfinite()
+        broken = lost | ~total.isfinite()
+        if skip is not None:
+            lost, broken = lost & ~skip, broken & ~skip
+        self.lost |= lost
+        self.broken |= broken
+        return broken | self.poisoned if skip is None else broken | self.poisoned | skip
 
     def train_dataloader(self) -> range:
         return range(TICKS)  # sized, so Lightning does not prefetch; nobody looks at the number
@@ -162,24 +183,45 @@ class Agent(L.LightningModule):
     def training_step(self, dataloader_iter: Iterator[int]) -> None:
         # by taking the tick itself from an argument of this name an agent is spared Lightning's batch hooks: -40 us
         next(dataloader_iter)
+        self.collected = 0
         self.iteration()
         self.progress["iterations"] += 1
-        if self.broken:
-            where = f"iteration {self.progress['iterations']} ({self.progress['env_steps']:,} env steps)"
-            raise NumbersError(f"the gradient stopped being a number in {where}; the weights are as before it")
+        if self.guarded and self.broken:
+            self._not_a_number()
+        else:
+            self.skipped = 0
         if self.memory.overflowed:
             raise RuntimeError(f"{self.config.env_id} truncates episodes more often than its declared time limit")
+
+    def _not_a_number(self) -> None:
+        """Something in this iteration was no number, and no update learnt from it: stop, or go on without it."""
+        steps, env_steps = min(self.collected, self.memory.rows), self.progress["env_steps"]
+        place = blame(self.memory, steps, env_steps, self, bool(self.lost))
+        where = f"in iteration {self.progress['iterations']} ({env_steps:,} env steps)"
+        self.skipped += 1
+        sick = place.words.startswith("weights")
+        if sick or self.config.nan_guard == "stop":
+            raise NumbersError(f"{place} {where}" + ("" if sick else "; the weights are as before it"))
+        if self.skipped >= SKIPS:
+            raise NumbersError(f"{place} {where}; nothing could be learnt from {SKIPS} iterations in a row")
+        if self.skipped in (1, 10):
+            log.warning(f"{place} {where}; nothing was learnt from it (nan_guard: skip)")
+        if self.memory.replayed:
+            mend(self.memory, steps)
+        for flag in (self.broken, self.poisoned, self.lost):
+            flag.zero_()
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         checkpoint["stride"] = {
             "version": CHECKPOINT_VERSION,
-            "config": to_plain(self.config),
             "progress": dict(self.progress),
             "parts": {name: part.state_dict() for name, part in self.parts.items()},
         }
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
         state = checkpoint["stride"]
+        if state["version"] != CHECKPOINT_VERSION:
+            raise UserError(f"a checkpoint of version {state['version']}, this program reads {CHECKPOINT_VERSION}")
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
         self.progress.update(state["progress"])

@@ -7,8 +7,6 @@ Files are data from outside: plain tensors only, checked against the network tha
 """
 
 import os
-import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from torch import Tensor
 from torch._weights_only_unpickler import UnpicklingError
 
 from agents.algorithms import build_agent
+from agents.checkpoint_archive import check_archive
 from agents.hub_run import HUB, fetch
 from agents.player import Player
 from config.loader import from_plain
@@ -27,11 +26,14 @@ from config.schema import Config, ReplayConfig, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from envs_gym.drawn import make_drawn
 from envs_gym.make import make_envs
-from utils.run_dir import RunDir, read_json
-from utils.user_error import UserError, nearest
+from utils import checkpoint_set
+from utils.checkpoint_set import EPOCH, LINKS, Chosen
+from utils.durable_file import read_json
+from utils.run_dir import RunDir
+from utils.user_error import UserError
 
-LINKS = ("best", "last")
-EPOCH = re.compile(r"epoch=(\d+)")
+__all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
+
 POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
 
 
@@ -79,12 +81,8 @@ def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
         raise UserError(f"{run.config_json} holds no config")
     # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
     config = replace(from_plain(facts["config"], run.id), env_backend="gym")
-    path = find_checkpoint(run, checkpoint)
-    if not path.exists():  # the link has moved on meanwhile
-        path = find_checkpoint(run, checkpoint)
-    no_best = checkpoint == "best" and not _target(run.checkpoints / "best.ckpt")
-    notes = (f"{run.id} has no best checkpoint: taking last",) if no_best else ()
-    weights, progress = _parts(read_checkpoint(path), path)
+    (path, notes), state = open_checkpoint(run, checkpoint)
+    weights, progress = _parts(state, path)
     player = build_player(config, weights, f"{run.id}, {path.stem}")
     return LoadedRun(run, config, player, path.stem, progress, facts, notes)
 
@@ -102,23 +100,13 @@ def _load_published(selector: str, checkpoint: str) -> LoadedRun:
     return LoadedRun(RunDir(there.folder), config, player, held, there.facts["progress"], there.facts, (note,))
 
 
-def find_checkpoint(run: RunDir, name: str) -> Path:
-    """The file behind best (last, where there is no best), last or epoch=NN."""
-    match = EPOCH.fullmatch(name)
-    if not match and name not in LINKS:
-        raise UserError(f"--checkpoint takes best, last or epoch=NN, not {name!r}{nearest(name, LINKS)}")
-    there = list_checkpoints(run)
-    if match:
-        number = int(match[1])
-        found = [stem for stem in there if int(stem.removeprefix("epoch=")) == number]
-        if not found:
-            raise UserError(f"{run.id} has no checkpoint {name}; it has {', '.join(there) or 'none'}")
-        return run.checkpoints / f"{found[0]}.ckpt"
-    for link in ("best", "last") if name == "best" else ("last",):
-        target = _target(run.checkpoints / f"{link}.ckpt")
-        if target:
-            return run.checkpoints / target
-    raise UserError(f"{run.id} has no checkpoint yet")
+def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
+    """The checkpoint behind best, last or epoch=NN and what it holds; a run in training may thin them out meanwhile."""
+    for _ in range(3):
+        chosen = checkpoint_set.choose(run.checkpoints, name, run.id)
+        if chosen.path.exists():
+            break
+    return chosen, read_checkpoint(chosen.path)
 
 
 def list_checkpoints(run: RunDir) -> list[str]:
@@ -127,30 +115,23 @@ def list_checkpoints(run: RunDir) -> list[str]:
     return sorted(stems, key=lambda stem: int(stem.removeprefix("epoch=")))
 
 
-def _target(link: Path) -> str:
-    """The file a link names, beside it and nowhere else; "" where there is no link."""
-    try:
-        target = os.readlink(link)
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise UserError(f"{link} is not a link to a checkpoint: {error.strerror}") from error
-    if not EPOCH.fullmatch(target.removesuffix(".ckpt")):
-        raise UserError(f"{link} points at {target!r}, which is not a checkpoint of this run")
-    return target
-
-
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's plain data on the CPU; whatever is damaged, or more than data, is refused in one line."""
+    """A checkpoint's plain data on the CPU; whatever is not what its sidecar says, damaged, or more than data, is
+    refused in one line before anything is read from it."""
+    what = checkpoint_set.fault(path)
+    if what:
+        raise UserError(f"{path} {what}")
     try:
-        if not zipfile.is_zipfile(path):
-            raise UserError(f"{path} is " + ("damaged" if path.exists() else "not there"))
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with open(path, "rb") as file:
+            check_archive(file, str(path))
+            file.seek(0)
+            state = torch.load(file, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise UserError(f"{path} holds more than plain data and was not loaded") from error
-    except (OSError, EOFError, RuntimeError, KeyError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
+    except UserError:
+        raise
+    except (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, AssertionError,
+            ArithmeticError, MemoryError) as error:  # fmt: skip
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(state, dict):
         raise UserError(f"{path} is not a checkpoint")

@@ -30,6 +30,7 @@ class Arguments:
     file: str
     seeds: tuple[int, ...]
     resume: str
+    checkpoint: str
     group: str
     list_envs: str | None
     quiet: bool
@@ -69,8 +70,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
     parser.add_argument("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
     parser.add_argument("--resume", metavar="RUN", default="", help="continue a run: @last, its id or its folder")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", default="", help="with --resume: best or epoch=NN, as a new run"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, nothing else")
-    parser.add_argument("--debug", action="store_true", help="as under a debugger: one world, one process, checks on")
+    parser.add_argument("--debug", action="store_true", help="one world, a tiny budget, all checks, a profiler trace")
     parser.add_argument("--group", default="", help=argparse.SUPPRESS)
     return parser
 
@@ -100,12 +104,15 @@ def parse_arguments(argv: list[str]) -> Arguments:
         raise UserError(
             "--resume takes everything from the run's config.json; give it alone, or with key=value changes"
         )
+    if found.checkpoint and not found.resume:
+        raise UserError("--checkpoint says where to --resume a run; give both")
     return Arguments(
         words[0] if words else "",
         tuple(overrides),
         found.config,
         seeds,
         found.resume,
+        found.checkpoint,
         found.group,
         found.list_envs,
         found.quiet,

@@ -40,6 +40,8 @@ RANGES = {
     "policy_lr": POSITIVE, "optimizer_eps": POSITIVE, "weight_decay": NOT_NEGATIVE, "max_grad_norm": POSITIVE,
     "ent_coef": NOT_NEGATIVE, "vf_coef": NOT_NEGATIVE, "clip_range": POSITIVE, "clip_range_vf": POSITIVE,
     "target_kl": POSITIVE, "batch_size": POSITIVE, "video_freq_epochs": COUNT, "video_max_steps": COUNT,
+    "checkpoint_minutes": POSITIVE, "checkpoint_keep_last": COUNT, "checkpoint_keep_best": NOT_NEGATIVE,
+    "accumulate": COUNT,
     "frame_skip": COUNT, "frame_stack": COUNT, "resize_obs": COUNT,
     "buffer_size": COUNT, "learning_starts": NOT_NEGATIVE, "train_freq": COUNT, "gradient_steps": Range(-1),
     "updates_per_step": POSITIVE, "epsilon": SHARE, "target_freq": COUNT, "tau": Range(0, 1, above=True),
@@ -149,6 +151,9 @@ def _check_rollout(config: RolloutConfig) -> None:
         near = " or ".join(str(size) for size in nearest_sizes(rollout, rows))
         resolved = f" ({rows} rows)" if isinstance(given, float) else ""
         raise UserError(f"batch_size {given}{resolved} does not divide the rollout of {shape} evenly; {near} does")
+    updates = config.n_epochs * (rollout // rows)
+    if updates % config.accumulate:
+        raise UserError(f"accumulate {config.accumulate} does not divide the {updates} minibatches of an iteration")
     if isinstance(config, PPOConfig):
         _check_deviation("normalize_advantages", config.normalize_advantages, rows, rollout)
     if isinstance(config, REINFORCEConfig):

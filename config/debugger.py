@@ -5,10 +5,14 @@ from dataclasses import replace
 from config.checks import check, nearest_sizes
 from config.schema import Config, RolloutConfig
 
+TINY = 10  # iterations of a budget nobody chose
 
-def for_debugger(config: Config) -> Config:
-    """The same with one environment and thread; batch_size stays what it is where it still divides the rollout."""
-    config = replace(config, n_envs=1, threads=1)
+
+def for_debugger(config: Config, tiny: bool = False) -> Config:
+    """The same with one environment and thread; batch_size stays what it is where it still divides the rollout.
+
+    `tiny`: a few iterations are enough to see what is wrong."""
+    config = replace(config, n_envs=1, threads=1, engine="eager")
     if isinstance(config, RolloutConfig):
         config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
         if config.policy in ("lstm", "gru"):
@@ -17,5 +21,9 @@ def for_debugger(config: Config) -> Config:
         if rollout % rows or rows == 1:
             sizes = [size for size in nearest_sizes(rollout, max(rows, 2)) if size > 1]
             config = replace(config, batch_size=sizes[0])
+        if config.n_epochs * (rollout // config.minibatch_size) % config.accumulate:
+            config = replace(config, accumulate=1)
+        if tiny:
+            config = replace(config, max_timesteps=min(config.max_timesteps, TINY * rollout))
     check(config, f"{config.env_id}:{config.variant} under the debugger")
     return config

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from config.checks import check, check_version
 from config.field_types import convert, hints, schedulable
 from config.keys import cannot_schedule, check_algorithm, check_key
+from config.migrations import migrate
 from config.overrides import apply_overrides
 from config.schedule import is_named
 from config.schedule_keys import Raw, fold
@@ -65,6 +66,7 @@ def to_plain(config: Config) -> dict[str, Any]:
 def from_plain(values: Mapping[str, Any], where: str = "config.json", overrides: Sequence[str] = ()) -> Config:
     """The config back from to_plain's data, with every check of a YAML file, and overrides on top."""
     try:
+        values = migrate(values)
         check_version(values.get("schema_version"))
     except UserError as error:
         raise UserError(f"{where}: {error}") from error

@@ -124,6 +124,17 @@ class Config:
     checkpoint_freq_epochs: int | None = None
     """Epochs between checkpoints; null = with each evaluation. One is always written at the end."""
 
+    checkpoint_minutes: float | None = 10.0
+    """Minutes without a checkpoint after which one is written between two iterations; null = never."""
+    checkpoint_keep_last: int | None = 10
+    """Checkpoints of ended epochs that are kept, the newest ones; null = all. best and last always are."""
+    checkpoint_keep_best: int = 1
+    """Checkpoints that are kept for their evaluation, the best ones."""
+
+    # Guards
+    nan_guard: Literal["stop", "skip", "off"] = "stop"
+    """At the first NaN or infinity: stop and name it, skip the updates that would have learnt from it, or not look."""
+
     # Videos
     video_freq_epochs: int | None = None
     """Epochs between videos of an evaluation episode, videos/epoch=NN.mp4; null or 0 = none."""
@@ -147,6 +158,8 @@ class RolloutConfig(Config):
     """Rows per update: a float in (0, 1] is a fraction of the rollout, an int is rows; must divide it evenly."""
     n_epochs: int = 4
     """Passes over a rollout, reshuffled each time."""
+    accumulate: int = 1
+    """Minibatches whose gradients are averaged before a step is made: as if batch_size were that many times larger."""
 
     @property
     def rollout_size(self) -> int:

@@ -20,6 +20,9 @@ RESOLVED = (
 )  # fmt: skip
 
 
+MOST_BYTES, MOST_NODES = 1 << 20, 100_000
+
+
 class Loader(yaml.SafeLoader):
     """YAML 1.1 less its surprises: no words as booleans, no octal 010, no 1:30 in base 60, no dates."""
 
@@ -51,9 +54,15 @@ Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_whole)
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in the file; anything else is a UserError of one line with file:line."""
     try:
-        data = yaml.load(path.read_bytes(), Loader=Loader)
+        text = path.read_bytes()
+        if len(text) > MOST_BYTES:
+            raise UserError(f"{path.name}: {len(text):,} bytes are more than a config has")
+        check_size(yaml.compose(text, Loader=Loader), path.name)
+        data = yaml.load(text, Loader=Loader)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except UserError:
+        raise
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path.name}{_explained(error)}") from error
     except RecursionError as error:
@@ -64,6 +73,26 @@ def read_yaml(path: Path) -> dict[str, Any]:
         if not isinstance(key, str):
             raise UserError(f"{path.name}: the key {key!r} is not text")
     return data
+
+
+def check_size(root: yaml.Node | None, name: str) -> None:
+    """UserError where aliases of aliases would unfold to more than a config ever holds."""
+    sizes: dict[int, int] = {}
+    under_way: set[int] = set()
+
+    def size(node: yaml.Node) -> int:
+        if id(node) in under_way:
+            raise UserError(f"{name}: an alias inside its own anchor is nested too deep")
+        if id(node) not in sizes:
+            under_way.add(id(node))
+            inside = node.value if isinstance(node, yaml.CollectionNode) else []
+            parts = [part for item in inside for part in (item if isinstance(item, tuple) else (item,))]
+            sizes[id(node)] = 1 + sum(map(size, parts))
+            under_way.discard(id(node))
+        return sizes[id(node)]
+
+    if root is not None and size(root) > MOST_NODES:
+        raise UserError(f"{name}: its aliases unfold to more than {MOST_NODES:,} values")
 
 
 def _explained(error: Exception) -> str:

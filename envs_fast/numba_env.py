@@ -19,7 +19,7 @@ from envs_fast.buffers import Arrays, Trajectory
 from envs_fast.vec_env import Step, Tree
 from envs_fast.world import KERNEL, NO_LIMIT, Setting, World
 from utils.kernel_cache import njit
-from utils.user_error import UserError, nearest
+from utils.user_error import NumbersError, UserError, nearest
 
 logger = logging.getLogger("stride")
 
@@ -158,7 +158,8 @@ class NumbaEnv:
             wrong, rule = np.isnan(actions), "numbers, of which -1 to 1 spans the bounds"
         first = tuple(np.argwhere(wrong)[0])
         step = f" of step {first[0]}" if len(actions) > 1 else ""
-        raise ValueError(f"{self.env_id}, world {first[1]}{step}: action {actions[first]}; actions are {rule}")
+        kind = NumbersError if isinstance(self.action_space, spaces.Box) else ValueError
+        raise kind(f"{self.env_id}, world {first[1]}{step}: action {actions[first]}; actions are {rule}")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the future depends on, copied: 20 to 60 bytes for each world."""

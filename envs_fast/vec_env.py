@@ -37,6 +37,7 @@ class VecEnv(Protocol):
     observation_space: Space[Any]
     action_space: Space[Any]
     time_limit: int | None  # steps after which an episode is truncated, where that is known
+    resume: str  # exact: a checkpoint continues every episode to the bit; seam: it cuts those that are running
     reward_threshold: float | None  # the mean return that counts as solved, where the environment says so
 
     def reset(self, seed: int) -> Tree:

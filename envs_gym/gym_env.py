@@ -15,7 +15,7 @@ from torch import Tensor
 
 from envs_fast.vec_env import Step, Tree
 from envs_gym import spaces
-from envs_gym.snapshot import Beginning, Strategy, memories, replay, rng_state, strategy
+from envs_gym.snapshot import Beginning, memories, replay, rng_state, strategy
 from envs_gym.wrappers.base import RawReward
 from envs_gym.wrappers.registry import Plain, wrap
 from utils.counter_rng import WORLD, Key, integers
@@ -77,7 +77,7 @@ class GymEnv:
         self.time_limit = worlds[0].time_limit
         threshold = spec.reward_threshold
         self.reward_threshold = None if threshold is None else float(threshold)
-        self.resume: Strategy = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
+        self.resume: str = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
         self._blame = Blame(env_id)
 
         self.observation_space = spaces.observation_space(first.observation_space)

@@ -34,6 +34,7 @@ HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "st
 HEAVYWEIGHTS |= {"pygame"}
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
+LIGHT_UTILS += ("durable_file", "run_lock", "checkpoint_set")
 LIGHT = ("config/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
 DESERIALIZERS = ("agents/loading.py",)

@@ -1,8 +1,14 @@
-"""Checkpoints: plain data, whole or not at all, between two iterations only; a sidecar says what each is worth."""
+"""Checkpoints: plain data, whole or not at all, between two iterations only; a sidecar says what each is worth.
 
-import os
+How a set of file, sidecar and links is committed, chosen and thinned out lives in utils/checkpoint_set.py.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import lightning as L
 import torch
@@ -12,23 +18,51 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from agents.base import Agent
 from agents.experience.segments import SEGMENTS, prune
 from agents.loading import read_checkpoint
+from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
-from utils.run_dir import RunDir, read_json, relink, write_json
+from utils import checkpoint_set
+from utils.durable_file import replacing, sync_file
+from utils.run_dir import RunDir
+from utils.user_error import NumbersError
+
+
+class Hashing:
+    """A file that knows the size and the hash of what was written to it; torch writes strictly forwards."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.size, self.sha256 = file, 0, hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            self.file.write(data)
+        except OSError as error:  # torch would say "unexpected pos" instead of "no space left"
+            self.error = error
+            raise
+        self.sha256.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
 class AtomicIO(CheckpointIO):
     """Writes beside the target, syncs, renames. (Lightning's own stages in $TMPDIR: half of 60 kills left rubbish.)"""
 
+    def __init__(self) -> None:
+        self.written: dict[str, Any] = {}  # size and hash of the last file
+
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        temporary = Path(f"{path}.{os.getpid()}.tmp")
-        try:
-            with open(temporary, "wb") as file:
-                torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(Path(path)) as file:
+            hashing = Hashing(file)
+            try:
+                torch.save(checkpoint, hashing)  # type: ignore[arg-type]  # write and flush are all it asks
+            except RuntimeError as error:
+                if hashing.error is not None:
+                    raise hashing.error from error
+                raise
+        self.written = {"size": hashing.size, "sha256": hashing.sha256.hexdigest()}
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         return read_checkpoint(Path(path))
@@ -38,61 +72,88 @@ class AtomicIO(CheckpointIO):
 
 
 class Checkpoint(LightningCheckpoint):
-    """`epoch=NN.ckpt` with each evaluation (or on its own cadence) and always at the end; `last` and `best` are links.
+    """`epoch=NN` with each evaluation (or on its own cadence), `step=N` by the clock on the wall and at the end.
 
     Lightning runs subclasses of its Checkpoint behind all other callbacks, so this epoch's evaluation is known.
+    The best score so far is read off the sidecar of `best`, not remembered: what is not on the disk is not best.
     """
 
-    def __init__(self, run: RunDir, evaluate: Evaluate, every: int | None) -> None:
-        self.run, self.evaluate, self.every = run, evaluate, every
-        self.best, self._saved = float("-inf"), -1
+    def __init__(self, run: RunDir, evaluate: Evaluate, config: Config, facts: Mapping[str, Any]) -> None:
+        """`facts`: what every sidecar says beside its own clock, score and hash."""
+        self.run, self.evaluate, self.config, self.facts = run, evaluate, config, dict(facts)
+        self.best, self.saved = -math.inf, {"iterations": 0, "env_steps": 0}
+        self._saved_at = time.monotonic()
+
+    def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        assert isinstance(agent, Agent)
+        self._saved_at = time.monotonic()
+        if agent.progress["iterations"]:  # resumed: that state is on the disk
+            self.saved = dict(agent.progress)
+            self.best = self._best_on_disk()
+            self._thin_out()  # the process before may have died on the way to it
+
+    def _best_on_disk(self) -> float:
+        folder, stem = self.run.checkpoints, checkpoint_set.target(self.run.checkpoints / "best.ckpt")
+        whole = stem and not checkpoint_set.fault(folder / f"{stem}.ckpt")
+        return checkpoint_set.score_of(folder / f"{stem}.ckpt") if whole else -math.inf
 
     def on_train_batch_end(
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
     ) -> None:
         assert isinstance(agent, Agent)
-        if not agent.epoch_ended:
-            return
-        evaluated = self.evaluate.epoch == agent.epoch
-        if evaluated if self.every is None else agent.epoch % self.every == 0 or (evaluated and self._improves()):
+        if self._is_due(agent):
             self.save(trainer, agent)
+
+    def _is_due(self, agent: Agent) -> bool:
+        minutes, every = self.config.checkpoint_minutes, self.config.checkpoint_freq_epochs
+        if minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes:
+            return True
+        if not agent.epoch_ended:
+            return False
+        evaluated = self.evaluate.epoch == agent.epoch
+        return evaluated if every is None else agent.epoch % every == 0 or (evaluated and self._improves())
 
     def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         assert isinstance(agent, Agent)
-        if self._saved != agent.progress["iterations"] and agent.progress["iterations"]:
+        if self.saved["iterations"] != agent.progress["iterations"]:
             self.save(trainer, agent)
 
     def _improves(self) -> bool:
-        return self.evaluate.mean > self.best
+        return self.evaluate.mean > self.best and math.isfinite(self.evaluate.mean)
 
     def save(self, trainer: L.Trainer, agent: Agent) -> None:
-        evaluated = self.evaluate.epoch == agent.epoch
+        if self.config.nan_guard != "off":
+            check_finite(agent)
+        folder, here = self.run.checkpoints, agent.epoch_ended
+        evaluated = here and self.evaluate.epoch == agent.epoch
         improves = evaluated and self._improves()
-        self.best = self.evaluate.mean if improves else self.best
-        self._saved = agent.progress["iterations"]
-        path = self.run.checkpoints / f"epoch={agent.epoch:02d}.ckpt"
+        stem = f"epoch={agent.epoch:02d}" if here else f"step={agent.progress['env_steps']}"
+        path = folder / f"{stem}.ckpt"
+        sync_file(self.run.metrics_csv)  # the rows up to here are no younger than the state
         trainer.save_checkpoint(path, weights_only=False)
-        sidecar = path.with_suffix(".json")
-        score = self.evaluate.mean if evaluated else None
-        segments = agent.memory.segment_names()
-        facts = {"file": path.name, "epoch": agent.epoch, **agent.progress, "score": score, "segments": segments}
-        write_json(sidecar, facts)
-        for link in ["last", *(["best"] if improves or not self._has_best() else [])]:
-            relink(self.run.checkpoints / f"{link}.ckpt", path)
-            relink(self.run.checkpoints / f"{link}.json", sidecar)
-        self._drop_segments()
+        assert isinstance(trainer.strategy.checkpoint_io, AtomicIO)
+        score = self.evaluate.mean if evaluated and math.isfinite(self.evaluate.mean) else None
+        clock = {"epoch": agent.epoch, **agent.progress, "score": score, "segments": agent.memory.segment_names()}
+        links = ("best", "last") if improves or self.best == -math.inf else ("last",)  # unevaluated, the newest is best
+        checkpoint_set.seal(path, {**clock, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
+        self.best = self.evaluate.mean if improves else self.best
+        self.saved, self._saved_at = dict(agent.progress), time.monotonic()
+        self._thin_out()
 
-    def _drop_segments(self) -> None:
-        """Delete the rows of the replay memory that no checkpoint of the run names any more."""
-        told = [read_json(path) for path in self.run.checkpoints.glob("epoch=*.json")]
-        if all("segments" in facts for facts in told):  # those of an earlier program do not say
-            prune(self.run.checkpoints / SEGMENTS, [name for facts in told for name in facts["segments"]])
+    def _thin_out(self) -> None:
+        keep_last, keep_best = self.config.checkpoint_keep_last, self.config.checkpoint_keep_best
+        folder = self.run.checkpoints
+        checkpoint_set.prune(folder, keep_last, keep_best)
+        # rows of the replay memory that no checkpoint of the run names any more
+        told = [checkpoint_set.facts_of(folder / f"{stem}.ckpt") for stem in checkpoint_set.names(folder)]
+        prune(folder / SEGMENTS, [name for facts in told for name in facts.get("segments", [])])
 
-    def _has_best(self) -> bool:
-        return (self.run.checkpoints / "best.ckpt").exists()
 
-    def state_dict(self) -> dict:
-        return {"best": self.best}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.best = state["best"]
+def check_finite(agent: Agent) -> None:
+    """NumbersError if any weight or statistic is not a number: such a state is never written."""
+    for name, value in agent.state_dict().items():
+        if value.is_floating_point() and not value.isfinite().all():
+            raise NumbersError(
+                f"weights: {name} is not a number after iteration {agent.progress['iterations']} "
+                f"({agent.progress['env_steps']:,} env steps); no checkpoint was written of it"
+            )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from config.metrics import load_metrics
+from utils.durable_file import replacing
 
 STEPS = "train/clock/env_steps"
 EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
@@ -102,15 +103,8 @@ class CsvLog:
     def _rewrite(self, columns: list[str], lines: list[list[str]]) -> None:
         """Put a whole new file in the old one's place, then append to it."""
         text = "".join(",".join(cells) + "\n" for cells in ([columns] if columns else []) + lines)
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        try:
-            with open(beside, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, self.path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with replacing(self.path) as file:
+            file.write(text.encode())
         self._columns, self._known = columns, frozenset(columns)
         # kept open: opening per row would cost more than the row
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115

@@ -4,6 +4,7 @@ Evaluations repeat one set of worlds, so that they compare weights and not luck;
 """
 
 import logging
+import math
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -64,7 +65,7 @@ class Evaluate(Callback):
             return
         row = summarize("val", self._play(agent.policy, EVALUATE, 0, config.eval_episodes))
         self.epoch, self.mean = agent.epoch, row.get("val/roll/ep_rew/mean", float("nan"))
-        if self.mean > self.best:
+        if self.mean > self.best and math.isfinite(self.mean):
             self.best = self.mean
         agent.metrics.set(row | ({"val/roll/ep_rew/best": self.best} if self.best > float("-inf") else {}))
 
@@ -90,7 +91,7 @@ class Evaluate(Callback):
             worlds.close()
 
     def state_dict(self) -> dict:
-        return {"epoch": self.epoch, "mean": self.mean, "best": self.best, "tests": self.tests}
+        return {"best": self.best, "tests": self.tests}
 
     def load_state_dict(self, state: dict) -> None:
-        self.epoch, self.mean, self.best, self.tests = (state[name] for name in ("epoch", "mean", "best", "tests"))
+        self.best, self.tests = state["best"], state["tests"]

@@ -1,9 +1,7 @@
 """When a training is over: the budget is spent, a threshold is reached and confirmed, or a person says so."""
 
 import logging
-import signal
 from collections.abc import Callable, Mapping
-from types import FrameType
 from typing import Any
 
 import lightning as L
@@ -12,8 +10,9 @@ from lightning.pytorch.callbacks import Callback
 from agents.base import Agent
 from agents.experience.collector import WINDOW, Policy
 from config.schema import Config
+from trainer_callbacks.interrupt import Interrupts
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = "interrupted"
 
 log = logging.getLogger("stride")
 
@@ -31,16 +30,23 @@ class Stop(Callback):
     A threshold reached in evaluation counts once `test` (100 fresh episodes) confirms it; else training goes on.
     """
 
-    def __init__(self, config: Config, goal: float | None, test: Callable[[Policy], Mapping[str, float]]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        goal: float | None,
+        test: Callable[[Policy], Mapping[str, float]],
+        interrupts: Interrupts | None = None,
+        closing: bool = False,
+    ) -> None:
+        """`closing`: a resumed run whose training was over when its process died only needs its end told."""
         self.budget, self.patience = config.max_timesteps, config.early_stop_patience
         self.train_threshold = threshold(config.early_stop_on_train_threshold, goal)
         self.eval_threshold = threshold(config.early_stop_on_eval_threshold, goal)
         self.test, self.tested = test, dict[str, float]()
         self.reason = ""
         self.streak = {"train": 0, "val": 0}
-        self._evaluated, self.interrupted = False, 0
-        self._steps = 0
-        self._handlers: dict[int, Any] = {}
+        self.interrupts, self.closing = interrupts or Interrupts(), closing
+        self._evaluated, self._steps = False, 0
 
     def write(self, row: Mapping[str, float]) -> None:
         """A new row: count how often in a row a threshold was reached."""
@@ -60,14 +66,15 @@ class Stop(Callback):
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
     ) -> None:
         assert isinstance(agent, Agent)
+        self.interrupts.reached()
         self.reason = self._why(agent)
         trainer.should_stop = bool(self.reason)
 
     def _why(self, agent: Agent) -> str:
         steps, before = agent.progress["env_steps"], self._steps
         self._steps = steps
-        if self.interrupted:
-            return "interrupted"
+        if self.interrupts.number:
+            return INTERRUPTED
         if self._evaluated and self.streak["val"] >= self.patience and self._confirmed(agent):
             return "goal reached"
         if self.streak["train"] >= self.patience:
@@ -86,32 +93,19 @@ class Stop(Callback):
         return False
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        """Ctrl-C and SIGTERM end the training after the present iteration, a second one at once.
-
-        Not earlier: Lightning has by now put a handler of its own on SIGTERM, which would raise.
-        """
+        """From here on an iteration is under way, which a signal waits for; the training may be over already."""
         assert isinstance(agent, Agent)
         self._steps = agent.progress["env_steps"]
-        self._handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.interrupted = number
-        for each in SIGNALS:
-            signal.signal(each, signal.default_int_handler)
-
-    def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        self._restore()
-
-    def on_exception(self, trainer: L.Trainer, agent: L.LightningModule, exception: BaseException) -> None:
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers = {}
+        if not (self.closing and self.reason):
+            self.reason, self.tested = "", {}
+        trainer.should_stop = bool(self.reason)
+        self.interrupts.listen()
+        self.interrupts.patient = True
 
     def state_dict(self) -> dict:
-        return {"streak": dict(self.streak)}
+        reason = "" if self.reason == INTERRUPTED else self.reason
+        return {"streak": dict(self.streak), "reason": reason, "tested": dict(self.tested)}
 
     def load_state_dict(self, state: dict) -> None:
-        self.streak = dict(state["streak"])
+        self.streak = {name: state["streak"][name] for name in self.streak}
+        self.reason, self.tested = state["reason"], dict(state["tested"])

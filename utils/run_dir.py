@@ -1,24 +1,27 @@
 """One run is one folder: its name, the files in it, and how a person's selector becomes a folder.
 
-What is written into these files belongs to the callbacks; only the atomic ways of writing live here. No torch.
+What is written into these files belongs to the callbacks, how they are written to durable_file. No torch.
 """
 
-import json
+import errno
 import math
 import os
 import re
 import secrets
+import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from utils.durable_file import read_json, relink, sweep, sync_folder, temporary, write_json
 from utils.user_error import UserError, nearest
 
 PROJECT = Path(__file__).resolve().parent.parent
 LAST = "@last"
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
-ID = re.compile(r"[A-Za-z0-9._@-]+")
+ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
 STAMP = re.compile(r"\d{8}-\d{6}-")
 
 
@@ -29,44 +32,10 @@ def runs_root() -> Path:
 
 def check_id(run_id: str) -> str:
     """The id itself, if it can only name a folder directly under the runs root; whatever came from outside."""
-    if not ID.fullmatch(run_id) or ".." in run_id or run_id == ".":
-        raise UserError(f"{run_id!r} is not a run id: letters, digits, '.', '_', '-' and '@' only, no '..'")
+    if not ID.fullmatch(run_id) or ".." in run_id:
+        shown = run_id if len(run_id) <= 60 else f"{run_id[:57]}..."
+        raise UserError(f"{shown!r} is not a run id: at most 128 letters, digits, '.', '_', '-' and '@', no '..'")
     return run_id
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Replace the file in one instant: a reader, or a crash, sees the old text or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def read_json(path: Path) -> Any:
-    """The file's data, or one clear line when it is missing or damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON: {error}") from error
-
-
-def relink(link: Path, target: Path) -> None:
-    """Point `link` at `target` in one instant, relatively, so that moving the common folder breaks nothing."""
-    temporary = link.with_name(f".{link.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    temporary.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
-    try:
-        os.replace(temporary, link)
-    except OSError:
-        temporary.unlink()
-        raise
 
 
 @dataclass(frozen=True)
@@ -108,19 +77,23 @@ class RunDir:
         return self.path / "report.md"
 
     @classmethod
-    def create(cls, env_id: str, variant: str, seed: int) -> "RunDir":
-        """Make a new folder with its subfolders, and let `@last` point at it."""
+    def create(cls, env_id: str, variant: str, seed: int, facts: Mapping[str, Any] | None = None) -> "RunDir":
+        """Make a new folder with its subfolders and its config.json, whole from the start; `@last` points at it."""
         root = runs_root()
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{env_id}-{variant}-s{seed}")
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{env_id}-{variant}-s{seed}")[:100]
         try:
             root.mkdir(parents=True, exist_ok=True)
-            run = cls(_make_unique(root, name))
-            for folder in (run.checkpoints, run.logs, run.videos):
-                folder.mkdir()
+            sweep(root)
+            run = cls(_make_unique(root, name, facts))
             relink(root / LAST, run.path)
         except OSError as error:
             raise UserError(f"cannot make a run folder under {root}: {error.strerror}") from error
         return run
+
+    def sweep(self) -> int:
+        """Delete what a process that trained this run before left half-written; only for who holds its lock."""
+        folders = (self.path, self.checkpoints, self.videos, self.logs)
+        return sum(sweep(folder, all_dead=True) for folder in folders if folder.is_dir())
 
     @classmethod
     def find(cls, selector: str) -> "RunDir":
@@ -155,21 +128,30 @@ def _is_run(path: Path) -> bool:
     return bool(ID.fullmatch(path.name)) and ((path / "config.json").is_file() or (path / "checkpoints").is_dir())
 
 
-def _make_unique(root: Path, name: str) -> Path:
-    """Make `root/<time>-<name>-<4 random letters>`; mkdir itself decides who was first."""
+def _make_unique(root: Path, name: str, facts: Mapping[str, Any] | None) -> Path:
+    """Make `root/<time>-<name>-<4 random letters>`: whole under a hidden name, then renamed, which one process wins."""
     while True:
         suffix = "".join(secrets.choice(BASE32) for _ in range(4))
         path = root / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{suffix}"
+        hidden = temporary(path)
+        for folder in ("checkpoints", "logs", "videos"):
+            (hidden / folder).mkdir(parents=True)
+        if facts is not None:
+            write_json(hidden / "config.json", dict(facts))
         try:
-            path.mkdir()
-        except FileExistsError:
-            continue
+            hidden.rename(path)  # refused where a run of that name is there, as its folder is never empty
+        except OSError as error:
+            shutil.rmtree(hidden, ignore_errors=True)
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                continue
+            raise
+        sync_folder(root)
         return path
 
 
 def _folder(selector: str) -> Path:
     """A run folder given by its path; '..' is refused, so that no selector climbs out of where it seems to be."""
-    if "\0" in selector or ".." in Path(selector).parts:
+    if "\0" in selector or ".." in Path(selector).parts or len(selector) > 4096:
         raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed in it, give it from the root")
     path = Path(selector).resolve()
     if not _is_run(path):
@@ -210,7 +192,7 @@ def _best(env_id: str, variant: str) -> RunDir:
         config, score = _object(run.config_json), _object(sidecar).get("score")
         environments.add(str(config.get("env_id")))
         wanted = config.get("env_id") == env_id and variant in ("", config.get("variant"))
-        if wanted and isinstance(score, int | float) and not math.isnan(score):
+        if wanted and isinstance(score, int | float) and math.isfinite(score):
             scored.append((score, run.id, run))
     if not scored:
         what = f"{env_id}:{variant}" if variant else env_id

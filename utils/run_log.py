@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
@@ -24,6 +24,17 @@ class _PlainText(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return ANSI.sub("", super().format(record))
+
+
+class _File(logging.FileHandler):
+    """A line that the disk has no room for is lost, and nothing else: what fails loudly is the training itself."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
+        return
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
 
 
 class _Stdout(logging.Handler):
@@ -69,7 +80,7 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
 def _file_handler(path: Path | str | None) -> logging.FileHandler | None:
     if path is None or os.environ.get("STRIDE_NO_RUN_LOG") == "1":
         return None
-    handler = logging.FileHandler(path, mode="a", encoding="utf-8")
+    handler = _File(path, mode="a", encoding="utf-8")
     handler.setFormatter(_PlainText("%(asctime)s %(levelname)-7s %(message)s"))
     return handler
 

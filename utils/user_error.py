@@ -1,4 +1,5 @@
-"""The one exception for mistakes of the person at the keyboard, and the "did you mean" that ends its line."""
+"""The exception for mistakes of the person at the keyboard, the "did you mean" that ends its line, and the other one:
+for numbers that stopped being numbers."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -6,6 +7,10 @@ from difflib import get_close_matches
 
 class UserError(ValueError):
     """One clear line about what is wrong and how to right it; entry points print it and exit with code 2."""
+
+
+class NumbersError(ArithmeticError, ValueError):
+    """A NaN or an infinity where learning needs a number; nothing has learnt from it. Exit code 1."""
 
 
 def nearest(word: str, options: Iterable[str], n: int = 3) -> str:

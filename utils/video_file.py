@@ -4,7 +4,6 @@ PyAV brings its own ffmpeg; it is only needed by those who write videos: pip ins
 """
 
 import os
-import secrets
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from utils.durable_file import temporary
 from utils.user_error import UserError
 
 QUALITY = {"crf": "23", "preset": "veryfast"}
@@ -31,7 +31,7 @@ class VideoFile:
         self.path, self.count = path, 0
         self._rate = Fraction(fps).limit_denominator(1000)
         self._options = {**QUALITY, **({"g": "1", "bf": "0"} if all_intra else {})}
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        self._temporary = temporary(path)
         self._size: tuple[int, ...] = ()
         self._stream: Any = None
 

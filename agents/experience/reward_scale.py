@@ -17,12 +17,15 @@ class RewardScale:
         """[T, N] -> [T, N]: learn from this rollout, then scale it; within +-10."""
         if not self.enabled:
             return reward
-        returns = torch.empty_like(reward)
+        returns, before = torch.empty_like(reward), self.running.clone()
         for t in range(len(reward)):
             torch.add(reward[t], self.running, alpha=self.gamma, out=returns[t])
             self.running.copy_(returns[t] * ~ended[t])
         x = returns.double()
-        self.moments += torch.stack((x.new_tensor(x.numel()), x.sum(), x.square().sum()))
+        fresh = torch.stack((x.new_tensor(x.numel()), x.sum(), x.square().sum()))
+        sound = fresh.isfinite().all()  # what is no number is not learnt from, and nobody waits to know
+        self.moments += torch.where(sound, fresh, 0)
+        self.running.copy_(torch.where(sound, self.running, before))
         count, total, squares = self.moments
         variance = (squares / count - (total / count).square()).clamp(min=0)
         return (reward / (variance + 1e-8).sqrt()).clamp(-10, 10).float()

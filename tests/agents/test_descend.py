@@ -8,9 +8,10 @@ from probe_envs import ChosenReward
 from torch import nn
 from worlds import NAN, Scripted, driven, random_tables, weights
 
-from agents.base import NumbersError, build_optimizer, step_unless
+from agents.base import build_optimizer, step_unless
 from agents.ppo import PPO
 from config.schema import PPOConfig
+from utils.user_error import NumbersError
 
 KINDS = ["adamw", "adam", "rmsprop", "sgd"]
 PLAIN = {

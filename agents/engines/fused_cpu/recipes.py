@@ -10,7 +10,7 @@ from torch import nn
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.encoders import Float, OneHot, RunningNorm, StaticNorm
 from agents.networks.heads import Categorical, Gaussian
-from config.schema import Config, PPOConfig, REINFORCEConfig
+from config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.vec_env import VecEnv
 from envs_gym.spaces import MASK
@@ -46,6 +46,10 @@ def why_not(config: Config, policy: nn.Module) -> str | None:
         return f"it does not know policy: {config.policy}"
     if config.optimizer not in ("adam", "adamw"):
         return f"it does not know optimizer: {config.optimizer}"
+    if isinstance(config, RolloutConfig) and config.accumulate > 1:
+        return "it does not know accumulate"
+    if config.nan_guard != "stop":
+        return f"it does not know nan_guard: {config.nan_guard}"
     if not config.hidden_dims:
         return "hidden_dims is empty"
     if not isinstance(policy.head, Categorical | Gaussian):

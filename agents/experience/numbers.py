@@ -1,0 +1,84 @@
+"""Where a NaN or an infinity came from: a cheap look at what was just collected, and the long look once one is there.
+
+The look leaves a flag on the device; nothing here waits for it but `blame`, which is asked when the flag is known.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from agents.experience.memory import Memory
+from agents.experience.nouns import Tree
+
+
+class Place(NamedTuple):
+    """The first thing that is no number: what, in which world, and at which of the env steps."""
+
+    words: str
+    world: int | None
+    env_step: int | None
+
+    def __str__(self) -> str:
+        if self.world is None:
+            return self.words
+        return f"{self.words} of environment {self.world} at env step {self.env_step:,}"
+
+
+def look(memory: Memory, steps: int) -> Tensor:
+    """Whether any of the rows just written holds what is no number; bool []."""
+    columns = [column for _, column in _columns(memory, steps) if column.is_floating_point()]
+    return ~torch.stack(torch._foreach_norm(columns, math.inf)).isfinite().all()
+
+
+def _columns(memory: Memory, steps: int) -> Iterator[tuple[str, Tensor]]:
+    """Observation, action and reward of the last `steps` rows, oldest first, [T, N, ...] each."""
+    table, rows = memory.table, memory.rows
+    for name, leaf in (*_named("observation", table.obs), *_named("action", table.action), ("reward", table.reward)):
+        end = (memory.written - 1) % rows + 1
+        if steps <= end:
+            yield name, leaf[end - steps : end]
+        else:
+            yield name, torch.cat((leaf[end - steps :], leaf[:end]))
+
+
+def _named(name: str, tree: Tree) -> list[tuple[str, Tensor]]:
+    if isinstance(tree, dict):
+        return [(f"{name} {key}", leaf) for key, leaf in tree.items()]
+    return [(name, tree)]
+
+
+def blame(memory: Memory, steps: int, env_steps: int, weights: nn.Module, lost: bool) -> Place:
+    """Where it began: in the weights, else in the earliest row, else in the loss, else in the gradient."""
+    for name, value in weights.state_dict().items():
+        if value.is_floating_point() and not value.isfinite().all():
+            return Place(f"weights: {_word(value)} in {name}", None, None)
+    found: list[tuple[int, int, str, int]] = []  # row, order within a row, words, world
+    for order, (name, column) in enumerate(_columns(memory, steps)):
+        if column.is_floating_point():
+            bad = ~column.isfinite().flatten(2).all(-1) if column.dim() > 2 else ~column.isfinite()
+            for row, world in bad.nonzero()[:1].tolist():
+                found.append((row, order, f"{name}: {_word(column[row, world])}", world))
+    if found:
+        row, _, words, world = min(found)
+        return Place(words, world, env_steps - (steps - 1 - row) * memory.num_envs)
+    for name, leaf in _named("last observation of an episode", memory.final.obs):
+        bad = ~leaf.isfinite().flatten(2).all(-1) if leaf.dim() > 2 else ~leaf.isfinite()
+        if lost and leaf.is_floating_point() and bad.any():
+            return Place(f"{name}: {_word(leaf)}", int(bad.nonzero()[0, 1]), env_steps)
+    return Place("the loss stopped being a number" if lost else "the gradient stopped being a number", None, None)
+
+
+def _word(value: Tensor) -> str:
+    if value.isnan().any():
+        return "NaN"
+    return "infinity" if (value == math.inf).any() else "-infinity"
+
+
+def mend(memory: Memory, steps: int) -> None:
+    """Zeros in place of what is no number in the last rows, which will be drawn again and again."""
+    for _, column in _columns(memory, min(steps, memory.rows)):
+        if column.is_floating_point():
+            column.nan_to_num_(0.0, 0.0, 0.0)

@@ -1,0 +1,44 @@
+"""What may be changed about a run that goes on: every difference is named, those that break its state are refused."""
+
+from typing import Any, NamedTuple
+
+from config.loader import to_plain
+from config.schema import Config
+from utils.user_error import UserError
+
+# what a state was made for: with another value it would not fit, or would silently mean something else
+IDENTITY = ("env_id", "algo_id", "seed", "n_envs", "n_steps", "epoch_iterations")
+WORLDS = (
+    "env_backend", "env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack",
+    "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward",
+)  # fmt: skip
+REPLAY = ("buffer_size", "prioritised", "quantiles", "n_step", "noise_correlation")
+NETWORK = ("policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk", "optimizer", "policy_targets")
+FIXED = frozenset((*IDENTITY, *WORLDS, *REPLAY, *NETWORK))
+
+
+class Change(NamedTuple):
+    """A key whose value is another one now."""
+
+    key: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.key} {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def changes(before: Config, after: Config) -> list[Change]:
+    """Every key that differs, in the order of the schema; UserError names those that break what is being continued."""
+    old, new = to_plain(before), to_plain(after)
+    found = [Change(key, old[key], new[key]) for key in new if old.get(key) != new[key]]
+    broken = [change for change in found if change.key in FIXED]
+    if broken:
+        told = ", ".join(str(change) for change in broken)
+        raise UserError(f"{told}: the saved state was made for the old value; start a new run for that")
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,106 @@
+"""A disk that fills up and a folder that cannot be written to: the previous checkpoint loads, the error is one line.
+
+    python scripts/faults/disk.py --levels 20        (as root: it mounts a small tmpfs)
+
+The filesystem is filled up to a level below which training fits, drawn over the size of a run, and trained on.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+import train
+from agents.loading import load_run
+from scripts.faults.record import command_line
+from scripts.faults.rig import TINY, faults, finish, last_run
+from utils import checkpoint_set
+
+SIZE = 30 << 20
+NOBODY = 65534
+WORDS = (*(word for word in TINY if "keep" not in word), "checkpoint_keep_last=50", "hidden_dims=[128,128]")
+
+
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+    levels = counts["levels"]
+    mount = folder / "small"
+    mount.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", mount], capture_output=True, text=True
+    )
+    if done.returncode:
+        return [f"not run: a tmpfs could not be mounted here ({done.stderr.strip()})"], False
+    try:
+        lines, good = filled(levels, mount)
+    finally:
+        subprocess.run(["umount", mount], check=True)
+    more, fine = read_only(folder)
+    return lines + more, good and fine
+
+
+def filled(levels: int, mount: Path) -> tuple[list[str], bool]:
+    """Room for so much of a run, from hardly a checkpoint to nearly all of it."""
+    train.MARGIN = 0  # else nothing would begin that cannot end
+    ended = finish(WORDS, mount / "runs")
+    assert ended.code == 0, ended.said
+    needed = sum(
+        path.stat().st_size for path in (mount / "runs").rglob("*") if path.is_file() and not path.is_symlink()
+    )
+    kept = one_line = resumed = 0
+    for level in range(levels):
+        shutil.rmtree(mount / "runs")
+        room = int(needed * (level + 1) / (levels + 1))
+        filler = mount / "filler"
+        with open(filler, "wb") as file:
+            file.write(b"\0" * max(0, shutil.disk_usage(mount).free - room))
+        ended = finish(WORDS, mount / "runs")
+        said = ended.said.strip().splitlines()
+        one_line += ended.code in (1, 2) and len(said) == 1 and said[0].startswith("error: ")
+        run = last_run(mount / "runs")
+        before = run is not None and bool(checkpoint_set.names(run.checkpoints))
+        if before and run is not None:
+            kept += not faults(run) and load_run(str(run.path), "last").progress["env_steps"] > 0
+        else:
+            kept += ended.code != 0  # it ended before there was one
+        if ended.code == 0 or not one_line:
+            print(f"level {level}: {ended.code} {ended.said[-400:]}")
+        filler.unlink()
+        words = ["--resume", "@last", "-q"] if run is not None else list(WORDS)
+        resumed += finish(words, mount / "runs").code == 0
+    lines = [
+        f"a disk with room for 1/{levels + 1} to {levels}/{levels + 1} of a run: **{kept} of {levels}** times the "
+        f"last checkpoint was whole and loaded (or none was yet), {one_line} of {levels} ended in one line",
+        f"{resumed} of {levels} went on to their end once there was room",
+    ]
+    return lines, kept == one_line == resumed == levels
+
+
+def read_only(folder: Path) -> tuple[list[str], bool]:
+    """A person who may read the runs folder and not write to it."""
+    root = folder / "locked" / "runs"
+    root.mkdir(parents=True)
+    ended = finish(TINY, root)
+    assert ended.code == 0
+    for path in (folder, root.parent, *root.parent.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o555 if path.is_dir() else 0o444)
+    found, slowest = 0, 0.0
+    for words in (TINY, ("--resume", "@last", "-q"), ("--resume", "@last", "--checkpoint", "best", "-q", "seed=1")):
+        began = time.monotonic()
+        ended = finish(words, root, lambda: os.setuid(NOBODY))
+        slowest = max(slowest, time.monotonic() - began)
+        good = ended.code == 2 and "cannot write" in ended.said and str(root) in ended.said
+        found += good and len(ended.said.strip().splitlines()) == 1
+        if not good:
+            print(f"read-only, {words}: {ended.code} {ended.said}")
+    line = f"read-only runs folder, not as root: {found} of 3 (new, resumed, forked) refused with exit code 2 and the "
+    return [f"{line}folder's name, {slowest:.1f} s after the imports"], found == 3
+
+
+if __name__ == "__main__":
+    sys.exit(command_line(__doc__ or "", "disk", "Full and read-only disks", run, levels=20))

@@ -1,0 +1,59 @@
+"""docs/reliability.md, a section per fault script: each writes its own and leaves the others alone."""
+
+import argparse
+import os
+import platform
+import random
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from utils.durable_file import replacing
+from utils.provenance import git_hash
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "reliability.md"
+
+
+def record(name: str, title: str, lines: list[str]) -> None:
+    """Put these lines in place of the section of that name, with the command, the code and the day."""
+    command = shlex.join(["python", f"scripts/faults/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    cpus = len(os.sched_getaffinity(0))
+    where = f"Python {platform.python_version()}, {cpus} cores, {time.strftime('%Y-%m-%d')}, commit {git_hash()[:12]}"
+    body = "\n".join([f"## {title}", "", f"`{command}`", "", *(f"- {line}" for line in lines), "", f"({where})"])
+    section = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
+    page = PAGE.read_text(encoding="utf-8")
+    pattern = re.compile(rf"<!-- {name} -->.*?<!-- /{name} -->", re.DOTALL)
+    if pattern.search(page):
+        page = pattern.sub(lambda match: section, page)
+    else:
+        page = f"{page.rstrip()}\n\n{section}\n"
+    with replacing(PAGE) as file:
+        file.write(page.encode())
+
+
+Run = Callable[[dict[str, int], random.Random, Path], tuple[list[str], bool]]
+
+
+def command_line(doc: str, name: str, title: str, run: Run, **counts: int) -> int:
+    """A fault script's main: `--COUNT N` for each count, --seed, --record; 0 when all is as it should be."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for count, default in counts.items():
+        parser.add_argument(f"--{count}", type=int, default=default)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    try:
+        given = {count: getattr(options, count) for count in counts}
+        lines, good = run(given, random.Random(options.seed), folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("\n".join(lines))
+    if options.record:
+        record(name, title, lines)
+    return 0 if good else 1

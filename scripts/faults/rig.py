@@ -1,0 +1,130 @@
+"""What the fault scripts share: a tiny run, the real command in a process of its own, and what a run amounts to.
+
+The process is forked from one that has everything imported, so that a trial costs a second and not five; it runs
+`train.command` with the words a person would type, and its exit code is the shell's.
+"""
+
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import train
+from agents.loading import read_checkpoint
+from scripts.plain_tree import fingerprint
+from trainer_callbacks.csv_log import read_csv
+from utils import checkpoint_set
+from utils.run_dir import RunDir
+
+TINY = (
+    "CartPole-v1:ppo", "-q", "n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=4", "max_timesteps=1280",
+    "log_freq_epochs=1", "eval_freq_epochs=2", "eval_episodes=2", "eval_warmup_epochs=0", "normalize_obs=true",
+    "normalize_reward=true", "early_stop_on_eval_threshold=false", "checkpoint_keep_last=3",
+)  # fmt: skip
+SAVED = ("state_dict", "optimizer_states", "stride", "callbacks")  # of a checkpoint, what is ours
+
+
+class Ended(NamedTuple):
+    """How a process ended: its exit code as a shell gives it, what it said, and how long it took."""
+
+    code: int
+    said: str
+    seconds: float
+
+
+class Child(NamedTuple):
+    """A process under way."""
+
+    pid: int
+    began: float
+    log: Path
+
+    def lives(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def wait(self) -> Ended:
+        _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        said = self.log.read_text(errors="replace")
+        return Ended(code if code >= 0 else 128 - code, said, time.monotonic() - self.began)
+
+
+def start(words: tuple[str, ...] | list[str], root: Path, prepare: Callable[[], None] = lambda: None) -> Child:
+    """`train.py WORDS` with its runs under `root`; `prepare` may plant a fault in the new process."""
+    root.mkdir(parents=True, exist_ok=True)
+    log = root.parent / f"{root.name}.said"
+    began = time.monotonic()
+    pid = os.fork()
+    if pid:
+        return Child(pid, began, log)
+    code = 70
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.setpgid(0, 0)
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.environ["STRIDE_RUNS"] = str(root)
+        torch.set_num_threads(1)
+        prepare()
+        code = train.command(list(words))
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+        raise
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def finish(words: tuple[str, ...] | list[str], root: Path, prepare: Callable[[], None] = lambda: None) -> Ended:
+    """start, and wait for the end."""
+    return start(words, root, prepare).wait()
+
+
+def last_run(root: Path) -> RunDir | None:
+    """What @last means under another root, None where there is no run yet."""
+    link = root / "@last"
+    return RunDir(root / os.readlink(link)) if link.is_symlink() else None
+
+
+def amounts_to(run: RunDir) -> dict[str, Any]:
+    """A finished run in comparable form: state, rows without wall time, links."""
+    path = run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.ckpt"
+    state = read_checkpoint(path)
+    rows = [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
+    steps = [row["train/clock/env_steps"] for row in read_csv(run.metrics_csv) if "train/clock/iterations" in row]
+    links = {link: checkpoint_set.target(run.checkpoints / f"{link}.ckpt") for link in checkpoint_set.LINKS}
+    return {
+        "state": fingerprint({name: state[name] for name in SAVED}),
+        "rows": fingerprint(rows),
+        "increasing": steps == sorted(set(steps)),
+        "links": links,
+        "files": sorted(path.name for path in run.checkpoints.iterdir()),
+    }
+
+
+def leftovers(root: Path) -> list[str]:
+    """Files nobody will ever want again: temporaries, halves of sets, locks of the dead."""
+    found = [path for path in root.rglob("*") if re.search(r"\.tmp$|^\.(?!lock)|^\.lock$", path.name)]
+    for folder in root.glob("*/checkpoints"):
+        halves = [
+            (path, path.with_suffix(".json" if path.suffix == ".ckpt" else ".ckpt")) for path in folder.glob("*=*")
+        ]
+        found += [path for path, other in halves if not other.exists()]
+    return [str(path.relative_to(root)) for path in found]
+
+
+def faults(run: RunDir) -> list[str]:
+    """Checkpoints and links that cannot be trusted."""
+    folder = run.checkpoints
+    broken = [stem for stem in checkpoint_set.names(folder) if checkpoint_set.fault(folder / f"{stem}.ckpt")]
+    return broken + [path.name for path in folder.iterdir() if path.is_symlink() and not path.exists()]

@@ -1,0 +1,138 @@
+"""SIGTERM and Ctrl-C at random moments of every phase: exit code, time to exit, and whether the run resumes to the bit.
+
+    python scripts/faults/signals.py --trials 50
+
+Phases: building, collecting, updating, evaluating, recording a video, saving, the closing test. In a third of the
+trials the phase is made to last (a sleep of 20 s inside it), so that it must be dropped; in another third a second
+signal follows at once.
+"""
+
+import collections
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from agents.base import Agent
+from scripts.faults.record import command_line
+from scripts.faults.rig import TINY, Ended, amounts_to, faults, finish, last_run, leftovers, start
+from trainer_callbacks.checkpoint import AtomicIO
+from trainer_callbacks.evaluate import Evaluate
+from trainer_callbacks.video import Video
+
+PHASES: dict[str, tuple[Any, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
+    "building": (Agent, "setup", 1),
+    "collecting": (Agent, "collect", 9),
+    "updating": (Agent, "learn_from", 9),
+    "evaluating": (Evaluate, "_play", 4),
+    "recording": (Video, "film", 2),
+    "saving": (AtomicIO, "save_checkpoint", 4),
+    "closing test": (Evaluate, "test", 1),
+}
+WORDS = (*TINY, "video_freq_epochs=4", "video_max_steps=40")
+WITHIN = 5.0
+
+
+class Pause:
+    """Tells when the phase is reached, and may stay in it for a while."""
+
+    def __init__(self, phase: str, told: Path, seconds: float) -> None:
+        self.place, self.told, self.seconds, self.calls = PHASES[phase], told, seconds, 0
+
+    def plant(self) -> None:
+        owner, name, wanted = self.place
+        function = getattr(owner, name)
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            self.calls += 1
+            if self.calls == wanted:
+                self.told.write_text("here")
+                time.sleep(self.seconds)
+            return function(*arguments, **options)
+
+        setattr(owner, name, watched)
+
+
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+    trials = counts["trials"]
+    ended = finish(WORDS, folder / "straight")
+    assert ended.code == 0, ended.said
+    straight = last_run(folder / "straight")
+    assert straight is not None
+    wanted = amounts_to(straight)
+    lines, good = [], True
+    for number in (signal.SIGTERM, signal.SIGINT):
+        found: collections.Counter[str] = collections.Counter()
+        slowest = 0.0
+        for trial in range(trials):
+            phase = list(PHASES)[trial % len(PHASES)]
+            manner = ("quick", "long", "twice")[trial // len(PHASES) % 3]
+            root = folder / f"{number}-{trial}"
+            seconds, ended = stopped(number, phase, manner, draw, root)
+            slowest = max(slowest, seconds)
+            outcome = judged(ended, seconds, number, root, wanted)
+            found[outcome] += 1
+            if outcome != "right":
+                print(f"{number.name} while {phase}, {manner}: {outcome}: {ended.said[-600:]}", flush=True)
+            shutil.rmtree(root, ignore_errors=True)
+        right = found["right"]
+        good = good and right == trials
+        lines.append(
+            f"{number.name}: **{right} of {trials}** left with exit code {128 + number} within {WITHIN:g} s (slowest "
+            f"{slowest:.1f} s), every checkpoint whole, and resumed to the bits of the run that was never stopped"
+        )
+    lines.append(f"phases, in turn: {', '.join(PHASES)}; quick, made to last 20 s, and with a second signal at once")
+    return lines, good
+
+
+def stopped(number: int, phase: str, manner: str, draw: random.Random, root: Path) -> tuple[float, Ended]:
+    """A run that gets the signal in a phase; the seconds from the signal to its end."""
+    told = root.parent / f"{root.name}.told"
+    length = {"quick": 0.3, "long": 20.0, "twice": 20.0}[manner]
+    child = start(WORDS, root, Pause(phase, told, length).plant)
+    patience = time.monotonic() + 60
+    while not told.exists():
+        time.sleep(0.005)
+        assert time.monotonic() < patience, f"{phase} was never reached"
+    time.sleep(draw.uniform(0.0, 0.2))
+    began = time.monotonic()
+    os.kill(child.pid, number)
+    if manner == "twice":
+        time.sleep(0.1)
+        os.kill(child.pid, number)
+    ended = child.wait()
+    return time.monotonic() - began, ended
+
+
+def judged(ended: Ended, seconds: float, number: int, root: Path, wanted: dict[str, Any]) -> str:
+    """ "right", or what is wrong."""
+    if ended.code != 128 + number:
+        return f"exit code {ended.code}"
+    if seconds > WITHIN:
+        return f"took {seconds:.1f} s"
+    if "Traceback" in ended.said:
+        return "a traceback"
+    run = last_run(root)
+    if run is None:
+        return "right"  # it was stopped before there was a run
+    if broken := faults(run):
+        return f"broken: {broken}"
+    again = finish(["--resume", "@last", "-q"], root)
+    if again.code:
+        return f"resume ended with {again.code}: {again.said[-300:]}"
+    got = amounts_to(run)
+    wrong = [name for name in wanted if got[name] != wanted[name]]
+    if wrong:
+        return f"differs in {', '.join(wrong)}"
+    litter = leftovers(root)
+    return f"leftovers {litter}" if litter else "right"
+
+
+if __name__ == "__main__":
+    sys.exit(command_line(__doc__ or "", "signals", "SIGTERM and Ctrl-C", run, trials=50))

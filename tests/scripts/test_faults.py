@@ -1,0 +1,54 @@
+"""The fault scripts with small counts: each fault is proven to strike, and nothing is lost to it.
+
+Each runs in a process of its own, as it forks; docs/reliability.md holds the full counts.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+SCRIPTS = {
+    "kill": (["--trials", "8"], ["8 runs: ", "**8 of 8 resumed bit-identical**", "0 corrupt", "0 leftovers"]),
+    "damage": (["--flips", "20", "--cuts", "10"], ["**30 of 30** damaged", "30 of 30 times", "did go on"]),
+    "nan": (["--rounds", "1", "--agents", "1"], ["**18 of 18** caught"]),
+    "races": (
+        ["--processes", "12", "--lookups", "2000", "--trainings", "2"],
+        ["12 folders, 1 of that id", "1 owner, 11 refused", "0 failed", "2 ended well in 2 folders"],
+    ),
+    "fuzz": (
+        ["--commands", "30", "--loads", "400", "--ids", "60"],
+        ["**30 of 30** wrong configs", "**0 other exceptions**", "**300 of 300** refused"],
+    ),
+    "hostile": (["--files", "12"], ["**60 of 60** refused", "**0 executed**"]),
+    "signals": (["--trials", "7"], ["SIGTERM: **7 of 7**", "SIGINT: **7 of 7**"]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_nothing_is_lost_to_a_planted_fault(name, tmp_path):
+    counts, expected = SCRIPTS[name]
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "faults" / f"{name}.py", *counts],
+        cwd=tmp_path, capture_output=True, text=True, timeout=600, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    for words in expected:
+        assert words in done.stdout
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up(tmp_path):
+    if os.geteuid():
+        pytest.skip("mounting a small tmpfs needs root")
+    command = [sys.executable, ROOT / "scripts" / "faults" / "disk.py", "--levels", "3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    if "could not be mounted" in done.stdout:
+        pytest.skip("a tmpfs cannot be mounted here")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "**3 of 3**" in done.stdout and "3 of 3 (new, resumed, forked)" in done.stdout

@@ -1,0 +1,99 @@
+"""A signal in any phase: what is quick is finished, what is long is dropped, and what is on the disk is whole."""
+
+import os
+import signal
+import time
+
+import pytest
+from tiny_runs import TINY
+
+import train
+from agents.base import Agent
+from trainer_callbacks import interrupt
+from trainer_callbacks.checkpoint import AtomicIO
+from trainer_callbacks.evaluate import Evaluate
+from trainer_callbacks.interrupt import Dropped, Interrupts
+from utils import checkpoint_set
+from utils.run_dir import RunDir, list_runs, read_json
+
+WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    monkeypatch.setattr(interrupt, "GRACE", 0.2)
+
+
+def planted(monkeypatch, owner, name, call, numbers, seconds):
+    """In that call of owner.name the signals arrive, and it lasts."""
+    function, calls = getattr(owner, name), [0]
+
+    def watched(*arguments, **options):
+        calls[0] += 1
+        if calls[0] == call:
+            for number in numbers:
+                os.kill(os.getpid(), number)
+            time.sleep(seconds)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, watched)
+
+
+PHASES = {
+    "collecting": (Agent, "collect", 4),
+    "updating": (Agent, "learn_from", 4),
+    "evaluating": (Evaluate, "_play", 2),
+    "saving": (AtomicIO, "save_checkpoint", 2),
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("phase", PHASES)
+def test_what_lasts_is_dropped_and_the_last_checkpoint_stands(phase, number, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        planted(patch, *PHASES[phase], [number], 30)
+        assert train.command(WORDS) == 128 + number
+    run = RunDir.find("@last")
+    assert checkpoint_set.names(run.checkpoints) == ["epoch=02"] and not list(run.path.rglob("*.tmp"))
+    lost = 16 if phase == "collecting" else 32
+    name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+    said = capsys.readouterr().err
+    assert f"stopped by {name}: {lost} env steps since the checkpoint at 32 are lost" in said
+    assert f"continue: python train.py --resume {run.id}" in said
+    assert read_json(run.config_json)["status"] == "interrupted" and not (run.path / ".lock").exists()
+    assert train.command(["--resume", run.id, "-q"]) == 0
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_second_signal_does_not_wait(phase, monkeypatch):
+    monkeypatch.setattr(interrupt, "GRACE", 60)
+    planted(monkeypatch, *PHASES[phase], [signal.SIGINT, signal.SIGINT], 60)
+    assert train.command(WORDS) == 130
+    assert not checkpoint_set.fault(RunDir.find("@last").checkpoints / "epoch=02.ckpt")
+
+
+def test_what_is_quick_is_finished_and_saved(monkeypatch):
+    monkeypatch.setattr(interrupt, "GRACE", 60)
+    planted(monkeypatch, Evaluate, "_play", 1, [signal.SIGTERM], 0.1)
+    assert train.command(WORDS) == 143
+    assert checkpoint_set.names(RunDir.find("@last").checkpoints) == ["epoch=02"]
+
+
+def test_before_and_after_the_training_nothing_is_waited_for(monkeypatch, capsys):
+    monkeypatch.setattr(interrupt, "GRACE", 60)
+    with monkeypatch.context() as patch:
+        planted(patch, train, "env_info", 1, [signal.SIGTERM], 60)
+        assert train.command(WORDS) == 143 and list_runs() == []
+        assert "before there was anything to save" in capsys.readouterr().err
+    planted(monkeypatch, Evaluate, "test", 1, [signal.SIGINT], 60)
+    assert train.command(WORDS) == 130
+    assert checkpoint_set.names(RunDir.find("@last").checkpoints)[-1] == "epoch=04"
+
+
+def test_handlers_are_put_back():
+    before = [signal.getsignal(number) for number in (*interrupt.SIGNALS, signal.SIGALRM)]
+    with pytest.raises(Dropped), Interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert [signal.getsignal(number) for number in (*interrupt.SIGNALS, signal.SIGALRM)] == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -1,0 +1,104 @@
+"""A checkpoint counts when its bytes have the hash of its sidecar; else the one before it does."""
+
+import pytest
+
+from utils import checkpoint_set
+from utils.checkpoint_set import choose, digest, fault, names, prune, seal, sweep_orphans
+from utils.durable_file import write_json
+from utils.user_error import UserError
+
+
+def make(folder, stem, iterations, score=None, links=("last",)):
+    path = folder / f"{stem}.ckpt"
+    path.write_bytes(f"weights of {stem}".encode() * 50)
+    clock = {"epoch": iterations, "iterations": iterations, "env_steps": 64 * iterations, "exported": 64 * iterations}
+    seal(path, {**clock, "score": score, **digest(path)}, links)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three epochs, the second the best, and a step in the middle of the fourth."""
+    make(tmp_path, "epoch=02", 2, 10.0, ("best", "last"))
+    make(tmp_path, "epoch=04", 4, 30.0, ("best", "last"))
+    make(tmp_path, "epoch=06", 6, 20.0)
+    make(tmp_path, "step=448", 7)
+    return tmp_path
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[37] ^= 1
+    path.write_bytes(data)
+
+
+def test_links_and_numbers_lead_to_whole_checkpoints(folder):
+    assert names(folder) == ["epoch=02", "epoch=04", "epoch=06", "step=448"]
+    chosen = [choose(folder, name, "run") for name in ("last", "best", "epoch=6", "epoch=06")]
+    assert [c.path.stem for c in chosen] == ["step=448", "epoch=04", "epoch=06", "epoch=06"]
+    assert not any(c.notes for c in chosen)
+
+
+def test_a_damaged_one_gives_way_to_the_one_before_and_says_so(folder):
+    flip(folder / "step=448.ckpt")
+    assert choose(folder, "last", "run") == (
+        folder / "epoch=06.ckpt",
+        ("run: step=448 is damaged: its bytes do not have the hash they had", "taking epoch=06"),
+    )
+    (folder / "epoch=06.ckpt").write_bytes(b"cut")
+    assert choose(folder, "last", "run").path.stem == "epoch=04"
+    flip(folder / "epoch=04.ckpt")
+    assert choose(folder, "best", "run").path.stem == "epoch=02", "the next best"
+    flip(folder / "epoch=02.ckpt")
+    with pytest.raises(UserError, match=r"^run has no checkpoint; run: step=448 is damaged.*epoch=02 is damaged"):
+        choose(folder, "last", "run")
+
+
+def test_a_number_is_taken_or_refused_never_replaced(folder):
+    flip(folder / "epoch=04.ckpt")
+    with pytest.raises(UserError, match=r"epoch=04 is damaged.*it also has epoch=02, epoch=06"):
+        choose(folder, "epoch=04", "run")
+    with pytest.raises(UserError, match="has no checkpoint epoch=5; it has epoch=02"):
+        choose(folder, "epoch=5", "run")
+
+
+@pytest.mark.parametrize(
+    "facts", [None, [], {}, {"sha256": 5}, {"sha256": "x", "size": "1"}, {"sha256": "x", "size": True}]
+)
+def test_a_sidecar_that_is_none_vouches_for_nothing(folder, facts):
+    sidecar = folder / "step=448.json"
+    sidecar.unlink() if facts is None else write_json(sidecar, facts)
+    assert "no sidecar" in fault(folder / "step=448.ckpt")
+    assert choose(folder, "last", "run").path.stem == "epoch=06"
+
+
+def test_halves_are_no_checkpoints_and_are_swept(folder):
+    (folder / "epoch=08.ckpt").write_bytes(b"whole, but its process died before the sidecar")
+    (folder / "epoch=01.json").write_text("{}")
+    assert names(folder)[-1] == "step=448" and choose(folder, "last", "run").path.stem == "step=448"
+    assert sweep_orphans(folder) == 2 and len(list(folder.iterdir())) == 12
+
+
+def test_thinning_keeps_the_newest_the_best_and_what_is_linked(folder):
+    make(folder, "epoch=08", 8, 5.0)
+    prune(folder, keep_last=1, keep_best=2)
+    assert names(folder) == ["epoch=04", "epoch=06", "epoch=08"], "best 2 are 04 and 06, newest is 08, no step stays"
+    prune(folder, keep_last=1, keep_best=0)
+    assert names(folder) == ["epoch=04", "epoch=08"], "best.ckpt points at 04"
+    prune(folder, keep_last=None, keep_best=0)
+    assert names(folder) == ["epoch=04", "epoch=08"]
+    assert len(list(folder.iterdir())) == 8
+
+
+def test_a_nan_is_nobodys_best(folder):
+    make(folder, "epoch=08", 8, float("nan"))
+    make(folder, "epoch=10", 10, float("inf"))
+    (folder / "best.ckpt").unlink(), (folder / "best.json").unlink()
+    assert checkpoint_set._by_worth(folder)[:2] == ["epoch=04", "epoch=06"]
+
+
+def test_a_link_out_of_the_folder_is_not_followed(folder, tmp_path):
+    (folder / "last.ckpt").unlink()
+    (folder / "last.ckpt").symlink_to("/etc/passwd")
+    with pytest.raises(UserError, match="not a checkpoint of this run"):
+        choose(folder, "last", "run")

@@ -1,0 +1,100 @@
+"""What --debug looks at: numbers in and out of every layer, statistics of weights and gradients, a profiler's trace.
+
+Costs time on purpose; a run without --debug knows nothing of it. logs/debug.csv has a line per iteration and
+parameter, logs/trace.json opens in chrome://tracing or Perfetto.
+"""
+
+import csv
+import logging
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor, nn
+
+from agents.base import Agent
+from utils.run_dir import RunDir
+from utils.user_error import NumbersError
+
+HEAD = ("iteration", "parameter", "mean", "std", "largest", "gradient_norm", "gradient_largest")
+PROFILED = range(2, 5)  # iterations; the first one compiles and fills caches
+
+log = logging.getLogger("stride")
+
+
+class Debug(Callback):
+    """Hooks on the policy's modules, a row per parameter, and the trace of a few iterations."""
+
+    def __init__(self, run: RunDir) -> None:
+        self.run = run
+        self._rows: list[tuple[Any, ...]] = []
+        self._closing = ExitStack()
+        self._profiler: torch.profiler.profile | None = None
+
+    def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        assert isinstance(agent, Agent)
+        for name, value in agent.policy.named_parameters():
+            log.info(f"debug: {name:<40} {list(value.shape)!s:<16} {value.numel():>9,}")
+        for name, module in agent.policy.named_modules():
+            if not list(module.children()):
+                hook = module.register_forward_hook(partial(check, name))
+                self._closing.callback(hook.remove)
+        anomaly = torch.is_anomaly_enabled()
+        torch.autograd.set_detect_anomaly(True)
+        self._closing.callback(torch.autograd.set_detect_anomaly, anomaly)
+
+    def on_train_batch_start(self, trainer: L.Trainer, agent: L.LightningModule, batch: Any, index: int) -> None:
+        assert isinstance(agent, Agent)
+        if agent.progress["iterations"] + 1 == PROFILED.start:
+            self._profiler = torch.profiler.profile(record_shapes=True)
+            self._profiler.start()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+    ) -> None:
+        assert isinstance(agent, Agent)
+        if agent.progress["iterations"] + 1 == PROFILED.stop:
+            self._end_trace()
+        self._rows += [row(agent.progress["iterations"], *named) for named in agent.policy.named_parameters()]
+
+    def _end_trace(self) -> None:
+        if self._profiler is not None:
+            self._profiler.stop()
+            self._profiler.export_chrome_trace(str(self.run.logs / "trace.json"))
+            log.info(
+                f"debug: {self.run.logs / 'trace.json'} holds a trace of iterations {PROFILED[0]} to {PROFILED[-1]}"
+            )
+        self._profiler = None
+
+    def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        self._close()
+
+    def on_exception(self, trainer: L.Trainer, agent: L.LightningModule, exception: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        self._end_trace()
+        self._closing.close()
+        with open(self.run.logs / "debug.csv", "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(HEAD)
+            writer.writerows(self._rows)
+
+
+def row(iteration: int, name: str, value: Tensor) -> tuple[Any, ...]:
+    """A line of debug.csv; the gradient is that of the iteration's last update."""
+    x, gradient = value.detach(), value.grad
+    told = (x.mean().item(), x.std(unbiased=False).item(), x.abs().max().item())
+    grads = ("", "") if gradient is None else (gradient.norm().item(), gradient.abs().max().item())
+    return iteration, name, *told, *grads
+
+
+def check(name: str, module: nn.Module, given: Any, answer: Any) -> None:
+    """A forward hook: NumbersError where a layer was given, or made, what is no number."""
+    for words, value in (("was given", given), ("made", answer)):
+        for tensor in value if isinstance(value, tuple) else (value,):
+            if isinstance(tensor, Tensor) and tensor.is_floating_point() and not tensor.isfinite().all():
+                raise NumbersError(f"policy.{name} ({type(module).__name__}) {words} what is no number")

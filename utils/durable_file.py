@@ -1,0 +1,131 @@
+"""Files that are there whole or not at all, and what processes that died on the way left behind. No torch.
+
+A file is written beside its place under a name that says who writes it, synced, renamed, and its folder synced: a
+reader, a crash or a power cut sees the old file or the new one.
+"""
+
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from utils.user_error import UserError
+
+OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
+TEMPORARY = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.tmp")
+
+
+def temporary(path: Path) -> Path:
+    """Where this process writes what will be `path`: hidden, beside it, of a name nobody else takes."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write; it takes the place of `path` when the block ends well, and leaves nothing where it does not."""
+    beside = temporary(path)
+    try:
+        with open(beside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+        sync_folder(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Names in the folder survive a power cut from here on."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """What was written to the file, by whomever, survives a power cut from here on; nothing where there is none."""
+    if path.exists():
+        sync_folder(path)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Replace the file in one instant."""
+    text = json.dumps(data, indent=2) + "\n"
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+def read_json(path: Path) -> Any:
+    """The file's data, or one clear line when it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON: {error}") from error
+
+
+def relink(link: Path, target: Path) -> None:
+    """Point `link` at `target` in one instant, relatively, so that moving the common folder breaks nothing."""
+    beside = temporary(link)
+    beside.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
+    try:
+        os.replace(beside, link)
+        sync_folder(link.parent)
+    except OSError:
+        beside.unlink()
+        raise
+
+
+def sweep(folder: Path, all_dead: bool = False) -> int:
+    """Delete what was being written in the folder by processes that are gone; `all_dead`: by any process but this."""
+    swept = 0
+    for path in folder.iterdir():
+        match = TEMPORARY.fullmatch(path.name)
+        if not match or int(match[1]) == os.getpid() or not (all_dead or _gone(int(match[1]))):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        swept += 1
+    return swept
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """UserError unless the folder (or the nearest above that exists) can be written to and has `needed` bytes."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    probe = there / f".probe.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    try:
+        probe.write_bytes(b"\0" * 4096)
+        probe.unlink()
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        probe.unlink(missing_ok=True)
+        raise UserError(f"cannot write in {there}: {error.strerror}; STRIDE_RUNS names another folder") from error
+    if free < needed:
+        raise UserError(
+            f"{there} has {free / 2**20:,.0f} MiB free, this run needs {needed / 2**20:,.0f} for two checkpoints; "
+            "make room, or STRIDE_RUNS names another folder"
+        )
+
+
+def _gone(pid: int) -> bool:
+    """Whether no process of this number is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
