@@ -16,11 +16,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 
@@ -31,6 +33,7 @@ from agents.engines.fused_cpu import layers  # noqa: E402
 from agents.engines.fused_cpu.binding import aligned  # noqa: E402
 from agents.engines.fused_cpu.calls import address_of, call  # noqa: E402
 from agents.engines.fused_cpu.warm import warm  # noqa: E402
+from agents.engines.fused_cpu.workers import Workers  # noqa: E402
 from config.schema import PPOConfig  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
 from scripts.bench_collect import EPOCHS, machine, setting, stable_baselines, trained  # noqa: E402
@@ -104,9 +107,7 @@ def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
     if config.env_id == "CartPole-v1":
         found["cleanrl style"] = lambda count: cleanrl_seconds(config.env_id, *sizes, count)
         if find_spec("jax"):
-            from scripts.peer_purejax import Training
-
-            program = Training(*sizes)
+            program = import_module("scripts.peer_purejax").Training(*sizes)
             found["purejaxrl style"] = program.seconds
     missing = [name for name, module in (("sbx", "sbx"), ("purejaxrl style", "jax")) if not find_spec(module)]
     if missing:
@@ -116,11 +117,8 @@ def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
 
 def sbx_seconds(config: PPOConfig, iterations: int) -> float:
     """The same training there."""
-    import gymnasium
-    import sbx  # type: ignore[import-not-found]
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    envs = DummyVecEnv([lambda: gymnasium.make(config.env_id, disable_env_checker=True)] * config.n_envs)
+    sbx, vec_env = import_module("sbx"), import_module("stable_baselines3.common.vec_env")
+    envs = vec_env.DummyVecEnv([lambda: gymnasium.make(config.env_id, disable_env_checker=True)] * config.n_envs)
     peer = sbx.PPO("MlpPolicy", envs, n_steps=config.n_steps, batch_size=config.minibatch_size, n_epochs=EPOCHS)
     began = time.perf_counter()
     peer.learn(config.rollout_size * iterations)
@@ -178,8 +176,6 @@ def _products(accumulate: int, a: int, b: int, c: int, count: int) -> None:
 
 def multiply_add_limit(threads: int) -> float:
     """FLOP/s of small matrix products out of the innermost cache, on all threads at once."""
-    from agents.engines.fused_cpu.workers import Workers
-
     accumulate, matrices = address_of(layers.accumulate), [aligned(3 * SIDE * SIDE) for _ in range(threads)]
     workers, count, best = Workers(threads), 20_000, 0.0
 
