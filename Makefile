@@ -1,25 +1,31 @@
 # make train   install what is missing, train CartPole-v1:ppo until solved      make train ARGS="Acrobot-v1:ppo seed=3"
 # make test    install what is missing, run every test
 # make check   what a commit must pass: style, types, docs, all tests but the slow ones
+# make slow    the slow tests
 PYTHON ?= python3
 ARGS ?= CartPole-v1:ppo
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# a process for each core, each with one thread of torch; a file stays in one of them, so its fixtures are made once
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile
 
-.PHONY: train test check format clean
+.PHONY: train test check slow format clean
 
 train: .venv/ready
 	@$(BIN)/python train.py $(ARGS)
 
 test: .venv/ready-dev
-	$(BIN)/pytest
+	$(PYTEST)
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python scripts/write_docs.py --check
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
+
+slow: .venv/ready-dev
+	$(PYTEST) -m slow
 
 format: .venv/ready-dev
 	$(BIN)/ruff check --fix .

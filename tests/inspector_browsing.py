@@ -43,7 +43,7 @@ class Page:
         self.page = browser.new_page(
             viewport={"width": width, "height": 900}, color_scheme=scheme, **(PHONE if width < 720 else {})
         )
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(60_000)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
         self.page.on("request", self._request)

@@ -1,6 +1,6 @@
 """One lifecycle for all: order, no waiting for the device, engines by one attribute, what Lightning costs."""
 
-from time import perf_counter
+from time import process_time
 
 import pytest
 import torch
@@ -153,12 +153,15 @@ class Empty(PPO):
 
 
 def test_lightning_costs_less_than_a_millisecond_per_iteration(monkeypatch):
-    """Loose on purpose: scripts/bench_collect.py prints the figure, this guards against a per-tick disaster."""
+    """Loose on purpose: scripts/bench_collect.py prints the figure, this guards against a per-tick disaster.
+
+    The time of this process only: what else the machine does is no part of it.
+    """
     monkeypatch.setitem(ALGORITHMS, "ppo", Empty)
     config = load_config("CartPole-v1", "ppo", [*SMALL, f"max_timesteps={64 * 1000}"])
     agent = build_agent(config, make_envs(config, config.n_envs))
     trainer = build_trainer([Stop(config, None, lambda agent: {})], enable_checkpointing=False)
-    began = perf_counter()
+    began = process_time()
     trainer.fit(agent)
     assert agent.progress["iterations"] == 1000
-    assert perf_counter() - began < 5
+    assert process_time() - began < 5

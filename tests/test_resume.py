@@ -175,7 +175,7 @@ def test_2n_equals_n_and_a_new_process_and_n(case):
     assert read_json(halved.checkpoints / "last.json")["iterations"] == 9
     assert state_hash(halved) != state_hash(straight)
     done = subprocess.run(
-        [sys.executable, "train.py", "--resume", halved.id, "-q"], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "train.py", "--resume", halved.id, "-q"], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert state_hash(halved) == state_hash(straight)

@@ -83,7 +83,7 @@ def test_no_file_but_those_lent_is_given_away(planted):
 
 
 def get(host, path):
-    connection = http.client.HTTPConnection(host, timeout=20)  # sends the path as it is, dots and all
+    connection = http.client.HTTPConnection(host, timeout=60)  # sends the path as it is, dots and all
     connection.request("GET", path)
     answer = connection.getresponse()
     found = answer.status, answer.read()
