@@ -100,6 +100,7 @@ def test_what_was_typed_is_in_house_style(typed):
     run(typed, "python -m pytest tests/test_architecture.py -k house_keeps")
 
 
+@pytest.mark.slow
 def test_it_trains_until_solved(typed):
     listing, training = commands("--list-envs") + [line for line in commands("a2c") if line.endswith(":a2c")]
     assert "Catch-v0:a2c" in run(typed, listing) and "Catch-v0:ppo" in run(typed, listing)

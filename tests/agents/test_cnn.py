@@ -246,7 +246,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+SLOW = {"ppo lstm": pytest.mark.slow}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name, marks=SLOW.get(name, ())) for name, case in CASES.items()]
+)
 def test_what_is_seen_decides(case):
     kind, config, options = case
     given = {"n_envs": 8, "n_steps": 16, "hidden_dims": (16,), "policy_kwargs": {"cnn": "residual", "features": 16}}

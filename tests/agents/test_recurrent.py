@@ -197,7 +197,10 @@ def reinforce(envs, **options):
     return REINFORCE(REINFORCEConfig(**{**COMMON, **options}), envs)
 
 
-@pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
+@pytest.mark.parametrize(
+    "share_trunk",
+    [pytest.param(False, id="separate"), pytest.param(True, id="shared", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("policy", ["lstm", "gru"])
 @pytest.mark.parametrize("kind", [ppo, reinforce])
 def test_what_was_seen_before_decides(kind, policy, share_trunk):

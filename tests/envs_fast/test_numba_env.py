@@ -276,6 +276,7 @@ def test_every_world_is_registered_under_its_id():
     assert set(CONTROL) <= set(WORLDS)
 
 
+@pytest.mark.slow
 def test_the_second_process_starts_warm(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
 
