@@ -25,6 +25,7 @@ from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent
 from agents.engines.fused_cpu.warm import warm
 from agents.experience.segments import SEGMENTS
+from agents.networks.policies import check_name
 from config.arguments import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
 from config.listing import list_environments
@@ -93,6 +94,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
 
     # every name is checked by its registry before a run folder exists
     with explained(config, "nothing was begun"):
+        check_name(config)
         envs = make_envs(config, config.n_envs)
         warm(envs, config.activation if may_be_fused(config) else None, arguments.quiet)
         agent = build_agent(config, envs)

@@ -78,9 +78,7 @@ POLICIES: dict[str, Callable[..., ActorCritic]] = {
 
 def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     """The network a config names, for these worlds."""
-    if config.policy not in POLICIES:
-        known = ", ".join(POLICIES)
-        raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, POLICIES)} (known: {known})")
+    check_name(config)
     recipe = POLICIES[config.policy]
     options = checked_options(config.policy, recipe, config.policy_kwargs)
     plan = Plan(
@@ -97,6 +95,13 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     if policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from whole rollouts
         check_whole_worlds(config)
     return policy
+
+
+def check_name(config: Config) -> None:
+    """Whether there is such a policy at all: said before anything is compiled for it."""
+    if config.policy not in POLICIES:
+        known = ", ".join(POLICIES)
+        raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, POLICIES)} (known: {known})")
 
 
 def checked_options(name: str, recipe: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
