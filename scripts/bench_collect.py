@@ -25,6 +25,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
+from agents.algorithms import choose_engine  # noqa: E402
 from agents.experience.collector import WINDOW  # noqa: E402
 from agents.experience.minibatches import minibatches  # noqa: E402
 from agents.experience.nouns import Final  # noqa: E402
@@ -100,6 +101,7 @@ def setting(env_id: str, n_envs: int, n_steps: int) -> PPOConfig:
         optimizer="adam",
         max_timesteps=n_envs * n_steps,
         log_freq_epochs=LOG_EVERY,
+        engine="eager",
         early_stop_on_eval_threshold=False,
     )
     check(config, "bench")
@@ -163,6 +165,7 @@ def trained(config: PPOConfig, iterations: int, kind: type[PPO] = PPO) -> Traine
     """train.py's own `fit`, every callback attached, in a temporary run folder."""
     config = replace(config, max_timesteps=config.rollout_size * iterations)
     agent = kind(config, make_envs(config, config.n_envs))
+    agent.engine = choose_engine(config, agent).engine
     with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
         run = RunDir(Path(folder))
         run.checkpoints.mkdir()

@@ -14,6 +14,7 @@ from agents.engines.fused_cpu import returns, update
 from agents.engines.fused_cpu.calls import ints
 from agents.engines.fused_cpu.engine import FusedCPU
 from agents.engines.fused_cpu.frame import At, Setting
+from agents.engines.fused_cpu.workers import TRY_EVERY, Pace
 from agents.experience.nouns import Final, tree_map
 from agents.ppo import clipped_surrogate, value_loss
 from agents.reinforce import masked_mean
@@ -108,7 +109,7 @@ def bound_at_first_update(agent):
     bound.fetch()
     engine._set(agent)
     key = counters(agent.key(SHUFFLE, 0))
-    bound.workers.run(lambda thread: returns.judge(bound.address, thread, *key))
+    bound.run(lambda thread: returns.judge(bound.address, thread, *key))
     bound.settings[Setting.MAX_NORM] = math.inf
     return bound
 
@@ -170,7 +171,7 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
     agent.metrics.flush()
     bound = bound_at_first_update(agent)
     expected = gradient_in_double(agent, bound)
-    bound.workers.run(lambda thread: update.update(bound.address, thread, 0, 1))
+    bound.run(lambda thread: update.update(bound.address, thread, 0, 1))
     parameters = list(agent.policy.parameters())
     largest = max(g.abs().max().item() for g in expected)
     for mine, theirs in zip(in_torchs_form(bound, "GRADIENT", parameters), expected, strict=True):
@@ -203,7 +204,11 @@ def test_what_was_played_has_the_policys_log_probabilities_and_values():
 )
 def test_one_and_two_threads_are_equal_to_the_last_bit(extra):
     keys = ("n_envs=8", "n_steps=64", "batch_size=256", "n_epochs=2", *extra)
-    one, two = (advance(agent_for("CartPole-v1:ppo", *keys, f"threads={n}"), 60) for n in (1, 2))
+    one, two = (agent_for("CartPole-v1:ppo", *keys, f"threads={n}") for n in (1, 2))
+    advance(one, 60)
+    advance(two, 1)
+    two.engine._bound.pace.choose = lambda: 2  # else it is as many as pay
+    advance(two, 59)
     assert two.engine._bound.workers.threads == 2 and one.engine._bound.workers.threads == 1
     assert digest(one) == digest(two)
     assert one.collector.window.summary() == two.collector.window.summary()
@@ -290,3 +295,14 @@ def test_rows_are_shuffled_as_counter_rng_says(rows):
     order, spare = np.zeros(rows, np.int32), np.zeros(2 * rows, np.int32)
     mine = shuffled(words.ctypes.data, order.ctypes.data, spare.ctypes.data, rows)
     assert mine.tolist() == permutation(key, rows).tolist()
+
+
+def test_threads_that_do_not_pay_are_left_idle():
+    pace, blocks = Pace(2), []
+    for block in range(4):
+        blocks.append([])
+        for _ in range(TRY_EVERY):
+            blocks[-1].append(threads := pace.choose())
+            pace.took(threads, 1.0 if threads == 1 else 3.0 if block == 0 else 0.1)
+    assert all(block[:2] == [1, 2] for block in blocks)
+    assert blocks[0][2:] == [1] * (TRY_EVERY - 2) and blocks[3][2:] == [2] * (TRY_EVERY - 2)

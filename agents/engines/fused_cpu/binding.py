@@ -18,7 +18,7 @@ from agents.engines.fused_cpu.frame import MOMENTS, SETTINGS, STATS, SUMS, TILE,
 from agents.engines.fused_cpu.lanes import LANES
 from agents.engines.fused_cpu.layout import lay_out
 from agents.engines.fused_cpu.recipes import main_leaf, normalisation, recipe_of
-from agents.engines.fused_cpu.workers import Workers
+from agents.engines.fused_cpu.workers import Job, Pace, Workers
 from agents.networks.encoders import OneHot, RunningNorm
 from agents.networks.heads import Gaussian
 from envs_gym.spaces import MASK
@@ -61,6 +61,7 @@ class Binding:
         self.updates = config.n_epochs * -(-self.rows // config.minibatch_size)
         parts = max(1, min(MOST_PARTS, config.minibatch_size // ROWS_PER_PART))
         self.workers = Workers(min(threads, parts, worlds))
+        self.pace = Pace(self.workers.threads)
         self._parameters = list(policy.parameters())
         self._normalised = policy.encoder.leaf[0]
         self._optimizer_state: Any = None
@@ -111,6 +112,11 @@ class Binding:
         """Parameters, moments and the count of steps back to torch."""
         nets.give_parameters(self.address)
         self._counters.fill_(float(self.settings[Setting.STEP]))
+
+    def run(self, job: Job) -> None:
+        """The job once on each of the threads this iteration takes."""
+        self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
+        self.workers.run(job, int(self.frame[At.THREADS]))
 
     def _keep(self, name: str, memory: np.ndarray | Tensor) -> None:
         """Hold on to memory and note where it is."""
@@ -166,6 +172,7 @@ class Binding:
         scratch = aligned(threads * int(frame[At.SCRATCH_SIZE]))
         scratch.reshape(threads, -1)[:, 0] = 1.0
         self.settings, self.stats = np.full(SETTINGS, math.inf), np.zeros(STATS)
+        self._arrivals = np.zeros(LANES, np.int64)
         for name, array in {
             "SCRATCH": scratch,
             "SETTINGS": self.settings,
@@ -177,7 +184,7 @@ class Binding:
             "SEGMENT_TABLE": self.layout.segments,
             "SQUARES": np.zeros(len(self.layout.segments)),
             "MOMENTS": np.zeros((parts, MOMENTS)),
-            "BARRIER": np.zeros(LANES, np.int64),
+            "BARRIER": self._arrivals,
         }.items():
             self._keep(name, array)
 

@@ -4,6 +4,7 @@ What the kernels know is said in recipes.py, where they find their data in frame
 """
 
 import math
+from time import perf_counter
 from typing import Any
 
 from agents.engines.eager import Eager
@@ -28,11 +29,14 @@ class FusedCPU:
         self._threads = usable_threads(threads)
         self._agent: Any = None
         self._eager = Eager()
+        self._began = 0.0
         self._bound: Binding
         self._player: Player | None
 
     def collect(self, agent: Any, steps: int) -> None:
         bound = self._bind(agent)
+        if bound is not None:
+            self._began, bound.frame[At.THREADS] = perf_counter(), bound.pace.choose()
         if bound is None or self._player is None:
             self._eager.collect(agent, steps)
         else:
@@ -52,7 +56,8 @@ class FusedCPU:
         bound.fetch()
         self._set(agent)
         key = counters(agent.key(SHUFFLE, agent.progress["iterations"] * agent.config.n_epochs))
-        bound.workers.run(lambda thread: self._learn(thread, key))
+        bound.run(lambda thread: self._learn(thread, key))
+        bound.pace.took(int(bound.frame[At.THREADS]), perf_counter() - self._began)
         bound.give()
         self._tell(agent)
         if isinstance(agent.policy.encoder.leaf[0], RunningNorm):

@@ -9,6 +9,7 @@ import torch
 from agents.engines.fused_cpu import rollout
 from agents.engines.fused_cpu.binding import Binding
 from agents.engines.fused_cpu.calls import address_of
+from agents.engines.fused_cpu.frame import At
 from agents.networks.heads import Gaussian
 from utils.counter_rng import normal
 
@@ -20,8 +21,7 @@ class Player:
         self._bound, self._collector, self._memory = bound, agent.collector, agent.memory
         self._envs, self._window = agent.collector.envs, agent.collector.window
         self._gaussian = isinstance(agent.policy.head, Gaussian)
-        table, worlds, threads = agent.memory.table, agent.memory.num_envs, bound.workers.threads
-        self._shards = [(i * worlds // threads, (i + 1) * worlds // threads) for i in range(threads)]
+        table = agent.memory.table
         next_obs = self._collector.obs.numpy()[None]
         fresh, slot = self._collector.is_first.view(torch.uint8).numpy(), agent.memory.slot.numpy()
         flags = [x.view(torch.uint8).numpy() for x in (table.terminated, table.truncated, table.is_first)]
@@ -39,10 +39,10 @@ class Player:
         noise = self._collector.noise(steps)
         draws = (normal(noise) if self._gaussian else noise).numpy()
         worlds = self._envs.arguments()
-        bound = self._bound
+        bound, count, threads = self._bound, self._memory.num_envs, int(self._bound.frame[At.THREADS])
 
         def job(thread: int) -> None:
-            lo, hi = self._shards[thread]
+            lo, hi = thread * count // threads, (thread + 1) * count // threads
             for begin in range(0, steps, bound.steps_per_call):
                 end = min(begin + bound.steps_per_call, steps)
                 rollout.play(
@@ -50,6 +50,6 @@ class Player:
                     *self._arrays,
                 )  # fmt: skip
 
-        bound.workers.run(job)
+        bound.run(job)
         self._memory.written += steps
         self._window.count.fill_(rollout.note_episodes(*self._episodes, int(self._window.count)))
