@@ -6,15 +6,23 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
+from config.schedule import Schedule
 
 
 class ApplySchedules(Callback):
     """Writes the present values where the agent reads them; the optimizer's learning rate follows policy_lr."""
 
+    def __init__(self) -> None:
+        self._schedules: dict[str, Schedule] = {}
+
+    def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        assert isinstance(agent, Agent)
+        self._schedules = agent.config.schedules()  # looked for once: half a dozen fields of fifty
+
     def on_train_batch_start(self, trainer: L.Trainer, agent: L.LightningModule, batch: Any, index: int) -> None:
         assert isinstance(agent, Agent)
         config = agent.config
-        for name, schedule in config.schedules().items():
+        for name, schedule in self._schedules.items():
             setattr(agent.live, name, schedule.at(agent.progress["env_steps"], config.max_timesteps))
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:

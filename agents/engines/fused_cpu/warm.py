@@ -4,9 +4,12 @@ Machine code made in a process and the same code loaded from the cache can diffe
 must not depend on whether the cache was warm. Run as a program it compiles the kernels of an environment id.
 """
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from utils.processor import NAME
 
 WHOLE = (nets.fetch_parameters, nets.give_parameters, update.update, returns.judge)  # called from Python
 NONE = "-"  # on the command line: no worlds of ours, or no engine
-SECONDS = 20  # roughly, for the line that explains the wait
+SECONDS = 10  # roughly, for the line that explains the wait
 
 
 def warm(envs: VecEnv, activation: str | None, quiet: bool = False) -> None:
@@ -43,7 +46,14 @@ def warm(envs: VecEnv, activation: str | None, quiet: bool = False) -> None:
     title = "the engine" if env_id == NONE else env_id
     if not quiet:
         print(f"compiling kernels for {title}, once on this machine (about {SECONDS} s) ...", flush=True)
-    subprocess.run([sys.executable, "-m", __name__, env_id, activation or NONE], cwd=PROJECT, check=True)
+    shares = len(os.sched_getaffinity(0))
+    command = [sys.executable, "-m", __name__, env_id, activation or NONE]
+    started = [subprocess.Popen([*command, f"{share}/{shares}"], cwd=PROJECT) for share in range(shares)]
+    failed = [process.args for process in started if process.wait()]
+    if failed:
+        raise RuntimeError(f"compiling failed: {failed[0]!r}")
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.touch()
     if not quiet:
         print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
 
@@ -54,23 +64,28 @@ def _stamp(env_id: str, activation: str) -> Path:
     return Path(numba.config.CACHE_DIR or cache_folder()) / f"{name}.ready"  # type: ignore[attr-defined]
 
 
-def compile_kernels(env_id: str, activation: str) -> None:
-    """Compile them here; the cache keeps them."""
-    uniforms(Key(0, ACT), (1,))
-    if activation != NONE:
-        for piece in (*WHOLE, *PIECES.values(), *WORTH, *LAYERS[activation]):
-            address_of(piece)
+def compile_kernels(env_id: str, activation: str, share: str) -> None:
+    """Compile the `share` "i/n" of them here; the cache keeps them."""
+    first, step = map(int, share.split("/"))
+    jobs: list[Callable[[], object]] = [lambda: uniforms(Key(0, ACT), (1,))]
+    if activation != NONE:  # the longest first, so that the shares come out even
+        pieces = (update.update, *PIECES.values(), *WHOLE, *WORTH, *LAYERS[activation])
+        jobs = [*(partial(address_of, piece) for piece in dict.fromkeys(pieces)), *jobs]
     if env_id != NONE:
-        envs = registry.make(env_id, 1, seed=0)
-        action = torch.zeros(1, *(envs.action_space.shape or ()))
-        envs.step(action if envs.action_space.shape else action.long())
-        if activation != NONE and isinstance(envs.obs, torch.Tensor):
-            rollout.play.compile(rollout_types(envs))
-            flag, number = (numba.typeof(np.zeros((1, 1), kind)) for kind in (np.uint8, np.float32))
-            rollout.note_episodes.compile((flag, flag, number, number, number, numba.int64))
-    stamp = _stamp(env_id, activation)
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.touch()
+        jobs = [partial(compile_worlds, env_id, activation != NONE), *jobs]
+    for job in jobs[first::step]:
+        job()
+
+
+def compile_worlds(env_id: str, played: bool) -> None:
+    """A world's own kernels, and where the engine plays it the engine's for arrays of these types."""
+    envs = registry.make(env_id, 1, seed=0)
+    action = torch.zeros(1, *(envs.action_space.shape or ()))
+    envs.step(action if envs.action_space.shape else action.long())
+    if played and isinstance(envs.obs, torch.Tensor):
+        rollout.play.compile(rollout_types(envs))
+        flag, number = (numba.typeof(np.zeros((1, 1), kind)) for kind in (np.uint8, np.float32))
+        rollout.note_episodes.compile((flag, flag, number, number, number, numba.int64))
 
 
 def rollout_types(envs: NumbaEnv) -> tuple[Any, ...]:
