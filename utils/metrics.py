@@ -6,6 +6,7 @@ What a metric means (title, unit, bounds) is declared in config/metrics.yaml, no
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,17 +46,15 @@ class Metrics:
         self._sums[names] = self._sums[names] + total if names in self._sums else total
         self._counts[names] = self._counts.get(names, 0) + len(samples)
 
-    def add_sums(self, sums: Mapping[str, float], count: int) -> None:
-        """Add `count` samples of each name at once, given as their sums."""
-        names = tuple(sums)
-        if not names or not count:
+    def add_sums(self, names: tuple[str, ...], sums: np.ndarray, count: int) -> None:
+        """Add `count` samples of each name at once, given as their sums, float64."""
+        if not count:
             return
-        total = torch.tensor(list(sums.values()), dtype=torch.float64)
         if names in self._sums:
-            self._sums[names] += total
+            self._sums[names] += torch.from_numpy(sums)
             self._counts[names] += count
         else:
-            self._sums[names], self._counts[names] = total, count
+            self._sums[names], self._counts[names] = torch.from_numpy(sums), count
 
     def set(self, values: Mapping[str, Tensor | float]) -> None:
         """Report these values as they are now; a later `set` of the same name replaces them."""

@@ -17,7 +17,7 @@ from agents.engines.fused_cpu.calls import address_of
 from agents.engines.fused_cpu.frame import MOMENTS, SETTINGS, STATS, SUMS, TILE, At, Layer, Setting
 from agents.engines.fused_cpu.lanes import LANES
 from agents.engines.fused_cpu.layout import lay_out
-from agents.engines.fused_cpu.recipes import main_leaf, normalisation, recipe_of
+from agents.engines.fused_cpu.recipes import main_leaf, normalisation, recipe_of, told
 from agents.engines.fused_cpu.workers import Job, Pace, Workers
 from agents.networks.encoders import OneHot, RunningNorm
 from agents.networks.heads import Gaussian
@@ -57,6 +57,8 @@ class Binding:
         self.frame, self._held = np.zeros(len(At), np.int64), dict[str, np.ndarray | Tensor]()
         self.address = self.frame.ctypes.data
         self.layout, self.recipe = lay_out(policy), recipe_of(config)
+        names = told(config, policy)
+        self.told, self.told_from = tuple(names), np.array([*names.values()], np.int64)
         self.rows, worlds = memory.rows * memory.num_envs, memory.num_envs
         self.updates = config.n_epochs * -(-self.rows // config.minibatch_size)
         parts = max(1, min(MOST_PARTS, config.minibatch_size // ROWS_PER_PART))
@@ -93,7 +95,7 @@ class Binding:
                 own["exp_avg"], own["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
             own["step"] = step
         self._keep("TENSOR_TABLE", self.layout.tensors(state))
-        group = optimizer.param_groups[0]
+        self.group = group = optimizer.param_groups[0]
         self.settings[Setting.BETA_1], self.settings[Setting.BETA_2] = group["betas"]
         self.settings[Setting.EPSILON], self.settings[Setting.DECAY] = group["eps"], group["weight_decay"]
         self._optimizer_state, self._places = state, places

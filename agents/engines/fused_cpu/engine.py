@@ -11,7 +11,6 @@ from agents.engines.eager import Eager
 from agents.engines.fused_cpu import returns, update
 from agents.engines.fused_cpu.binding import Binding
 from agents.engines.fused_cpu.frame import At, Setting, Stat
-from agents.engines.fused_cpu.layout import PARTS
 from agents.engines.fused_cpu.player import Player
 from agents.engines.fused_cpu.recipes import why_not_played
 from agents.engines.fused_cpu.workers import usable_threads
@@ -29,31 +28,27 @@ class FusedCPU:
         self._threads = usable_threads(threads)
         self._agent: Any = None
         self._eager = Eager()
-        self._began = 0.0
+        self._began, self._ready = 0.0, False  # when the iteration began; whether it has been bound
         self._bound: Binding
         self._player: Player | None
 
     def collect(self, agent: Any, steps: int) -> None:
         bound = self._bind(agent)
-        if bound is not None:
-            self._began, bound.frame[At.THREADS] = perf_counter(), bound.pace.choose()
         if bound is None or self._player is None:
             self._eager.collect(agent, steps)
         else:
-            bound.fetch()
             self._player.play(steps)
         if bound is not None:
             bound.frame[At.HAS_LOG_PROB] = self._player is not None
 
     def learn(self, agent: Any, work: Rollout) -> None:
-        bound = self._bind(agent)
+        bound = self._bound if self._ready else self._bind(agent)
         if bound is None:
             return self._eager.learn(agent, work)
-        row, reward = work.row, work.row.reward
+        row, reward, self._ready = work.row, work.row.reward, False
         if agent.config.normalize_reward:
             reward = agent.reward_scale(reward, row.terminated | row.truncated)
         bound.frame[At.REWARD] = reward.data_ptr()
-        bound.fetch()
         self._set(agent)
         key = counters(agent.key(SHUFFLE, agent.progress["iterations"] * agent.config.n_epochs))
         bound.run(lambda thread: self._learn(thread, key))
@@ -71,14 +66,17 @@ class FusedCPU:
             update.update(bound.address, thread, begin, min(begin + bound.updates_per_call, bound.updates))
 
     def _bind(self, agent: Any) -> Binding | None:
-        """None where several processes train: they average their gradients in torch."""
+        """Begin an iteration; None where several processes train: they average their gradients in torch."""
         if agent.world_size > 1:
             return None
         if agent is not self._agent:
             self._agent, self._bound = agent, Binding(agent, self._threads)
             alone = why_not_played(agent.policy, agent.collector.envs)
             self._player = None if alone else Player(agent, self._bound)
+        self._began, self._ready = perf_counter(), True
+        self._bound.frame[At.THREADS] = self._bound.pace.choose()
         self._bound.attach(agent.optimizer)
+        self._bound.fetch()
         return self._bound
 
     def _set(self, agent: Any) -> None:
@@ -86,7 +84,7 @@ class FusedCPU:
         live, settings = agent.live, self._bound.settings
         self._bound.stats[:] = 0.0
         settings[Setting.GAMMA] = live.gamma
-        settings[Setting.LEARNING_RATE] = agent.optimizer.param_groups[0]["lr"]
+        settings[Setting.LEARNING_RATE] = self._bound.group["lr"]
         settings[Setting.ENTROPY], settings[Setting.VALUE] = live.ent_coef, live.vf_coef
         settings[Setting.MAX_NORM] = _or_infinite(live.max_grad_norm)
         if not self._bound.recipe.reinforce:
@@ -96,28 +94,15 @@ class FusedCPU:
 
     def _tell(self, agent: Any) -> None:
         """The same names as the agent's own, as sums over the updates made."""
-        bound, live, policy = self._bound, agent.live, agent.policy
-        stats = bound.stats.tolist()
-        done, critic = int(stats[Stat.UPDATES]), policy.critic is not None
+        bound, live = self._bound, agent.live
+        stats, done, due = bound.stats, int(bound.stats[Stat.UPDATES]), bound.updates
         loss, value, entropy = stats[Stat.POLICY_LOSS], stats[Stat.VALUE_LOSS], stats[Stat.ENTROPY]
-        total = loss - live.ent_coef * entropy + (live.vf_coef * value if critic else 0.0)
-        sums = {"train/loss/policy": loss, "train/loss/total": total, "train/policy/entropy": entropy}
-        for part in policy.parts:
-            sums[f"train/grad_norm/{part}"] = stats[Stat.NORM_ACTOR + PARTS.index(part)]
-        sums["train/grad_norm/total"] = stats[Stat.NORM_TOTAL]
-        if critic:  # of the rollout, so once for each update
-            sums["train/loss/value"] = value
-            sums["train/value/explained_variance"] = done * stats[Stat.EXPLAINED]
-        if bound.recipe.reinforce:
-            sums["train/return/mean"] = done * stats[Stat.RETURN_MEAN]
-        else:
-            sums["train/policy/approx_kl"], sums["train/policy/clip_fraction"] = stats[Stat.KL], stats[Stat.CLIPPED]
-            sums["train/policy/kl_stopped"] = (stats[Stat.STOPPED] + bound.updates - done) * done / bound.updates
-            unbiased = math.sqrt(bound.rows / max(bound.rows - 1, 1))
-            sums["train/advantage/mean"] = done * stats[Stat.WEIGHT_MEAN]
-            sums["train/advantage/std"] = done * stats[Stat.WEIGHT_STD] * unbiased
-        agent.metrics.add_sums(sums, done)
-        agent.progress["updates"] += bound.updates
+        stats[Stat.TOTAL_LOSS] = loss - live.ent_coef * entropy + live.vf_coef * value
+        stats[Stat.STOPPED] = (stats[Stat.STOPPED] + due - done) * done / due
+        stats[Stat.WEIGHT_STD] *= math.sqrt(bound.rows / max(bound.rows - 1, 1))
+        stats[Stat.EXPLAINED : Stat.TOTAL_LOSS] *= done  # of the rollout, so once for each update
+        agent.metrics.add_sums(bound.told, stats[bound.told_from], done)
+        agent.progress["updates"] += due
         if stats[Stat.BROKEN]:
             agent.broken.fill_(True)
 

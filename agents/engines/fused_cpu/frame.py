@@ -153,7 +153,7 @@ class Setting(IntEnum):
 
 
 class Stat(IntEnum):
-    """Sums over the updates of one call; the last three are of the rollout."""
+    """Sums over the updates of one iteration; from EXPLAINED on they are of its rollout."""
 
     POLICY_LOSS = 0
     VALUE_LOSS = 1
@@ -172,6 +172,7 @@ class Stat(IntEnum):
     WEIGHT_MEAN = 14
     WEIGHT_STD = 15
     RETURN_MEAN = 16
+    TOTAL_LOSS = 17  # written when the numbers are told
 
 
 class Lane(IntEnum):

@@ -13,7 +13,7 @@ from agents.networks.actor_critic import ActorCritic
 from agents.networks.heads import Gaussian
 
 PARTS = ("actor", "critic", "trunk")
-SEGMENT = 4096  # floats at most of what one thread reduces and steps at a time
+SEGMENT = 1024  # floats at most of what one thread reduces and steps at a time
 
 
 class Place(NamedTuple):

@@ -7,6 +7,8 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from agents.engines.fused_cpu.frame import Stat
+from agents.engines.fused_cpu.layout import PARTS
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.encoders import Float, OneHot, RunningNorm, StaticNorm
 from agents.networks.heads import Categorical, Gaussian
@@ -34,6 +36,28 @@ def recipe_of(config: Config) -> Recipe:
         return Recipe(True, config.returns_type == "mc:episode", NORMALIZE[config.normalize_returns])
     assert isinstance(config, PPOConfig)
     return Recipe(False, False, NORMALIZE[config.normalize_advantages])
+
+
+def told(config: Config, policy: ActorCritic) -> dict[str, Stat]:
+    """Which statistic each of the agent's own metrics is."""
+    names = {
+        "train/loss/policy": Stat.POLICY_LOSS,
+        "train/loss/total": Stat.TOTAL_LOSS,
+        "train/policy/entropy": Stat.ENTROPY,
+        "train/grad_norm/total": Stat.NORM_TOTAL,
+    }
+    names |= {f"train/grad_norm/{part}": Stat(Stat.NORM_ACTOR + PARTS.index(part)) for part in policy.parts}
+    if policy.critic is not None:
+        names |= {"train/loss/value": Stat.VALUE_LOSS, "train/value/explained_variance": Stat.EXPLAINED}
+    if isinstance(config, REINFORCEConfig):
+        return names | {"train/return/mean": Stat.RETURN_MEAN}
+    return names | {
+        "train/policy/approx_kl": Stat.KL,
+        "train/policy/clip_fraction": Stat.CLIPPED,
+        "train/policy/kl_stopped": Stat.STOPPED,
+        "train/advantage/mean": Stat.WEIGHT_MEAN,
+        "train/advantage/std": Stat.WEIGHT_STD,
+    }
 
 
 def why_not(config: Config, policy: nn.Module) -> str | None:

@@ -223,14 +223,26 @@ def _add_lanes(frame: int, sums: int) -> None:
         out[k] = np.float64(total)
 
 
-@njit(**PIECE)
-def _tell(frame: int, total: float) -> None:
-    """Add this minibatch's numbers to the statistics; past KL_LIMIT no further update follows."""
+@njit(inline="always")
+def _divergence(frame: int) -> float:
+    """KL of this minibatch; every thread adds it up for itself, in the same order."""
     f = longs(frame, ENTRIES)
-    stats, settings = doubles(f[At.STATS], STATS), doubles(f[At.SETTINGS], SETTINGS)
+    total = F(0.0)
+    for part in range(f[At.PARTS]):
+        lanes = floats(f[At.LANES] + 4 * TILE * (part * SUMS + Lane.KL), TILE)
+        for s in range(TILE):
+            total += lanes[s]
+    return np.float64(total)
+
+
+@njit(**PIECE)
+def _tell(frame: int, total: float, halted: bool) -> None:
+    """Add this minibatch's numbers to the statistics."""
+    f = longs(frame, ENTRIES)
+    stats = doubles(f[At.STATS], STATS)
     sums = np.empty(SUMS)
     _add_lanes(frame, sums.ctypes.data)
-    if sums[Lane.KL] > settings[Setting.KL_LIMIT]:
+    if halted:
         stats[Stat.HALTED] = 1.0
     for k in range(SUMS):
         stats[k] += sums[k]  # the first entries of Stat are those of Lane
@@ -257,9 +269,8 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
     squares = doubles(f[At.SQUARES], f[At.SEGMENTS])
     per_epoch = (rows + size - 1) // size
     weighing, factors = np.empty(3), np.empty(4)
-    made = settings[Setting.STEP]
-    halted = stats[Stat.HALTED]
-    barrier(f[At.BARRIER], threads)
+    barrier(f[At.BARRIER], threads)  # the call before has written what is read now
+    made, halted = settings[Setting.STEP], stats[Stat.HALTED] > 0
     for q in range(begin, end):
         if halted:
             break
@@ -280,10 +291,7 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
         for segment in range(f[At.SEGMENTS]):
             total += squares[segment]
         total = math.sqrt(total)
-        if thread == 0:
-            _tell(frame, total)
-        barrier(f[At.BARRIER], threads)
-        halted = stats[Stat.HALTED]
+        halted = _divergence(frame) > settings[Setting.KL_LIMIT]
         if math.isfinite(total) and not halted:
             made += 1.0
             rate = settings[Setting.LEARNING_RATE]
@@ -293,8 +301,11 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
             factors[3] = 1.0 - rate * settings[Setting.DECAY] if f[At.DECOUPLED] else 1.0
             for segment in range(thread, f[At.SEGMENTS], threads):
                 _adam(frame, segment, factors.ctypes.data)
-            barrier(f[At.BARRIER], threads)
-            for net in range(thread, f[At.NETS], threads):
+        barrier(f[At.BARRIER], threads)  # all have read the sums, which are cleared now
+        if thread == 0:
+            _tell(frame, total, halted)
+        if thread == threads - 1:
+            for net in range(f[At.NETS]):
                 call(f[At.TURN], (frame, net))
         barrier(f[At.BARRIER], threads)
     if thread == 0:
