@@ -49,6 +49,8 @@ class FusedCPU:
         bound = self._bind(agent)
         if bound is None:
             return self._eager.learn(agent, work)
+        if agent.poisoned:  # nothing is learnt from such rows, and the agent will say which
+            return None
         row, reward = work.row, work.row.reward
         if agent.config.normalize_reward:
             reward = agent.reward_scale(reward, row.terminated | row.truncated)
@@ -120,6 +122,8 @@ class FusedCPU:
         agent.progress["updates"] += bound.updates
         if stats[Stat.BROKEN]:
             agent.broken.fill_(True)
+        if stats[Stat.LOST]:
+            agent.lost.fill_(True)
 
 
 def _or_infinite(limit: float | None) -> float:

@@ -244,7 +244,10 @@ def _tell(frame: int, total: float) -> None:
         stats[Stat.NORM_ACTOR + part] += math.sqrt(of_part)
     stats[Stat.NORM_TOTAL] += total
     stats[Stat.UPDATES] += 1.0
-    if not math.isfinite(total):
+    if not math.isfinite(sums[Lane.POLICY_LOSS] + sums[Lane.VALUE_LOSS] + sums[Lane.ENTROPY]):
+        stats[Stat.LOST] += 1.0
+        stats[Stat.BROKEN] += 1.0
+    elif not math.isfinite(total):
         stats[Stat.BROKEN] += 1.0
 
 
@@ -258,7 +261,7 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
     per_epoch = (rows + size - 1) // size
     weighing, factors = np.empty(3), np.empty(4)
     made = settings[Setting.STEP]
-    halted = stats[Stat.HALTED]
+    halted, broken = stats[Stat.HALTED], stats[Stat.BROKEN]
     barrier(f[At.BARRIER], threads)
     for q in range(begin, end):
         if halted:
@@ -283,8 +286,8 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
         if thread == 0:
             _tell(frame, total)
         barrier(f[At.BARRIER], threads)
-        halted = stats[Stat.HALTED]
-        if math.isfinite(total) and not halted:
+        halted, sound, broken = stats[Stat.HALTED], stats[Stat.BROKEN] == broken, stats[Stat.BROKEN]
+        if sound and not halted:
             made += 1.0
             rate = settings[Setting.LEARNING_RATE]
             factors[0] = min(1.0, settings[Setting.MAX_NORM] / (total + 1e-6))
