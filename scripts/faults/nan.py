@@ -3,7 +3,7 @@
     python scripts/faults/nan.py --rounds 1
 
 Each of the places x {nan, +inf, -inf} x agents: PPO and REINFORCE by plain torch and by the fused engine, SAC, DQN,
-PQN, Q-learning; mostly on Pendulum, whose actions are numbers. 225 runs a round.
+PQN, Q-learning; mostly on Pendulum, whose actions are numbers. 249 runs a round.
 """
 
 import collections
