@@ -18,6 +18,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from config.doorstep import knock
+
+if __name__ == "__main__":
+    knock(sys.argv[1:])  # here, as the imports below take seconds
+
 import lightning as L
 import torch
 

@@ -61,6 +61,8 @@ class QLearning(Agent):
         final = rebuild(row.obs, iter(cut))
         next_obs = tree_map(lambda a, b: torch.where(expand(row.truncated, a), a, b), final, following)
         pair = policy.state(row.obs) * policy.actions + row.action
+        known = policy.table, self.visits
+        before = [x.clone() for x in known]
         for t in range(self.config.n_steps):
             worth = policy.values(tree_map(lambda x: x[t], next_obs)).amax(-1)  # noqa: B023
             target = row.reward[t] + live.gamma * ~row.terminated[t] * worth
@@ -68,3 +70,5 @@ class QLearning(Agent):
             error = learn_pairs(flat, self.visits, pair[t], target, live.policy_lr, self.config.visits_power)
             self.progress["updates"] += 1
             self.metrics.add({"train/value/td_error": error.abs().mean(), "train/value/target": target.mean()})
+        for mine, old in zip(known, before, strict=True):  # a rollout that holds what is no number teaches nothing
+            mine.copy_(torch.where(self.poisoned, old, mine))

@@ -1,10 +1,13 @@
 """How the worlds of a Gymnasium environment survive in a checkpoint: by replaying the current episode's actions.
 
-Pickling an environment asserts (Box2D) or is silently wrong (MuJoCo, ALE); replaying from the generator's state at
-the last reset is exact wherever randomness comes from `np_random` and a reset forgets the past. Wrappers that do
-remember across episodes are given back what they knew before that reset.
+Pickling an environment asserts (Box2D) or is silently wrong (MuJoCo, ALE). Putting the physics back alone (mj_setState)
+is exact for HalfCheetah and Hopper, not for Ant and Humanoid, which pay by what the last step left beside its state.
+Replaying from the generator's state at the last reset is exact wherever randomness comes from `np_random` and a reset
+forgets the past; ALE draws from a generator inside its emulator, whose state at that reset is put back, too. Wrappers
+that do remember across episodes are given back what they knew before that reset.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -16,8 +19,8 @@ from envs_gym.wrappers.base import Remembering
 
 Strategy = Literal["exact", "seam"]
 
-# Known not to be replayable: BipedalWalker's reset depends on the Box2D world's history, ALE keeps its own generator.
-SEAM = ("BipedalWalker-", "BipedalWalkerHardcore-", "ALE/")
+SEAM = ("BipedalWalker-", "BipedalWalkerHardcore-")  # whose reset depends on the history of the Box2D world
+ARCADE, MUJOCO = "ale_py.", "gymnasium.envs.mujoco."  # where worlds with more inside than `np_random` come from
 
 
 def strategy(env: gymnasium.Env) -> Strategy:
@@ -27,12 +30,31 @@ def strategy(env: gymnasium.Env) -> Strategy:
     return "exact" if known and rng_state(env.unwrapped) else "seam"
 
 
-def rng_state(env: gymnasium.Env) -> dict[str, Any]:
-    """The generator of an unwrapped environment as plain integers; empty when it is not NumPy's PCG64."""
+def rng_state(env: Any) -> dict[str, Any]:
+    """An unwrapped environment's generator as plain data, and what else decides its future unseen; {} if unknown.
+
+    `emulator` is ALE's whole state, `physics` a hash of MuJoCo's, which a reset clears: to be compared, not put back.
+    """
     generator = env.np_random
     if not isinstance(generator, np.random.Generator) or not isinstance(generator.bit_generator, np.random.PCG64):
         return {}
-    return dict(generator.bit_generator.state)
+    state = dict(generator.bit_generator.state)
+    source = "" if env.spec is None else str(env.spec.entry_point)
+    if source.startswith(ARCADE):
+        state["emulator"] = env.ale.cloneState(include_rng=True).serialize().hex()
+    elif source.startswith(MUJOCO):
+        now = env.data
+        parts = (np.float64(now.time), now.qpos, now.qvel, now.act, now.ctrl, now.qacc_warmstart)
+        state["physics"] = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+    return state
+
+
+def set_rng_state(env: Any, state: dict[str, Any]) -> None:
+    """The way back, before a reset."""
+    env.np_random.bit_generator.state = state
+    if "emulator" in state:
+        kind = type(env.ale.cloneState())
+        env.ale.restoreState(kind(bytes.fromhex(state["emulator"])))
 
 
 class Replayed(NamedTuple):
@@ -70,7 +92,7 @@ def replay(
     """
     obs, _ = env.reset(seed=beginning.seed)
     if beginning.rng:
-        env.unwrapped.np_random.bit_generator.state = beginning.rng
+        set_rng_state(env.unwrapped, beginning.rng)
         for wrapper, memory in zip(remembering, beginning.memories, strict=True):
             wrapper.load_state_dict(memory)
         obs, _ = env.reset()

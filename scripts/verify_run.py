@@ -86,7 +86,7 @@ def verify(run: RunDir, iterations: int, tolerance: float) -> Verdict:
         config = replace(config, env_backend=facts.get("env_backend", "gym"))
     with scratch():
         again = repeated(config, facts.get("goal"), sidecar["iterations"])
-        mine, theirs = read_checkpoint(path), read_checkpoint(again.checkpoints / path.name)
+        mine, theirs = (unfolded(each, path.name, config) for each in (run, again))
         found = differences(part(mine), part(theirs))
         rows = differences(told(run, sidecar["exported"]), told(again, sidecar["exported"]))
     where = f"{run.id}, its first {sidecar['iterations']} iterations ({sidecar['env_steps']:,} env steps)"
@@ -119,6 +119,20 @@ def drift(sidecar: dict[str, Any]) -> list[tuple[str, Any, Any]]:
 
 def part(state: dict[str, Any]) -> dict[str, Any]:
     return {name: state[name] for name in COMPARED}
+
+
+def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
+    """A checkpoint with the rows of its replay memory; which checkpoint wrote which of them is a matter of time."""
+    state = read_checkpoint(run.checkpoints / name)
+    remembered = state["stride"]["parts"]["memory"]
+    if remembered.get("segments"):
+        envs = make_envs(config, config.n_envs)
+        memory = build_agent(config, envs).memory
+        memory.save_in(run.checkpoints / SEGMENTS)
+        memory.load_state_dict(remembered)
+        remembered["segments"] = memory.everything()
+        envs.close()
+    return state
 
 
 def told(run: RunDir, env_steps: int) -> list[dict[str, float]]:

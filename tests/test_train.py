@@ -197,6 +197,18 @@ def test_the_process_exits_with_2_and_one_line(runs):
     assert done.stderr.startswith("error: ") and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("words", [["CartPole-v1:ppo"], ["--resume", "@last"]], ids=["new", "resumed"])
+def test_a_folder_that_cannot_be_written_to_is_refused_before_torch_is_loaded(words):
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "train.py", *words], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "STRIDE_RUNS": "/proc"},
+    )  # fmt: skip
+    *imports, said = done.stderr.splitlines()
+    assert done.returncode == 2 and said.startswith("error: ") and "/proc" in said
+    loaded = {line.rpartition("|")[2].strip() for line in imports}
+    assert "config.doorstep" in loaded and not loaded & {"torch", "lightning", "numba", "gymnasium"}
+
+
 def test_it_runs_from_another_folder(tmp_path, runs):
     done = subprocess.run(
         [sys.executable, ROOT / "train.py", "CartPole-v1:ppo", *TINY, "-q"],

@@ -25,6 +25,8 @@ from utils.durable_file import replacing, sync_file
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError
 
+ALLOWANCE, SHARE = 0.5, 0.01  # what saving may take: so many seconds, and this part of the time
+
 
 class Hashing:
     """A file that knows the size and the hash of what was written to it; torch writes strictly forwards."""
@@ -74,6 +76,7 @@ class AtomicIO(CheckpointIO):
 class Checkpoint(LightningCheckpoint):
     """`epoch=NN` with each evaluation (or on its own cadence), `step=N` by the clock on the wall and at the end.
 
+    With evaluations: always with one that is the best so far, with others while saving takes a hundredth of the time.
     Lightning runs subclasses of its Checkpoint behind all other callbacks, so this epoch's evaluation is known.
     The best score so far is read off the sidecar of `best`, not remembered: what is not on the disk is not best.
     """
@@ -82,11 +85,12 @@ class Checkpoint(LightningCheckpoint):
         """`facts`: what every sidecar says beside its own clock, score and hash."""
         self.run, self.evaluate, self.config, self.facts = run, evaluate, config, dict(facts)
         self.best, self.saved = -math.inf, {"iterations": 0, "env_steps": 0}
-        self._saved_at = time.monotonic()
+        self._began = self._saved_at = time.monotonic()
+        self._spent = 0.0
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         assert isinstance(agent, Agent)
-        self._saved_at = time.monotonic()
+        self._began = self._saved_at = time.monotonic()
         if agent.progress["iterations"]:  # resumed: that state is on the disk
             self.saved = dict(agent.progress)
             self.best = self._best_on_disk()
@@ -111,7 +115,12 @@ class Checkpoint(LightningCheckpoint):
         if not agent.epoch_ended:
             return False
         evaluated = self.evaluate.epoch == agent.epoch
-        return evaluated if every is None else agent.epoch % every == 0 or (evaluated and self._improves())
+        if evaluated and self._improves():
+            return True
+        return evaluated and self._affordable() if every is None else agent.epoch % every == 0
+
+    def _affordable(self) -> bool:
+        return self._spent <= ALLOWANCE + SHARE * (time.monotonic() - self._began)
 
     def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         assert isinstance(agent, Agent)
@@ -122,6 +131,7 @@ class Checkpoint(LightningCheckpoint):
         return self.evaluate.mean > self.best and math.isfinite(self.evaluate.mean)
 
     def save(self, trainer: L.Trainer, agent: Agent) -> None:
+        began = time.monotonic()
         if self.config.nan_guard != "off":
             check_finite(agent)
         folder, here = self.run.checkpoints, agent.epoch_ended
@@ -137,8 +147,9 @@ class Checkpoint(LightningCheckpoint):
         links = ("best", "last") if improves or self.best == -math.inf else ("last",)  # unevaluated, the newest is best
         checkpoint_set.seal(path, {**clock, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
         self.best = self.evaluate.mean if improves else self.best
-        self.saved, self._saved_at = dict(agent.progress), time.monotonic()
         self._thin_out()
+        self.saved, self._saved_at = dict(agent.progress), time.monotonic()
+        self._spent += self._saved_at - began
 
     def _thin_out(self) -> None:
         keep_last, keep_best = self.config.checkpoint_keep_last, self.config.checkpoint_keep_best

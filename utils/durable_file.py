@@ -108,7 +108,7 @@ def check_room(folder: Path, needed: int) -> None:
     probe = there / f".probe.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:
         probe.write_bytes(b"\0" * 4096)
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # whoever resumes the run may have swept it
         free = shutil.disk_usage(there).free
     except OSError as error:
         probe.unlink(missing_ok=True)

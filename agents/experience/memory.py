@@ -289,6 +289,14 @@ class Memory:
             state["priorities"] = self.priorities.state_dict()
         return state
 
+    def everything(self) -> list[Tensor]:
+        """Columns of the rows written, and of the final observations they left (zero elsewhere), to be compared."""
+        filled = min(self.written, self.rows)
+        row = tree_map(lambda x: x[:filled], self.table)
+        cut = row.truncated | row.terminated if self.keep_terminal else row.truncated
+        finals = (x[row.slot, self._worlds] for x in self._final_columns)
+        return [*leaves(row), *(torch.where(expand(cut, x), x, 0) for x in finals)]
+
     def load_state_dict(self, state: dict) -> None:
         self.slot.copy_(state["slot"])
         self.written, self.drawn = state["written"], state["drawn"]

@@ -1,10 +1,11 @@
 """SIGKILL at random instants, then `train.py --resume`: does the run end as if nothing had happened?
 
-    python scripts/faults/kill.py --trials 200
+    python scripts/faults/kill.py --trials 200 --replays 60
 
-Half the kills come from outside at a random moment of the run. The other half strike inside a save, at one of its
-file operations drawn at random: in the middle of a write, before or after an fsync, a rename, a link, a deletion.
-Every other trial runs on another filesystem, /dev/shm.
+Trials are of PPO on the fused engine, replays of DQN with a prioritised memory mapped from the disk. Half the kills
+come from outside at a random moment of the run. The other half strike inside a save, at one of its file operations
+drawn at random: in the middle of a write, before or after an fsync, a rename, a link, a deletion. Every other trial
+runs on another filesystem, /dev/shm.
 """
 
 import collections
@@ -21,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, Ended, amounts_to, faults, finish, last_run, leftovers, start
+from scripts.faults.rig import REPLAY, TINY, Ended, amounts_to, faults, finish, last_run, leftovers, start
 from trainer_callbacks.checkpoint import Checkpoint, Hashing
 
 WATCHED = ("fsync", "replace", "symlink", "unlink")
@@ -84,45 +85,51 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     """The figures in words, and whether all of them are what they should be."""
     other = Path(tempfile.mkdtemp(prefix="kill-", dir=OTHER))
     try:
-        return killed(counts["trials"], draw, [folder, other])
+        parts = [
+            killed("PPO, fused engine", (*TINY, "engine=fused_cpu"), counts["trials"], draw, [folder, other]),
+            killed("DQN, prioritised, memmap", REPLAY, counts["replays"], draw, [folder, other]),
+        ]
     finally:
         shutil.rmtree(other, ignore_errors=True)
+    return [line for lines, _ in parts for line in lines], all(good for _, good in parts)
 
 
-def killed(trials: int, draw: random.Random, places: list[Path]) -> tuple[list[str], bool]:
-    root, told = places[0] / "straight", places[0] / "count"
-    ended = finish(TINY, root, Mine(0, False, told).plant)
+def killed(
+    title: str, words: tuple[str, ...], trials: int, draw: random.Random, places: list[Path]
+) -> tuple[list[str], bool]:
+    straight, told = places[0] / f"{title} straight", places[0] / f"{title} count"
+    ended = finish(words, straight, Mine(0, False, told).plant)
     assert ended.code == 0, ended.said
-    straight, points = last_run(root), told.read_text().split()
-    assert straight is not None
-    wanted = amounts_to(straight)
-    quick = finish(TINY, places[0] / "again").seconds
+    whole, points = last_run(straight), told.read_text().split()
+    assert whole is not None
+    wanted = amounts_to(whole)
+    quick = finish(words, places[0] / f"{title} again").seconds
     found: collections.Counter[str] = collections.Counter()
     where: collections.Counter[str] = collections.Counter()
     began = time.monotonic()
     for trial in range(trials):
-        root = places[trial % 2] / f"trial{trial}"
+        root = places[trial % 2] / f"{title} {trial}"
         mined = trial // 2 % 2 == 0
         told.unlink(missing_ok=True)
         if mined:
             kind = draw.choice(sorted(set(points)))  # or nearly all would strike a write
             at = draw.choice([place for place, name in enumerate(points, 1) if name == kind])
-            ended = finish(TINY, root, Mine(at, draw.random() < 0.5, told).plant)
+            ended = finish(words, root, Mine(at, draw.random() < 0.5, told).plant)
             while ended.code != 137:  # this run's saves had fewer operations
                 shutil.rmtree(root)
                 at = max(1, at - 50)
-                ended = finish(TINY, root, Mine(at, draw.random() < 0.5, told).plant)
+                ended = finish(words, root, Mine(at, draw.random() < 0.5, told).plant)
         else:
-            ended = killed_at(draw.uniform(0.0, 0.9 * quick), root)
+            ended = killed_at(words, draw.uniform(0.0, 0.9 * quick), root)
             while ended.code != 137:  # it was quicker than the one before
                 quick = min(quick, ended.seconds)
                 shutil.rmtree(root)
-                ended = killed_at(draw.uniform(0.0, 0.9 * quick), root)
+                ended = killed_at(words, draw.uniform(0.0, 0.9 * quick), root)
         found["killed"] += ended.code == 137
         if told.exists():
             found["inside"] += 1
             where[told.read_text()] += 1
-        outcome = revived(root, wanted)
+        outcome = revived(words, root, wanted)
         found[outcome] += 1
         if outcome != "identical":
             print(
@@ -135,21 +142,22 @@ def killed(trials: int, draw: random.Random, places: list[Path]) -> tuple[list[s
         found["other filesystem"] += trial % 2
         shutil.rmtree(root)
         if (trial + 1) % 20 == 0:
-            print(f"{trial + 1}/{trials} {dict(found)} {time.monotonic() - began:.0f} s", flush=True)
+            print(f"{title}: {trial + 1}/{trials} {dict(found)} {time.monotonic() - began:.0f} s", flush=True)
     lines = [
-        f"{trials} runs: {found['killed']} killed before their end, {found['inside']} of these inside a save "
+        f"{title}: {trials} runs, {found['killed']} killed before their end, {found['inside']} of these inside a save "
         f"(at one of their {len(points):,} file operations), {found['other filesystem']} on another filesystem (tmpfs)",
-        f"**{found['identical']} of {trials} resumed bit-identical** to the run that was never stopped: weights, "
-        "optimizer, statistics, worlds, counters, every row of metrics.csv, the links",
-        f"{found['corrupt']} corrupt checkpoints or links, {found['leftovers']} leftovers after the next start",
-        "killed " + ", ".join(f"{place} {count}x" for place, count in sorted(where.items())),
+        f"{title}: **{found['identical']} of {trials} resumed bit-identical** to the run that was never stopped: "
+        "weights, optimizer, statistics, worlds, memory, counters, every row of metrics.csv, the links",
+        f"{title}: {found['corrupt']} corrupt checkpoints, segments or links, {found['leftovers']} leftovers after the "
+        "next start",
+        f"{title}: killed " + ", ".join(f"{place} {count}x" for place, count in sorted(where.items())),
     ]
     return lines, found["identical"] == trials and not found["corrupt"] and not found["leftovers"]
 
 
-def killed_at(seconds: float, root: Path) -> Ended:
+def killed_at(words: tuple[str, ...], seconds: float, root: Path) -> Ended:
     """A run that gets SIGKILL from outside after so long."""
-    child = start(TINY, root)
+    child = start(words, root)
     moment = time.monotonic() + seconds
     while time.monotonic() < moment and child.lives():
         time.sleep(0.002)
@@ -157,9 +165,9 @@ def killed_at(seconds: float, root: Path) -> Ended:
     return child.wait()
 
 
-def revived(root: Path, wanted: dict[str, Any]) -> str:
+def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, Any]) -> str:
     """Resume (or start anew where not even a folder was there) and compare: "identical", or what is wrong."""
-    words = ["--resume", "@last", "-q"] if last_run(root) else list(TINY)
+    words = ["--resume", "@last", "-q"] if last_run(root) else list(begun)
     ended = finish(words, root)
     if ended.code == 2 and "spent its budget" in ended.said:  # it was killed after its last word
         ended = ended._replace(code=0)
@@ -172,4 +180,4 @@ def revived(root: Path, wanted: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "kill", "Killed and resumed", run, trials=200))
+    sys.exit(command_line(__doc__ or "", "kill", "Killed and resumed", run, trials=200, replays=60))

@@ -2,8 +2,8 @@
 
     python scripts/faults/nan.py --rounds 1
 
-Each of the places x {nan, +inf, -inf} x five agents (PPO, with normalisers, LSTM; REINFORCE, with a critic) on
-Pendulum, whose actions are numbers: 90 runs a round.
+Each of the places x {nan, +inf, -inf} x agents: PPO and REINFORCE by plain torch and by the fused engine, SAC, DQN,
+PQN, Q-learning; mostly on Pendulum, whose actions are numbers. 249 runs a round.
 """
 
 import collections
@@ -19,27 +19,49 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import torch
 
 from agents.base import Agent
+from agents.engines.fused_cpu.engine import FusedCPU
 from agents.experience.collector import Collector
 from agents.experience.memory import Memory
 from agents.loading import read_checkpoint
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.recurrent import RecurrentActorCritic
+from agents.networks.squashed import SquashedPolicy
 from scripts.faults.record import command_line
 from scripts.faults.rig import faults, finish, last_run
 from utils import checkpoint_set
 
-SMALL = (
-    "-q", "engine=eager", "n_envs=4", "n_steps=16", "batch_size=0.5", "max_timesteps=1280",
-    "eval_freq_epochs=2", "eval_episodes=2", "eval_max_steps=20",
+COMMON = (
+    "-q", "max_timesteps=1280", "eval_freq_epochs=2", "eval_episodes=2", "eval_max_steps=20",
     "early_stop_on_eval_threshold=false", "eval_warmup_epochs=0",
 )  # fmt: skip
-AGENTS = {
-    "ppo": ("Pendulum-v1:ppo",),
-    "ppo with normalisers": ("Pendulum-v1:ppo", "normalize_obs=true", "normalize_reward=true"),
-    "ppo, lstm": ("Pendulum-v1:ppo", "policy=lstm", "n_epochs=4"),
-    "reinforce": ("CartPole-v1:reinforce", "env_id=Pendulum-v1", "spec={}"),
-    "reinforce with a critic": (
-        "CartPole-v1:reinforce", "env_id=Pendulum-v1", "policy_targets=advantages", "spec={}"),
+ROLLOUT = ("n_envs=4", "n_steps=16", *COMMON)
+PLAIN, FUSED = ((f"engine={engine}", "batch_size=0.5", *ROLLOUT) for engine in ("eager", "fused_cpu"))
+REPLAY = (
+    "n_envs=4", "train_freq=16", "gradient_steps=4", "batch_size=8", "buffer_size=600", "learning_starts=100",
+    "epoch_iterations=1", "hidden_dims=16", *COMMON,
+)  # fmt: skip
+PPO, SAC, DQN = "Pendulum-v1:ppo", "Pendulum-v1:sac", "CartPole-v1:dqn"
+REINFORCE = ("CartPole-v1:reinforce", "env_id=Pendulum-v1", "spec={}")
+NORMALIZED = ("normalize_obs=true", "normalize_reward=true")
+ALL = ("observation", "action", "reward", "loss", "gradient", "weights")
+CHOICES = tuple(place for place in ALL if place != "action")  # an action is one of a few
+AGENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # words, and the places there are
+    "ppo": ((PPO, *PLAIN), ALL),
+    "ppo, fused": ((PPO, *FUSED), ALL),
+    "sac": ((SAC, *REPLAY), ALL),
+    "ppo with normalisers": ((PPO, *PLAIN, *NORMALIZED), ALL),
+    "ppo, lstm": ((PPO, *PLAIN, "policy=lstm", "n_epochs=4"), ALL),
+    "reinforce": ((*REINFORCE, *PLAIN), ALL),
+    "reinforce with a critic": ((*REINFORCE, *PLAIN, "policy_targets=advantages"), ALL),
+    "ppo with normalisers, fused": ((PPO, *FUSED, *NORMALIZED), ALL),
+    "ppo on Gymnasium's worlds, fused": ((PPO, *FUSED, "env_backend=gym"), ALL),
+    "reinforce, fused": ((*REINFORCE, *FUSED), ALL),
+    "sac, memmap": ((SAC, *REPLAY, "replay_storage=memmap", "normalize_obs=true"), ALL),
+    "dqn": ((DQN, *REPLAY), CHOICES),
+    "dqn, prioritised, memmap": (
+        (DQN, *REPLAY, "prioritised=true", "replay_storage=memmap", "n_step=3", "normalize_obs=true"), CHOICES),
+    "pqn": (("CartPole-v1:pqn", *ROLLOUT, "batch_size=0.5"), CHOICES),
+    "q_learning": (("FrozenLake-v1:q_learning", *ROLLOUT), ("reward", "weights")),
 }  # fmt: skip
 VALUES = {"nan": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
 WORLD = 2
@@ -65,7 +87,7 @@ def plant(place: str, value: float) -> None:
         obs[WORLD, 0] = value  # the collector's own: the policy has already looked at it
         write(memory, obs, is_first, act, step)
 
-    def action(act: Any, policy: ActorCritic, *arguments: Any) -> Any:
+    def action(act: Any, policy: Any, *arguments: Any) -> Any:
         acted = act(policy, *arguments)
         acted.action[WORLD] = value
         return acted
@@ -100,17 +122,51 @@ def plant(place: str, value: float) -> None:
     at_call(*found[place])
     if place == "action":
         at_call(RecurrentActorCritic, *found[place][1:])
+        at_call(SquashedPolicy, *found[place][1:])
 
 
-PLACES = ("observation", "action", "reward", "loss", "gradient", "weights")
+def plant_fused(place: str, value: float) -> None:
+    """The same where compiled kernels collect and learn: in what they are handed, and in the sums they go on with."""
+
+    def observation(collect: Any, engine: FusedCPU, agent: Agent, steps: int) -> None:
+        agent.collector.obs[WORLD, 0] = value
+        collect(engine, agent, steps)
+
+    def action(collect: Any, engine: FusedCPU, agent: Agent, steps: int) -> None:
+        collect(engine, agent, steps)
+        agent.memory.table.action[3, WORLD] = value
+
+    def reward(collect: Any, engine: FusedCPU, agent: Agent, steps: int) -> None:
+        collect(engine, agent, steps)
+        agent.memory.table.reward[3, WORLD] = value
+
+    def weights(collect: Any, engine: FusedCPU, agent: Agent, steps: int) -> None:
+        collect(engine, agent, steps)
+        with torch.no_grad():
+            next(agent.policy.parameters()).flatten()[0] = value
+
+    def loss(learn: Any, engine: FusedCPU, *arguments: Any) -> None:
+        engine._bound._held["LANES"][0] = value  # of the policy's loss
+        learn(engine, *arguments)
+
+    def gradient(learn: Any, engine: FusedCPU, *arguments: Any) -> None:
+        engine._bound._held["PARTIAL"][0] = value
+        learn(engine, *arguments)
+
+    found = {"observation": observation, "action": action, "reward": reward, "weights": weights}
+    if place in found:
+        at_call(FusedCPU, "collect", 6, found[place])
+    else:
+        at_call(FusedCPU, "learn", 6, {"loss": loss, "gradient": gradient}[place])
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
     found: collections.Counter[str] = collections.Counter()
     total = 0
+    agents = dict(list(AGENTS.items())[: counts["agents"]])
     for _ in range(counts["rounds"]):
-        for agent, words in list(AGENTS.items())[: counts["agents"]]:
-            for place in PLACES:
+        for agent, (words, places) in agents.items():
+            for place in places:
                 for name, value in VALUES.items():
                     total += 1
                     root = folder / f"{total}"
@@ -122,15 +178,17 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     right = found["right"]
     lines = [
         f"**{right} of {total}** caught: exit code 1 and one line that names the place "
-        f"({', '.join(PLACES)}), the environment and the env step",
-        "after each, every checkpoint is whole and every number in it finite, best included",
+        f"({', '.join(ALL)}), the environment and the env step",
+        "after each, every checkpoint is whole and every number in it finite, best included, and the run resumes",
+        f"agents: {'; '.join(agents)}",
     ]
     return lines, right == total
 
 
 def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
     """ "right", or what is wrong."""
-    ended = finish([*words, *SMALL], root, lambda: plant(place, value))
+    planted = plant_fused if FUSED[0] in words else plant
+    ended = finish(words, root, lambda: planted(place, value))
     said = ended.said.strip()
     if ended.code != 1 or len(said.splitlines()) != 1 or not said.startswith("error: "):
         return f"exit code {ended.code}: {said[-500:]}"
@@ -149,4 +207,4 @@ def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "nan", "Numbers that are none", run, rounds=1, agents=5))
+    sys.exit(command_line(__doc__ or "", "nan", "Numbers that are none", run, rounds=1, agents=len(AGENTS)))

@@ -19,11 +19,12 @@ from utils.provenance import git_hash
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "reliability.md"
 
 
-def record(name: str, title: str, lines: list[str]) -> None:
-    """Put these lines in place of the section of that name, with the command, the code and the day."""
-    command = shlex.join(["python", f"scripts/faults/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+def record(name: str, title: str, lines: list[str], commit: str) -> None:
+    """Put these lines in place of the section of that name, with the command, the commit it began at and the day."""
+    script = Path(sys.argv[0]).resolve().relative_to(PAGE.parent.parent)
+    command = shlex.join(["python", str(script), *sys.argv[1:]])
     cpus = len(os.sched_getaffinity(0))
-    where = f"Python {platform.python_version()}, {cpus} cores, {time.strftime('%Y-%m-%d')}, commit {git_hash()[:12]}"
+    where = f"Python {platform.python_version()}, {cpus} cores, {time.strftime('%Y-%m-%d')}, commit {commit[:12]}"
     body = "\n".join([f"## {title}", "", f"`{command}`", "", *(f"- {line}" for line in lines), "", f"({where})"])
     section = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
     page = PAGE.read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def command_line(doc: str, name: str, title: str, run: Run, **counts: int) -> in
         parser.add_argument(f"--{count}", type=int, default=default)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
-    options = parser.parse_args()
+    options, commit = parser.parse_args(), git_hash()
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     try:
         given = {count: getattr(options, count) for count in counts}
@@ -55,5 +56,5 @@ def command_line(doc: str, name: str, title: str, run: Run, **counts: int) -> in
         shutil.rmtree(folder, ignore_errors=True)
     print("\n".join(lines))
     if options.record:
-        record(name, title, lines)
+        record(name, title, lines, commit)
     return 0 if good else 1

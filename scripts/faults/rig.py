@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 import train
+from agents.experience.segments import SEGMENTS
 from agents.loading import read_checkpoint
 from scripts.plain_tree import fingerprint
 from trainer_callbacks.csv_log import read_csv
@@ -26,7 +27,14 @@ from utils.run_dir import RunDir
 TINY = (
     "CartPole-v1:ppo", "-q", "n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=4", "max_timesteps=1280",
     "log_freq_epochs=1", "eval_freq_epochs=2", "eval_episodes=2", "eval_warmup_epochs=0", "normalize_obs=true",
-    "normalize_reward=true", "early_stop_on_eval_threshold=false", "checkpoint_keep_last=3",
+    "normalize_reward=true", "early_stop_on_eval_threshold=false", "checkpoint_freq_epochs=2",
+    "checkpoint_keep_last=3",
+)  # fmt: skip
+REPLAY = (
+    "CartPole-v1:dqn", "-q", "n_envs=4", "train_freq=16", "gradient_steps=4", "batch_size=8", "buffer_size=400",
+    "learning_starts=100", "epoch_iterations=1", "hidden_dims=32", "max_timesteps=1280", "prioritised=true", "n_step=3",
+    "replay_storage=memmap", "normalize_obs=true", "log_freq_epochs=1", "eval_freq_epochs=2", "eval_episodes=2",
+    "eval_warmup_epochs=0", "early_stop_on_eval_threshold=false", "checkpoint_freq_epochs=2", "checkpoint_keep_last=3",
 )  # fmt: skip
 SAVED = ("state_dict", "optimizer_states", "stride", "callbacks")  # of a checkpoint, what is ours
 
@@ -120,11 +128,21 @@ def leftovers(root: Path) -> list[str]:
             (path, path.with_suffix(".json" if path.suffix == ".ckpt" else ".ckpt")) for path in folder.glob("*=*")
         ]
         found += [path for path, other in halves if not other.exists()]
+        named = {name for path in folder.glob("*.json") for name in checkpoint_set.facts_of(path).get("segments", [])}
+        found += [path for path in (folder / SEGMENTS).glob("*.rows") if path.name not in named]
     return [str(path.relative_to(root)) for path in found]
 
 
 def faults(run: RunDir) -> list[str]:
-    """Checkpoints and links that cannot be trusted."""
+    """Checkpoints, segments of a replay memory and links that cannot be trusted."""
     folder = run.checkpoints
-    broken = [stem for stem in checkpoint_set.names(folder) if checkpoint_set.fault(folder / f"{stem}.ckpt")]
+    stems = checkpoint_set.names(folder)
+    broken = [stem for stem in stems if checkpoint_set.fault(folder / f"{stem}.ckpt")]
+    named = {name for stem in stems for name in checkpoint_set.facts_of(folder / f"{stem}.ckpt").get("segments", [])}
+    broken += [name for name in named if not sound(folder / SEGMENTS / name)]
     return broken + [path.name for path in folder.iterdir() if path.is_symlink() and not path.exists()]
+
+
+def sound(segment: Path) -> bool:
+    """Whether its bytes have the hash its name ends with: first-last-hash.rows."""
+    return segment.is_file() and checkpoint_set.digest(segment)["sha256"][:16] == segment.stem.rpartition("-")[2]

@@ -263,7 +263,22 @@ def test_what_is_no_number_is_reported_and_reaches_no_weight(field, value):
     with pytest.raises(NumbersError, match="iteration 2"):
         advance(agent, 1)
     for mine, old in zip(weights(agent), before, strict=True):
-        assert torch.equal(mine.isfinite(), old.isfinite())
+        assert torch.equal(mine.nan_to_num(), old.nan_to_num()), "the weights are as before it"
+
+
+@pytest.mark.parametrize(("buffer", "place", "said"), [("LANES", 0, "the loss"), ("PARTIAL", 5, "the gradient")])
+def test_an_update_whose_loss_or_gradient_is_no_number_is_not_made(buffer, place, said):
+    """Both are sums that begin where the last minibatch left them, at zero; here they do not."""
+    mine, other = (agent_for("CartPole-v1:ppo", *SMALL, "engine=fused_cpu") for _ in range(2))
+    advance(mine, 1), advance(other, 1)
+    mine.engine._bound._held[buffer][place] = math.nan
+    before = weights(mine)
+    with pytest.raises(NumbersError, match=f"^{said} stopped being a number in iteration 2"):
+        advance(mine, 1)
+    advance(other, 1)
+    made = [agent.optimizer.state[next(agent.policy.parameters())]["step"].item() for agent in (mine, other)]
+    assert made[0] == made[1] - 1 and all(x.isfinite().all() for x in weights(mine))
+    assert not all(torch.equal(x, y) for x, y in zip(weights(mine), before, strict=True)), "the others were"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ EXACT = [
     "Blackjack-v1",
     "stride-test/Counting-v0",
 ]
+ARCADE = [("ALE/Pong-v5", {}), ("ALE/Breakout-v5", {}), ("SpaceInvadersNoFrameskip-v4", {"frameskip": 4})]
+MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", "InvertedPendulum-v5"]
 
 
 def random_actions(env, steps, seed):
@@ -61,6 +63,49 @@ def test_a_fresh_environment_continues_bit_for_bit(env_id, split, tmp_path, capl
     fresh.load_state_dict(state)
     assert record(fresh, actions[split:]) == expected
     assert fresh.resume == "exact" and not caplog.records
+
+
+def continues_exactly(env_id, kwargs, limit, split, tmp_path, caplog):
+    """Through a file in the middle of the second episode or so; a third environment goes on from a second file."""
+    env, fresh, third = (GymEnv(env_id, 2, kwargs, max_episode_steps=limit) for _ in range(3))
+    env.reset(7)
+    actions = random_actions(env, 3 * split, seed=1)
+    record(env, actions[:split])
+    fresh.load_state_dict(through_a_file(env, tmp_path / "state.pt"))
+    assert record(fresh, actions[split : 2 * split]) == record(env, actions[split : 2 * split])
+    third.load_state_dict(through_a_file(fresh, tmp_path / "again.pt"))
+    assert record(third, actions[2 * split :]) == record(env, actions[2 * split :])
+    assert env.resume == third.resume == "exact" and not caplog.records
+
+
+@pytest.mark.parametrize("env_id", ["LunarLander-v3", "LunarLanderContinuous-v3"])
+def test_a_lander_continues_bit_for_bit(env_id, tmp_path, caplog):
+    pytest.importorskip("Box2D")
+    continues_exactly(env_id, {}, None, 130, tmp_path, caplog)
+
+
+@pytest.mark.parametrize("env_id", MUJOCO)
+def test_mujoco_continues_bit_for_bit(env_id, tmp_path, caplog):
+    pytest.importorskip("mujoco")
+    continues_exactly(env_id, {}, 90, 130, tmp_path, caplog)
+
+
+@pytest.mark.parametrize(("env_id", "kwargs"), ARCADE)
+def test_an_emulator_continues_bit_for_bit_with_the_generator_inside_it(env_id, kwargs, tmp_path, caplog):
+    pytest.importorskip("ale_py")
+    sticky = {"repeat_action_probability": 0.25}
+    continues_exactly(env_id if env_id[:4] != "ALE/" else f"ale_py:{env_id}", kwargs | sticky, 60, 80, tmp_path, caplog)
+
+
+def test_physics_that_came_out_otherwise_are_cut_though_they_look_the_same(tmp_path, caplog):
+    pytest.importorskip("mujoco")
+    env, fresh = GymEnv("HalfCheetah-v5", 2), GymEnv("HalfCheetah-v5", 2)
+    env.reset(1)
+    record(env, random_actions(env, 10, seed=1))
+    state = through_a_file(env, tmp_path / "a.pt")
+    state["rng"][1]["physics"] = "another"
+    fresh.load_state_dict(state)
+    assert "1 of 2 worlds" in caplog.text
 
 
 def test_a_second_checkpoint_of_a_resumed_environment_is_exact_too(tmp_path):

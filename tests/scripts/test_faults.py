@@ -13,9 +13,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 SCRIPTS = {
-    "kill": (["--trials", "8"], ["8 runs: ", "**8 of 8 resumed bit-identical**", "0 corrupt", "0 leftovers"]),
+    "kill": (
+        ["--trials", "8", "--replays", "4"],
+        ["fused engine: **8 of 8 resumed bit-identical**", "memmap: **4 of 4 resumed bit-identical**", "0 corrupt"],
+    ),
+    "environments": (["--faults", "4"], ["**4 of 4** ended as they should", "**4 of 4** ended by an error", "0 proc"]),
     "damage": (["--flips", "20", "--cuts", "10"], ["**30 of 30** damaged", "30 of 30 times", "did go on"]),
-    "nan": (["--rounds", "1", "--agents", "1"], ["**18 of 18** caught"]),
+    "nan": (["--agents", "3"], ["**54 of 54** caught", "ppo; ppo, fused; sac"]),
     "races": (
         ["--processes", "12", "--lookups", "2000", "--trainings", "2"],
         ["12 folders, 1 of that id", "1 owner, 11 refused", "0 failed", "2 ended well in 2 folders"],
@@ -51,4 +55,5 @@ def test_a_disk_that_fills_up(tmp_path):
     if "could not be mounted" in done.stdout:
         pytest.skip("a tmpfs cannot be mounted here")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "**3 of 3**" in done.stdout and "3 of 3 (new, resumed, forked)" in done.stdout
+    assert "**3 of 3**" in done.stdout and done.stdout.count("refused with exit code 2") == 1
+    assert done.stdout.count("3 of 3 times by a process") == 2

@@ -65,3 +65,18 @@ def test_trees_are_compared_leaf_by_leaf():
         ("d", float("inf")), ("a", 0.5), ("b.0", 1), ("b.1.c", float("inf"))]  # fmt: skip
     assert differences({"a": torch.zeros(1)}, {"a": torch.zeros(2)})[0].words == "is another tensor"
     assert differences({"a": torch.tensor([-0.0])}, {"a": torch.tensor([0.0])})[0].size == 0.0, "bits, not values"
+
+
+def test_the_rows_of_a_memory_are_compared_however_they_were_saved(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    small = {"train_freq": 16, "gradient_steps": 1, "batch_size": 4, "learning_starts": 0, "epoch_iterations": 1}
+    small |= {"buffer_size": 200, "hidden_dims": 8, "checkpoint_freq_epochs": 1, "n_steps": None, "max_timesteps": 320}
+    remembering = tiny_run("CartPole-v1:dqn", **small)
+    config = read_json(remembering.config_json)
+    config["config"]["checkpoint_freq_epochs"] = 3  # so that the segments are others
+    write_json(remembering.config_json, config)
+    assert main([remembering.id, "--iterations", "9"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "identical"
+    config["config"]["gamma"] = 0.5
+    write_json(remembering.config_json, config)
+    assert main([remembering.id, "--iterations", "9"]) == 1

@@ -19,6 +19,7 @@ from trainer_callbacks.csv_log import read_csv
 from trainer_callbacks.evaluate import Evaluate, is_due, summarize
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import Stop, threshold
+from utils import checkpoint_set
 from utils.run_dir import RunDir
 
 BASE = ["n_envs=2", "n_steps=8", "batch_size=1.0", "eval_episodes=3", "eval_warmup_epochs=0"]
@@ -212,6 +213,20 @@ def test_best_is_the_best_evaluated_and_last_the_last():
     assert json.loads((run.checkpoints / "last.json").read_text())["epoch"] == 20
     assert not list(run.checkpoints.glob("*.tmp"))
     assert RunDir.find("@best:CartPole-v1").id == run.id
+
+
+def test_where_saving_would_take_long_only_the_best_and_the_last_are_saved(monkeypatch):
+    words = ["max_timesteps=320", "eval_freq_epochs=2", "early_stop_on_eval_threshold=false", "checkpoint_keep_best=20"]
+    _, often, rows = fit(*words)
+    monkeypatch.setattr("trainer_callbacks.checkpoint.ALLOWANCE", -1e9)
+    _, seldom, again = fit(*words)
+    scores = {
+        int(row["train/clock/epoch"]): row["val/roll/ep_rew/mean"] for row in rows if "val/roll/ep_rew/mean" in row
+    }
+    assert [row.get("val/roll/ep_rew/mean") for row in again] == [row.get("val/roll/ep_rew/mean") for row in rows]
+    best = [epoch for epoch in scores if scores[epoch] > max([scores[e] for e in scores if e < epoch], default=0)]
+    assert checkpoint_set.names(seldom.checkpoints) == [f"epoch={epoch:02d}" for epoch in sorted({*best, 20})]
+    assert len(checkpoint_set.names(often.checkpoints)) == 10 > len({*best, 20})
 
 
 def test_checkpoints_on_a_cadence_of_their_own():

@@ -45,7 +45,10 @@ class FusedCPU:
         bound = self._bound if self._ready else self._bind(agent)
         if bound is None:
             return self._eager.learn(agent, work)
-        row, reward, self._ready = work.row, work.row.reward, False
+        self._ready = False
+        if agent.poisoned:  # nothing is learnt from such rows, and the agent will say which
+            return None
+        row, reward = work.row, work.row.reward
         if agent.config.normalize_reward:
             reward = agent.reward_scale(reward, row.terminated | row.truncated)
         bound.frame[At.REWARD] = reward.data_ptr()
@@ -105,6 +108,8 @@ class FusedCPU:
         agent.progress["updates"] += due
         if stats[Stat.BROKEN]:
             agent.broken.fill_(True)
+        if stats[Stat.LOST]:
+            agent.lost.fill_(True)
 
 
 def _or_infinite(limit: float | None) -> float:

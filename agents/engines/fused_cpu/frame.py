@@ -166,13 +166,14 @@ class Stat(IntEnum):
     NORM_TRUNK = 8
     NORM_TOTAL = 9
     UPDATES = 10
-    BROKEN = 11
-    HALTED = 12  # target_kl was exceeded: no further update of this rollout
-    EXPLAINED = 13
-    WEIGHT_MEAN = 14
-    WEIGHT_STD = 15
-    RETURN_MEAN = 16
-    TOTAL_LOSS = 17  # written when the numbers are told
+    BROKEN = 11  # updates not made, as loss or gradient was not a number
+    LOST = 12  # of these, by their loss
+    HALTED = 13  # target_kl was exceeded: no further update of this rollout
+    EXPLAINED = 14
+    WEIGHT_MEAN = 15
+    WEIGHT_STD = 16
+    RETURN_MEAN = 17
+    TOTAL_LOSS = 18  # written when the numbers are told
 
 
 class Lane(IntEnum):

@@ -210,7 +210,7 @@ def _adam(frame: int, segment: int, factors: int) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def _add_lanes(frame: int, sums: int) -> None:
-    """Sum the parts' and lanes' sums of this minibatch into sums [len(Lane)], and clear them."""
+    """Sum the parts' and lanes' sums of this minibatch into sums [len(Lane)]."""
     f = longs(frame, ENTRIES)
     out = doubles(sums, SUMS)
     for k in range(SUMS):
@@ -219,33 +219,19 @@ def _add_lanes(frame: int, sums: int) -> None:
             lanes = floats(f[At.LANES] + 4 * TILE * (part * SUMS + k), TILE)
             for s in range(TILE):
                 total += lanes[s]
-                lanes[s] = F(0.0)
         out[k] = np.float64(total)
 
 
-@njit(inline="always")
-def _divergence(frame: int) -> float:
-    """KL of this minibatch; every thread adds it up for itself, in the same order."""
-    f = longs(frame, ENTRIES)
-    total = F(0.0)
-    for part in range(f[At.PARTS]):
-        lanes = floats(f[At.LANES] + 4 * TILE * (part * SUMS + Lane.KL), TILE)
-        for s in range(TILE):
-            total += lanes[s]
-    return np.float64(total)
-
-
 @njit(**PIECE)
-def _tell(frame: int, total: float, halted: bool) -> None:
-    """Add this minibatch's numbers to the statistics."""
+def _tell(frame: int, sums: int, total: float, lost: bool, halted: bool) -> None:
+    """Add this minibatch's numbers to the statistics, and clear the lanes they came from."""
     f = longs(frame, ENTRIES)
-    stats = doubles(f[At.STATS], STATS)
-    sums = np.empty(SUMS)
-    _add_lanes(frame, sums.ctypes.data)
+    stats, added = doubles(f[At.STATS], STATS), doubles(sums, SUMS)
+    for k in range(SUMS):
+        stats[k] += added[k]  # the first entries of Stat are those of Lane
+    floats(f[At.LANES], f[At.PARTS] * SUMS * TILE)[:] = F(0.0)
     if halted:
         stats[Stat.HALTED] = 1.0
-    for k in range(SUMS):
-        stats[k] += sums[k]  # the first entries of Stat are those of Lane
     stats[Stat.STOPPED] += stats[Stat.HALTED]
     squares, table = doubles(f[At.SQUARES], f[At.SEGMENTS]), longs(f[At.SEGMENT_TABLE], 3 * f[At.SEGMENTS])
     for part in range(3):
@@ -256,7 +242,9 @@ def _tell(frame: int, total: float, halted: bool) -> None:
         stats[Stat.NORM_ACTOR + part] += math.sqrt(of_part)
     stats[Stat.NORM_TOTAL] += total
     stats[Stat.UPDATES] += 1.0
-    if not math.isfinite(total):
+    if lost:
+        stats[Stat.LOST] += 1.0
+    if lost or not math.isfinite(total):
         stats[Stat.BROKEN] += 1.0
 
 
@@ -268,7 +256,7 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
     settings, stats = doubles(f[At.SETTINGS], SETTINGS), doubles(f[At.STATS], STATS)
     squares = doubles(f[At.SQUARES], f[At.SEGMENTS])
     per_epoch = (rows + size - 1) // size
-    weighing, factors = np.empty(3), np.empty(4)
+    weighing, factors, sums = np.empty(3), np.empty(4), np.empty(SUMS)
     barrier(f[At.BARRIER], threads)  # the call before has written what is read now
     made, halted = settings[Setting.STEP], stats[Stat.HALTED] > 0
     for q in range(begin, end):
@@ -291,8 +279,10 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
         for segment in range(f[At.SEGMENTS]):
             total += squares[segment]
         total = math.sqrt(total)
-        halted = _divergence(frame) > settings[Setting.KL_LIMIT]
-        if math.isfinite(total) and not halted:
+        _add_lanes(frame, sums.ctypes.data)
+        halted = sums[Lane.KL] > settings[Setting.KL_LIMIT]
+        lost = not math.isfinite(sums[Lane.POLICY_LOSS] + sums[Lane.VALUE_LOSS] + sums[Lane.ENTROPY])
+        if math.isfinite(total) and not lost and not halted:
             made += 1.0
             rate = settings[Setting.LEARNING_RATE]
             factors[0] = min(1.0, settings[Setting.MAX_NORM] / (total + 1e-6))
@@ -303,7 +293,7 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
                 _adam(frame, segment, factors.ctypes.data)
         barrier(f[At.BARRIER], threads)  # all have read the sums, which are cleared now
         if thread == 0:
-            _tell(frame, total, halted)
+            _tell(frame, sums.ctypes.data, total, lost, halted)
         if thread == threads - 1:
             for net in range(f[At.NETS]):
                 call(f[At.TURN], (frame, net))
