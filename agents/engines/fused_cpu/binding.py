@@ -66,6 +66,7 @@ class Binding:
         self.pace = Pace(self.workers.threads)
         self._parameters = list(policy.parameters())
         self._normalised = policy.encoder.leaf[0]
+        self.head, self.learns = policy.head, isinstance(self._normalised, RunningNorm)
         self._optimizer_state: Any = None
         self._places: list[int] = []
         self._count(agent, parts)
@@ -102,7 +103,7 @@ class Binding:
 
     def fetch(self) -> None:
         """Torch's parameters and statistics as they are now."""
-        if isinstance(self._normalised, RunningNorm):
+        if self.learns:
             centre, scale, _ = normalisation(self._normalised, len(self._normalised.mean))
             self._centre.copy_(centre)
             self._scale.copy_(scale)

@@ -15,7 +15,6 @@ from agents.engines.fused_cpu.player import Player
 from agents.engines.fused_cpu.recipes import why_not_played
 from agents.engines.fused_cpu.workers import usable_threads
 from agents.experience.nouns import Rollout
-from agents.networks.encoders import RunningNorm
 from utils.counter_rng import SHUFFLE, counters
 
 
@@ -58,9 +57,9 @@ class FusedCPU:
         bound.pace.took(int(bound.frame[At.THREADS]), perf_counter() - self._began)
         bound.give()
         self._tell(agent)
-        if isinstance(agent.policy.encoder.leaf[0], RunningNorm):
+        if bound.learns:
             agent.policy.encoder.learn(row.obs)
-        agent.metrics.add(agent.policy.head.describe())
+        agent.metrics.add(bound.head.describe())
 
     def _learn(self, thread: int, key: tuple[int, ...]) -> None:
         bound = self._bound
