@@ -25,7 +25,7 @@ from utils.durable_file import replacing, sync_file
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError
 
-ALLOWANCE, SHARE = 0.5, 0.01  # what saving may take: so many seconds, and this part of the time
+ALLOWANCE, SHARE = 0.2, 0.01  # what saving may take: so many seconds, and this part of the time
 
 
 class Hashing:
