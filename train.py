@@ -29,7 +29,6 @@ import torch
 from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent
 from agents.engines.fused_cpu.warm import warm
-from agents.experience.segments import SEGMENTS
 from agents.networks.policies import check_name
 from config.arguments import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
@@ -180,7 +179,7 @@ def fit(
     sidecar = {"resume": agent.collector.envs.resume, "config_sha256": config_hash(config), **host_facts()}
     checkpoint = Checkpoint(run, evaluate, config, sidecar)
     video = Video(config, run)
-    agent.memory.save_in(run.checkpoints / SEGMENTS)
+    agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, *watchers, checkpoint])
     lost = ""
     try:

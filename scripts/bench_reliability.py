@@ -175,7 +175,7 @@ def guarded(title: str, words: tuple[str, ...], seconds: float) -> str:
         order = (True, False) if turn % 2 else (False, True)
         found = {guard: iteration(guard) for guard in order}
         turn += 1
-        if turn > 20:
+        if turn > 5:
             plain.append(found[False])
             more.append(found[True] - found[False])
     agent.collector.envs.close()

@@ -26,7 +26,6 @@ from lightning.pytorch.callbacks import Callback
 import train
 from agents.algorithms import build_agent
 from agents.base import Agent
-from agents.experience.segments import SEGMENTS
 from agents.loading import read_checkpoint
 from config.loader import from_plain
 from config.metrics import load_metrics
@@ -128,7 +127,7 @@ def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
     if remembered.get("segments"):
         envs = make_envs(config, config.n_envs)
         memory = build_agent(config, envs).memory
-        memory.save_in(run.checkpoints / SEGMENTS)
+        memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
         memory.load_state_dict(remembered)
         remembered["segments"] = memory.everything()
         envs.close()
@@ -174,7 +173,7 @@ def repeated(config: Config, goal: float | None, iterations: int) -> RunDir:
     torch.set_num_threads(config.threads)
     agent = build_agent(config, make_envs(config, config.n_envs))
     run = RunDir.create(config.env_id, config.variant, config.seed, {"env_id": config.env_id})
-    agent.memory.save_in(run.checkpoints / SEGMENTS)
+    agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
     stop, csv = Stop(config, goal, evaluate.test), CsvLog(run.metrics_csv)
     checkpoint = Checkpoint(run, evaluate, replace(config, checkpoint_minutes=None), {})

@@ -175,7 +175,7 @@ def resumes_to_the_bit(*case: str) -> None:
     straight, halved = run(*case), run(*case, stop_at=9)
     assert read_json(halved.checkpoints / "last.json")["iterations"] == 9
     assert state_hash(halved) != state_hash(straight)
-    collector = read_checkpoint(halved.checkpoints / "last.ckpt")["stride"]["parts"]["collector"]
+    collector = read_checkpoint((halved.checkpoints / "last.ckpt").resolve())["stride"]["parts"]["collector"]
     assert not collector["is_first"].all(), "in the middle of an episode"
     done = subprocess.run(
         [sys.executable, "train.py", "--resume", halved.id, "-q"], cwd=ROOT, capture_output=True, text=True, timeout=300

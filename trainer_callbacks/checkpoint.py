@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from agents.base import Agent
-from agents.experience.segments import SEGMENTS, prune
+from agents.experience.segments import prune
 from agents.loading import read_checkpoint
 from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
@@ -25,7 +25,7 @@ from utils.durable_file import replacing, sync_file
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError
 
-ALLOWANCE, SHARE = 0.5, 0.01  # what saving may take: so many seconds, and this part of the time
+ALLOWANCE, SHARE = 0.2, 0.01  # what saving may take: so many seconds, and this part of the time
 
 
 class Hashing:
@@ -157,7 +157,7 @@ class Checkpoint(LightningCheckpoint):
         checkpoint_set.prune(folder, keep_last, keep_best)
         # rows of the replay memory that no checkpoint of the run names any more
         told = [checkpoint_set.facts_of(folder / f"{stem}.ckpt") for stem in checkpoint_set.names(folder)]
-        prune(folder / SEGMENTS, [name for facts in told for name in facts.get("segments", [])])
+        prune(folder / checkpoint_set.SEGMENTS, [name for facts in told for name in facts.get("segments", [])])
 
 
 def check_finite(agent: Agent) -> None:

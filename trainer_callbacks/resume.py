@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from agents.experience.segments import SEGMENTS
 from config.changes import Change, changes
 from config.loader import from_plain, to_plain
 from config.schema import Config
@@ -97,7 +96,7 @@ def _checkpoint(run: RunDir, name: str) -> tuple[Path | None, tuple[str, ...]]:
     folder = run.checkpoints
     if name == "last" and not checkpoint_set.target(folder / "last.ckpt") and not checkpoint_set.names(folder):
         return None, ()
-    return checkpoint_set.choose(folder, name, run.id)
+    return checkpoint_set.choose(folder, name, run.id, remembering=True)
 
 
 def host_facts() -> dict[str, Any]:
@@ -137,9 +136,10 @@ def adopt(run: RunDir, again: Again) -> Path:
     shutil.copyfile(again.checkpoint, copy)
     with open(copy, "rb") as file:
         os.fsync(file.fileno())
-    (run.checkpoints / SEGMENTS).mkdir(exist_ok=True)
+    old, new = (each.checkpoints / checkpoint_set.SEGMENTS for each in (again.source, run))
+    new.mkdir(exist_ok=True)
     for name in again.sidecar.get("segments", []):
-        shutil.copyfile(again.source.checkpoints / SEGMENTS / name, run.checkpoints / SEGMENTS / name)
+        shutil.copyfile(old / name, new / name)
     if again.source.metrics_csv.exists():
         shutil.copyfile(again.source.metrics_csv, run.metrics_csv)
     facts = {key: value for key, value in again.sidecar.items() if key != "file"}

@@ -18,6 +18,7 @@ from utils.user_error import UserError, nearest
 NAME = re.compile(r"(?:epoch|step)=(\d{1,18})")
 EPOCH = re.compile(r"epoch=(\d{1,18})")
 LINKS = ("best", "last")
+SEGMENTS = "segments"  # the folder of a replay memory's rows, beside the checkpoints: first-last-hash.rows
 CHUNK = 1 << 20
 
 
@@ -57,8 +58,8 @@ def facts_of(path: Path) -> dict[str, Any]:
     return facts if sound else {}
 
 
-def fault(path: Path) -> str:
-    """Why the checkpoint cannot be trusted, "" where it can."""
+def fault(path: Path, remembering: bool = False) -> str:
+    """Why the checkpoint cannot be trusted, "" where it can; `remembering`: with the rows of its replay memory."""
     facts = facts_of(path)
     if not path.is_file() or path.is_symlink():
         return "is not there"
@@ -66,7 +67,14 @@ def fault(path: Path) -> str:
         return "has no sidecar that says what it should be"
     if path.stat().st_size != facts["size"]:
         return f"is damaged: {path.stat().st_size:,} bytes instead of {facts['size']:,}"
-    return "" if digest(path)["sha256"] == facts["sha256"] else "is damaged: its bytes do not have the hash they had"
+    if digest(path)["sha256"] != facts["sha256"]:
+        return "is damaged: its bytes do not have the hash they had"
+    lost = [name for name in facts.get("segments", []) if remembering and not _whole(path.parent / SEGMENTS / name)]
+    return f"lacks a part of its replay memory: {lost[0]} is missing or damaged" if lost else ""
+
+
+def _whole(segment: Path) -> bool:
+    return segment.is_file() and digest(segment)["sha256"][:16] == segment.stem.rpartition("-")[2]
 
 
 def names(folder: Path) -> list[str]:
@@ -88,8 +96,8 @@ def target(link: Path) -> str:
     return found.removesuffix(".ckpt")
 
 
-def choose(folder: Path, name: str, whose: str) -> Chosen:
-    """The checkpoint meant by best, last or epoch=NN.
+def choose(folder: Path, name: str, whose: str, remembering: bool = False) -> Chosen:
+    """The checkpoint meant by best, last or epoch=NN; `remembering`: one whose replay memory is whole, too.
 
     Where a link's own is damaged, or has no `best` yet, the one before it is taken and that is said; an epoch that was
     asked for by its number is taken or refused.
@@ -98,7 +106,7 @@ def choose(folder: Path, name: str, whose: str) -> Chosen:
     if not match and name not in LINKS:
         raise UserError(f"--checkpoint takes best, last or epoch=NN, not {name!r}{nearest(name, LINKS)}")
     if match:
-        return Chosen(_epoch(folder, int(match[1]), name, whose), ())
+        return Chosen(_epoch(folder, int(match[1]), name, whose, remembering), ())
     notes: list[str] = []
     wanted = target(folder / f"{name}.ckpt")
     if name == "best" and not wanted:
@@ -108,7 +116,7 @@ def choose(folder: Path, name: str, whose: str) -> Chosen:
     if wanted:
         candidates = [wanted, *(stem for stem in candidates if stem != wanted)]
     for stem in candidates:
-        what = fault(folder / f"{stem}.ckpt")
+        what = fault(folder / f"{stem}.ckpt", remembering)
         if not what:
             taking = [f"taking {stem}"] if notes and not notes[-1].endswith("last") else []
             return Chosen(folder / f"{stem}.ckpt", tuple(notes + taking))
@@ -116,12 +124,12 @@ def choose(folder: Path, name: str, whose: str) -> Chosen:
     raise UserError(f"{whose} has no checkpoint" + ("; ".join(["", *notes]) if candidates else " yet"))
 
 
-def _epoch(folder: Path, number: int, name: str, whose: str) -> Path:
+def _epoch(folder: Path, number: int, name: str, whose: str, remembering: bool) -> Path:
     there = names(folder)
     files = sorted(path.stem for path in folder.glob("epoch=*.ckpt") if EPOCH.fullmatch(path.stem))
     for stem in files:
         if int(stem.removeprefix("epoch=")) == number:
-            what = fault(folder / f"{stem}.ckpt")
+            what = fault(folder / f"{stem}.ckpt", remembering)
             if what:
                 others = [other for other in there if other != stem]
                 raise UserError(f"{whose}: {stem} {what}; it also has {', '.join(others) or 'none'}")

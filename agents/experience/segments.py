@@ -13,9 +13,9 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
+from utils.durable_file import sync_folder
 from utils.user_error import UserError
 
-SEGMENTS = "segments"  # their folder, beside the checkpoints
 PIECE = 64 << 20  # bytes of a segment, about
 
 
@@ -34,17 +34,17 @@ def write_segment(folder: Path, first: int, last: int, tensors: Iterable[Tensor]
     data = b"".join(to_bytes(tensor) for tensor in tensors)
     digest = hashlib.sha256(data).hexdigest()
     name = f"{first}-{last}-{digest[:16]}.rows"
-    if not (folder / name).is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f"{name}.{os.getpid()}.tmp"
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, folder / name)
-        finally:
-            temporary.unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f"{name}.{os.getpid()}.tmp"
+    try:  # also where a file of that name is there: it may be damaged
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, folder / name)
+        sync_folder(folder)
+    finally:
+        temporary.unlink(missing_ok=True)
     return Segment(file=name, first=first, last=last, bytes=len(data), sha256=digest)
 
 

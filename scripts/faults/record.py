@@ -16,13 +16,13 @@ from pathlib import Path
 from utils.durable_file import replacing
 from utils.provenance import git_hash
 
+SCRIPT = Path(sys.argv[0]).resolve()  # at once: some change the folder they are in
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "reliability.md"
 
 
 def record(name: str, title: str, lines: list[str], commit: str) -> None:
     """Put these lines in place of the section of that name, with the command, the commit it began at and the day."""
-    script = Path(sys.argv[0]).resolve().relative_to(PAGE.parent.parent)
-    command = shlex.join(["python", str(script), *sys.argv[1:]])
+    command = shlex.join(["python", str(SCRIPT.relative_to(PAGE.parent.parent)), *sys.argv[1:]])
     cpus = len(os.sched_getaffinity(0))
     where = f"Python {platform.python_version()}, {cpus} cores, {time.strftime('%Y-%m-%d')}, commit {commit[:12]}"
     body = "\n".join([f"## {title}", "", f"`{command}`", "", *(f"- {line}" for line in lines), "", f"({where})"])

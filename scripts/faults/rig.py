@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 
 import train
-from agents.experience.segments import SEGMENTS
 from agents.loading import read_checkpoint
 from scripts.plain_tree import fingerprint
 from trainer_callbacks.csv_log import read_csv
@@ -129,20 +128,14 @@ def leftovers(root: Path) -> list[str]:
         ]
         found += [path for path, other in halves if not other.exists()]
         named = {name for path in folder.glob("*.json") for name in checkpoint_set.facts_of(path).get("segments", [])}
-        found += [path for path in (folder / SEGMENTS).glob("*.rows") if path.name not in named]
+        found += [path for path in (folder / checkpoint_set.SEGMENTS).glob("*.rows") if path.name not in named]
     return [str(path.relative_to(root)) for path in found]
 
 
 def faults(run: RunDir) -> list[str]:
     """Checkpoints, segments of a replay memory and links that cannot be trusted."""
     folder = run.checkpoints
-    stems = checkpoint_set.names(folder)
-    broken = [stem for stem in stems if checkpoint_set.fault(folder / f"{stem}.ckpt")]
-    named = {name for stem in stems for name in checkpoint_set.facts_of(folder / f"{stem}.ckpt").get("segments", [])}
-    broken += [name for name in named if not sound(folder / SEGMENTS / name)]
+    broken = [
+        stem for stem in checkpoint_set.names(folder) if checkpoint_set.fault(folder / f"{stem}.ckpt", remembering=True)
+    ]
     return broken + [path.name for path in folder.iterdir() if path.is_symlink() and not path.exists()]
-
-
-def sound(segment: Path) -> bool:
-    """Whether its bytes have the hash its name ends with: first-last-hash.rows."""
-    return segment.is_file() and checkpoint_set.digest(segment)["sha256"][:16] == segment.stem.rpartition("-")[2]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from worlds import NAN, Scripted, driven, random_tables
 
+from agents.experience.numbers import all_numbers
 from agents.experience.reward_scale import RewardScale
 from agents.networks.encoders import RunningNorm
 from agents.ppo import PPO
@@ -34,6 +35,17 @@ def test_a_reward_is_named_with_its_world_and_step(value, word):
         iterate(agent)
     line = f"reward: {word} of environment 2 at env step {17 * 4 + 4} in iteration 3 (96 env steps)"
     assert str(caught.value) == f"{line}; the weights are as before it"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_one_among_many_large_ones_is_found_wherever_it_stands(value, dtype):
+    numbers = torch.full((1001,), 1e30, dtype=dtype)
+    assert all_numbers(numbers.numpy()) and all_numbers(numbers[:0].numpy())
+    for place in (0, 7, 512, 1000):
+        bad = numbers.clone()
+        bad[place] = value
+        assert not all_numbers(bad.numpy())
 
 
 def test_the_earliest_is_named():

@@ -217,6 +217,7 @@ def test_best_is_the_best_evaluated_and_last_the_last():
 
 def test_where_saving_would_take_long_only_the_best_and_the_last_are_saved(monkeypatch):
     words = ["max_timesteps=320", "eval_freq_epochs=2", "early_stop_on_eval_threshold=false", "checkpoint_keep_best=20"]
+    monkeypatch.setattr("trainer_callbacks.checkpoint.ALLOWANCE", 1e9)
     _, often, rows = fit(*words)
     monkeypatch.setattr("trainer_callbacks.checkpoint.ALLOWANCE", -1e9)
     _, seldom, again = fit(*words)

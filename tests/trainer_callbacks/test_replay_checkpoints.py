@@ -4,6 +4,7 @@ import pytest
 
 import train
 from config.arguments import parse_arguments
+from utils import checkpoint_set
 from utils.run_dir import list_runs, read_json
 from utils.user_error import UserError
 
@@ -48,8 +49,20 @@ def test_what_a_deleted_checkpoint_alone_named_goes_with_the_next_save(run):
     assert files(run) == named(run) and not first & files(run)
 
 
-def test_a_damaged_segment_stops_a_resume_with_one_line(run):
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+def test_a_checkpoint_without_its_rows_gives_way_to_the_one_before(run, how, capsys):
     path = run.checkpoints / "segments" / read_json(run.checkpoints / "last.json")["segments"][-1]
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(UserError, match=r"\.rows is damaged"):
+    path.write_bytes(path.read_bytes()[:-1] + b"?") if how == "damaged" else path.unlink()
+    assert train.command(["--resume", run.id, "--max-timesteps", "384"]) == 0
+    told = capsys.readouterr().out
+    assert f"epoch=05 lacks a part of its replay memory: {path.name}" in told and "taking epoch=04" in told
+    assert not checkpoint_set.fault(run.checkpoints / "epoch=06.ckpt", remembering=True)
+
+
+def test_rows_that_all_checkpoints_need_stop_a_resume_with_one_line(run):
+    oldest = {read_json(path)["segments"][0] for path in run.checkpoints.glob("epoch=*.json")}
+    for name in oldest:
+        path = run.checkpoints / "segments" / name
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(UserError, match=r"has no checkpoint; .*epoch=05 lacks a part of its replay memory: .*epoch=01"):
         train.main(["--resume", run.id, "-q", "--max-timesteps", "384"])
