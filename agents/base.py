@@ -114,8 +114,7 @@ class Agent(L.LightningModule):
         self.engine.collect(self, steps)
         self.collected += steps
         if self.guarded:
-            look(self.memory, steps, self.poisoned)
-            self.broken.logical_or_(self.poisoned)
+            look(self.memory, steps, self.poisoned, self.broken)
         self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
         self.seconds["collect"] += perf_counter() - began
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from agents.experience.saved_rows import SavedRows
 from agents.experience.storage import allocate, bytes_of, check_fits, in_words
 from envs_fast.vec_env import Step
 from utils.counter_rng import SAMPLE, Key, uniforms
+from utils.kernel_cache import njit
 
 GATHERED = 64 << 20  # bytes of rows that `batches` gathers at once
 
@@ -121,7 +123,7 @@ class Memory:
     def rollout(self, start: Tree, next: Final) -> Rollout:
         """The on-policy view: the table itself, whose rows must all belong to this iteration."""
         if self.slots < self.rows:  # as many cuts as slots: the rows after the last one have used the first slot again
-            self.overflowed |= (self.table.truncated.sum(0) >= self.slots).any()
+            set_flag(self.overflowed, _most(self.table.truncated) >= self.slots)
         return Rollout(self.table, start, next, self.final)
 
     def recent(self, steps: int) -> Tree:
@@ -311,6 +313,28 @@ class Memory:
                 copy_into(self._final_columns, state["finals"])
         if self.priorities:
             self.priorities.load_state_dict(state["priorities"])
+
+
+def set_flag(flag: Tensor, found: Tensor | bool) -> None:
+    """flag |= found in place, without a wait where `found` lies on a device, without an operation where it is known."""
+    if isinstance(found, Tensor):
+        flag.logical_or_(found)
+    elif found:
+        flag.fill_(True)
+
+
+def _most(cut: Tensor) -> Tensor | int:
+    """How often the world was cut that was cut most; cut bool [T, N]."""
+    return _most_of(cut.view(torch.uint8).numpy()) if cut.device.type == "cpu" else cut.sum(0).max()
+
+
+@njit(cache=True, nogil=True)
+def _most_of(cut: np.ndarray) -> int:
+    count = np.zeros(cut.shape[1], np.int32)
+    for t in range(cut.shape[0]):
+        for world in range(cut.shape[1]):
+            count[world] += cut[t, world]
+    return count.max()
 
 
 def _rows(column: Tensor, flat: Tensor) -> Tensor:

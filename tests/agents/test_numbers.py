@@ -4,7 +4,7 @@ import pytest
 import torch
 from worlds import NAN, Scripted, driven, random_tables
 
-from agents.experience.numbers import all_numbers
+from agents.experience.numbers import all_finite
 from agents.experience.reward_scale import RewardScale
 from agents.networks.encoders import RunningNorm
 from agents.ppo import PPO
@@ -41,11 +41,11 @@ def test_a_reward_is_named_with_its_world_and_step(value, word):
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_one_among_many_large_ones_is_found_wherever_it_stands(value, dtype):
     numbers = torch.full((1001,), 1e30, dtype=dtype)
-    assert all_numbers(numbers.numpy()) and all_numbers(numbers[:0].numpy())
+    assert all_finite(numbers.numpy()) and all_finite(numbers[:0].numpy())
     for place in (0, 7, 512, 1000):
         bad = numbers.clone()
         bad[place] = value
-        assert not all_numbers(bad.numpy())
+        assert not all_finite(bad.numpy())
 
 
 def test_the_earliest_is_named():
