@@ -147,9 +147,9 @@ class Checkpoint(LightningCheckpoint):
         links = ("best", "last") if improves or self.best == -math.inf else ("last",)  # unevaluated, the newest is best
         checkpoint_set.seal(path, {**clock, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
         self.best = self.evaluate.mean if improves else self.best
-        self._thin_out()
         self.saved, self._saved_at = dict(agent.progress), time.monotonic()
-        self._spent += self._saved_at - began
+        self._thin_out()
+        self._spent += time.monotonic() - began
 
     def _thin_out(self) -> None:
         keep_last, keep_best = self.config.checkpoint_keep_last, self.config.checkpoint_keep_best

@@ -24,7 +24,9 @@ def record(name: str, title: str, lines: list[str], commit: str) -> None:
     """Put these lines in place of the section of that name, with the command, the commit it began at and the day."""
     command = shlex.join(["python", str(SCRIPT.relative_to(PAGE.parent.parent)), *sys.argv[1:]])
     cpus = len(os.sched_getaffinity(0))
-    where = f"Python {platform.python_version()}, {cpus} cores, {time.strftime('%Y-%m-%d')}, commit {commit[:12]}"
+    hash12, _, changes = commit.partition("+")
+    stands = f"{hash12[:12]}{' and ' * bool(changes)}{changes}"
+    where = f"Python {platform.python_version()}, {cpus} cores, {time.strftime('%Y-%m-%d')}, commit {stands}"
     body = "\n".join([f"## {title}", "", f"`{command}`", "", *(f"- {line}" for line in lines), "", f"({where})"])
     section = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
     page = PAGE.read_text(encoding="utf-8")
