@@ -83,15 +83,16 @@ def main(argv: list[str]) -> int:
         for engine in ENGINES if not given.only_report else ():
             given.set = [f"engine={engine}", "early_stop_on_eval_threshold=false", *changes]
             failed += train({variant: begin(variant, engine, given.set)}, RESULTS / engine, given)
-    found = {variant: {engine: Evidence.read(place(variant, engine)) for engine in ENGINES} for variant in VARIANTS}
-    compared = {(variant, measure): compare(found[variant], measure) for variant in VARIANTS for measure in MEASURES}
+    measured = [name for name in VARIANTS if all(place(name, engine).is_file() for engine in ENGINES)]
+    found = {variant: {engine: Evidence.read(place(variant, engine)) for engine in ENGINES} for variant in measured}
+    compared = {(variant, measure): compare(found[variant], measure) for variant in found for measure in MEASURES}
     for variant, evidence in found.items():
         (RESULTS / f"{file_stem(variant)}.svg").write_text(curves(variant, evidence), encoding="utf-8")
     write_json(RESULTS / "comparison.json", [plain(*key, each) for key, each in compared.items()])
     PAGE.write_text(markdown(found, compared), encoding="utf-8")
     different = [f"{variant} {measure}" for (variant, measure), each in compared.items() if not each.same]
     print(f"\n  {os.path.relpath(PAGE)}: " + (f"different: {', '.join(different)}" if different else "no difference"))
-    return 1 if failed or different else 0
+    return 1 if failed or different or len(found) < len(VARIANTS) else 0
 
 
 def place(variant: str, engine: str) -> Path:
@@ -111,7 +112,7 @@ def compare(found: Mapping[str, Evidence], measure: str) -> Comparison:
     """Over the seeds that both engines finished."""
     of = [{record["seed"]: record for record in found[engine].finished()} for engine in ENGINES]
     seeds = sorted(of[0].keys() & of[1].keys())
-    eager, fused = ([measured(records[seed], measure) for seed in seeds] for records in of)
+    eager, fused = ([reached(records[seed], measure) for seed in seeds] for records in of)
     return comparison(eager, fused)
 
 
@@ -122,7 +123,7 @@ def comparison(eager: Sequence[float], fused: Sequence[float]) -> Comparison:
     return Comparison([*eager], [*fused], interval(difference, np.mean, LEVEL))
 
 
-def measured(record: Record, measure: str) -> float:
+def reached(record: Record, measure: str) -> float:
     """The final score, or the mean height of the evaluations over env steps."""
     if measure == "final":
         return float(record["final"]["mean"])
@@ -175,10 +176,12 @@ def markdown(found: Mapping[str, Mapping[str, Evidence]], compared: Mapping[tupl
             " and ".join(duration(float(seconds)) for seconds in spent),
         ))  # fmt: skip
     codes = {str(r["git_hash"])[:10] for by in found.values() for e in by.values() for r in e.finished()}
-    machine = found[next(iter(VARIANTS))]["eager"].machine
+    machine = next(iter(found.values()))["eager"].machine
+    absent = [f"Not measured yet: {variant}." for variant in VARIANTS if variant not in found]
     parts = [
-        INTRODUCTION.format(level=LEVEL, count=len(compared), shorter=shorter()),
+        INTRODUCTION.format(level=LEVEL, count=len(VARIANTS) * len(MEASURES), shorter=shorter()),
         "\n".join("| " + " | ".join(row) + " |" for row in rows),
+        *absent,
         f"Measured on {machine['cpu']}, {machine['cores']} cores, which other programs used too (the seconds are no "
         f"benchmark), at {', '.join(sorted(codes))}. [Every number](results/engines/comparison.json).",
         *(f"![{variant}](results/engines/{file_stem(variant)}.svg)" for variant in found),

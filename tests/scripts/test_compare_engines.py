@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from scripts.compare_engines import comparison, measured
+from scripts.compare_engines import comparison, reached
 from trainer_callbacks.curve import Band, Point, bands_svg
 from utils.user_error import UserError
 
@@ -36,8 +36,8 @@ def test_one_seed_is_no_comparison():
 
 def test_the_area_is_the_mean_height_of_the_curve():
     record = {"final": {"mean": 7}, "curve": {"val": [[100, 0.0], [200, 10.0], [400, 10.0]]}}
-    assert measured(record, "area") == pytest.approx((5.0 * 100 + 10.0 * 200) / 300)
-    assert measured(record, "final") == 7
+    assert reached(record, "area") == pytest.approx((5.0 * 100 + 10.0 * 200) / 300)
+    assert reached(record, "final") == 7
 
 
 def test_two_bands_and_their_means_are_drawn():
