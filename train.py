@@ -3,6 +3,8 @@
 The story of a run, top to bottom: arguments -> config -> worlds and agent -> run folder -> callbacks -> Trainer.fit.
 """
 
+import utils.quick_start  # isort: skip  # before all others
+
 import hashlib
 import json
 import logging
@@ -61,6 +63,8 @@ from utils.run_lock import locked
 from utils.run_log import open_run_log
 from utils.seed_group import train_seeds
 from utils.user_error import NumbersError, UserError
+
+utils.quick_start.loaded()
 
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
@@ -332,4 +336,4 @@ def command(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     outlive_readers()
-    sys.exit(command(sys.argv[1:]))
+    utils.quick_start.leave(command(sys.argv[1:]))

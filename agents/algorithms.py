@@ -7,7 +7,7 @@ from agents.base import Agent
 from agents.dqn import DQN
 from agents.engines.eager import Eager, Engine
 from agents.engines.fused_cpu.engine import FusedCPU
-from agents.engines.fused_cpu.recipes import why_not, why_not_played
+from agents.engines.fused_cpu.recipes import why_not, why_not_here, why_not_played
 from agents.ppo import PPO
 from agents.pqn import PQN
 from agents.q_learning import QLearning
@@ -40,7 +40,8 @@ class Choice(NamedTuple):
 
 def may_be_fused(config: Config) -> bool:
     """Whether the fused engine's kernels are wanted, as far as can be told before there is an agent."""
-    return config.engine != "eager" and config.policy == "mlp" and ALGORITHMS[config.algo_id] in FUSED
+    wanted = config.engine != "eager" and config.policy == "mlp" and ALGORITHMS[config.algo_id] in FUSED
+    return wanted and why_not_here() is None
 
 
 def choose_engine(config: Config, agent: Agent) -> Choice:

@@ -4,8 +4,9 @@ Knows types only: whether a number is in range is for checks.py."""
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -16,6 +17,7 @@ from utils.user_error import UserError, nearest
 NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
 DEEPEST = 20  # a YAML anchor inside itself has no end
 T = TypeVar("T")
+_resolved: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # slow, and asked for every key of every variant
 
 
 class _No:
@@ -27,7 +29,7 @@ NO = _No()
 
 def hints(cls: type) -> dict[str, Any]:
     """Field -> type."""
-    types = get_type_hints(cls)
+    types = _resolved(cls)
     return {item.name: types[item.name] for item in fields(cls)}
 
 

@@ -57,8 +57,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_bytes()
         if len(text) > MOST_BYTES:
             raise UserError(f"{path.name}: {len(text):,} bytes are more than a config has")
-        check_size(yaml.compose(text, Loader=Loader), path.name)
-        data = yaml.load(text, Loader=Loader)
+        loader = Loader(text)
+        root = loader.get_single_node()
+        check_size(root, path.name)
+        data = None if root is None else loader.construct_document(root)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except UserError:

@@ -2,7 +2,7 @@
 and validation, or the seeds of a variant and their mean."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
@@ -19,12 +19,15 @@ STYLE = """
   .title { font-size: 14px; font-weight: 600; fill: #1f2328 }
   .train { stroke: #54aeff } .val { stroke: #bf3989 } .dot { fill: #bf3989 } .goal { stroke: #1a7f37 }
   .seed { stroke: #54aeff; stroke-opacity: 0.6 } .mean { stroke: #bf3989 }
+  .first { stroke: #0969da } .firstband { fill: #54aeff; fill-opacity: 0.25 }
+  .second { stroke: #bf3989 } .secondband { fill: #bf3989; fill-opacity: 0.2 }
   .goaltext { fill: #1a7f37; stroke: #ffffff; stroke-width: 4; paint-order: stroke }
   @media (prefers-color-scheme: dark) {
     .card { fill: #0d1117; stroke: #30363d } .grid { stroke: #21262d } .axis { stroke: #6e7681 }
     text { fill: #8b949e } .title { fill: #e6edf3 }
     .train { stroke: #388bfd } .val { stroke: #f778ba } .dot { fill: #f778ba } .goal { stroke: #3fb950 }
     .seed { stroke: #388bfd } .mean { stroke: #f778ba }
+    .first { stroke: #388bfd } .second { stroke: #f778ba }
     .goaltext { fill: #3fb950; stroke: #0d1117 }
   }
 """
@@ -33,6 +36,14 @@ STYLE = """
 class Point(NamedTuple):
     x: float
     y: float
+
+
+class Band(NamedTuple):
+    """A mean and the interval around it."""
+
+    mean: Sequence[Point]
+    low: Sequence[Point]
+    high: Sequence[Point]
 
 
 class Frame(NamedTuple):
@@ -70,7 +81,20 @@ def seeds_svg(title: str, seeds: Sequence[Sequence[Point]], mean: Sequence[Point
     return _card(title, ["seed", "mean"], body)
 
 
-def _card(title: str, legend: list[str], body: list[str]) -> str:
+def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None) -> str:
+    """Two means in their intervals, the goal dashed."""
+    frame, x_ticks, y_ticks = _frame([point for band in bands.values() for line in band for point in line], goal)
+    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
+    names = dict(zip(bands, ("first", "second"), strict=True))
+    for name, band in bands.items():
+        outline = " ".join(frame.at(point) for point in (*band.low, *band.high[::-1]))
+        body.append(f'<polygon class="{names[name]}band" points="{outline}"/>')
+    for name, band in bands.items():
+        body += _line(frame, [*band.mean], names[name], 2.5)
+    return _card(title, list(names.values()), body, list(bands))
+
+
+def _card(title: str, legend: list[str], body: list[str], words: Sequence[str] = ()) -> str:
     """The whole picture around what was drawn."""
     return "\n".join(
         [
@@ -80,7 +104,7 @@ def _card(title: str, legend: list[str], body: list[str]) -> str:
             f"<style>{STYLE}</style>",
             f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8"/>',
             f'<text class="title" x="{LEFT}" y="26">{escape(title)}</text>',
-            *_legend(legend),
+            *_legend(legend, words or legend),
             *body,
             "</svg>",
             "",
@@ -164,10 +188,10 @@ def _dot(frame: Frame, point: Point) -> str:
     return f'<circle class="dot" cx="{x}" cy="{y}" r="3"/>'
 
 
-def _legend(names: list[str]) -> list[str]:
-    lines = []
-    for place, name in enumerate(reversed(names)):
-        x = WIDTH - RIGHT - 56 - 76 * place
+def _legend(names: Sequence[str], words: Sequence[str]) -> list[str]:
+    lines, reach = [], 26 + 6 * max([5, *map(len, words)])
+    for place, (name, word) in enumerate(zip(reversed(names), reversed(words), strict=True)):
+        x = WIDTH - RIGHT - reach - (reach + 20) * place
         lines.append(f'<line class="{name}" x1="{x}" x2="{x + 20}" y1="22" y2="22" stroke-width="2.5"/>')
-        lines.append(f'<text x="{x + 26}" y="26">{name}</text>')
+        lines.append(f'<text x="{x + 26}" y="26">{word}</text>')
     return lines

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
@@ -71,6 +72,8 @@ class Interrupts:
             watch.start()
         if second or not self.patient:
             self._alarm(number, frame)
+        with suppress(OSError):  # nobody may read it; print may not be used where it may just have been interrupted
+            os.write(2, f"\n{self.name}: this iteration is finished and saved if that is quick ...\n".encode())
         self._wake_in(GRACE)
 
     def _wake_in(self, seconds: float) -> None:

@@ -97,3 +97,10 @@ def test_handlers_are_put_back():
         os.kill(os.getpid(), signal.SIGINT)
     assert [signal.getsignal(number) for number in (*interrupt.SIGNALS, signal.SIGALRM)] == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_signal_is_answered_at_once_though_the_iteration_goes_on(capfd):
+    with Interrupts() as interrupts:
+        interrupts.patient = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert capfd.readouterr().err == "\nSIGTERM: this iteration is finished and saved if that is quick ...\n"

@@ -60,10 +60,15 @@ def told(config: Config, policy: ActorCritic) -> dict[str, Stat]:
     }
 
 
+def why_not_here() -> str | None:
+    """Why this processor runs none of the kernels: they were tried with AVX-512 and with AVX2 only."""
+    return None if {"avx2", "fma"} <= FEATURES else "its kernels need a processor with AVX2 and FMA"
+
+
 def why_not(config: Config, policy: nn.Module) -> str | None:
     """What the kernels cannot learn from here, in the config's own words; None where they can."""
-    if not {"avx2", "fma"} <= FEATURES:
-        return "its kernels need a processor with AVX2 and FMA"
+    if refusal := why_not_here():
+        return refusal
     if type(config) not in (PPOConfig, REINFORCEConfig):
         return f"it does not know {config.algo_id}"
     if type(policy) is not ActorCritic:

@@ -1,14 +1,17 @@
 """Kernels are compiled in a process of their own before the first iteration; the one that trains only ever loads them.
 
 Machine code made in a process and the same code loaded from the cache can differ in the last bit of a result, and a run
-must not depend on whether the cache was warm. Run as a program it compiles the kernels of an environment id.
+must not depend on whether the cache was warm.
 """
 
+import fcntl
+import gc
+import hashlib
+import multiprocessing
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,18 +20,28 @@ import numba
 import numpy as np
 import torch
 
-from agents.engines.fused_cpu import nets, returns, rollout, update
+from agents.engines.fused_cpu import losses, nets, returns, rollout, update
 from agents.engines.fused_cpu.binding import LAYERS, PIECES, WORTH
 from agents.engines.fused_cpu.calls import address_of
 from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import ACT, Key, uniforms
-from utils.kernel_cache import PROJECT, cache_folder
-from utils.processor import NAME
+from utils.kernel_cache import cache_folder
+from utils.processor import FEATURES, NAME
+from utils.user_error import UserError
 
 WHOLE = (nets.fetch_parameters, nets.give_parameters, update.update, returns.judge)  # called from Python
-NONE = "-"  # on the command line: no worlds of ours, or no engine
+LONGEST = (
+    losses.actor_loss,
+    update.shuffle_epochs,
+    update.update,
+    losses.sample,
+    losses.log_softmax,
+    update.gradient_part,
+)
+NONE = "-"  # no worlds of ours, or no engine
+Job = Callable[[], object]
 SECONDS = 10  # roughly, for the line that explains the wait
 
 
@@ -42,39 +55,85 @@ def warm(envs: VecEnv, activation: str | None, quiet: bool = False) -> None:
     stamp = _stamp(env_id, activation or NONE)
     if stamp.exists():
         return
-    began = time.monotonic()
-    title = "the engine" if env_id == NONE else env_id
-    if not quiet:
-        print(f"compiling kernels for {title}, once on this machine (about {SECONDS} s) ...", flush=True)
-    shares = len(os.sched_getaffinity(0))
-    command = [sys.executable, "-m", __name__, env_id, activation or NONE]
-    started = [subprocess.Popen([*command, f"{share}/{shares}"], cwd=PROJECT) for share in range(shares)]
-    failed = [process.args for process in started if process.wait()]
-    if failed:
-        raise RuntimeError(f"compiling failed: {failed[0]!r}")
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.touch()
-    if not quiet:
-        print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
+    with _alone(stamp.parent, quiet):
+        if stamp.exists():
+            return
+        began = time.monotonic()
+        title = "the engine" if env_id == NONE else env_id
+        if not quiet:
+            print(f"compiling kernels for {title}, once on this machine (about {SECONDS} s) ...", flush=True)
+        _share_out(kernel_jobs(env_id, activation or NONE))
+        stamp.touch()
+        if not quiet:
+            print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
+
+
+@contextmanager
+def _alone(folder: Path, quiet: bool) -> Iterator[None]:
+    """One process at a time compiles into a folder: two would give the same number to different files of a kernel."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / "compiling.lock", "w")  # noqa: SIM115  # closed below
+    except OSError as error:
+        line = f"cannot keep compiled kernels in {folder}: {error.strerror}; NUMBA_CACHE_DIR names another folder"
+        raise UserError(line) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not quiet:
+                print("waiting for another process that compiles kernels ...", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _share_out(jobs: list[Job]) -> None:
+    """A process for each core, forked so that nothing is imported again; each takes the next job when it is free."""
+    context = multiprocessing.get_context("fork")
+    taken, started = context.Value("i", 0), []
+    try:
+        for _ in os.sched_getaffinity(0):
+            process = context.Process(target=_work, args=(jobs, taken), daemon=True)
+            process.start()
+            started.append(process)
+        for process in started:
+            process.join()
+    finally:  # also when they are waited for no more
+        for process in started:
+            process.kill()
+    if any(process.exitcode for process in started):
+        raise RuntimeError("compiling failed; its error is written above")
+
+
+def _work(jobs: list[Job], taken: Any) -> None:
+    os.setsid()  # a Ctrl-C is for the one that waits
+    gc.disable()  # compiling makes millions of objects that stay
+    while True:
+        with taken.get_lock():
+            number, taken.value = taken.value, taken.value + 1
+        if number >= len(jobs):
+            return
+        jobs[number]()
 
 
 def _stamp(env_id: str, activation: str) -> Path:
     """Says that these kernels lie in the cache, for this processor and this state of the sources."""
-    name = "-".join((env_id.replace("/", "_"), activation, NAME, numba.__version__))
+    able = hashlib.sha256(" ".join(sorted(FEATURES)).encode()).hexdigest()[:8]
+    name = "-".join((env_id.replace("/", "_"), activation, NAME, able, numba.__version__))
     return Path(numba.config.CACHE_DIR or cache_folder()) / f"{name}.ready"  # type: ignore[attr-defined]
 
 
-def compile_kernels(env_id: str, activation: str, share: str) -> None:
-    """Compile the `share` "i/n" of them here; the cache keeps them."""
-    first, step = map(int, share.split("/"))
-    jobs: list[Callable[[], object]] = [lambda: uniforms(Key(0, ACT), (1,))]
-    if activation != NONE:  # the longest first, so that the shares come out even
-        pieces = (update.update, *PIECES.values(), *WHOLE, *WORTH, *LAYERS[activation])
-        jobs = [*(partial(address_of, piece) for piece in dict.fromkeys(pieces)), *jobs]
-    if env_id != NONE:
-        jobs = [partial(compile_worlds, env_id, activation != NONE), *jobs]
-    for job in jobs[first::step]:
-        job()
+def kernel_jobs(env_id: str, activation: str) -> list[Job]:
+    """What there is to compile, the longest first, so that processes end together; the cache keeps it."""
+    pieces = (*LONGEST, update.update, *PIECES.values(), *WHOLE, *WORTH, *LAYERS.get(activation, ()))
+    worlds = [] if env_id == NONE else [partial(compile_worlds, env_id, activation != NONE)]
+    engine = [] if activation == NONE else [partial(address_of, piece) for piece in dict.fromkeys(pieces)]
+    return [*worlds, compile_draws, *engine]
+
+
+def compile_draws() -> None:
+    """The tables of random numbers."""
+    uniforms(Key(0, ACT), (1,))
 
 
 def compile_worlds(env_id: str, played: bool) -> None:
@@ -98,7 +157,3 @@ def rollout_types(envs: NumbaEnv) -> tuple[Any, ...]:
     arrays = (obs, obs, obs, obs, action, number, flag, flag, flag, long, long[0], flag[0], number, number)
     head, draws = envs.arguments(), number[None]
     return tuple(numba.typeof(x) for x in (0, 0, 0, 0, 0, head[:4], 0, 0, head[6:], draws, *arrays))
-
-
-if __name__ == "__main__":
-    compile_kernels(*sys.argv[1:])

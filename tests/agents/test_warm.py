@@ -1,0 +1,136 @@
+"""Kernels are compiled once on a machine, elsewhere: cold and warm give the same weights, whoever waits is told so."""
+
+import fcntl
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numba
+import pytest
+from driven import agent_for
+
+import train
+from agents.algorithms import may_be_fused
+from agents.engines.fused_cpu import recipes
+from agents.engines.fused_cpu.warm import warm
+from agents.loading import load_run
+from config.loader import load_config
+from envs_fast import registry
+from utils.user_error import UserError
+
+ROOT = Path(train.__file__).parent
+SMALL = ["max_timesteps=2048", "eval_freq_epochs=null"]
+# what Numba is told of a processor of 2013 and of one of 2003
+AVX2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"
+PROCESSORS = {"avx2": ("haswell", AVX2), "plain": ("x86-64", "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2")}
+
+
+def begin(cache, runs, *words, **environment):
+    """train.py with a kernel cache of its own."""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "STRIDE_RUNS": str(runs), "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, str(ROOT / "train.py"), "CartPole-v1:ppo", *SMALL, *words]
+    return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def ended(process):
+    said = process.communicate(timeout=1200)[0]
+    assert process.returncode == 0, said
+    return said
+
+
+def weights(runs):
+    (run,) = (path for path in runs.iterdir() if (path / "config.json").is_file() and not path.is_symlink())
+    state = load_run(str(run), "last").agent.policy.state_dict()
+    return hashlib.sha256(b"".join(value.numpy().tobytes() for value in state.values())).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory):
+    """Two trainings that begin at once with nothing compiled."""
+    folder = tmp_path_factory.mktemp("cold")
+    both = [begin(folder / "cache", folder / f"runs{i}") for i in range(2)]
+    said = [ended(process) for process in both]
+    return SimpleNamespace(folder=folder, said=said, weights=[weights(folder / f"runs{i}") for i in range(2)])
+
+
+@pytest.mark.slow
+def test_of_two_cold_processes_one_compiles_and_the_other_says_that_it_waits(cold):
+    first, second = sorted(cold.said, key=lambda said: "waiting for another process" in said)
+    assert "compiling kernels for CartPole-v1" in first and "compiled in" in first
+    assert "waiting for another process that compiles kernels" in second and "compiling kernels" not in second
+    assert cold.weights[0] == cold.weights[1]
+
+
+@pytest.mark.slow
+def test_a_warm_cache_gives_the_weights_of_a_cold_one(cold, tmp_path):
+    said = ended(begin(cold.folder / "cache", tmp_path / "runs"))
+    assert "compil" not in said and "waiting" not in said
+    assert weights(tmp_path / "runs") == cold.weights[0]
+    other = ended(begin(cold.folder / "cache", tmp_path / "other", "seed=2"))
+    assert "compil" not in other and weights(tmp_path / "other") != cold.weights[0]
+
+
+@pytest.mark.slow
+def test_what_trains_compiles_nothing_itself(cold):
+    cache = cold.folder / "cache"
+    (stamp,) = cache.glob("*.ready")
+    kernels = [*cache.rglob("*.nbi")]
+    assert len(kernels) > 30
+    assert [path.name for path in kernels if path.stat().st_mtime > stamp.stat().st_mtime] == []
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_compiling_and_lets_others_begin(tmp_path):
+    process = begin(tmp_path / "cache", tmp_path / "runs")
+    assert "compiling kernels" in process.stdout.readline()
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=300)[0] == "stopped by Ctrl-C before there was anything to save\n"
+    assert process.returncode == 130 and not [*(tmp_path / "cache").glob("*.ready")]
+    with open(tmp_path / "cache" / "compiling.lock") as file:  # a child that lived on would hold it
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "/proc/nowhere")
+    with pytest.raises(UserError, match=r"cannot keep compiled kernels in /proc/nowhere: .*NUMBA_CACHE_DIR"):
+        warm(registry.make("CartPole-v1", 1, seed=0), "tanh", quiet=True)
+
+
+def test_a_processor_nobody_has_tried_takes_eager(monkeypatch):
+    monkeypatch.setattr(recipes, "FEATURES", frozenset({"neon", "fp-armv8"}))
+    agent = agent_for("CartPole-v1:ppo")
+    assert agent.engine.name == "eager" and "AVX2" in agent.engine_reason
+    assert not may_be_fused(load_config("CartPole-v1", "ppo"))  # so none of its kernels are compiled for nothing
+    with pytest.raises(UserError, match="fused_cpu cannot run this config: its kernels need a processor with AVX2"):
+        agent_for("CartPole-v1:ppo", "engine=fused_cpu")
+
+
+@pytest.mark.slow
+def test_the_kernels_are_right_with_avx2_alone(tmp_path):
+    """The block of another shape: gradients, updates, rollouts and threads, as on the processor we run on."""
+    name, features = PROCESSORS["avx2"]
+    told = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
+    core = "double_precision and (CartPole or Pendulum) or fifty or played or two_threads or may_change"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/agents/test_fused_cpu.py", "-k", core]
+    env = {**os.environ, **told, "OMP_NUM_THREADS": "1"}
+    shape = "from agents.engines.fused_cpu import lanes; print(lanes.ROWS, lanes.COLUMNS)"
+    found = subprocess.run([sys.executable, "-c", shape], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["6", "1"]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.slow
+def test_a_plain_processor_trains_with_eager(tmp_path):
+    name, features = PROCESSORS["plain"]
+    runs = tmp_path / "runs"
+    ended(begin(tmp_path / "cache", runs, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features))
+    (run,) = (path for path in runs.iterdir() if (path / "config.json").is_file() and not path.is_symlink())
+    loaded = load_run(str(run), "last")
+    assert loaded.facts["engine"] == "eager" and "AVX2" in loaded.facts["engine_reason"]
