@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.tiles import begin, play
-from envs_fast.world import KERNEL, TILE, Setting, World, between, draw
+from envs_fast.tiles import MOVE, begin, play
+from envs_fast.world import KERNEL, Setting, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import cos, sincos
 
@@ -91,9 +91,13 @@ def observe(state: State) -> tuple[float, float, float, float, float, float]:
     return cosine_1, sine_1, cosine_2, sine_2, c, d
 
 
-@njit(**KERNEL)
+@njit(**MOVE)
 def _move(
-    tile: np.ndarray,
+    a: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray,
+    d: np.ndarray,
+    total: np.ndarray,
     age: np.ndarray,
     action: np.ndarray,
     obs: np.ndarray,
@@ -105,15 +109,14 @@ def _move(
     """One step of a tile of worlds; the loop that must stay vectorised."""
     limit = np.int32(parameters[0])
     for i in range(age.size):
-        a, b, c, d, above = step(tile[i], tile[i + TILE], tile[i + 2 * TILE], tile[i + 3 * TILE], action[i])
+        a[i], b[i], c[i], d[i], above = step(a[i], b[i], c[i], d[i], action[i])
         gain = 0.0 if above else -1.0
         steps = np.int32(age[i] + np.int32(1))
-        tile[i], tile[i + TILE], tile[i + 2 * TILE], tile[i + 3 * TILE] = a, b, c, d
-        tile[i + 4 * TILE] += gain
+        total[i] += gain
         age[i], reward[i] = steps, gain
         terminated[i], truncated[i] = above, (steps >= limit) & (not above)
         obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3], obs[6 * i + 4], obs[6 * i + 5] = observe(
-            (a, b, c, d)
+            (a[i], b[i], c[i], d[i])
         )
 
 

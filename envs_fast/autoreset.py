@@ -36,29 +36,34 @@ def present(
 
     `begin`: as many worlds, listed by the call before, only begin their episode in this step, whatever the kernel did.
     `hold`: an ended world shows its final observation and keeps its first one; else the other way round.
-    Observations are one row of `kept_obs` for each world. As in a TimeLimit, truncated may come with terminated.
+    `kept_state` and `kept_obs` have a column for each of these. As in a TimeLimit, truncated may come with terminated.
     """
-    seen, final, width = obs.reshape(-1), final_obs.reshape(-1), kept_obs.shape[1]
+    seen, final, width = obs.reshape(-1), final_obs.reshape(-1), kept_obs.shape[0]
     reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
     episode_length = episode_length.reshape(-1)
     for k in range(begin):
         i = ended[k]
-        for j in range(state.shape[0]):
-            state[j, i] = kept_state[k, j]
-        for j in range(width):
-            seen[i * width + j] = kept_obs[k, j]
         ages[i], episodes[i], returns[i] = 0, episodes[i] - (terminated[i] | truncated[i]), 0.0
         reward[i], terminated[i], truncated[i] = 0.0, 0, 0
+    for j in range(state.shape[0]):
+        for k in range(begin):
+            state[j, ended[k]] = kept_state[j, k]
+    for j in range(width):
+        for k in range(begin):
+            seen[ended[k] * width + j] = kept_obs[j, k]
     for i in range(reward.size):
         out_reward[i] = reward[i]
     count = list_ended(terminated, truncated, ended)
     for k in range(count):
-        i = ended[k]
-        if episode_length[i] >= limit:
-            truncated[i] = 1
-        if hold:
-            for j in range(state.shape[0]):
-                kept_state[k, j] = state[j, i]
-            for j in range(width):
-                kept_obs[k, j], seen[i * width + j] = seen[i * width + j], final[i * width + j]
+        if episode_length[ended[k]] >= limit:
+            truncated[ended[k]] = 1
+    if not hold:
+        return count
+    for j in range(state.shape[0]):
+        for k in range(count):
+            kept_state[j, k] = state[j, ended[k]]
+    for j in range(width):
+        for k in range(count):
+            i = ended[k] * width + j
+            kept_obs[j, k], seen[i] = seen[i], final[i]
     return count

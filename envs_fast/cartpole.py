@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.tiles import begin, play
-from envs_fast.world import KERNEL, TILE, Setting, World, between, draw
+from envs_fast.tiles import MOVE, begin, play
+from envs_fast.world import KERNEL, Setting, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import sincos_near_zero
 
@@ -52,9 +52,13 @@ def observe(state: tuple[float, float, float, float]) -> tuple[float, float, flo
     return state
 
 
-@njit(**KERNEL)
+@njit(**MOVE)
 def _move(
-    tile: np.ndarray,
+    x: np.ndarray,
+    x_dot: np.ndarray,
+    theta: np.ndarray,
+    theta_dot: np.ndarray,
+    total: np.ndarray,
     age: np.ndarray,
     action: np.ndarray,
     obs: np.ndarray,
@@ -66,16 +70,13 @@ def _move(
     """One step of a tile of worlds; the loop that must stay vectorised."""
     limit, reward_on, reward_lost = np.int32(parameters[0]), parameters[1], parameters[2]
     for i in range(age.size):
-        x, x_dot, theta, theta_dot, lost = step(
-            tile[i], tile[i + TILE], tile[i + 2 * TILE], tile[i + 3 * TILE], action[i]
-        )
+        x[i], x_dot[i], theta[i], theta_dot[i], lost = step(x[i], x_dot[i], theta[i], theta_dot[i], action[i])
         gain = reward_lost if lost else reward_on
         steps = np.int32(age[i] + np.int32(1))
-        tile[i], tile[i + TILE], tile[i + 2 * TILE], tile[i + 3 * TILE] = x, x_dot, theta, theta_dot
-        tile[i + 4 * TILE] += gain
+        total[i] += gain
         age[i], reward[i] = steps, gain
         terminated[i], truncated[i] = lost, (steps >= limit) & (not lost)
-        obs[4 * i], obs[4 * i + 1], obs[4 * i + 2], obs[4 * i + 3] = x, x_dot, theta, theta_dot
+        obs[4 * i], obs[4 * i + 1], obs[4 * i + 2], obs[4 * i + 3] = x[i], x_dot[i], theta[i], theta_dot[i]
 
 
 @njit(**KERNEL)

@@ -1,4 +1,4 @@
-"""Which worlds' episodes have just ended: a list made from flags 64 at a time, since most of them are 0."""
+"""Which worlds' episodes have just ended: a list made from flags 64 or 16 at a time, since most of them are 0."""
 
 from typing import Any
 
@@ -11,24 +11,24 @@ from numba.np.arrayobj import make_array
 
 from utils.kernel_cache import njit
 
-LANES = 64
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
 
 
-@_intrinsic
-def _set_in_either(typing_context: Any, one: Any, other: Any, start: Any) -> Any:
-    """Bit k is set where one[start + k] or other[start + k] is not 0, for 64 bytes of two contiguous arrays."""
+@_intrinsic(prefer_literal=True)
+def _set_in_either(typing_context: Any, one: Any, other: Any, start: Any, lanes: Any) -> Any:
+    """Bit k is set where one[start + k] or other[start + k] is not 0, for `lanes` bytes of two contiguous arrays."""
+    bits, start = ir.IntType(lanes.literal_value), types.intp
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        lanes = ir.VectorType(ir.IntType(8), LANES)
+        vector = ir.VectorType(ir.IntType(8), bits.width)
         loaded = []
         for kind, argument in zip((one, other), arguments[:2], strict=True):
             place = builder.gep(make_array(kind)(context, builder, argument).data, [arguments[2]])
-            loaded.append(builder.load(builder.bitcast(place, lanes.as_pointer()), align=1))
-        marked = builder.icmp_unsigned("!=", builder.or_(*loaded), ir.Constant(lanes, None))
-        return builder.bitcast(marked, ir.IntType(LANES))
+            loaded.append(builder.load(builder.bitcast(place, vector.as_pointer()), align=1))
+        marked = builder.bitcast(builder.icmp_unsigned("!=", builder.or_(*loaded), ir.Constant(vector, None)), bits)
+        return marked if bits.width == 64 else builder.zext(marked, ir.IntType(64))
 
-    return Signature(types.uint64, (one, other, types.intp), None), emit
+    return Signature(types.uint64, (one, other, start, lanes), None), emit
 
 
 @_intrinsic
@@ -42,18 +42,25 @@ def _lowest_bit(typing_context: Any, bits: Any) -> Any:
 
 
 @njit(inline="always")
+def _list_set(bits: np.uint64, first: int, ended: np.ndarray, count: np.uint64) -> np.uint64:
+    """Write the places of the bits that are set, counted from `first`, to ended[count:]; the new count."""
+    while bits != np.uint64(0):
+        ended[count] = first + _lowest_bit(bits)
+        count += np.uint64(1)
+        bits &= np.uint64(bits - np.uint64(1))
+    return count
+
+
+@njit(inline="always")
 def list_ended(terminated: np.ndarray, truncated: np.ndarray, ended: np.ndarray) -> np.int64:
     """Write the positions where an episode ended to the front of `ended`, which is as long; how many they are."""
-    count, done = np.int64(0), np.int64(0)
-    if terminated.size >= LANES:
-        for block in range(terminated.size // LANES):
-            bits = _set_in_either(terminated, truncated, LANES * block)
-            while bits != np.uint64(0):
-                ended[count] = LANES * block + _lowest_bit(bits)
-                count += np.int64(1)
-                bits &= np.uint64(bits - np.uint64(1))
-        done = np.int64(terminated.size // LANES * LANES)
-    for i in range(done, terminated.size):  # without branches: nothing to mispredict
+    count, size = np.uint64(0), terminated.size
+    wide, narrow = size & -64, size & -16
+    for start in range(0, wide, 64):
+        count = _list_set(_set_in_either(terminated, truncated, start, 64), start, ended, count)
+    for start in range(wide, narrow, 16):
+        count = _list_set(_set_in_either(terminated, truncated, start, 16), start, ended, count)
+    for i in range(narrow, size):  # without branches: nothing to mispredict
         ended[count] = i
-        count += np.int64(terminated[i] | truncated[i])
-    return count
+        count += np.uint64(terminated[i] | truncated[i])
+    return np.int64(count)

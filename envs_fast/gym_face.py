@@ -60,9 +60,9 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self._toy = None if env.setting.odds is None else ToyInfos(env, env.setting.odds)
         self._obs, self._reward, _, _, *self._last = env.last.arrays  # _last: of episodes that ended
         self._final_obs = self._last[0].reshape(num_envs, -1)
-        self._ended = np.zeros(num_envs, np.int32)
+        self._ended = np.zeros(num_envs, np.uint32)
         self._count = 0  # of episodes that ended in the last step, listed in front of _ended
-        self._kept = np.zeros((num_envs, len(env.state)), env.state.dtype), np.zeros_like(self._final_obs)
+        self._kept = np.zeros_like(env.state), np.zeros_like(self._final_obs.T, order="C")
         self._worlds = (env.state, env.ages, env.episodes, env.returns)
         self._aside = (self._last[0], self._last[2], self._ended, *self._kept)
         self._limit = NO_LIMIT if env.time_limit is None else env.time_limit
@@ -119,7 +119,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         """Worlds of the mask wait no longer; what is kept of the others moves to the front."""
         places = np.flatnonzero(~mask[self._ended[: self._count]])
         for kept in (self._ended, *self._kept):
-            kept[: len(places)] = kept[places]
+            kept[..., : len(places)] = kept[..., places]
         self._count = len(places)
 
     def step(self, actions: np.ndarray) -> Returned:

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from envs_fast.arguments import number
-from envs_fast.tiles import begin, play
-from envs_fast.world import KERNEL, TILE, Setting, World, between, draw
+from envs_fast.tiles import MOVE, begin, play
+from envs_fast.world import KERNEL, Setting, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import cos
 
@@ -61,9 +61,11 @@ def observe(state: tuple[float, float]) -> tuple[float, float]:
     return state
 
 
-@njit(**KERNEL)
+@njit(**MOVE)
 def _move(
-    tile: np.ndarray,
+    position: np.ndarray,
+    velocity: np.ndarray,
+    total: np.ndarray,
     age: np.ndarray,
     action: np.ndarray,
     obs: np.ndarray,
@@ -75,15 +77,14 @@ def _move(
     """One step of a tile of worlds; the loop that must stay vectorised."""
     limit, goal_velocity, charged = np.int32(parameters[0]), parameters[1], parameters[2]
     for i in range(age.size):
-        position, velocity, gain, reached = step(
-            tile[i], tile[i + TILE], action[i], age[i] == 0, goal_velocity, charged
+        position[i], velocity[i], gain, reached = step(
+            position[i], velocity[i], action[i], age[i] == 0, goal_velocity, charged
         )
         steps = np.int32(age[i] + np.int32(1))
-        tile[i], tile[i + TILE] = position, velocity
-        tile[i + 2 * TILE] += gain
+        total[i] += gain
         age[i], reward[i] = steps, gain
         terminated[i], truncated[i] = reached, (steps >= limit) & (not reached)
-        obs[2 * i], obs[2 * i + 1] = position, velocity
+        obs[2 * i], obs[2 * i + 1] = position[i], velocity[i]
 
 
 @njit(**KERNEL)

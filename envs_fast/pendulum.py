@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from envs_fast.arguments import number
-from envs_fast.tiles import begin, play
-from envs_fast.world import KERNEL, TILE, Setting, World, between, draw
+from envs_fast.tiles import MOVE, begin, play
+from envs_fast.world import KERNEL, Setting, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import round_down, sin, sincos
 
@@ -56,9 +56,11 @@ def observe(state: tuple[float, float]) -> tuple[float, float, float]:
     return cosine, sine, speed
 
 
-@njit(**KERNEL)
+@njit(**MOVE)
 def _move(
-    tile: np.ndarray,
+    theta: np.ndarray,
+    speed: np.ndarray,
+    total: np.ndarray,
     age: np.ndarray,
     action: np.ndarray,
     obs: np.ndarray,
@@ -70,13 +72,12 @@ def _move(
     """One step of a tile of worlds; the loop that must stay vectorised."""
     limit, pull = np.int32(parameters[0]), parameters[1]
     for i in range(age.size):
-        theta, speed, gain = step(tile[i], tile[i + TILE], action[i], pull)
+        theta[i], speed[i], gain = step(theta[i], speed[i], action[i], pull)
         steps = np.int32(age[i] + np.int32(1))
-        tile[i], tile[i + TILE] = theta, speed
-        tile[i + 2 * TILE] += gain
+        total[i] += gain
         age[i], reward[i] = steps, gain
         terminated[i], truncated[i] = False, steps >= limit
-        obs[3 * i], obs[3 * i + 1], obs[3 * i + 2] = observe((theta, speed))
+        obs[3 * i], obs[3 * i + 1], obs[3 * i + 2] = observe((theta[i], speed[i]))
 
 
 @njit(**KERNEL)

@@ -2,8 +2,7 @@
 
 A world brings its own loop over a tile (`move`) and says how an episode begins (`reset`) and what is seen (`observe`);
 its kernels hand these to `play` and `begin`, which Numba compiles into them, so that they can be cached on disk.
-A tile is one small aligned array, a row for each row of the state and one for the returns: LLVM has few pointers to
-prove distinct before its vector loop, which is what a call for 16 worlds would otherwise spend its time on.
+A tile is a stretch of worlds, whose state stays where it is; `move` gets a row of it for each component.
 """
 
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
+from numba.core.compiler import Compiler
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
@@ -22,22 +22,53 @@ from utils.kernel_cache import njit
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
 
 
+class Apart(Compiler):
+    """Compiles functions whose arrays do not overlap: LLVM is told, and need not compare addresses at each call."""
+
+    def define_pipelines(self) -> Any:
+        """Numba's, with a flag that its decorators do not offer."""
+        self.state.flags.noalias = True
+        return super().define_pipelines()
+
+
+MOVE = {**KERNEL, "pipeline_class": Apart}
+
+
+def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
+    """A contiguous 1-D array of memory that outlives it: without counting references."""
+    result = make_array(kind)(context, builder)
+    item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    shape, strides = (cgutils.pack_array(builder, [value]) for value in (size, item))
+    populate_array(result, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
+    return result._getvalue()
+
+
 @_intrinsic
 def window(typing_context: Any, array: Any, start: Any, size: Any) -> Any:
-    """array[start : start + size] of a contiguous 1-D array that outlives it: without counting references."""
+    """array[start : start + size] of a contiguous 1-D array."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, result = make_array(array)(context, builder, arguments[0]), make_array(array)(context, builder)
-        start_value, size_value = arguments[1], arguments[2]
-        item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array.dtype)))
-        result.data = builder.gep(source.data, [start_value])
-        result.nitems, result.itemsize = size_value, item
-        result.shape, result.strides = (cgutils.pack_array(builder, [value]) for value in (size_value, item))
-        result.meminfo = cgutils.get_null_value(result.meminfo.type)
-        result.parent = cgutils.get_null_value(result.parent.type)
-        return result._getvalue()
+        data = make_array(array)(context, builder, arguments[0]).data
+        return _view(context, builder, array, builder.gep(data, [arguments[1]]), arguments[2])
 
     return Signature(array, (array, types.intp, types.intp), None), emit
+
+
+@_intrinsic(prefer_literal=True)
+def columns(typing_context: Any, array: Any, start: Any, size: Any, rows: Any) -> Any:
+    """array[:, start : start + size] of a contiguous 2-D array, as a tuple of its `rows` rows, which is a literal."""
+    kind = types.Array(array.dtype, 1, "C")
+    signature = Signature(types.UniTuple(kind, rows.literal_value), (array, types.intp, types.intp, rows), None)
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, views = make_array(array)(context, builder, arguments[0]), []
+        pitch, place = builder.extract_value(source.shape, 1), arguments[1]
+        for _ in range(rows.literal_value):
+            views.append(_view(context, builder, kind, builder.gep(source.data, [place]), arguments[2]))
+            place = builder.add(place, pitch)
+        return context.make_tuple(builder, signature.return_type, views)
+
+    return signature, emit
 
 
 @_intrinsic
@@ -71,49 +102,14 @@ def gather(typing_context: Any, array: Any, start: Any, pitch: Any, count: Any) 
 
 @_intrinsic
 def flat(typing_context: Any, array: Any) -> Any:
-    """array.reshape(-1) of a contiguous array that outlives it: without counting references or asking for strides."""
+    """array.reshape(-1) of a contiguous array, whatever its dimensions."""
     kind = types.Array(array.dtype, 1, "C", readonly=not array.mutable)
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, result = make_array(array)(context, builder, arguments[0]), make_array(kind)(context, builder)
-        populate_array(
-            result,
-            data=source.data,
-            shape=cgutils.pack_array(builder, [source.nitems]),
-            strides=cgutils.pack_array(builder, [source.itemsize]),
-            itemsize=source.itemsize,
-            meminfo=None,
-        )
-        return result._getvalue()
+        source = make_array(array)(context, builder, arguments[0])
+        return _view(context, builder, kind, source.data, source.nitems)
 
     return Signature(kind, (array,), None), emit
-
-
-@njit(**KERNEL)
-def copy(source: np.ndarray, target: np.ndarray) -> None:
-    """target[:] = source for 1-D arrays of equal length."""
-    for i in range(source.size):
-        target[i] = source[i]
-
-
-@njit(**KERNEL)
-def load(state: np.ndarray, returns: np.ndarray, start: int, size: int, tile: np.ndarray) -> None:
-    """Row k of the state to tile[k * TILE :], the returns to the row after the last."""
-    rows, worlds = state.shape
-    rest = flat(state)
-    for row in range(rows):
-        copy(window(rest, row * worlds + start, size), window(tile, row * TILE, size))
-    copy(window(returns, start, size), window(tile, rows * TILE, size))
-
-
-@njit(**KERNEL)
-def store(state: np.ndarray, returns: np.ndarray, start: int, size: int, tile: np.ndarray) -> None:
-    """What `load` did, back."""
-    rows, worlds = state.shape
-    rest = flat(state)
-    for row in range(rows):
-        copy(window(tile, row * TILE, size), window(rest, row * worlds + start, size))
-    copy(window(tile, rows * TILE, size), window(returns, start, size))
 
 
 @njit(**KERNEL)
@@ -122,17 +118,6 @@ def next_episodes(ended: np.ndarray, episodes: np.ndarray, out: np.ndarray) -> i
     for k in range(ended.size):
         out[k] = episodes[ended[k]] + 1
     return (ended.size + 7) // 8 * 8
-
-
-@_intrinsic
-def address(typing_context: Any, array: Any) -> Any:
-    """Where the memory of an array begins."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = make_array(array)(context, builder, arguments[0]).data
-        return builder.ptrtoint(place, context.get_value_type(types.intp))
-
-    return Signature(types.intp, (array,), None), emit
 
 
 def _stack_array(element: Any, spare: int) -> Any:
@@ -144,17 +129,8 @@ def _stack_array(element: Any, spare: int) -> Any:
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             memory = cgutils.alloca_once(builder, ir.ArrayType(context.get_data_type(element), size))
             memory.align = 64  # no vector of it lies in two cache lines
-            array = make_array(kind)(context, builder)
-            item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(element)))
-            populate_array(
-                array,
-                data=builder.bitcast(memory, context.get_data_type(element).as_pointer()),
-                shape=cgutils.pack_array(builder, [context.get_constant(types.intp, size)]),
-                strides=cgutils.pack_array(builder, [item]),
-                itemsize=item,
-                meminfo=None,
-            )
-            return array._getvalue()
+            data = builder.bitcast(memory, context.get_data_type(element).as_pointer())
+            return _view(context, builder, kind, data, context.get_constant(types.intp, size))
 
         return Signature(kind, (rows, more), None), emit
 
@@ -162,7 +138,7 @@ def _stack_array(element: Any, spare: int) -> Any:
 
 
 # (rows, more) -> (rows + more) * TILE numbers of the stack, not set: asking for memory would cost as much as 16 worlds
-scratch, scratch_list = _stack_array(types.float64, 0), _stack_array(types.int32, 8)
+scratch, scratch_list = _stack_array(types.float64, 0), _stack_array(types.uint32, 8)
 
 
 @njit(inline="always")
@@ -192,7 +168,10 @@ def begin_next(
     width: int,
     ended: np.ndarray,
     fresh: np.ndarray,
-    tile: np.ndarray,
+    state: np.ndarray,
+    start: int,
+    worlds: int,
+    total: np.ndarray,
     age: np.ndarray,
     episodes: np.ndarray,
     obs: np.ndarray,
@@ -202,15 +181,13 @@ def begin_next(
 ) -> None:
     """Report the episodes that ended in a tile and put what `draw_first` drew in their place."""
     for k in range(ended.size):
-        i = int(ended[k])
-        episode_return[i], episode_length[i] = tile[i + rows * TILE], age[i]
-        tile[i + rows * TILE], age[i] = 0.0, 0
+        i = ended[k]  # unsigned: no index of it could count from the end
+        episode_return[i], episode_length[i] = total[i], age[i]
+        total[i], age[i] = 0.0, 0
         episodes[i] += 1
-        for row in range(rows):
-            tile[i + row * TILE] = fresh[k + row * TILE]
-        for j in range(width):
-            final_obs[width * i + j] = obs[width * i + j]
-            obs[width * i + j] = fresh[k + (rows + j) * TILE]
+        spread(gather(fresh, k, TILE, rows), state, start + i, worlds)
+        spread(gather(obs, width * i, 1, width), final_obs, width * i, 1)
+        spread(gather(fresh, k + rows * TILE, TILE, width), obs, width * i, 1)
 
 
 @njit(inline="always")
@@ -240,29 +217,31 @@ def play(
     episode_length: np.ndarray,
 ) -> None:
     """The body of a world's `advance` (world.py), for `rows` rows of state and observations of `width` numbers."""
-    worlds = ages.size
-    tile, fresh = scratch(rows, 1), scratch(rows, width)
-    ended, next_episode = scratch_list(1, 0), scratch_list(1, 0)
+    worlds, whole = ages.size, flat(state)
+    fresh, ended, next_episode = scratch(rows, width), scratch_list(1, 0), scratch_list(1, 0)
     actions, obs, final_obs, reward = flat(actions), flat(obs), flat(final_obs), flat(reward)
     terminated, truncated = flat(terminated), flat(truncated)
     episode_return, episode_length = flat(episode_return), flat(episode_length)
     for start in range(lo, hi, TILE):
         size = min(TILE, hi - start)
-        load(state, returns, start, size, tile)
+        tile, total = columns(state, start, size, rows), window(returns, start, size)
         age, episode = window(ages, start, size), window(episodes, start, size)
         for at in range(start, actions.size, worlds):
             lost, cut = window(terminated, at, size), window(truncated, at, size)
-            now = window(obs, width * at, width * size)
-            move(tile, age, window(actions, at, size), now, window(reward, at, size), lost, cut, parameters)
+            action, now, gain = (
+                window(actions, at, size),
+                window(obs, width * at, width * size),
+                window(reward, at, size),
+            )
+            move(*tile, total, age, action, now, gain, lost, cut, parameters)
             over = window(ended, 0, list_ended(lost, cut, ended))
             if over.size > 0:
                 drawn = next_episodes(over, episode, next_episode)
-                begun, numbers = window(ended, 0, drawn), window(next_episode, 0, drawn)
-                draw_first(reset, observe, rows, width, begun, numbers, first_world + start, seed_lo, seed_hi, fresh)
-                last, total = window(final_obs, width * at, width * size), window(episode_return, at, size)
+                begun, following = window(ended, 0, drawn), window(next_episode, 0, drawn)
+                draw_first(reset, observe, rows, width, begun, following, first_world + start, seed_lo, seed_hi, fresh)
+                last, sum_ = window(final_obs, width * at, width * size), window(episode_return, at, size)
                 length = window(episode_length, at, size)
-                begin_next(rows, width, over, fresh, tile, age, episode, now, last, total, length)
-        store(state, returns, start, size, tile)
+                begin_next(rows, width, over, fresh, whole, start, worlds, total, age, episode, now, last, sum_, length)
 
 
 @njit(inline="always")
