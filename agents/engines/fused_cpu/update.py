@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from agents.engines.fused_cpu.calls import PIECE, barrier, call, doubles, flags, floats, ints, longs
-from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, STATS, SUMS, TILE, At, Lane, Setting, Stat
+from agents.engines.fused_cpu.frame import ENTRIES, LANE_SUMS, SETTINGS, STATS, SUMS, TILE, At, Lane, Setting, Stat
 from agents.engines.fused_cpu.lanes import LANES
 from utils.counter_rng import fill_words
 from utils.kernel_cache import njit
@@ -70,9 +70,9 @@ def scratch_of(frame: int, thread: int) -> tuple[int, int, int, int]:
     f = longs(frame, ENTRIES)
     base = f[At.SCRATCH] + 4 * thread * f[At.SCRATCH_SIZE]
     x = base + 4 * LANES  # the first vector holds a 1.0
-    hidden = x + 4 * TILE * f[At.FEATURES]
+    hidden = x + 4 * TILE * f[At.ROW]
     outputs = hidden + 4 * TILE * f[At.HIDDEN_SIZE]
-    return x, hidden, outputs, outputs + 4 * TILE * (f[At.ACTIONS] + 1)
+    return x, hidden, outputs, outputs + 4 * TILE * f[At.OUTPUTS]
 
 
 @njit(inline="always")
@@ -166,7 +166,7 @@ def _weighing(frame: int, order: int, begin: int, end: int, out: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _reduce(frame: int, segment: int) -> None:
+def reduce_parts(frame: int, segment: int) -> None:
     """Add up the parts' gradients of a segment, clear them, and note the sum of squares."""
     f = longs(frame, ENTRIES)
     row = longs(f[At.SEGMENT_TABLE] + 24 * segment, 3)
@@ -188,7 +188,7 @@ def _reduce(frame: int, segment: int) -> None:
 
 
 @njit(**PIECE)
-def _adam(frame: int, segment: int, factors: int) -> None:
+def adam(frame: int, segment: int, factors: int) -> None:
     """One step of Adam on a segment; factors: gradient scale, step, 1 / sqrt(correction), shrinking."""
     f = longs(frame, ENTRIES)
     row = longs(f[At.SEGMENT_TABLE] + 24 * segment, 3)
@@ -209,8 +209,8 @@ def _adam(frame: int, segment: int, factors: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _add_lanes(frame: int, sums: int) -> None:
-    """Sum the parts' and lanes' sums of this minibatch into sums [len(Lane)], and clear them."""
+def add_lanes(frame: int, sums: int) -> None:
+    """Sum the parts' and lanes' sums of this minibatch into sums [SUMS], and clear them."""
     f = longs(frame, ENTRIES)
     out = doubles(sums, SUMS)
     for k in range(SUMS):
@@ -229,10 +229,10 @@ def _tell(frame: int, total: float) -> None:
     f = longs(frame, ENTRIES)
     stats, settings = doubles(f[At.STATS], STATS), doubles(f[At.SETTINGS], SETTINGS)
     sums = np.empty(SUMS)
-    _add_lanes(frame, sums.ctypes.data)
+    add_lanes(frame, sums.ctypes.data)
     if sums[Lane.KL] > settings[Setting.KL_LIMIT]:
         stats[Stat.HALTED] = 1.0
-    for k in range(SUMS):
+    for k in range(LANE_SUMS):
         stats[k] += sums[k]  # the first entries of Stat are those of Lane
     stats[Stat.STOPPED] += stats[Stat.HALTED]
     squares, table = doubles(f[At.SQUARES], f[At.SEGMENTS]), longs(f[At.SEGMENT_TABLE], 3 * f[At.SEGMENTS])
@@ -257,9 +257,9 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
     squares = doubles(f[At.SQUARES], f[At.SEGMENTS])
     per_epoch = (rows + size - 1) // size
     weighing, factors = np.empty(3), np.empty(4)
+    barrier(f[At.BARRIER], threads)  # before anything is read that the call before may still be writing
     made = settings[Setting.STEP]
     halted = stats[Stat.HALTED]
-    barrier(f[At.BARRIER], threads)
     for q in range(begin, end):
         if halted:
             break
@@ -274,7 +274,7 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
             call(f[At.GRADIENT_PART], (frame, thread, part, order, a, b, weighing.ctypes.data))
         barrier(f[At.BARRIER], threads)
         for segment in range(thread, f[At.SEGMENTS], threads):
-            _reduce(frame, segment)
+            reduce_parts(frame, segment)
         barrier(f[At.BARRIER], threads)
         total = 0.0
         for segment in range(f[At.SEGMENTS]):
@@ -292,10 +292,10 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
             factors[2] = 1.0 / math.sqrt(1.0 - settings[Setting.BETA_2] ** made)
             factors[3] = 1.0 - rate * settings[Setting.DECAY] if f[At.DECOUPLED] else 1.0
             for segment in range(thread, f[At.SEGMENTS], threads):
-                _adam(frame, segment, factors.ctypes.data)
+                adam(frame, segment, factors.ctypes.data)
             barrier(f[At.BARRIER], threads)
             for net in range(thread, f[At.NETS], threads):
-                call(f[At.TURN], (frame, net))
+                call(f[At.TURN], (frame, net, 0, 1))
         barrier(f[At.BARRIER], threads)
     if thread == 0:
         settings[Setting.STEP] = made

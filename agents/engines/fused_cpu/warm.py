@@ -17,8 +17,9 @@ import numba
 import numpy as np
 import torch
 
-from agents.engines.fused_cpu import nets, returns, rollout, update
-from agents.engines.fused_cpu.binding import LAYERS, PIECES, WORTH
+from agents.engines.fused_cpu import nets, replay_binding, replay_update, returns, rollout, update
+from agents.engines.fused_cpu.binding import PIECES, WORTH
+from agents.engines.fused_cpu.bound import LAYERS
 from agents.engines.fused_cpu.calls import address_of
 from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
@@ -27,19 +28,24 @@ from utils.counter_rng import ACT, Key, uniforms
 from utils.kernel_cache import PROJECT, cache_folder
 from utils.processor import NAME
 
-WHOLE = (nets.fetch_parameters, nets.give_parameters, update.update, returns.judge)  # called from Python
+ROLLOUTS = (update.update, *PIECES.values(), nets.fetch_parameters, nets.give_parameters, returns.judge, *WORTH)
+KERNELS = {"ppo": ROLLOUTS, "reinforce": ROLLOUTS}  # of each algorithm, the longest first: so shares come out even
+for _name, _gradient in replay_binding.GRADIENTS.items():
+    _own = (_gradient, replay_binding.ACTORS[_name], replay_update.learn, replay_update.draw)
+    KERNELS[_name] = (*_own, *replay_binding.PIECES.values())
 NONE = "-"  # on the command line: no worlds of ours, or no engine
 SECONDS = 10  # roughly, for the line that explains the wait
 
 
-def warm(envs: VecEnv, activation: str | None, quiet: bool = False) -> None:
-    """Have the kernels of these worlds compiled, and those of the engine where an activation is named."""
+def warm(envs: VecEnv, algo_id: str | None, activation: str, quiet: bool = False) -> None:
+    """Have the kernels of these worlds compiled, and those of the engine where an algorithm is named."""
     env_id = NONE
     if isinstance(envs, NumbaEnv) and registry.WORLDS.get(envs.env_id) is envs.world:
         env_id = envs.env_id
-    if env_id == NONE and activation is None:
+    if env_id == NONE and algo_id is None:
         return
-    stamp = _stamp(env_id, activation or NONE)
+    names = (env_id, algo_id or NONE, activation if algo_id else NONE)
+    stamp = _stamp(*names)
     if stamp.exists():
         return
     began = time.monotonic()
@@ -47,7 +53,7 @@ def warm(envs: VecEnv, activation: str | None, quiet: bool = False) -> None:
     if not quiet:
         print(f"compiling kernels for {title}, once on this machine (about {SECONDS} s) ...", flush=True)
     shares = len(os.sched_getaffinity(0))
-    command = [sys.executable, "-m", __name__, env_id, activation or NONE]
+    command = [sys.executable, "-m", __name__, *names]
     started = [subprocess.Popen([*command, f"{share}/{shares}"], cwd=PROJECT) for share in range(shares)]
     failed = [process.args for process in started if process.wait()]
     if failed:
@@ -58,21 +64,21 @@ def warm(envs: VecEnv, activation: str | None, quiet: bool = False) -> None:
         print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
 
 
-def _stamp(env_id: str, activation: str) -> Path:
+def _stamp(env_id: str, algo_id: str, activation: str) -> Path:
     """Says that these kernels lie in the cache, for this processor and this state of the sources."""
-    name = "-".join((env_id.replace("/", "_"), activation, NAME, numba.__version__))
+    name = "-".join((env_id.replace("/", "_"), algo_id, activation, NAME, numba.__version__))
     return Path(numba.config.CACHE_DIR or cache_folder()) / f"{name}.ready"  # type: ignore[attr-defined]
 
 
-def compile_kernels(env_id: str, activation: str, share: str) -> None:
+def compile_kernels(env_id: str, algo_id: str, activation: str, share: str) -> None:
     """Compile the `share` "i/n" of them here; the cache keeps them."""
     first, step = map(int, share.split("/"))
     jobs: list[Callable[[], object]] = [lambda: uniforms(Key(0, ACT), (1,))]
-    if activation != NONE:  # the longest first, so that the shares come out even
-        pieces = (update.update, *PIECES.values(), *WHOLE, *WORTH, *LAYERS[activation])
+    if algo_id != NONE:
+        pieces = (*KERNELS[algo_id], *LAYERS[activation])
         jobs = [*(partial(address_of, piece) for piece in dict.fromkeys(pieces)), *jobs]
     if env_id != NONE:
-        jobs = [partial(compile_worlds, env_id, activation != NONE), *jobs]
+        jobs = [partial(compile_worlds, env_id, algo_id != NONE), *jobs]
     for job in jobs[first::step]:
         job()
 
