@@ -104,7 +104,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     with explained(config, "nothing was begun"):
         check_name(config)
         envs = make_envs(config, config.n_envs)
-        warm(envs, config.activation if may_be_fused(config) else None, arguments.quiet)
+        warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
         agent = build_agent(config, envs)
     info = env_info(config)
     goal = info.reward_threshold if config.spec.goal is None else config.spec.goal

@@ -8,6 +8,7 @@ from agents.dqn import DQN
 from agents.engines.eager import Eager, Engine
 from agents.engines.fused_cpu.engine import FusedCPU
 from agents.engines.fused_cpu.recipes import why_not, why_not_here, why_not_played
+from agents.engines.fused_cpu.replay_engine import FusedReplay
 from agents.ppo import PPO
 from agents.pqn import PQN
 from agents.q_learning import QLearning
@@ -25,7 +26,8 @@ ALGORITHMS: dict[str, Any] = {
     "q_learning": QLearning,
     "pqn": PQN,
 }
-FUSED = (PPO, REINFORCE)  # whose iteration the fused kernels know: these classes, not what is derived from them
+# whose iteration fused kernels know: these classes, not what is derived from them
+FUSED: dict[type[Agent], Any] = {PPO: FusedCPU, REINFORCE: FusedCPU, DQN: FusedReplay, SAC: FusedReplay}
 
 for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its `config` is declared to be
     register_algorithm(_name, get_annotations(_agent)["config"])
@@ -50,13 +52,16 @@ def choose_engine(config: Config, agent: Agent) -> Choice:
         raise UserError(f"device: {config.device} has no engine yet; auto and cpu do")
     if config.engine == "eager":
         return Choice(Eager(), "as configured")
-    refusal = why_not(config, agent.policy) if type(agent) in FUSED else f"fused_cpu does not know {config.algo_id}"
+    refusal = f"fused_cpu does not know {config.algo_id}"
+    if type(agent) in FUSED:
+        refusal = why_not(config, agent.policy, agent.collector.obs) or ""
     if refusal and config.engine == "fused_cpu":
         raise UserError(f"engine: fused_cpu cannot run this config: {refusal}; engine: auto takes eager")
     if refusal:
         return Choice(Eager(), refusal)
     alone = why_not_played(agent.policy, agent.collector.envs)
-    return Choice(FusedCPU(config.threads), f"updates only: {alone}" if alone else "knows all the config asks for")
+    reason = f"updates only: {alone}" if alone else "knows all the config asks for"
+    return Choice(FUSED[type(agent)](config.threads), reason)
 
 
 def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:

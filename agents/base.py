@@ -211,6 +211,9 @@ class Agent(L.LightningModule):
             flag.zero_()
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
+        for part in ("state_dict", "optimizer_states"):  # where an engine keeps them is no part of what they are
+            if part in checkpoint:
+                checkpoint[part] = plain(checkpoint[part])
         checkpoint["stride"] = {
             "version": CHECKPOINT_VERSION,
             "progress": dict(self.progress),
@@ -253,6 +256,15 @@ def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
 
 def _moments(optimizer: Optimizer, parameter: nn.Parameter) -> list[Tensor]:
     return [x for x in optimizer.state[parameter].values() if isinstance(x, Tensor)]
+
+
+def plain(state: Any) -> Any:
+    """The same with every tensor in memory of its own, row by row; dicts and lists are new, too."""
+    if isinstance(state, Tensor):
+        return state.detach().clone(memory_format=torch.contiguous_format)
+    if isinstance(state, dict):
+        return type(state)((key, plain(value)) for key, value in state.items())
+    return [plain(each) for each in state] if isinstance(state, list) else state
 
 
 def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float) -> Optimizer:

@@ -79,15 +79,19 @@ class DQN(Agent):
 
     def learn(self, updates: int) -> None:
         config, live = self.config, self.live
-        if config.normalize_obs == "rolling":
-            for network in (self.policy.network, self.target):
-                network.encoder.learn(self.memory.recent(config.train_freq))
+        self.renew_statistics()
         for drawn in self.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta):
             # the target network stands still meanwhile: without double_q all targets are known before the first update
             known = [] if config.double_q else self.judge(drawn).split(config.batch_size)
             batches = in_order(drawn, config.batch_size)
             losses = [self.update(*each) for each in zip_longest(batches, known)]
             self.metrics.add({"train/loss/q": torch.stack(losses).mean()})
+
+    def renew_statistics(self) -> None:
+        """Let the encoders see the latest observations."""
+        if self.config.normalize_obs == "rolling":
+            for network in (self.policy.network, self.target):
+                network.encoder.learn(self.memory.recent(self.config.train_freq))
 
     def update(self, batch: Transitions, target: Tensor | None) -> Tensor:
         """One step on a batch, `target` [B] or [B, K] where it is known already. -> the loss"""

@@ -73,16 +73,24 @@ class SAC(Agent):
 
     def learn(self, updates: int) -> None:
         config = self.config
-        if config.normalize_obs == "rolling":
-            for part in (self.policy, self.critics, self.target):
-                part.encoder.learn(self.memory.recent(config.train_freq))
+        self.renew_statistics()
         if not updates:
             return
-        shape = (updates, 2, config.batch_size, self.policy.draws)
-        noise = uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.log_alpha.device)
+        noise = self.update_noise(updates)
         draws = self.memory.draws(updates, config.batch_size, 1, self.live.gamma)
         batches = chain.from_iterable(in_order(drawn, config.batch_size) for drawn in draws)
         self.metrics.add_all([self.update(*each) for each in zip(batches, noise, strict=True)])
+
+    def renew_statistics(self) -> None:
+        """Let the encoders see the latest observations."""
+        if self.config.normalize_obs == "rolling":
+            for part in (self.policy, self.critics, self.target):
+                part.encoder.learn(self.memory.recent(self.config.train_freq))
+
+    def update_noise(self, updates: int) -> Tensor:
+        """Uniforms [updates, 2, B, A] for the actions that are drawn anew in this iteration's updates."""
+        shape = (updates, 2, self.config.batch_size, self.policy.draws)
+        return uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.log_alpha.device)
 
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
         """`noise` [2, B, A]: for the actions here and the ones that follow."""

@@ -2,8 +2,9 @@
 
     python scripts/bench_offpolicy.py --agents dqn,sac --json figures.json --plot figures.svg
 
-Whole trainings are timed, from the first env step on, callbacks and the closing checkpoint included; the first turn
-warms everything up and is not counted. Medians; a figure from a shared machine is worth its ratio only.
+Whole trainings are timed, from the first env step on, ours with callbacks and the closing checkpoint; peers run with as
+many threads as we and with one. The first turn warms everything up and is not counted. Medians; on a shared machine
+only ratios mean something. The limit is what this processor multiplies and adds, measured in the same run.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,13 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
 from agents.algorithms import build_agent  # noqa: E402
-from agents.networks.dense import product  # noqa: E402
+from agents.engines.fused_cpu.warm import warm  # noqa: E402
 from config.loader import load_config  # noqa: E402
 from config.metrics import load_metrics  # noqa: E402
 from config.schedule import Schedule  # noqa: E402
 from config.schema import DQNConfig, ReplayConfig, SACConfig  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
 from scripts.bench_collect import machine  # noqa: E402
+from scripts.bench_limit import SIDE, multiply_add_limit  # noqa: E402
 from scripts.bench_plot import bars_svg  # noqa: E402
 from train import fit  # noqa: E402
 from trainer_callbacks.console import Console  # noqa: E402
@@ -41,6 +44,7 @@ from utils.user_error import UserError  # noqa: E402
 
 VARIANTS = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 2_000)}  # env steps of one timed training
 PEERS = {"sb3": "stable_baselines3", "sbx": "sbx"}
+OURS = ("fused_cpu", "eager")
 PASSES = {"dqn": 4, "sac": 16}  # products of batch x net per update: forward 1, backward 2 (1 where weights are frozen)
 Figures = dict[str, Any]
 
@@ -51,26 +55,30 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--agents", default="dqn,sac", metavar="A[,A]", help="dqn on CartPole, sac on Pendulum")
     parser.add_argument("--steps", type=int, metavar="N", help="env steps of one training (default 20,000 and 2,000)")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="counted turns")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads of torch, for all")
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="CPU threads, for all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them as an SVG")
     asked = parser.parse_args(argv)
     agents = asked.agents.split(",")
     if wrong := [name for name in agents if name not in VARIANTS]:
         raise UserError(f"--agents takes {' and '.join(VARIANTS)}, not {wrong[0]!r}")
-    torch.set_num_threads(asked.threads)
-
-    figures: Figures = {"machine": machine(asked.threads), "peak_flops": peak()}
+    limit = multiply_add_limit(asked.threads)
+    figures: Figures = {"machine": machine(asked.threads), "limit_flops": limit}
     print(figures["machine"], flush=True)
+    print(f"limit: {limit / 1e9:,.0f} GFLOP/s on {asked.threads} thread(s), products of {SIDE} x {SIDE}", flush=True)
     for name in agents:
-        figures[name] = side_by_side(setting(name, asked.steps, asked.threads), asked.repeats)
-        figures[name]["of_peak"] = figures[name]["flops"] / figures["peak_flops"]
+        config = setting(name, asked.steps, asked.threads)
+        warm(make_envs(config, 1), config.algo_id, config.activation)
+        figures[name] = side_by_side(config, asked.repeats)
+        figures[name]["of_limit"] = figures[name]["flops"] / limit
         print(text(name, figures[name]), flush=True)
     if asked.json:
         asked.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     if asked.plot:
         groups = {f"{name} on {VARIANTS[name][0]}": figures[name]["env_steps_per_second"] for name in agents}
-        asked.plot.write_text(bars_svg("Off-policy training, whole runs", groups, {"stride"}), encoding="utf-8")
+        asked.plot.write_text(
+            bars_svg("Off-policy training, env steps per second", groups, set(OURS)), encoding="utf-8"
+        )
     return 0
 
 
@@ -85,31 +93,37 @@ def setting(name: str, steps: int | None, threads: int) -> ReplayConfig:
 
 def side_by_side(config: ReplayConfig, repeats: int) -> Figures:
     """Rates of every contender, the ratio to the best peer of each turn, and where our time went."""
-    runs: dict[str, Callable[[], float]] = {}
     shares: list[dict[str, float]] = []
-    runs["stride"] = lambda: ours(config, shares)
+    runs: dict[str, Callable[[], float]] = {
+        engine: lambda engine=engine: ours(replace(config, engine=engine), shares)  # type: ignore[misc]
+        for engine in OURS
+    }
     for peer, module in PEERS.items():
-        if find_spec(module):
-            runs[peer] = lambda module=module: theirs(config, module)  # type: ignore[misc]
+        for threads in sorted({config.threads, 1}) if find_spec(module) else ():
+            name = f"{peer}, {threads} thread{'s' if threads > 1 else ''}"
+            runs[name] = lambda module=module, threads=threads: theirs(config, module, threads)  # type: ignore[misc]
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeats + 1):
         for name, run in runs.items():
             elapsed = run()
             seconds[name] += [elapsed] if turn else []
-    rates = {name: config.max_timesteps / statistics.median(all_) for name, all_ in seconds.items()}
-    updates = shares[-1]["updates"]
-    figures: Figures = {"env_steps_per_second": rates, "seconds": seconds, "shares": shares[1:]}
-    figures["updates_per_second"] = {name: updates / statistics.median(all_) for name, all_ in seconds.items()}
-    figures["flops"] = flops(config) * figures["updates_per_second"]["stride"]
-    if len(runs) > 1:
-        best = [min(all_) for all_ in zip(*(seconds[name] for name in runs if name != "stride"), strict=True)]
-        ratios = [peer / mine for peer, mine in zip(best, seconds["stride"], strict=True)]
+    medians = {name: statistics.median(all_) for name, all_ in seconds.items()}
+    rates = {name: config.max_timesteps / each for name, each in medians.items()}
+    figures: Figures = {"env_steps_per_second": rates, "seconds": seconds}
+    figures["shares"] = [share for share in shares if share["engine"] == OURS[0]][1:]
+    updates = figures["shares"][-1]["updates"]
+    figures["updates_per_second"] = {name: updates / each for name, each in medians.items()}
+    figures["flops"] = flops(config) * figures["updates_per_second"][OURS[0]]
+    if peers := [name for name in runs if name not in OURS]:
+        best = [min(all_) for all_ in zip(*(seconds[name] for name in peers), strict=True)]
+        ratios = [peer / mine for peer, mine in zip(best, seconds[OURS[0]], strict=True)]
         figures["ratio"] = {"median": statistics.median(ratios), "all": ratios}
     return figures
 
 
-def ours(config: ReplayConfig, shares: list[dict[str, float]]) -> float:
+def ours(config: ReplayConfig, shares: list[dict[str, Any]]) -> float:
     """Seconds of train.py's own `fit`, in a temporary run folder."""
+    torch.set_num_threads(config.threads)
     agent = build_agent(config, make_envs(config, config.n_envs))
     with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
         run = RunDir(Path(folder))
@@ -119,16 +133,16 @@ def ours(config: ReplayConfig, shares: list[dict[str, float]]) -> float:
         fit(config, agent, None, run, console)
         elapsed = time.perf_counter() - began
     parts = {name: seconds / elapsed for name, seconds in agent.seconds.items()}
-    shares.append({**parts, "rest": 1 - sum(parts.values()), "updates": float(agent.progress["updates"])})
+    own = {"engine": config.engine, "updates": agent.progress["updates"]}
+    shares.append({**parts, "rest": 1 - sum(parts.values()), **own})
     return elapsed
 
 
-def theirs(config: ReplayConfig, module: str) -> float:
+def theirs(config: ReplayConfig, module: str, threads: int) -> float:
     """Seconds of the same training there: one plain environment, no Monitor, no checker, no progress bar."""
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    library = importlib.import_module(module)
-    envs = DummyVecEnv([lambda: gymnasium.make(config.env_id, disable_env_checker=True)] * config.n_envs)
+    torch.set_num_threads(threads)
+    library, vec_env = importlib.import_module(module), importlib.import_module("stable_baselines3.common.vec_env")
+    envs = vec_env.DummyVecEnv([lambda: gymnasium.make(config.env_id, disable_env_checker=True)] * config.n_envs)
     lr = config.policy_lr
     assert not isinstance(lr, Schedule)
     common: dict[str, Any] = {
@@ -160,27 +174,16 @@ def flops(config: ReplayConfig) -> float:
     return 2.0 * PASSES[config.algo_id] * config.batch_size * inside
 
 
-def peak() -> float:
-    """Flops per second of the fastest product of these sizes: what an update of nothing but products would reach."""
-    x, weight = torch.randn(256, 256), torch.randn(256, 256)
-    times = []
-    for _ in range(200):
-        began = time.perf_counter()
-        product(x, weight, None, False)
-        times.append(time.perf_counter() - began)
-    return 2 * 256**3 / min(times)
-
-
 def text(name: str, figures: Figures) -> str:
     share = figures["shares"][-1]
     lines = ["", f"{name} on {VARIANTS[name][0]}, whole trainings"]
     for who, rate in figures["env_steps_per_second"].items():
-        lines.append(f"  {who:<8} {rate:>10,.0f} env steps/s {figures['updates_per_second'][who]:>10,.0f} updates/s")
+        lines.append(f"  {who:<16} {rate:>10,.0f} env steps/s {figures['updates_per_second'][who]:>10,.0f} updates/s")
     if "ratio" in figures:
         every = figures["ratio"]["all"]
-        lines.append(f"  ratio    {figures['ratio']['median']:>10.2f} (from {min(every):.2f} to {max(every):.2f})")
+        lines.append(f"  {'ratio':<16} {figures['ratio']['median']:>10.2f} ({min(every):.2f} to {max(every):.2f})")
     where = f"collect {share['collect']:.0%}, learn {share['learn']:.0%}, rest {share['rest']:.0%}"
-    lines.append(f"  of ours  {where}; {figures['of_peak']:.0%} of the fastest product here")
+    lines.append(f"  of {OURS[0]:<13} {where}; {figures['of_limit']:.0%} of the limit, in whole trainings")
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
     python scripts/bench_train.py --n-envs 8,256,2048 --threads 2 --json FILE --plot FILE
     python scripts/bench_train.py --growth            how the cost grows with worlds, width and threads
+    python scripts/bench_train.py --agents dqn,sac    scripts/bench_offpolicy.py, with its options
 
 Ours are whole trainings through the Trainer with every callback; peers are their bare loops on the same work: Stable-
 Baselines3, SBX and PureJaxRL's way where they can be imported, CleanRL's way always. Medians of the turns; on a shared
@@ -29,26 +30,24 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
-from agents.engines.fused_cpu import layers  # noqa: E402
-from agents.engines.fused_cpu.binding import aligned  # noqa: E402
-from agents.engines.fused_cpu.calls import address_of, call  # noqa: E402
 from agents.engines.fused_cpu.warm import warm  # noqa: E402
-from agents.engines.fused_cpu.workers import Workers  # noqa: E402
 from config.schema import PPOConfig  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
+from scripts import bench_offpolicy  # noqa: E402
 from scripts.bench_collect import EPOCHS, machine, setting, stable_baselines, trained  # noqa: E402
+from scripts.bench_limit import SIDE, multiply_add_limit  # noqa: E402
 from scripts.bench_plot import bars_svg  # noqa: E402
 from scripts.peer_cleanrl import seconds as cleanrl_seconds  # noqa: E402
-from utils.kernel_cache import njit  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 
-SIDE = 64  # of the matrices whose product measures the limit
 Figures = dict[str, Any]
 Contenders = dict[str, Callable[[int], float]]
 
 
 def main(argv: list[str]) -> int:
     """Exit code."""
+    if any(word.startswith("--agents") for word in argv):
+        return bench_offpolicy.main(argv)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="a compiled environment")
     parser.add_argument("--n-envs", default="8,256,2048", metavar="N[,N...]", help="one table each")
@@ -92,7 +91,7 @@ def bench_setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOCo
 
 def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
     """Name -> seconds of a training of so many iterations."""
-    warm(make_envs(config, 1), config.activation)
+    warm(make_envs(config, 1), config.algo_id, config.activation)
     found: Contenders = {
         engine: lambda count, engine=engine: trained(replace(config, engine=engine), count).seconds  # type: ignore[misc]
         for engine in ("fused_cpu", "eager")
@@ -168,28 +167,6 @@ def text(config: PPOConfig, table: Figures, limit: float) -> str:
     return "\n".join(lines)
 
 
-@njit(nogil=True)
-def _products(accumulate: int, a: int, b: int, c: int, count: int) -> None:
-    for _ in range(count):
-        call(accumulate, (a, SIDE, 1, b, c, SIDE, SIDE, SIDE))
-
-
-def multiply_add_limit(threads: int) -> float:
-    """FLOP/s of small matrix products out of the innermost cache, on all threads at once."""
-    accumulate, matrices = address_of(layers.accumulate), [aligned(3 * SIDE * SIDE) for _ in range(threads)]
-    workers, count, best = Workers(threads), 20_000, 0.0
-
-    def job(thread: int) -> None:
-        base = matrices[thread].ctypes.data
-        _products(accumulate, base, base + 4 * SIDE**2, base + 8 * SIDE**2, count)
-
-    for _ in range(6):
-        began = time.perf_counter()
-        workers.run(job, threads)
-        best = max(best, threads * count * 2 * SIDE**3 / (time.perf_counter() - began))
-    return best
-
-
 def growth(env_id: str, n_steps: int, seconds: float) -> list[Figures]:
     """The fused engine alone: env steps per second as the work grows, one row each."""
     rows = []
@@ -200,7 +177,7 @@ def growth(env_id: str, n_steps: int, seconds: float) -> list[Figures]:
         config = bench_setting(env_id, n_envs, n_steps, threads)
         config = replace(config, engine="fused_cpu", hidden_dims=(width, width))
         if n_envs == 1:
-            warm(make_envs(config, 1), config.activation)
+            warm(make_envs(config, 1), config.algo_id, config.activation)
         trained(config, 2)
         count = max(2, round(seconds * 2 / trained(config, 2).seconds))
         rate = float(np.median([count * config.rollout_size / trained(config, count).seconds for _ in range(3)]))

@@ -96,7 +96,14 @@ def test_collect_and_learn_never_wait_for_the_device(variant, extra):
     assert agent.metrics.flush()["train/loss/policy"] == pytest.approx(0, abs=10)
 
 
-REPLAY = ("max_timesteps=1e5", "train_freq=8", "gradient_steps=2", "learning_starts=0", "hidden_dims=16")
+REPLAY = (
+    "max_timesteps=1e5",
+    "train_freq=8",
+    "gradient_steps=2",
+    "learning_starts=0",
+    "hidden_dims=16",
+    "engine=eager",
+)
 
 
 @pytest.mark.parametrize(

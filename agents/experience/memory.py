@@ -116,6 +116,14 @@ class Memory:
         self.slot.remainder_(self.slots)
         self.written += 1
 
+    def take_in(self, steps: int, gone: Tensor) -> None:
+        """Count rows that an engine wrote into the table itself; `gone` [steps, N]: which of those there were cut."""
+        if self.replayed and self.slots < self.rows:
+            head = self.written % self.rows
+            fresh = self.table.truncated[head : head + steps]
+            count_cuts(fresh.numpy(), gone.numpy(), self._cuts.numpy())
+        self.written += steps
+
     def _cut_at(self, head: int) -> Tensor:
         truncated = self.table.truncated[head]
         return truncated | self.table.terminated[head] if self.keep_terminal else truncated
@@ -140,14 +148,19 @@ class Memory:
 
         By priority one after the other: what is learnt from each changes the priorities of the next.
         """
+        for count in self.pieces(number, size):
+            yield self.transitions(count * size, steps, gamma, beta)
+
+    def pieces(self, number: int, size: int) -> Iterator[int]:
+        """How many of `number` batches are drawn together, piece after piece."""
         row = max(1, (self.bytes // self.rows // self.num_envs) * 2 * self.frames)
         most = 1 if self.priorities else max(1, GATHERED // (size * row))
         for first in range(0, number, most):
-            yield self.transitions(min(most, number - first) * size, steps, gamma, beta)
+            yield min(most, number - first)
 
     def transitions(self, count: int, steps: int, gamma: float, beta: float = 0.0) -> Transitions:
         """`count` n-step transitions, uniformly or by priority; n, gamma and the two kinds of end are spent here."""
-        self.overflowed |= (self._cuts[1] >= self.slots).any()
+        self.check_slots()
         row, world, weight = (
             self._draw_by_priority(count, steps, beta) if self.priorities else self._draw(count, steps + 1)
         )
@@ -174,6 +187,10 @@ class Memory:
             row_id=row * self.num_envs + world,
             weight=weight,
         )
+
+    def check_slots(self) -> None:
+        """Notes on the device whether a final observation was overwritten that may still be drawn."""
+        self.overflowed |= (self._cuts[1] >= self.slots).any()
 
     def sequences(self, count: int, length: int) -> Sequences:
         """`count` stretches of `length` arrivals.
@@ -244,9 +261,14 @@ class Memory:
 
     def _uniforms(self, count: int) -> tuple[Tensor, Tensor]:
         """Fine ones, because 24 bits would draw a million rows unevenly, and plain ones."""
-        high, low, other = uniforms(Key(self._seed, SAMPLE, self._rank, self.drawn), (3, count), self.slot.device)
-        self.drawn += 1
+        high, low, other = self.next_uniforms(count)
         return high.double() + low.double() * 2.0**-24, other
+
+    def next_uniforms(self, count: int) -> Tensor:
+        """The table [3, count] of the next draw."""
+        table = uniforms(Key(self._seed, SAMPLE, self._rank, self.drawn), (3, count), self.slot.device)
+        self.drawn += 1
+        return table
 
     def _place(self, row: Tensor, world: Tensor) -> Tensor:
         return row % self.rows * self.num_envs + world
@@ -335,6 +357,15 @@ def _most_of(cut: np.ndarray) -> int:
         for world in range(cut.shape[1]):
             count[world] += cut[t, world]
     return count.max()
+
+
+@njit(cache=True)
+def count_cuts(fresh: np.ndarray, gone: np.ndarray, cuts: np.ndarray) -> None:
+    """Cuts remembered of each world, now and at most [2, N], while rows [T, N] take the place of others."""
+    for t in range(fresh.shape[0]):
+        for i in range(fresh.shape[1]):
+            cuts[0, i] += np.int64(fresh[t, i]) - np.int64(gone[t, i])
+            cuts[1, i] = max(cuts[0, i], cuts[1, i])
 
 
 def _rows(column: Tensor, flat: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from agents.engines.fused_cpu import returns, update
 from agents.engines.fused_cpu.calls import ints
 from agents.engines.fused_cpu.engine import FusedCPU
 from agents.engines.fused_cpu.frame import At, Setting
+from agents.engines.fused_cpu.recipes import why_not
 from agents.engines.fused_cpu.workers import TRY_EVERY, Pace
 from agents.experience.nouns import Final, tree_map
 from agents.ppo import clipped_surrogate, value_loss
@@ -294,6 +295,12 @@ def test_what_it_does_not_know_is_refused_by_name_and_auto_takes_eager(overrides
         agent_for("CartPole-v1:ppo", *SMALL, *overrides, "engine=fused_cpu")
     agent = agent_for("CartPole-v1:ppo", *SMALL, *overrides)
     assert agent.engine.name == "eager" and named in agent.engine_reason
+
+
+def test_observations_of_other_types_are_refused_by_name():
+    agent = agent_for("CartPole-v1:ppo", *SMALL)
+    assert why_not(agent.config, agent.policy, agent.collector.obs) is None
+    assert "torch.uint8" in why_not(agent.config, agent.policy, agent.collector.obs.byte())  # images laid flat
 
 
 @njit

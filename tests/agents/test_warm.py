@@ -99,7 +99,7 @@ def test_a_signal_ends_the_compiling_and_lets_others_begin(tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", "/proc/nowhere")
     with pytest.raises(UserError, match=r"cannot keep compiled kernels in /proc/nowhere: .*NUMBA_CACHE_DIR"):
-        warm(registry.make("CartPole-v1", 1, seed=0), "tanh", quiet=True)
+        warm(registry.make("CartPole-v1", 1, seed=0), "ppo", "tanh", quiet=True)
 
 
 def test_a_processor_nobody_has_tried_takes_eager(monkeypatch):

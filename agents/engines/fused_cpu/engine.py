@@ -15,6 +15,7 @@ from agents.engines.fused_cpu.player import Player
 from agents.engines.fused_cpu.recipes import why_not_played
 from agents.engines.fused_cpu.workers import usable_threads
 from agents.experience.nouns import Rollout
+from agents.networks.heads import Gaussian
 from utils.counter_rng import SHUFFLE, counters
 
 
@@ -74,7 +75,7 @@ class FusedCPU:
         if agent is not self._agent:
             self._agent, self._bound = agent, Binding(agent, self._threads)
             alone = why_not_played(agent.policy, agent.collector.envs)
-            self._player = None if alone else Player(agent, self._bound)
+            self._player = None if alone else Player(agent, self._bound, isinstance(agent.policy.head, Gaussian))
         self._began, self._ready = perf_counter(), True
         self._bound.frame[At.THREADS] = self._bound.pace.choose()
         self._bound.attach(agent.optimizer)

@@ -19,9 +19,11 @@ class At(IntEnum):
     WORLDS = auto()
     SLOTS = auto()
     FEATURES = auto()  # K
+    ROW = auto()  # floats of a sample's row of inputs: K, or K + A where a net reads actions too
+    OUTPUTS = auto()  # rows of the outputs' scratch
     OBS_WIDTH = auto()  # floats of one observation; 0 where it is an index
     ACTIONS = auto()  # A
-    NETS = auto()  # 2 apart, 1 with a shared trunk or without a critic
+    NETS = auto()  # 2 apart, 1 with a shared trunk or without a critic; from a replay memory: targets among them
     LAYERS = auto()  # hidden layers of each
     VALUE_NET = auto()  # which net values, -1 for none
     VALUE_ROW = auto()  # and which of its outputs says it
@@ -40,6 +42,15 @@ class At(IntEnum):
     HIDDEN_SIZE = auto()  # floats of a sample's activations
     WIDEST = auto()  # widest hidden layer
     HAS_LOG_PROB = auto()  # the rollout already wrote it
+    DOUBLE = auto()  # double_q
+    DUELING = auto()
+    LEARNT_ALPHA = auto()
+    LOG_ALPHA = auto()  # offset in the parameters
+    FOLLOWS = auto()  # from a parameter of part 1 to that of its target
+    MOVING = auto()  # nets that change with each update, the first ones
+    SPAN = auto()  # rows of an n-step transition
+    DRAWN = auto()  # transitions drawn
+    TELL_EVERY = auto()  # updates between two that are told of
 
     # what others own
     OBS = auto()  # [R, ...] float32 or int64
@@ -66,6 +77,16 @@ class At(IntEnum):
     CENTRE = auto()  # [K] of the normalisation
     SCALE = auto()
 
+    # ours: transitions drawn from a replay memory, D
+    RING_REWARD = auto()  # [R], the memory's own
+    PLACE = auto()  # [D] int32 row of the observation
+    FOLLOWING = auto()  # [D] int32 row of the one that followed; below 0 the complement of a final one's
+    DISCOUNT = auto()  # [D]; rewards are in REWARD
+    POWERS = auto()  # [SPAN + 1] of gamma
+    UNIFORMS = auto()  # [3, D]
+    NOISE = auto()  # [updates, 2, MINIBATCH, A] standard normal
+    POISONED = auto()  # [] uint8: what was collected holds what is no number
+
     # ours: parameters and what belongs to them
     NET_TABLE = auto()  # [NETS, LAYERS + 1, len(Layer)] int64
     SEGMENT_TABLE = auto()  # [SEGMENTS, 3] int64: first, last, part
@@ -78,7 +99,7 @@ class At(IntEnum):
     SQUARES = auto()  # [SEGMENTS] float64
     LOG_STD = auto()  # offset in the parameters
     MOMENTS = auto()  # [PARTS, len(Moment)] float64
-    LANES = auto()  # [PARTS, len(Lane), TILE]
+    LANES = auto()  # [PARTS, SUMS, TILE]
     SCRATCH = auto()  # [THREADS, SCRATCH_SIZE] float32
     SCRATCH_SIZE = auto()
     BARRIER = auto()
@@ -106,6 +127,7 @@ class At(IntEnum):
     TURN = auto()
     GRADIENT_PART = auto()
     LOG_PROBS = auto()
+    TO_INPUTS = auto()
 
 
 class Layer(IntEnum):
@@ -150,6 +172,11 @@ class Setting(IntEnum):
     DECAY = 12
     STEP = 13  # updates the optimizer has made; written back
     BOUND = 14  # of a normalised feature
+    TAU = 15
+    HUBER = 16  # infinite: squared everywhere
+    TARGET_ENTROPY = 17
+    EPSILON_GREEDY = 18
+    MADE = 19  # updates the agent has made
 
 
 class Stat(IntEnum):
@@ -186,6 +213,28 @@ class Lane(IntEnum):
     CLIPPED = 4
 
 
+class Sum(IntEnum):
+    """The same of an update from a replay memory."""
+
+    Q_LOSS = 0
+    POLICY_LOSS = 1
+    Q = 2
+    TARGET = 3
+    ERROR = 4
+    ENTROPY = 5
+
+
+class Told(IntEnum):
+    """What is told of updates from a replay memory: the first as Sum, over the updates that are told of."""
+
+    ALPHA = 6
+    NORM = 7
+    UPDATES = 8
+    EVERY_LOSS = 9  # Q_LOSS over all updates
+    SOUND = 10  # of the update under way
+    BROKEN = 11
+
+
 class Moment(IntEnum):
     """Sums over rows, less an offset, in double precision."""
 
@@ -200,5 +249,5 @@ class Moment(IntEnum):
 
 
 TILE = 64  # samples that pass through the nets together: their activations stay in the innermost cache
-ENTRIES, LAYER_ROW, TENSOR_ROW = len(At), len(Layer), len(Tensor)
-SETTINGS, STATS, SUMS, MOMENTS = len(Setting), len(Stat), len(Lane), len(Moment)
+ENTRIES, LAYER_ROW, TENSOR_ROW, LANE_SUMS = len(At), len(Layer), len(Tensor), len(Lane)
+SETTINGS, STATS, SUMS, MOMENTS = len(Setting), len(Stat), len(Sum), len(Moment)

@@ -14,21 +14,23 @@ from utils.kernel_cache import njit
 
 @njit(**PIECE)
 def encode(frame: int, base: int, order: int, first: int, count: int, x: int) -> None:
-    """Features of `count` observations at `base` to x [count, K]: those of order[first:], or in their own order if 0.
+    """Features of `count` observations at `base` to x [count, ROW]: those of order[first:], or in their own order if 0.
 
-    Rows up to the next whole vector of samples are zero.
+    An order below 0 is the complement of a final observation's. Rows up to the next whole vector of samples are zero.
     """
     f = longs(frame, ENTRIES)
-    size, width = f[At.FEATURES], f[At.OBS_WIDTH]
+    size, width, stride = f[At.FEATURES], f[At.OBS_WIDTH], f[At.ROW]
     centre, scale = floats(f[At.CENTRE], size), floats(f[At.SCALE], size)
     bound = np.float32(doubles(f[At.SETTINGS], SETTINGS)[Setting.BOUND])
     for s in range(count):
-        row = first + s
+        row, table = first + s, base
         if order:
             row = int(ints(order + 4 * (first + s), 1)[0])
-        out = floats(x + 4 * s * size, size)
+            if row < 0:
+                row, table = ~row, f[At.FINAL_OBS]
+        out = floats(x + 4 * s * stride, size)
         if width:
-            seen = floats(base + 4 * row * width, size)
+            seen = floats(table + 4 * row * width, size)
             for k in range(size):
                 value = (seen[k] - centre[k]) * scale[k]
                 value = -bound if value < -bound else value
@@ -36,22 +38,22 @@ def encode(frame: int, base: int, order: int, first: int, count: int, x: int) ->
         else:
             for k in range(size):
                 out[k] = 0.0
-            out[longs(base + 8 * row, 1)[0]] = 1.0
-    rest = floats(x + 4 * count * size, (-count % LANES) * size)
+            out[longs(table + 8 * row, 1)[0]] = 1.0
+    rest = floats(x + 4 * count * stride, (-count % LANES) * stride)
     for k in range(rest.size):
         rest[k] = 0.0
 
 
 @njit(**PIECE)
 def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -> None:
-    """Outputs [outputs, TILE] of net number `net` for x [samples, K]; its activations stay in `hidden`.
+    """Outputs [outputs, TILE] of net number `net` for x [samples, ROW]; its activations stay in `hidden`.
 
     Of the last vector of outputs only the lanes of samples mean something.
     """
     f = longs(frame, ENTRIES)
     layers, parameters = f[At.LAYERS], f[At.PARAMETERS]
     table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
-    seen, row = x, f[At.FEATURES]
+    seen, row = x, f[At.ROW]
     for i in range(layers):
         at = i * LAYER_ROW
         weight = f[At.TURNED] + 4 * table[at + Layer.TURNED] if i else parameters + 4 * table[at + Layer.WEIGHT]
@@ -97,7 +99,7 @@ def backward(
         weight = 4 * table[at + Layer.WEIGHT]
         call(add, (one, 0, 0, above, gradient + 4 * table[at + Layer.BIAS], 1, width, samples))
         if i == 0:
-            call(add, (x, 1, inner, above, gradient + weight, inner, width, samples))
+            call(add, (x, 1, f[At.ROW], above, gradient + weight, inner, width, samples))
         else:
             activation = hidden + 4 * TILE * table[at - LAYER_ROW + Layer.HIDDEN]
             call(add, (above, 1, width, activation, gradient + weight, width, inner, samples))
@@ -106,8 +108,36 @@ def backward(
 
 
 @njit(**PIECE)
-def turn(frame: int, net: int) -> None:
-    """Renew the transposes of a net's hidden layers, which `forward` reads."""
+def to_inputs(
+    frame: int, net: int, hidden: int, samples: int, slope: int, first: int, count: int, out: int, zero: int,
+    above: int, below: int,
+) -> None:  # fmt: skip
+    """out [count, TILE]: what slope [outputs, TILE] at the head means for the inputs from number `first` on.
+
+    `zero` is the address of a 0.0.
+    """
+    f = longs(frame, ENTRIES)
+    layers, parameters, down = f[At.LAYERS], f[At.PARAMETERS], f[At.BACKWARD_LAYER]
+    table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
+    slope_row, slope_inner = 1, TILE
+    for i in range(layers, 0, -1):
+        at = i * LAYER_ROW
+        inner, width = table[at + Layer.INNER], table[at + Layer.WIDTH]
+        activation = hidden + 4 * TILE * table[at - LAYER_ROW + Layer.HIDDEN]
+        weight = parameters + 4 * table[at + Layer.WEIGHT]
+        call(down, (slope, slope_row, slope_inner, weight, activation, above, samples, inner, width))
+        slope, slope_row, slope_inner = above, inner, 1
+        above, below = below, above
+    width = table[Layer.WIDTH]
+    for k in range(count):
+        weight = parameters + 4 * (table[Layer.WEIGHT] + (first + k) * width)
+        for m in range(0, samples, LANES):
+            dot16(slope + 4 * m * width, width, weight, width, out + 4 * (k * TILE + m), zero)
+
+
+@njit(**PIECE)
+def turn(frame: int, net: int, share: int, shares: int) -> None:
+    """Renew a share of the transposes of a net's hidden layers, which `forward` reads."""
     f = longs(frame, ENTRIES)
     layers = f[At.LAYERS]
     table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
@@ -115,7 +145,7 @@ def turn(frame: int, net: int) -> None:
         at = i * LAYER_ROW
         inner, width = table[at + Layer.INNER], table[at + Layer.WIDTH]
         source, target = f[At.PARAMETERS] + 4 * table[at + Layer.WEIGHT], f[At.TURNED] + 4 * table[at + Layer.TURNED]
-        for n in range(0, width, LANES):
+        for n in range(LANES * share, width, LANES * shares):
             for k in range(0, inner, LANES):
                 transpose16(source + 4 * (n * inner + k), inner, target + 4 * (k * width + n), width)
 

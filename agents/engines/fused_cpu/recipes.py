@@ -10,9 +10,11 @@ from torch import nn
 from agents.engines.fused_cpu.frame import Stat
 from agents.engines.fused_cpu.layout import PARTS
 from agents.networks.actor_critic import ActorCritic
-from agents.networks.encoders import Float, OneHot, RunningNorm, StaticNorm
+from agents.networks.encoders import FlatEncoder, Float, OneHot, RunningNorm, StaticNorm
 from agents.networks.heads import Categorical, Gaussian
-from config.schema import Config, PPOConfig, REINFORCEConfig, RolloutConfig
+from agents.networks.q_network import QPolicy
+from agents.networks.squashed import SquashedPolicy
+from config.schema import Config, DQNConfig, PPOConfig, REINFORCEConfig, ReplayConfig, RolloutConfig
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.vec_env import VecEnv
 from envs_gym.spaces import MASK
@@ -65,29 +67,51 @@ def why_not_here() -> str | None:
     return None if {"avx2", "fma"} <= FEATURES else "its kernels need a processor with AVX2 and FMA"
 
 
-def why_not(config: Config, policy: nn.Module) -> str | None:
+def why_not(config: Config, policy: nn.Module, obs: Any) -> str | None:
     """What the kernels cannot learn from here, in the config's own words; None where they can."""
     if refusal := why_not_here():
         return refusal
-    if type(config) not in (PPOConfig, REINFORCEConfig):
-        return f"it does not know {config.algo_id}"
-    if type(policy) is not ActorCritic:
-        return f"it does not know policy: {config.policy}"
     if config.optimizer not in ("adam", "adamw"):
         return f"it does not know optimizer: {config.optimizer}"
-    if isinstance(config, RolloutConfig) and config.accumulate > 1:
-        return "it does not know accumulate"
     if config.nan_guard != "stop":
         return f"it does not know nan_guard: {config.nan_guard}"
     if not config.hidden_dims:
         return "hidden_dims is empty"
+    if isinstance(config, ReplayConfig):
+        return _why_not_replayed(config, policy, obs)
+    if type(config) not in (PPOConfig, REINFORCEConfig):
+        return f"it does not know {config.algo_id}"
+    if type(policy) is not ActorCritic:
+        return f"it does not know policy: {config.policy}"
+    if isinstance(config, RolloutConfig) and config.accumulate > 1:
+        return "it does not know accumulate"
     if not isinstance(policy.head, Categorical | Gaussian):
         return "an action is more than one choice"
-    if len(policy.encoder.leaf) > 1:
+    return _why_not_read(policy.encoder, obs)
+
+
+def _why_not_replayed(config: ReplayConfig, policy: nn.Module, obs: Any) -> str | None:
+    if isinstance(config, DQNConfig):
+        assert isinstance(policy, QPolicy)
+        if config.prioritised:
+            return "it does not know prioritised"
+        if config.quantiles:
+            return "it does not know quantiles"
+        if policy.masked:
+            return "it does not know action masks"
+        return _why_not_read(policy.network.encoder, obs)
+    assert isinstance(policy, SquashedPolicy)
+    return _why_not_read(policy.encoder, obs)
+
+
+def _why_not_read(encoder: FlatEncoder, obs: Any) -> str | None:
+    if len(encoder.leaf) > 1:
         return "the observation has more than one part"
-    leaf = policy.encoder.leaf[0]
+    leaf = encoder.leaf[0]
     if not isinstance(leaf, Float | RunningNorm | StaticNorm | OneHot):
         return f"it cannot read {type(leaf).__name__} observations"
+    if (kind := main_leaf(obs).dtype) != (torch.int64 if isinstance(leaf, OneHot) else torch.float32):
+        return f"it cannot read {kind} observations"
     return None
 
 
@@ -97,6 +121,8 @@ def why_not_played(policy: nn.Module, envs: VecEnv) -> str | None:
         return "Gymnasium's worlds step one by one"
     if isinstance(envs.observation_space, spaces.Dict):
         return "the observation is a dict"
+    if isinstance(policy, SquashedPolicy) and policy.correlation:
+        return "it does not know noise_correlation"
     return None
 
 

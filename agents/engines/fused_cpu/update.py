@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from agents.engines.fused_cpu.calls import PIECE, barrier, call, doubles, flags, floats, ints, longs
-from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, STATS, SUMS, TILE, At, Lane, Setting, Stat
+from agents.engines.fused_cpu.frame import ENTRIES, LANE_SUMS, SETTINGS, STATS, SUMS, TILE, At, Lane, Setting, Stat
 from agents.engines.fused_cpu.lanes import LANES
 from utils.counter_rng import fill_words
 from utils.kernel_cache import njit
@@ -70,9 +70,9 @@ def scratch_of(frame: int, thread: int) -> tuple[int, int, int, int]:
     f = longs(frame, ENTRIES)
     base = f[At.SCRATCH] + 4 * thread * f[At.SCRATCH_SIZE]
     x = base + 4 * LANES  # the first vector holds a 1.0
-    hidden = x + 4 * TILE * f[At.FEATURES]
+    hidden = x + 4 * TILE * f[At.ROW]
     outputs = hidden + 4 * TILE * f[At.HIDDEN_SIZE]
-    return x, hidden, outputs, outputs + 4 * TILE * (f[At.ACTIONS] + 1)
+    return x, hidden, outputs, outputs + 4 * TILE * f[At.OUTPUTS]
 
 
 @njit(inline="always")
@@ -166,7 +166,7 @@ def _weighing(frame: int, order: int, begin: int, end: int, out: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _reduce(frame: int, segment: int) -> None:
+def reduce_parts(frame: int, segment: int) -> None:
     """Add up the parts' gradients of a segment, clear them, and note the sum of squares."""
     f = longs(frame, ENTRIES)
     row = longs(f[At.SEGMENT_TABLE] + 24 * segment, 3)
@@ -188,7 +188,7 @@ def _reduce(frame: int, segment: int) -> None:
 
 
 @njit(**PIECE)
-def _adam(frame: int, segment: int, factors: int) -> None:
+def adam(frame: int, segment: int, factors: int) -> None:
     """One step of Adam on a segment; factors: gradient scale, step, 1 / sqrt(correction), shrinking."""
     f = longs(frame, ENTRIES)
     row = longs(f[At.SEGMENT_TABLE] + 24 * segment, 3)
@@ -209,8 +209,8 @@ def _adam(frame: int, segment: int, factors: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _add_lanes(frame: int, sums: int) -> None:
-    """Sum the parts' and lanes' sums of this minibatch into sums [len(Lane)]."""
+def add_lanes(frame: int, sums: int) -> None:
+    """Sum the parts' and lanes' sums of this minibatch into sums [SUMS]."""
     f = longs(frame, ENTRIES)
     out = doubles(sums, SUMS)
     for k in range(SUMS):
@@ -222,14 +222,20 @@ def _add_lanes(frame: int, sums: int) -> None:
         out[k] = np.float64(total)
 
 
+@njit(inline="always")
+def clear_lanes(frame: int) -> None:
+    f = longs(frame, ENTRIES)
+    floats(f[At.LANES], f[At.PARTS] * SUMS * TILE)[:] = F(0.0)
+
+
 @njit(**PIECE)
 def _tell(frame: int, sums: int, total: float, lost: bool, halted: bool) -> None:
     """Add this minibatch's numbers to the statistics, and clear the lanes they came from."""
     f = longs(frame, ENTRIES)
     stats, added = doubles(f[At.STATS], STATS), doubles(sums, SUMS)
-    for k in range(SUMS):
+    for k in range(LANE_SUMS):
         stats[k] += added[k]  # the first entries of Stat are those of Lane
-    floats(f[At.LANES], f[At.PARTS] * SUMS * TILE)[:] = F(0.0)
+    clear_lanes(frame)
     if halted:
         stats[Stat.HALTED] = 1.0
     stats[Stat.STOPPED] += stats[Stat.HALTED]
@@ -273,13 +279,13 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
             call(f[At.GRADIENT_PART], (frame, thread, part, order, a, b, weighing.ctypes.data))
         barrier(f[At.BARRIER], threads)
         for segment in range(thread, f[At.SEGMENTS], threads):
-            _reduce(frame, segment)
+            reduce_parts(frame, segment)
         barrier(f[At.BARRIER], threads)
         total = 0.0
         for segment in range(f[At.SEGMENTS]):
             total += squares[segment]
         total = math.sqrt(total)
-        _add_lanes(frame, sums.ctypes.data)
+        add_lanes(frame, sums.ctypes.data)
         halted = sums[Lane.KL] > settings[Setting.KL_LIMIT]
         lost = not math.isfinite(sums[Lane.POLICY_LOSS] + sums[Lane.VALUE_LOSS] + sums[Lane.ENTROPY])
         if math.isfinite(total) and not lost and not halted:
@@ -290,13 +296,13 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
             factors[2] = 1.0 / math.sqrt(1.0 - settings[Setting.BETA_2] ** made)
             factors[3] = 1.0 - rate * settings[Setting.DECAY] if f[At.DECOUPLED] else 1.0
             for segment in range(thread, f[At.SEGMENTS], threads):
-                _adam(frame, segment, factors.ctypes.data)
+                adam(frame, segment, factors.ctypes.data)
         barrier(f[At.BARRIER], threads)  # all have read the sums, which are cleared now
         if thread == 0:
             _tell(frame, sums.ctypes.data, total, lost, halted)
         if thread == threads - 1:
             for net in range(f[At.NETS]):
-                call(f[At.TURN], (frame, net))
+                call(f[At.TURN], (frame, net, 0, 1))
         barrier(f[At.BARRIER], threads)
     if thread == 0:
         settings[Setting.STEP] = made

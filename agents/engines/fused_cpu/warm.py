@@ -20,8 +20,9 @@ import numba
 import numpy as np
 import torch
 
-from agents.engines.fused_cpu import losses, nets, returns, rollout, update
-from agents.engines.fused_cpu.binding import LAYERS, PIECES, WORTH
+from agents.engines.fused_cpu import losses, nets, replay_binding, replay_update, returns, rollout, update
+from agents.engines.fused_cpu.binding import PIECES, WORTH
+from agents.engines.fused_cpu.bound import LAYERS
 from agents.engines.fused_cpu.calls import address_of
 from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
@@ -31,7 +32,6 @@ from utils.kernel_cache import cache_folder
 from utils.processor import FEATURES, NAME
 from utils.user_error import UserError
 
-WHOLE = (nets.fetch_parameters, nets.give_parameters, update.update, returns.judge)  # called from Python
 LONGEST = (
     losses.actor_loss,
     update.shuffle_epochs,
@@ -40,19 +40,25 @@ LONGEST = (
     losses.log_softmax,
     update.gradient_part,
 )
+ROLLOUTS = (*LONGEST, *PIECES.values(), nets.fetch_parameters, nets.give_parameters, returns.judge, *WORTH)
+KERNELS = {"ppo": ROLLOUTS, "reinforce": ROLLOUTS}  # of each algorithm, the longest first
+for _name, _gradient in replay_binding.GRADIENTS.items():
+    _own = (_gradient, replay_binding.ACTORS[_name], replay_update.learn, replay_update.draw)
+    KERNELS[_name] = (*_own, *replay_binding.PIECES.values())
 NONE = "-"  # no worlds of ours, or no engine
 Job = Callable[[], object]
 SECONDS = 10  # roughly, for the line that explains the wait
 
 
-def warm(envs: VecEnv, activation: str | None, quiet: bool = False) -> None:
-    """Have the kernels of these worlds compiled, and those of the engine where an activation is named."""
+def warm(envs: VecEnv, algo_id: str | None, activation: str, quiet: bool = False) -> None:
+    """Have the kernels of these worlds compiled, and those of the engine where an algorithm is named."""
     env_id = NONE
     if isinstance(envs, NumbaEnv) and registry.WORLDS.get(envs.env_id) is envs.world:
         env_id = envs.env_id
-    if env_id == NONE and activation is None:
+    if env_id == NONE and algo_id is None:
         return
-    stamp = _stamp(env_id, activation or NONE)
+    names = (env_id, algo_id or NONE, activation if algo_id else NONE)
+    stamp = _stamp(*names)
     if stamp.exists():
         return
     with _alone(stamp.parent, quiet):
@@ -62,7 +68,7 @@ def warm(envs: VecEnv, activation: str | None, quiet: bool = False) -> None:
         title = "the engine" if env_id == NONE else env_id
         if not quiet:
             print(f"compiling kernels for {title}, once on this machine (about {SECONDS} s) ...", flush=True)
-        _share_out(kernel_jobs(env_id, activation or NONE))
+        _share_out(kernel_jobs(*names))
         stamp.touch()
         if not quiet:
             print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
@@ -116,19 +122,18 @@ def _work(jobs: list[Job], taken: Any) -> None:
         jobs[number]()
 
 
-def _stamp(env_id: str, activation: str) -> Path:
+def _stamp(env_id: str, algo_id: str, activation: str) -> Path:
     """Says that these kernels lie in the cache, for this processor and this state of the sources."""
     able = hashlib.sha256(" ".join(sorted(FEATURES)).encode()).hexdigest()[:8]
-    name = "-".join((env_id.replace("/", "_"), activation, NAME, able, numba.__version__))
+    name = "-".join((env_id.replace("/", "_"), algo_id, activation, NAME, able, numba.__version__))
     return Path(numba.config.CACHE_DIR or cache_folder()) / f"{name}.ready"  # type: ignore[attr-defined]
 
 
-def kernel_jobs(env_id: str, activation: str) -> list[Job]:
+def kernel_jobs(env_id: str, algo_id: str, activation: str) -> list[Job]:
     """What there is to compile, the longest first, so that processes end together; the cache keeps it."""
-    pieces = (*LONGEST, update.update, *PIECES.values(), *WHOLE, *WORTH, *LAYERS.get(activation, ()))
-    worlds = [] if env_id == NONE else [partial(compile_worlds, env_id, activation != NONE)]
-    engine = [] if activation == NONE else [partial(address_of, piece) for piece in dict.fromkeys(pieces)]
-    return [*worlds, compile_draws, *engine]
+    pieces = () if algo_id == NONE else (*KERNELS[algo_id], *LAYERS[activation])
+    worlds = [] if env_id == NONE else [partial(compile_worlds, env_id, algo_id != NONE)]
+    return [*worlds, compile_draws, *(partial(address_of, piece) for piece in dict.fromkeys(pieces))]
 
 
 def compile_draws() -> None:

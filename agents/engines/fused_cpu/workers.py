@@ -21,14 +21,14 @@ def usable_threads(wanted: int) -> int:
 class Pace:
     """One thread or all of them: whatever was faster when it was last tried."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, every: int = TRY_EVERY) -> None:
+        self.threads, self._every = threads, every
         self._iterations = 0
         self._seconds = {1: 0.0, threads: 0.0}
 
     def choose(self) -> int:
         """How many threads the next iteration is to take."""
-        turn = self._iterations % TRY_EVERY
+        turn = self._iterations % self._every
         self._iterations += 1
         if turn < 2:
             return (1, self.threads)[turn]

@@ -1,0 +1,111 @@
+"""DQN's samples, a tile at a time: values, targets, the slope of the loss; and how the policy acts.
+
+The formulas are those of agents/dqn.py, whose autograd is the test of every slope here.
+"""
+
+import numpy as np
+
+from agents.engines.fused_cpu.calls import PIECE, call, doubles, floats, ints, longs
+from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, SUMS, TILE, At, Setting, Sum
+from agents.engines.fused_cpu.lanes import LANES
+from agents.engines.fused_cpu.replay_update import tile_of
+from agents.engines.fused_cpu.update import scratch_of
+from utils.kernel_cache import njit
+
+F = np.float32
+ONLINE, TARGET = 0, 1  # nets
+
+
+@njit(inline="always")
+def _join(outputs: np.ndarray, actions: int, n: int) -> None:
+    """Advantages and the value of the state behind them to values of actions: value + advantage - their mean."""
+    for s in range(n):
+        total = F(0.0)
+        for k in range(actions):
+            total += outputs[k * TILE + s]
+        shift = outputs[actions * TILE + s] - total / F(actions)
+        for k in range(actions):
+            outputs[k * TILE + s] += shift
+
+
+@njit(inline="always")
+def _best(outputs: np.ndarray, actions: int, n: int, out: np.ndarray) -> None:
+    """out[s] = the first of the actions with the highest value."""
+    most = np.empty(TILE, np.float32)
+    for s in range(n):
+        most[s], out[s] = outputs[s], 0
+    for k in range(1, actions):
+        for s in range(n):
+            better = outputs[k * TILE + s] > most[s]
+            out[s] = np.int32(k) if better else out[s]
+            most[s] = outputs[k * TILE + s] if better else most[s]
+
+
+@njit(**PIECE)
+def q_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
+    """Add the gradient of the samples [begin, end) of update `number` to this part's."""
+    f = longs(frame, ENTRIES)
+    actions, size = f[At.ACTIONS], f[At.MINIBATCH]
+    x, hidden, outputs, rest = scratch_of(frame, thread)
+    _, _, _, above, below, columns = tile_of(frame, rest)
+    one = f[At.SCRATCH] + 4 * thread * f[At.SCRATCH_SIZE]
+    gradient = f[At.PARTIAL] + 4 * part * f[At.SIZE]
+    z = floats(outputs, (actions + 1) * TILE)
+    target, choice, taken = floats(columns, TILE), ints(columns + 4 * TILE, TILE), ints(columns + 8 * TILE, TILE)
+    lanes = floats(f[At.LANES] + 4 * part * SUMS * TILE, SUMS * TILE)
+    limit, share = F(doubles(f[At.SETTINGS], SETTINGS)[Setting.HUBER]), F(1.0) / F(size)
+    for start in range(begin, end, TILE):
+        count = min(TILE, end - start)
+        first, n = number * size + start, (count + LANES - 1) // LANES * LANES
+        call(f[At.ENCODE], (frame, f[At.OBS], f[At.FOLLOWING], first, count, x))
+        if f[At.DOUBLE]:
+            call(f[At.FORWARD], (frame, ONLINE, x, hidden, n, outputs))
+            _best(z, actions, n, choice)  # dueling or not: the state's value shifts all actions alike
+        call(f[At.FORWARD], (frame, TARGET, x, hidden, n, outputs))
+        if f[At.DUELING]:
+            _join(z, actions, n)
+        if not f[At.DOUBLE]:
+            _best(z, actions, n, choice)
+        reward, discount = floats(f[At.REWARD] + 4 * first, count), floats(f[At.DISCOUNT] + 4 * first, count)
+        place = ints(f[At.PLACE] + 4 * first, count)
+        for s in range(count):
+            target[s] = reward[s] + discount[s] * z[choice[s] * TILE + s]
+            taken[s] = np.int32(longs(f[At.ACTION] + 8 * np.int64(place[s]), 1)[0])
+        call(f[At.ENCODE], (frame, f[At.OBS], f[At.PLACE], first, count, x))
+        call(f[At.FORWARD], (frame, ONLINE, x, hidden, n, outputs))
+        if f[At.DUELING]:
+            _join(z, actions, n)
+        for s in range(n):
+            chosen, slope = np.int64(0), F(0.0)
+            if s < count:
+                chosen = np.int64(taken[s])
+                q = z[chosen * TILE + s]
+                error = target[s] - q
+                far = abs(error)
+                small = limit if far > limit else far
+                slope = share * (limit if -error > limit else -limit if -error < -limit else -error)
+                lanes[Sum.Q_LOSS * TILE + s] += share * small * (far - F(0.5) * small)
+                lanes[Sum.Q * TILE + s] += share * q
+                lanes[Sum.TARGET * TILE + s] += share * target[s]
+                lanes[Sum.ERROR * TILE + s] += share * far
+            for k in range(actions):
+                z[k * TILE + s] = F(0.0)
+            z[chosen * TILE + s] = slope
+            if f[At.DUELING]:
+                for k in range(actions):
+                    z[k * TILE + s] -= slope / F(actions)
+                z[actions * TILE + s] = slope
+        call(f[At.BACKWARD], (frame, ONLINE, x, hidden, n, outputs, gradient, one, above, below))
+
+
+@njit(**PIECE)
+def act_by_value(frame: int, outputs: int, spare: int, draws: int, n: int, actions_at: int, log_prob: int) -> None:
+    """The best action, or any where the first uniform of [n, 2] says so; as QPolicy.act."""
+    f = longs(frame, ENTRIES)
+    actions, random = f[At.ACTIONS], F(doubles(f[At.SETTINGS], SETTINGS)[Setting.EPSILON_GREEDY])
+    uniform, out = floats(draws, 2 * n), longs(actions_at, n)
+    choice = np.empty(TILE, np.int32)
+    _best(floats(outputs, actions * TILE), actions, n, choice)
+    for s in range(n):
+        any_of = min(int(uniform[2 * s + 1] * F(actions)), actions - 1)
+        out[s] = any_of if uniform[2 * s] < random else np.int64(choice[s])

@@ -1,0 +1,145 @@
+"""Updates from a replay memory: which rows were drawn, gradient, clip, Adam, targets that follow. All threads together.
+
+What an algorithm makes of a tile of samples is its own piece: dqn_gradient.py, sac_gradient.py.
+"""
+
+import math
+
+import numpy as np
+
+from agents.engines.fused_cpu.calls import PIECE, barrier, call, doubles, flags, floats, ints, longs
+from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, STATS, SUMS, TILE, At, Setting, Sum, Told
+from agents.engines.fused_cpu.lanes import LANES
+from agents.engines.fused_cpu.update import adam, add_lanes, clear_lanes, reduce_parts
+from utils.kernel_cache import njit
+
+F = np.float32
+
+
+@njit(**PIECE)
+def draw(frame: int, written: int, rows: int) -> None:
+    """Memory.transitions without its copies: where each of D transitions lies, its reward and discount.
+
+    `rows` of each world are the ring's size, `written` how many there ever were.
+    """
+    f = longs(frame, ENTRIES)
+    worlds, span, count = f[At.WORLDS], f[At.SPAN], f[At.DRAWN]
+    ring = rows * worlds
+    uniform, power = floats(f[At.UNIFORMS], 3 * count), floats(f[At.POWERS], span + 1)
+    reward, slot = floats(f[At.RING_REWARD], ring), longs(f[At.SLOT], ring)
+    lost, cut = flags(f[At.TERMINATED], ring), flags(f[At.TRUNCATED], ring)
+    place, following = ints(f[At.PLACE], count), ints(f[At.FOLLOWING], count)
+    gained, discount = floats(f[At.REWARD], count), floats(f[At.DISCOUNT], count)
+    oldest = max(0, written - rows)
+    choices = min(written, rows) - span
+    for i in range(count):
+        fine = np.float64(uniform[i]) + np.float64(uniform[count + i]) * 2.0**-24
+        row, world = oldest + int(fine * choices), int(uniform[2 * count + i] * F(worlds))
+        place[i] = np.int32(row % rows * worlds + world)
+        total, k = F(0.0), 0
+        at = np.int64(place[i])
+        while True:
+            total += reward[at] * power[k]
+            k += 1
+            if k == span or lost[at] or cut[at]:
+                break
+            at = (row + k) % rows * worlds + world
+        gained[i] = total
+        discount[i] = F(0.0) if lost[at] else power[k]
+        following[i] = np.int32(~(slot[at] * worlds + world) if cut[at] else (row + k) % rows * worlds + world)
+
+
+@njit(**PIECE)
+def _tell(frame: int, total: float, alpha: float, number: int) -> None:
+    """Add update `number` to what is told, where it is one that is, and say whether its numbers are sound."""
+    f = longs(frame, ENTRIES)
+    told = doubles(f[At.STATS], STATS)
+    sums = np.empty(SUMS)
+    add_lanes(frame, sums.ctypes.data)
+    clear_lanes(frame)
+    told[Told.EVERY_LOSS] += sums[Sum.Q_LOSS]
+    if number % f[At.TELL_EVERY] == 0:
+        for k in range(SUMS):
+            told[k] += sums[k]  # the first entries of Told are those of Sum
+        told[Told.ALPHA] += alpha
+        told[Told.NORM] += total
+        told[Told.UPDATES] += 1.0
+    sound = math.isfinite(total) and math.isfinite(sums[Sum.Q_LOSS]) and math.isfinite(sums[Sum.POLICY_LOSS])
+    told[Told.SOUND] = 1.0 if sound and not flags(f[At.POISONED], 1)[0] else 0.0
+    if not sound:
+        told[Told.BROKEN] += 1.0
+
+
+@njit(**PIECE)
+def _follow(frame: int, segment: int) -> None:
+    """The targets of a segment move towards it by a share of tau."""
+    f = longs(frame, ENTRIES)
+    row = longs(f[At.SEGMENT_TABLE] + 24 * segment, 3)
+    first, n = row[0], row[1] - row[0]
+    tau = F(doubles(f[At.SETTINGS], SETTINGS)[Setting.TAU])
+    source = floats(f[At.PARAMETERS] + 4 * first, n)
+    target = floats(f[At.PARAMETERS] + 4 * (first + f[At.FOLLOWS]), n)
+    for i in range(n):
+        target[i] += tau * (source[i] - target[i])
+
+
+@njit(**PIECE)
+def learn(frame: int, thread: int, begin: int, end: int) -> None:
+    """The updates [begin, end) of those that were drawn."""
+    f = longs(frame, ENTRIES)
+    threads, parts, size = f[At.THREADS], f[At.PARTS], f[At.MINIBATCH]
+    settings, told = doubles(f[At.SETTINGS], SETTINGS), doubles(f[At.STATS], STATS)
+    squares, table = doubles(f[At.SQUARES], f[At.SEGMENTS]), longs(f[At.SEGMENT_TABLE], 3 * f[At.SEGMENTS])
+    factors, vectors, turning = np.empty(4), (size + LANES - 1) // LANES, f[At.NETS]
+    barrier(f[At.BARRIER], threads)  # before anything is read that the call before may still be writing
+    made = settings[Setting.STEP]
+    for q in range(begin, end):
+        for net in range(turning):
+            call(f[At.TURN], (frame, net, thread, threads))
+        turning = f[At.MOVING]
+        alpha = settings[Setting.ENTROPY]
+        if f[At.LEARNT_ALPHA]:
+            alpha = math.exp(np.float64(floats(f[At.PARAMETERS] + 4 * f[At.LOG_ALPHA], 1)[0]))
+        barrier(f[At.BARRIER], threads)
+        for part in range(thread, parts, threads):
+            # whole vectors of samples, so that only the last one of a minibatch is ragged
+            a, b = part * vectors // parts * LANES, min((part + 1) * vectors // parts * LANES, size)
+            call(f[At.GRADIENT_PART], (frame, thread, part, q, a, b))
+        barrier(f[At.BARRIER], threads)
+        for segment in range(thread, f[At.SEGMENTS], threads):
+            reduce_parts(frame, segment)
+        barrier(f[At.BARRIER], threads)
+        total = 0.0
+        for segment in range(f[At.SEGMENTS]):
+            total += squares[segment]
+        total = math.sqrt(total)
+        if thread == 0:
+            _tell(frame, total, alpha, int(settings[Setting.MADE]) + q + 1)
+        barrier(f[At.BARRIER], threads)
+        if told[Told.SOUND] == 1.0:
+            made += 1.0
+            rate = settings[Setting.LEARNING_RATE]
+            factors[0] = min(1.0, settings[Setting.MAX_NORM] / (total + 1e-6))
+            factors[1] = rate / (1.0 - settings[Setting.BETA_1] ** made)
+            factors[2] = 1.0 / math.sqrt(1.0 - settings[Setting.BETA_2] ** made)
+            factors[3] = 1.0 - rate * settings[Setting.DECAY] if f[At.DECOUPLED] else 1.0
+            for segment in range(thread, f[At.SEGMENTS], threads):
+                adam(frame, segment, factors.ctypes.data)
+                if table[3 * segment + 2] == 1:
+                    _follow(frame, segment)
+        barrier(f[At.BARRIER], threads)
+    if thread == 0:
+        settings[Setting.STEP] = made
+
+
+@njit(inline="always")
+def tile_of(frame: int, rest: int) -> tuple[int, int, int, int, int, int]:
+    """More scratch of a thread behind `scratch_of`: inputs, two more nets' activations, two of slopes, columns."""
+    f = longs(frame, ENTRIES)
+    tile = 4 * TILE
+    other = rest
+    hidden = other + tile * f[At.ROW]
+    third = hidden + tile * f[At.HIDDEN_SIZE]
+    above = third + tile * f[At.HIDDEN_SIZE]
+    below = above + tile * f[At.WIDEST]
+    return other, hidden, third, above, below, below + tile * f[At.WIDEST]

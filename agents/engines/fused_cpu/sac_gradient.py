@@ -1,0 +1,192 @@
+"""SAC's samples, a tile at a time: actions drawn anew, targets, the slopes of three losses; and how the policy acts.
+
+The formulas are those of agents/sac.py and agents/networks/squashed.py, whose autograd is the test of every slope here.
+"""
+
+import math
+
+import numpy as np
+
+from agents.engines.fused_cpu.calls import PIECE, call, doubles, floats, ints, longs
+from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, SUMS, TILE, At, Setting, Sum
+from agents.engines.fused_cpu.lanes import LANES
+from agents.engines.fused_cpu.replay_update import tile_of
+from agents.engines.fused_cpu.update import scratch_of
+from utils.kernel_cache import njit
+from utils.simd_math import exp32, log32, tanh32
+
+F = np.float32
+ACTOR, CRITICS, TARGETS = 0, (1, 2), (3, 4)  # nets
+LOG_STD_LOW, LOG_STD_HIGH = F(-20.0), F(2.0)  # squashed.LOG_STD_BOUNDS
+LOG_2, HALF_LOG_2PI = F(math.log(2.0)), F(0.5 * math.log(2 * math.pi))
+
+
+@njit(inline="always")
+def _clamped(log_std: np.float32) -> np.float32:
+    low = LOG_STD_LOW if log_std < LOG_STD_LOW else log_std
+    return LOG_STD_HIGH if low > LOG_STD_HIGH else low
+
+
+@njit(**PIECE)
+def squash(frame: int, outputs: int, noise: int, count: int, n: int, actions_at: int, stride: int, out: int) -> None:
+    """Actions tanh(mean + std noise) [n, ..] in rows of `stride` floats and their log-probabilities out[n].
+
+    noise [count, A]; lanes beyond `count` get none.
+    """
+    f = longs(frame, ENTRIES)
+    actions = f[At.ACTIONS]
+    z, result = floats(outputs, 2 * actions * TILE), floats(out, TILE)
+    pre, log_std, drawn = np.empty(TILE, np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.float32)
+    for s in range(n):
+        result[s] = F(0.0)
+    given = floats(noise, count * actions)
+    for k in range(actions):
+        for s in range(n):
+            drawn[s] = F(0.0)
+        for s in range(count):
+            drawn[s] = given[s * actions + k]
+        for s in range(n):
+            log_std[s] = _clamped(z[(actions + k) * TILE + s])
+            pre[s] = z[k * TILE + s] + exp32(log_std[s]) * drawn[s]
+        for s in range(n):
+            u = F(-2.0) * pre[s]
+            softplus = (u if u > F(0.0) else F(0.0)) + log32(F(1.0) + exp32(-abs(u)))
+            correction = F(2.0) * (LOG_2 - pre[s] - softplus)
+            result[s] += F(-0.5) * drawn[s] * drawn[s] - log_std[s] - HALF_LOG_2PI - correction
+            pre[s] = tanh32(pre[s])
+        for s in range(n):
+            floats(actions_at + 4 * (s * stride + k), 1)[0] = pre[s]
+
+
+@njit(**PIECE)
+def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
+    """Add the gradient of the samples [begin, end) of update `number` to this part's."""
+    f = longs(frame, ENTRIES)
+    actions, size, features, row = f[At.ACTIONS], f[At.MINIBATCH], f[At.FEATURES], f[At.ROW]
+    x, first_hidden, outputs, rest = scratch_of(frame, thread)
+    y, second_hidden, actor_hidden, above, below, columns = tile_of(frame, rest)
+    one = f[At.SCRATCH] + 4 * thread * f[At.SCRATCH_SIZE]
+    gradient, lanes = f[At.PARTIAL] + 4 * part * f[At.SIZE], f[At.LANES] + 4 * part * SUMS * TILE
+    log_prob, target = columns, columns + 4 * TILE
+    q, other, slopes = columns + 8 * TILE, columns + 12 * TILE, columns + 16 * TILE
+    more = slopes + 4 * actions * TILE
+    settings = doubles(f[At.SETTINGS], SETTINGS)
+    alpha = F(settings[Setting.ENTROPY])
+    if f[At.LEARNT_ALPHA]:
+        alpha = F(math.exp(np.float64(floats(f[At.PARAMETERS] + 4 * f[At.LOG_ALPHA], 1)[0])))
+    noise = f[At.NOISE] + 8 * number * size * actions
+    for start in range(begin, end, TILE):
+        count = min(TILE, end - start)
+        first, n = number * size + start, (count + LANES - 1) // LANES * LANES
+        here, next_ = noise + 4 * start * actions, noise + 4 * (size + start) * actions
+        call(f[At.ENCODE], (frame, f[At.OBS], f[At.FOLLOWING], first, count, y))
+        call(f[At.FORWARD], (frame, ACTOR, y, first_hidden, n, outputs))
+        squash(frame, outputs, next_, count, n, y + 4 * features, row, log_prob)
+        call(f[At.FORWARD], (frame, TARGETS[0], y, first_hidden, n, q))
+        call(f[At.FORWARD], (frame, TARGETS[1], y, first_hidden, n, other))
+        _targets(frame, first, count, alpha, q, other, log_prob, target)
+
+        call(f[At.ENCODE], (frame, f[At.OBS], f[At.PLACE], first, count, x))
+        for s in range(count):
+            place = np.int64(ints(f[At.PLACE] + 4 * (first + s), 1)[0])
+            given = floats(x + 4 * (s * row + features), actions)
+            taken = floats(f[At.ACTION] + 4 * place * actions, actions)
+            for k in range(actions):
+                given[k] = taken[k]
+        for critic in CRITICS:
+            call(f[At.FORWARD], (frame, critic, x, first_hidden, n, q))
+            _critic_slopes(size, count, n, q, target, lanes)
+            call(f[At.BACKWARD], (frame, critic, x, first_hidden, n, q, gradient, one, above, below))
+
+        call(f[At.FORWARD], (frame, ACTOR, x, actor_hidden, n, outputs))
+        squash(frame, outputs, here, count, n, x + 4 * features, row, log_prob)
+        call(f[At.FORWARD], (frame, CRITICS[0], x, first_hidden, n, q))
+        call(f[At.FORWARD], (frame, CRITICS[1], x, second_hidden, n, other))
+        _least(frame, size, count, n, alpha, q, other, log_prob, gradient, lanes)
+        zero = one + 4
+        inputs = (features, actions)
+        call(f[At.TO_INPUTS], (frame, CRITICS[0], first_hidden, n, q, *inputs, slopes, zero, above, below))
+        call(f[At.TO_INPUTS], (frame, CRITICS[1], second_hidden, n, other, *inputs, more, zero, above, below))
+        _actor_slopes(frame, size, count, n, alpha, x, here, outputs, slopes, more)
+        call(f[At.BACKWARD], (frame, ACTOR, x, actor_hidden, n, outputs, gradient, one, above, below))
+
+
+@njit(inline="always")
+def _targets(
+    frame: int, first: int, count: int, alpha: np.float32, q: int, other: int, log_prob: int, target: int
+) -> None:
+    f = longs(frame, ENTRIES)
+    a, b, lp, out = floats(q, TILE), floats(other, TILE), floats(log_prob, TILE), floats(target, TILE)
+    reward, discount = floats(f[At.REWARD] + 4 * first, count), floats(f[At.DISCOUNT] + 4 * first, count)
+    for s in range(count):
+        least = b[s] if b[s] < a[s] or b[s] != b[s] else a[s]
+        out[s] = reward[s] + discount[s] * (least - alpha * lp[s])
+
+
+@njit(inline="always")
+def _critic_slopes(size: int, count: int, n: int, q: int, target: int, lanes: int) -> None:
+    """Values become the slope of their squared error."""
+    v, goal, sums = floats(q, TILE), floats(target, TILE), floats(lanes, SUMS * TILE)
+    share = F(1.0) / F(size)
+    for s in range(count):
+        error = v[s] - goal[s]
+        sums[Sum.Q_LOSS * TILE + s] += F(0.5) * share * error * error
+        sums[Sum.Q * TILE + s] += F(0.5) * share * v[s]
+        sums[Sum.TARGET * TILE + s] += F(0.5) * share * goal[s]
+        v[s] = share * error
+    for s in range(count, n):
+        v[s] = F(0.0)
+
+
+@njit(inline="always")
+def _least(
+    frame: int, size: int, count: int, n: int, alpha: np.float32, q: int, other: int, log_prob: int, gradient: int,
+    lanes: int,
+) -> None:  # fmt: skip
+    """Values become the slope of the policy's loss, which is that of the lesser one; the temperature's gradient."""
+    f = longs(frame, ENTRIES)
+    a, b, lp, sums = floats(q, TILE), floats(other, TILE), floats(log_prob, TILE), floats(lanes, SUMS * TILE)
+    share, goal = F(1.0) / F(size), F(doubles(f[At.SETTINGS], SETTINGS)[Setting.TARGET_ENTROPY])
+    total = F(0.0)
+    for s in range(count):
+        least = b[s] if b[s] < a[s] or b[s] != b[s] else a[s]
+        sums[Sum.POLICY_LOSS * TILE + s] += share * (alpha * lp[s] - least)
+        sums[Sum.ENTROPY * TILE + s] -= share * lp[s]
+        total -= share * (lp[s] + goal)
+        half = F(0.5) * share
+        a[s], b[s] = (-half, -half) if a[s] == b[s] else (-share, F(0.0)) if a[s] < b[s] else (F(0.0), -share)
+    for s in range(count, n):
+        a[s], b[s] = F(0.0), F(0.0)
+    if f[At.LEARNT_ALPHA]:
+        floats(gradient + 4 * f[At.LOG_ALPHA], 1)[0] += total
+
+
+@njit(inline="always")
+def _actor_slopes(
+    frame: int, size: int, count: int, n: int, alpha: np.float32, x: int, noise: int, outputs: int, slopes: int,
+    more: int,
+) -> None:  # fmt: skip
+    """Outputs (means, then log deviations) become the slope of the policy's loss, given that at the actions."""
+    f = longs(frame, ENTRIES)
+    actions, features, row = f[At.ACTIONS], f[At.FEATURES], f[At.ROW]
+    z, one, two = floats(outputs, 2 * actions * TILE), floats(slopes, actions * TILE), floats(more, actions * TILE)
+    drawn, pull = floats(noise, count * actions), alpha / F(size)
+    for k in range(actions):
+        for s in range(count):
+            action = floats(x + 4 * (s * row + features), actions)[k]
+            raw = z[(actions + k) * TILE + s]
+            kept = _clamped(raw)
+            slope = (one[k * TILE + s] + two[k * TILE + s]) * (F(1.0) - action * action) + pull * F(2.0) * action
+            z[k * TILE + s] = slope
+            spread = slope * exp32(kept) * drawn[s * actions + k] - pull
+            z[(actions + k) * TILE + s] = spread if kept == raw else F(0.0)
+        for s in range(count, n):
+            z[k * TILE + s], z[(actions + k) * TILE + s] = F(0.0), F(0.0)
+
+
+@njit(**PIECE)
+def act_squashed(frame: int, outputs: int, spare: int, draws: int, n: int, actions_at: int, log_prob: int) -> None:
+    """Actions of the first n lanes, as SquashedPolicy.act; draws are normals [n, A]."""
+    actions = longs(frame, ENTRIES)[At.ACTIONS]
+    out = np.empty(TILE, np.float32)
+    squash(frame, outputs, draws, n, n, actions_at, actions, out.ctypes.data)
