@@ -142,11 +142,13 @@ class Agent(L.LightningModule):
         Returns the norms of the parameters' gradients before clipping, in the optimizer's order. Averages over
         processes by itself: under manual optimisation Lightning's DDP does not, and a fused engine has no hooks.
         """
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if not self.accumulated:
-            optimizer.zero_grad(set_to_none=True)
+            for parameter in parameters:  # what zero_grad does, less its record for the profiler
+                parameter.grad = None
         (loss if self.accumulate == 1 else loss / self.accumulate).backward()
         self.accumulated = (self.accumulated + 1) % self.accumulate
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [p.grad for p in parameters if p.grad is not None]
         if self.accumulated:  # the step comes with the last of these minibatches
             return torch.stack(torch._foreach_norm(gradients))
         if self.world_size > 1:

@@ -25,8 +25,9 @@ def gae(
     delta = torch.addcmul(reward - v_t, v_tp1, ~terminated, value=gamma)
     keep = (gamma * lam) * ~(terminated | truncated)
     advantage, ahead = torch.empty_like(delta), torch.zeros_like(delta[0])
-    for t in range(len(delta) - 1, -1, -1):
-        ahead = torch.addcmul(delta[t], keep[t], ahead, out=advantage[t])
+    steps = zip(delta.unbind()[::-1], keep.unbind()[::-1], advantage.unbind()[::-1], strict=True)
+    for delta_t, keep_t, advantage_t in steps:  # unbound at once: to index a tensor costs as much as the sum
+        ahead = torch.addcmul(delta_t, keep_t, ahead, out=advantage_t)
     return advantage
 
 
