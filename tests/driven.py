@@ -1,6 +1,5 @@
 """An agent driven without a Trainer, and every pair of options once: what the tests of engines share."""
 
-from copy import deepcopy
 from itertools import combinations, product
 
 from agents.algorithms import build_agent
@@ -26,10 +25,10 @@ def advance(agent, iterations):
 
 def continued(agent, other):
     """`other` as a checkpoint of `agent` would leave it."""
-    checkpoint = {}
+    checkpoint = {"optimizer_states": [agent.optimizer.state_dict()]}
     agent.on_save_checkpoint(checkpoint)
     other.load_state_dict(agent.state_dict())
-    other.optimizer.load_state_dict(deepcopy(agent.optimizer.state_dict()))  # torch would share the moments
+    other.optimizer.load_state_dict(checkpoint["optimizer_states"][0])
     other.on_load_checkpoint(checkpoint)
     return other
 
