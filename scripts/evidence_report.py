@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from config.listing import list_environments
-from config.loader import load_config, parse_config_id
-from scripts.evidence_file import Evidence, config_hash, file_stem, is_solved, read_all, summary
+from config.loader import load_config, parse_config_id, to_plain
+from scripts.evidence_file import WORDS, Evidence, config_hash, file_stem, is_solved, read_all, summary
 from trainer_callbacks.curve import Point, seeds_svg
 from trainer_callbacks.typography import duration, number, plain, score
 
@@ -92,6 +92,16 @@ def failures(evidence: Evidence) -> list[str]:
     ]
 
 
+def has_changed(evidence: Evidence) -> bool:
+    """Whether a key that the measured config had is another one today; keys that came later were at their defaults."""
+    config = load_config(*parse_config_id(evidence.variant))
+    if config_hash(config) == evidence.config_hash:
+        return False
+    now = to_plain(config)
+    known = {key: value for key, value in evidence.config.items() if key not in WORDS}
+    return not known or config.spec.goal != evidence.goal or any(now.get(key) != known[key] for key in known)
+
+
 def cautions(evidence: Evidence, shipped: Sequence[str]) -> list[str]:
     """Where the numbers do not speak of the variant as it is shipped today."""
     lines = []
@@ -99,7 +109,7 @@ def cautions(evidence: Evidence, shipped: Sequence[str]) -> list[str]:
         lines.append(f"{evidence.variant} was run with {' '.join(evidence.overrides)}: not the shipped variant")
     elif evidence.variant not in shipped:
         lines.append(f"{evidence.variant} is not shipped any more")
-    elif config_hash(load_config(*parse_config_id(evidence.variant))) != evidence.config_hash:
+    elif has_changed(evidence):
         lines.append(f"{evidence.variant} has changed since it was measured")
     if 0 < len(evidence.finished()) < 5:
         lines.append(f"{evidence.variant}: {len(evidence.finished())} of 5 seeds or more; the interval means little")
