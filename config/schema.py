@@ -122,8 +122,7 @@ class Config:
     early_stop_patience: int = 1
     """How many times in a row the threshold has to be reached."""
     checkpoint_freq_epochs: int | None = None
-    """Epochs between checkpoints; null = with each evaluation that is the best so far, and with others while saving
-    takes 1 % of the time. One is always written at the end."""
+    """Epochs between checkpoints; null = with every best evaluation, with others while that takes 1 % of the time."""
 
     checkpoint_minutes: float | None = 10.0
     """Minutes without a checkpoint after which one is written between two iterations; null = never."""
