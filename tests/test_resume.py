@@ -374,10 +374,19 @@ def replaced(tree, path, value=None, drop=False):
 KEYED = {
     "ppo": ["CartPole-v1:ppo", "normalize_obs=true", "normalize_reward=true", "early_stop_patience=2",
             "early_stop_on_eval_threshold=30", "env_backend=gym", "n_epochs=2"],
-    "dqn": ["CartPole-v1:dqn", *REPLAY, *MEMORIES["prioritised, memmap"], "normalize_obs=true", "buffer_size=400"],
+    "dqn": ["CartPole-v1:dqn", *REPLAY, *MEMORIES["prioritised, memmap"], "normalize_obs=true", "buffer_size=400",
+            "target_freq=400"],
     "sac": ["Pendulum-v1:sac", *REPLAY, "noise_correlation=0.5", "normalize_obs=true", "max_episode_steps=30"],
     "q_learning": ["FrozenLake-v1:q_learning", "n_envs=8", "n_steps=8", "visits_power=0.6"],
 }  # fmt: skip
+
+
+COLLECTOR = "fresh stride.parts.collector"
+SPARE = {  # what these agents do not look at again: the worlds write it anew, and no episode's begin is asked for
+    "dqn": [f"{COLLECTOR}.envs.obs"],
+    "sac": [f"{COLLECTOR}.envs.obs"],
+    "q_learning": [f"{COLLECTOR}.is_first", f"{COLLECTOR}.envs.obs"],
+}
 
 
 @pytest.mark.slow
@@ -394,6 +403,8 @@ def test_every_key_of_a_checkpoint_matters(kind, tmp_path, monkeypatch, capsys):
     begun = dict(inner({key: first[key] for key in ours}))
     # returns rise, so a lower best so far is soon the same again; one that was never reached is not
     begun["stride", "parts", "collector", "window", "best"] = 1e9
+    if begun["callbacks", "Evaluate", "best"] != state["callbacks"]["Evaluate"]["best"]:
+        begun["callbacks", "Evaluate", "best"] = 1e9
     # one tensor under two names is loaded twice, and the second name wins
     twice = [path for path in begun if path[0] == "state_dict" and path[1].startswith("policy.head.linear.")]
     elsewhere = {*twice, ("stride", "progress", "exported")}  # of which the sidecar speaks, until the closing test
@@ -425,4 +436,4 @@ def test_every_key_of_a_checkpoint_matters(kind, tmp_path, monkeypatch, capsys):
             if code == 0 and (state_hash(again), fingerprint(rows(again))) == wanted:
                 harmless.append(f"{manner} {'.'.join(path)}")
             shutil.rmtree(root)
-    assert total > (60 if kind == "ppo" else 25) and not harmless, (total, harmless)
+    assert total > (60 if kind == "ppo" else 25) and harmless == SPARE.get(kind, []), (total, harmless)

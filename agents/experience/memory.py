@@ -350,11 +350,12 @@ def set_flag(flag: Tensor, found: Tensor | bool) -> None:
 
 def _most(cut: Tensor) -> Tensor | int:
     """How often the world was cut that was cut most; cut bool [T, N]."""
-    return _most_of(cut.view(torch.uint8).numpy()) if cut.device.type == "cpu" else cut.sum(0).max()
+    return most_of(cut.view(torch.uint8).numpy()) if cut.device.type == "cpu" else cut.sum(0).max()
 
 
 @njit(cache=True, nogil=True)
-def _most_of(cut: np.ndarray) -> int:
+def most_of(cut: np.ndarray) -> int:
+    """The same by a kernel; cut uint8 [T, N]."""
     count = np.zeros(cut.shape[1], np.int32)
     for t in range(cut.shape[0]):
         for world in range(cut.shape[1]):

@@ -37,8 +37,8 @@ COMMON = (
 ROLLOUT = ("n_envs=4", "n_steps=16", *COMMON)
 PLAIN, FUSED = ((f"engine={engine}", "batch_size=0.5", *ROLLOUT) for engine in ("eager", "fused_cpu"))
 REPLAY = (
-    "n_envs=4", "train_freq=16", "gradient_steps=4", "batch_size=8", "buffer_size=600", "learning_starts=100",
-    "epoch_iterations=1", "hidden_dims=16", *COMMON,
+    "engine=eager", "n_envs=4", "train_freq=16", "gradient_steps=4", "batch_size=8", "buffer_size=600",
+    "learning_starts=100", "epoch_iterations=1", "hidden_dims=16", *COMMON,
 )  # fmt: skip
 PPO, SAC, DQN = "Pendulum-v1:ppo", "Pendulum-v1:sac", "CartPole-v1:dqn"
 REINFORCE = ("CartPole-v1:reinforce", "env_id=Pendulum-v1", "spec={}")
@@ -141,9 +141,9 @@ def plant_fused(place: str, value: float) -> None:
         agent.memory.table.reward[3, WORLD] = value
 
     def weights(collect: Any, engine: FusedCPU, agent: Agent, steps: int) -> None:
-        collect(engine, agent, steps)
-        with torch.no_grad():
+        with torch.no_grad():  # before: they are fetched once an iteration, and given back at its end
             next(agent.policy.parameters()).flatten()[0] = value
+        collect(engine, agent, steps)
 
     def loss(learn: Any, engine: FusedCPU, *arguments: Any) -> None:
         engine._bound._held["LANES"][0] = value  # of the policy's loss

@@ -24,6 +24,8 @@ from agents.engines.fused_cpu import losses, nets, replay_binding, replay_update
 from agents.engines.fused_cpu.binding import PIECES, WORTH
 from agents.engines.fused_cpu.bound import LAYERS
 from agents.engines.fused_cpu.calls import address_of
+from agents.experience.memory import most_of
+from agents.experience.numbers import all_finite
 from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.vec_env import VecEnv
@@ -133,12 +135,14 @@ def kernel_jobs(env_id: str, algo_id: str, activation: str) -> list[Job]:
     """What there is to compile, the longest first, so that processes end together; the cache keeps it."""
     pieces = () if algo_id == NONE else (*KERNELS[algo_id], *LAYERS[activation])
     worlds = [] if env_id == NONE else [partial(compile_worlds, env_id, algo_id != NONE)]
-    return [*worlds, compile_draws, *(partial(address_of, piece) for piece in dict.fromkeys(pieces))]
+    return [*worlds, compile_common, *(partial(address_of, piece) for piece in dict.fromkeys(pieces))]
 
 
-def compile_draws() -> None:
-    """The tables of random numbers."""
+def compile_common() -> None:
+    """What every training calls: tables of random numbers, the looks at what was collected."""
     uniforms(Key(0, ACT), (1,))
+    all_finite(np.zeros(1, np.float32))
+    most_of(np.zeros((1, 1), np.uint8))
 
 
 def compile_worlds(env_id: str, played: bool) -> None:
