@@ -22,8 +22,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
-from agents.engines.fused_cpu import player, returns, update  # noqa: E402
+from agents.engines.fused_cpu.bound import Bound  # noqa: E402
 from agents.engines.fused_cpu.engine import FusedCPU  # noqa: E402
+from agents.engines.fused_cpu.player import Player  # noqa: E402
 from agents.engines.fused_cpu.warm import warm  # noqa: E402
 from agents.ppo import PPO  # noqa: E402
 from config.schema import PPOConfig  # noqa: E402
@@ -32,7 +33,7 @@ from scripts.bench_collect import machine, trained  # noqa: E402
 from scripts.bench_train import bench_setting, flops, multiply_add_limit  # noqa: E402
 
 Seconds = dict[str, list[float]]
-KERNELS = {"play": (player.rollout, "play"), "judge": (returns, "judge"), "update": (update, "update")}
+KERNELS = {"play": (Player, "play_on"), "learn": (Bound, "learn")}
 OUTER = {"engine": ((FusedCPU, "collect"), (FusedCPU, "learn")), "tick": ((PPO, "training_step"),)}
 
 
@@ -90,7 +91,7 @@ def _typical(seconds: list[float], iterations: int) -> float:
 
 @contextmanager
 def timed(found: Seconds) -> Iterator[None]:
-    """While it lasts, every call of the places above is noted; of the kernels, those of the caller's own thread."""
+    """While it lasts, every call of the places above is noted."""
     places = {name: (place,) for name, place in KERNELS.items()} | OUTER
     before = [(owner, name, getattr(owner, name)) for group in places.values() for owner, name in group]
     try:
@@ -108,8 +109,7 @@ def _noting(call: Callable[..., Any], found: Seconds, label: str) -> Callable[..
     def noted(*args: Any) -> Any:
         began = time.perf_counter()
         result = call(*args)
-        if label not in KERNELS or args[1] == 0:  # a kernel's second argument is its thread
-            found[label].append(time.perf_counter() - began)
+        found[label].append(time.perf_counter() - began)
         if label == "tick":
             found["began"].append(began)
         return result

@@ -10,7 +10,7 @@ import torch
 from driven import advance, agent_for, continued, pairwise
 
 from agents.base import NumbersError
-from agents.engines.fused_cpu import returns, update
+from agents.engines.fused_cpu import update
 from agents.engines.fused_cpu.calls import ints
 from agents.engines.fused_cpu.engine import FusedCPU
 from agents.engines.fused_cpu.frame import At, Setting
@@ -109,8 +109,8 @@ def bound_at_first_update(agent):
     bound.frame[At.REWARD] = reward.data_ptr()
     bound.fetch()
     engine._set(agent)
-    key = counters(agent.key(SHUFFLE, 0))
-    bound.run(lambda thread: returns.judge(bound.address, thread, *key))
+    bound.order_by(counters(agent.key(SHUFFLE, 0)))
+    bound.run(int(bound.frame[At.JUDGE]), bound.address, 1, 1)
     bound.settings[Setting.MAX_NORM] = math.inf
     return bound
 
@@ -172,7 +172,7 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
     agent.metrics.flush()
     bound = bound_at_first_update(agent)
     expected = gradient_in_double(agent, bound)
-    bound.run(lambda thread: update.update(bound.address, thread, 0, 1))
+    bound.run(int(bound.frame[At.UPDATE]), bound.address, 1, 1)
     parameters = list(agent.policy.parameters())
     largest = max(g.abs().max().item() for g in expected)
     for mine, theirs in zip(in_torchs_form(bound, "GRADIENT", parameters), expected, strict=True):
@@ -326,5 +326,5 @@ def test_threads_that_do_not_pay_are_left_idle():
         for _ in range(TRY_EVERY):
             blocks[-1].append(threads := pace.choose())
             pace.took(threads, 1.0 if threads == 1 else 3.0 if block == 0 else 0.1)
-    assert all(block[:2] == [1, 2] for block in blocks)
-    assert blocks[0][2:] == [1] * (TRY_EVERY - 2) and blocks[3][2:] == [2] * (TRY_EVERY - 2)
+    assert all(block[:3] == [2, 2, 1] for block in blocks)
+    assert blocks[0][3:] == [1] * (TRY_EVERY - 3) and blocks[3][3:] == [2] * (TRY_EVERY - 3)

@@ -36,6 +36,9 @@ PIECES = {
     At.ALL_LOG_PROBS: returns.all_log_probs,
     At.MOMENT_SUMS: returns.moment_sums,
     At.SHUFFLE: update.shuffle_epochs,
+    At.JUDGE: returns.judge,
+    At.UPDATE: update.update,
+    At.LEARN: update.learn,
 }
 
 
@@ -82,6 +85,10 @@ class Binding(Bound):
         for net in range(len(self.layout.nets)):
             nets.turn(self.address, net, 0, 1)
 
+    def order_by(self, key: tuple[int, ...]) -> None:
+        """The words of the key that orders the rows of every epoch."""
+        self._key[:] = key
+
     def give(self) -> None:
         """Parameters, moments and the count of steps back to torch."""
         nets.give_parameters(self.address)
@@ -124,6 +131,7 @@ class Binding(Bound):
     def _take(self, worlds: int, finals: int) -> None:
         """Memory of our own, zero."""
         rows, size, frame = self.rows, self.layout.size, self.frame
+        self._key = np.zeros(5, np.int64)
         parts, threads, epochs = int(frame[At.PARTS]), int(frame[At.THREADS]), int(frame[At.EPOCHS])
         singles = {"LOG_PROB": rows, "VALUE": rows + worlds, "FINAL_VALUE": finals, "WEIGHT": rows, "TARGET": rows}
         singles |= dict.fromkeys(("PARAMETERS", "FIRST_MOMENT", "SECOND_MOMENT", "GRADIENT"), size)
@@ -138,6 +146,7 @@ class Binding(Bound):
             "SEGMENT_TABLE": self.layout.segments,
             "SQUARES": np.zeros(len(self.layout.segments)),
             "MOMENTS": np.zeros((parts, MOMENTS)),
+            "KEY": self._key,
         }.items():
             self._keep(name, array)
 

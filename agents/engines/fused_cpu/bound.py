@@ -14,7 +14,7 @@ from agents.engines.fused_cpu.calls import address_of
 from agents.engines.fused_cpu.frame import SETTINGS, STATS, At, Setting
 from agents.engines.fused_cpu.lanes import LANES
 from agents.engines.fused_cpu.recipes import normalisation
-from agents.engines.fused_cpu.workers import TRY_EVERY, Job, Pace, Workers
+from agents.engines.fused_cpu.workers import TRY_EVERY, Pace, Workers
 from agents.networks.encoders import FlatEncoder, OneHot, RunningNorm
 
 FLOPS_PER_CALL = 1.5e10  # about a tenth of a second: Ctrl-C is heard between two calls
@@ -28,6 +28,7 @@ class Bound:
     """A frame, the memory it points to, and the threads that work on it."""
 
     steps_per_call: int
+    updates_per_call: int
 
     def __init__(self, threads: int, encoder: FlatEncoder, try_every: int = TRY_EVERY) -> None:
         self.frame, self._held = np.zeros(len(At), np.int64), dict[str, np.ndarray | Tensor]()
@@ -54,10 +55,17 @@ class Bound:
         self.frame[At.FEATURES] = encoder.size
         self.frame[At.OBS_WIDTH] = 0 if isinstance(self._normalised, OneHot) else encoder.size
 
-    def run(self, job: Job) -> None:
-        """The job once on each of the threads this iteration takes."""
-        self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
-        self.workers.run(job, int(self.frame[At.THREADS]))
+    def run(self, work: int, arguments: int, count: int, most: int) -> None:
+        """The kernel at `work` on the threads this iteration takes, for `count` steps or updates, `most` in a call."""
+        threads = int(self.frame[At.THREADS])
+        for begin in range(0, count, most):
+            self.frame[At.BEGIN], self.frame[At.END] = begin, min(begin + most, count)
+            self._arrivals[0] = 0  # the barrier counts anew, for this number of threads
+            self.workers.run(work, arguments, threads)
+
+    def learn(self, updates: int) -> None:
+        """So many updates, and on-policy what comes before the first of them."""
+        self.run(int(self.frame[At.LEARN]), self.address, updates, self.updates_per_call)
 
     def look(self) -> None:
         """The encoder's statistics as they are now."""

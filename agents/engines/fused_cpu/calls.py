@@ -18,8 +18,9 @@ from utils.processor import FEATURES
 
 PIECE: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz", "arcp"}}
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
-_BYTES = ir.IntType(8).as_pointer()
-IMPATIENT = 4000  # turns of a barrier's loop before the core is offered to somebody else
+_BYTES, _LONG = ir.IntType(8).as_pointer(), ir.IntType(64)
+ROOM = 1 << 14  # bytes for what a kernel with other arguments than numbers is given by another thread
+IMPATIENT = 4000  # turns of a waiting loop before the core is offered to somebody else
 _yield = types.ExternalFunction("sched_yield", types.int32())
 
 
@@ -118,24 +119,65 @@ def _invoke(context: Any, builder: Any, address: Any, kinds: tuple[Any, ...], ar
 
 
 @_intrinsic
-def _add_and_fetch(typing_context: Any, address: Any) -> Any:
+def put(typing_context: Any, address: Any, value: Any) -> Any:
+    """Write a value to that address, where there are ROOM bytes; its arrays are not counted and must outlive it."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = context.get_data_type(value)
+        if context.get_abi_sizeof(kind) > ROOM:
+            raise ValueError(f"a value of type {value} takes more than {ROOM} bytes")
+        pointer = builder.inttoptr(arguments[0], kind.as_pointer())
+        context.pack_value(builder, value, _uncounted(context, builder, value, arguments[1]), pointer)
+        return context.get_dummy_value()
+
+    return Signature(types.void, (types.int64, value), None), emit
+
+
+def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """The same arrays, in tuples too, without the counter of references that ends with a kernel's call."""
+    if isinstance(kind, types.Array):
+        array = make_array(kind)(context, builder, value)
+        array.meminfo, array.parent = (cgutils.get_null_value(x.type) for x in (array.meminfo, array.parent))
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        kinds: Any = kind
+        parts = zip(kinds, cgutils.unpack_tuple(builder, value), strict=True)
+        return context.make_tuple(builder, kind, [_uncounted(context, builder, *part) for part in parts])
+    return value
+
+
+@_intrinsic
+def add_one(typing_context: Any, address: Any) -> Any:
     """Add 1 to the counter there, atomically; what it was before."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        return builder.atomic_rmw("add", pointer, ir.Constant(ir.IntType(64), 1), "seq_cst")
+        return builder.atomic_rmw("add", _counter(builder, arguments[0]), ir.Constant(_LONG, 1), "seq_cst")
 
     return Signature(types.int64, (types.int64,), None), emit
 
 
 @_intrinsic
-def _fetch(typing_context: Any, address: Any) -> Any:
+def exchange(typing_context: Any, address: Any, value: Any) -> Any:
+    """Put a value there, atomically, after everything written before; what was there."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("xchg", _counter(builder, arguments[0]), arguments[1], "seq_cst")
+
+    return Signature(types.int64, (types.int64, types.int64), None), emit
+
+
+@_intrinsic
+def fetch(typing_context: Any, address: Any) -> Any:
     """The counter there, as all threads see it."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), "seq_cst", 8)
+        return builder.load_atomic(_counter(builder, arguments[0]), "seq_cst", 8)
 
     return Signature(types.int64, (types.int64,), None), emit
+
+
+def _counter(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, _LONG.as_pointer())
 
 
 @_intrinsic
@@ -151,16 +193,21 @@ def _pause(typing_context: Any) -> Any:
     return Signature(types.void, (), None), emit
 
 
+@njit(inline="always")
+def wait_a_turn(turns: int) -> int:
+    """One more turn of a waiting loop; every so many the core is offered to somebody else."""
+    _pause()
+    if turns % IMPATIENT == IMPATIENT - 1:
+        _yield()
+    return turns + 1
+
+
 @njit(**PIECE)
 def barrier(counter: int, threads: int) -> None:
     """Wait until all threads are here. The counter at that address counts arrivals for ever."""
     if threads == 1:
         return
-    goal = (_add_and_fetch(counter) // threads + 1) * threads
+    goal = (add_one(counter) // threads + 1) * threads
     turns = 0
-    while _fetch(counter) < goal:
-        _pause()
-        turns += 1
-        if turns > IMPATIENT:
-            _yield()
-            turns = 0
+    while fetch(counter) < goal:
+        turns = wait_a_turn(turns)

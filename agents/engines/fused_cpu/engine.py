@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any
 
 from agents.engines.eager import Eager
-from agents.engines.fused_cpu import returns, update
 from agents.engines.fused_cpu.binding import Binding
 from agents.engines.fused_cpu.frame import At, Setting, Stat
 from agents.engines.fused_cpu.player import Player
@@ -54,19 +53,14 @@ class FusedCPU:
         bound.frame[At.REWARD] = reward.data_ptr()
         self._set(agent)
         key = counters(agent.key(SHUFFLE, agent.progress["iterations"] * agent.config.n_epochs))
-        bound.run(lambda thread: self._learn(thread, key))
+        bound.order_by(key)
+        bound.learn(bound.updates)
         bound.pace.took(int(bound.frame[At.THREADS]), perf_counter() - self._began)
         bound.give()
         self._tell(agent)
         if bound.learns:
             agent.policy.encoder.learn(row.obs)
         agent.metrics.add(bound.head.describe())
-
-    def _learn(self, thread: int, key: tuple[int, ...]) -> None:
-        bound = self._bound
-        returns.judge(bound.address, thread, *key)
-        for begin in range(0, bound.updates, bound.updates_per_call):
-            update.update(bound.address, thread, begin, min(begin + bound.updates_per_call, bound.updates))
 
     def _bind(self, agent: Any) -> Binding | None:
         """Begin an iteration; None where several processes train: they average their gradients in torch."""

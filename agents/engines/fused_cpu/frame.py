@@ -42,6 +42,9 @@ class At(IntEnum):
     HIDDEN_SIZE = auto()  # floats of a sample's activations
     WIDEST = auto()  # widest hidden layer
     HAS_LOG_PROB = auto()  # the rollout already wrote it
+    BEGIN = auto()  # of the steps or updates of one call
+    END = auto()
+    DRAW = auto()  # floats of a draw
     DOUBLE = auto()  # double_q
     DUELING = auto()
     LEARNT_ALPHA = auto()
@@ -103,6 +106,8 @@ class At(IntEnum):
     SCRATCH = auto()  # [THREADS, SCRATCH_SIZE] float32
     SCRATCH_SIZE = auto()
     BARRIER = auto()
+    DRAWS = auto()  # [T, N, DRAW] of the steps that are played
+    KEY = auto()  # [5] int64: the words of the key that orders rows
 
     # ours: numbers in and out
     SETTINGS = auto()  # [len(Setting)] float64
@@ -122,6 +127,9 @@ class At(IntEnum):
     VALUES = auto()
     ALL_LOG_PROBS = auto()
     WORTH = auto()
+    JUDGE = auto()
+    UPDATE = auto()
+    LEARN = auto()
     MOMENT_SUMS = auto()
     SHUFFLE = auto()
     TURN = auto()

@@ -5,10 +5,11 @@ from typing import Any
 import numba
 import numpy as np
 import torch
+from numba import types
 
 from agents.engines.fused_cpu import rollout
 from agents.engines.fused_cpu.bound import Bound
-from agents.engines.fused_cpu.calls import address_of
+from agents.engines.fused_cpu.calls import ROOM, address_of
 from agents.engines.fused_cpu.frame import At
 from utils.counter_rng import normal
 
@@ -20,54 +21,55 @@ class Player:
         """`normals`: the policy draws with normal numbers, not with uniform ones."""
         self._bound, self._collector, self._memory, self._normals = bound, agent.collector, agent.memory, normals
         self._envs, self._window = agent.collector.envs, agent.collector.window
-        table = agent.memory.table
-        self._next_obs = self._collector.obs.numpy()[None]
-        self._ended = np.zeros_like(self._next_obs)
-        self._final_obs, self._ring = agent.memory.final.obs.numpy(), self._window.ring.numpy()
-        self._state = (agent.memory.slot.numpy(), self._collector.is_first.view(torch.uint8).numpy())
+        bound.frame[At.DRAW] = agent.policy.draws
+        table, next_obs = agent.memory.table, self._collector.obs.numpy()[None]
+        fresh, final_obs = self._collector.is_first.view(torch.uint8).numpy(), agent.memory.final.obs.numpy()
+        self._others = (next_obs, final_obs, np.zeros_like(next_obs), agent.memory.slot.numpy(), fresh)
+        self._ring = self._window.ring.numpy()
         flags = (x.view(torch.uint8).numpy() for x in (table.terminated, table.truncated, table.is_first))
         self._table = (table.obs.numpy(), table.action.numpy(), table.reward.numpy(), *flags, table.slot.numpy())
-        told = self._take(1)
-        one = (self._table[1][:1], self._next_obs, *(x[:1] for x in self._table[2:5]), self._ended, *told)
-        kinds = (numba.typeof(x) for x in (*self._envs.arguments(), *one))
-        self._advance = address_of(self._envs.world.advance, *kinds)
-
-    def _take(self, steps: int) -> list[np.ndarray]:
-        """Room for returns and lengths of the episodes that end in so many steps."""
-        self._told = [np.zeros((steps, self._memory.num_envs), np.float32) for _ in range(2)]
-        return self._told
+        self._room, self._laid = np.zeros(ROOM // 8, np.int64), (-1, -1, -1)
+        self._advance = 0
+        self._lay_out(0, 1)
+        self._advance = address_of(self._envs.world.advance, *advance_types(self._game))
+        self._play = address_of(rollout.play, types.CPointer(numba.typeof(self._game)), types.int64)
+        self._laid = (-1, -1, -1)
 
     def play(self, steps: int) -> None:
         noise = self._collector.noise(steps)
-        draws = (normal(noise) if self._normals else noise).numpy()
+        draws = normal(noise) if self._normals else noise
         first, rows = 0, self._memory.rows
         while first < steps:  # where the ring ends, the rest goes on at its beginning
             head = self._memory.written % rows
             count = min(steps - first, rows - head)
-            self._play(draws[first : first + count], head)
+            self._bound.frame[At.DRAWS] = draws[first:].data_ptr()
+            self.play_on(head, count)
             first += count
 
-    def _play(self, draws: np.ndarray, head: int) -> None:
-        """As many steps as there are draws, into the rows of the table from `head` on."""
-        steps = len(draws)
-        if len(self._told[0]) != steps:
-            self._take(steps)
-        obs, action, reward, lost, cut, fresh, slots = (x[head : head + steps] for x in self._table)
+    def play_on(self, head: int, steps: int) -> None:
+        """So many steps into the rows of the table from `head` on."""
+        if self._laid != (head, steps, self._envs.seed):
+            self._lay_out(head, steps)
         gone = self._memory.table.truncated[head : head + steps].clone()
-        arrays = (obs, self._next_obs, self._final_obs, self._ended, action, reward, lost, cut, fresh, slots)
-        worlds = self._envs.arguments()
-        bound, worlds_, threads = self._bound, self._memory.num_envs, int(self._bound.frame[At.THREADS])
-
-        def job(thread: int) -> None:
-            lo, hi = thread * worlds_ // threads, (thread + 1) * worlds_ // threads
-            for begin in range(0, steps, bound.steps_per_call):
-                end = min(begin + bound.steps_per_call, steps)
-                rollout.play(
-                    bound.address, thread, begin, end, self._advance, worlds[:4], lo, hi, worlds[6:], draws, *arrays,
-                    *self._state, *self._told,
-                )  # fmt: skip
-
-        bound.run(job)
+        self._bound.run(self._play, self._room.ctypes.data, steps, self._bound.steps_per_call)
         self._memory.take_in(steps, gone)
-        ended = rollout.note_episodes(lost, cut, *self._told, self._ring, int(self._window.count))
-        self._window.count.fill_(ended)
+        lost, cut, ring = self._game[4][3], self._game[4][4], self._ring
+        self._window.count.fill_(rollout.note_episodes(lost, cut, *self._told, ring, int(self._window.count)))
+
+    def _lay_out(self, head: int, steps: int) -> None:
+        """Leave for the kernel what it plays on; the arrays stay where they are until another place is due."""
+        worlds = self._envs.arguments()
+        table = tuple(x[head : head + steps] for x in self._table)
+        if steps != self._laid[1]:
+            self._told = tuple(np.zeros((steps, self._memory.num_envs), np.float32) for _ in range(2))
+        frame = self._bound.address
+        self._game = (frame, self._advance, worlds[:4], worlds[6:], table, self._others, self._told)
+        rollout.leave(self._room.ctypes.data, self._game)
+        self._laid = (head, steps, self._envs.seed)
+
+
+def advance_types(game: Any) -> list[Any]:
+    """Of the arguments that `rollout.play` hands to the worlds' kernel, a step at a time."""
+    _, _, worlds, rest, (_, action, reward, lost, cut, _, _), (next_obs, _, ended, _, _), told = game
+    arrays = (action[:1], next_obs, reward[:1], lost[:1], cut[:1], ended, *(x[:1] for x in told))
+    return [numba.typeof(x) for x in (*worlds, 0, 0, *rest, *arrays)]

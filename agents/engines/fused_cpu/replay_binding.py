@@ -29,6 +29,7 @@ PIECES = {
     At.ENCODE: nets.encode,
     At.TURN: nets.turn,
     At.TO_INPUTS: nets.to_inputs,
+    At.LEARN: replay_update.learn,
 }
 GRADIENTS = {"dqn": dqn_gradient.q_gradient, "sac": sac_gradient.sac_gradient}
 ACTORS = {"dqn": dqn_gradient.act_by_value, "sac": sac_gradient.act_squashed}

@@ -1,7 +1,6 @@
 """`engine: fused_cpu` for DQN and SAC: the same agent, draws and memory; playing and updates in compiled kernels."""
 
 import math
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 
 from agents.dqn import DQN, TOLD
 from agents.engines.eager import Eager
-from agents.engines.fused_cpu import replay_update
 from agents.engines.fused_cpu.frame import SUMS, At, Setting, Sum, Told
 from agents.engines.fused_cpu.player import Player
 from agents.engines.fused_cpu.recipes import why_not_played
@@ -58,17 +56,12 @@ class FusedReplay:
                 bound.lend_noise(noise[first:])
             bound.stats[:] = 0.0
             bound.settings[Setting.MADE] = agent.progress["updates"]
-            bound.run(partial(self._learn, count))
+            bound.learn(count)
             agent.progress["updates"] += count
             self._tell(agent, count)
             first += count
         bound.pace.took(int(bound.frame[At.THREADS]), (perf_counter() - began) / updates)
         bound.note_steps()
-
-    def _learn(self, count: int, thread: int) -> None:
-        bound = self._bound
-        for begin in range(0, count, bound.updates_per_call):
-            replay_update.learn(bound.address, thread, begin, min(begin + bound.updates_per_call, count))
 
     def _bind(self, agent: Any) -> ReplayBinding | None:
         """None where several processes train: they average their gradients in torch."""

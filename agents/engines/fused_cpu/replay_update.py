@@ -84,8 +84,8 @@ def _follow(frame: int, segment: int) -> None:
 
 
 @njit(**PIECE)
-def learn(frame: int, thread: int, begin: int, end: int) -> None:
-    """The updates [begin, end) of those that were drawn."""
+def learn(frame: int, thread: int) -> None:
+    """The updates [BEGIN, END) of those that were drawn."""
     f = longs(frame, ENTRIES)
     threads, parts, size = f[At.THREADS], f[At.PARTS], f[At.MINIBATCH]
     settings, told = doubles(f[At.SETTINGS], SETTINGS), doubles(f[At.STATS], STATS)
@@ -93,7 +93,7 @@ def learn(frame: int, thread: int, begin: int, end: int) -> None:
     factors, vectors, turning = np.empty(4), (size + LANES - 1) // LANES, f[At.NETS]
     barrier(f[At.BARRIER], threads)  # before anything is read that the call before may still be writing
     made = settings[Setting.STEP]
-    for q in range(begin, end):
+    for q in range(f[At.BEGIN], f[At.END]):
         for net in range(turning):
             call(f[At.TURN], (frame, net, thread, threads))
         turning = f[At.MOVING]

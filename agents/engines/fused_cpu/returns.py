@@ -17,9 +17,9 @@ F = np.float32
 
 
 @njit(**PIECE)
-def judge(frame: int, thread: int, first: int, purpose: int, rank: int, seed_lo: int, seed_hi: int) -> None:
+def judge(frame: int, thread: int) -> None:
     """Values, log-probabilities where the rollout left none, advantages or returns, what is told of them, and the
-    order of the rows in every epoch, drawn from the key the last five arguments spell."""
+    order of the rows in every epoch."""
     f = longs(frame, ENTRIES)
     threads, steps, worlds, slots = f[At.THREADS], f[At.STEPS], f[At.WORLDS], f[At.SLOTS]
     rows = steps * worlds
@@ -35,7 +35,8 @@ def judge(frame: int, thread: int, first: int, purpose: int, rank: int, seed_lo:
     barrier(f[At.BARRIER], threads)
     for part in range(thread, f[At.PARTS], threads):
         call(f[At.MOMENT_SUMS], (frame, part, rows))
-    call(f[At.SHUFFLE], (frame, thread, first, purpose, rank, seed_lo, seed_hi))
+    key = longs(f[At.KEY], 5)
+    call(f[At.SHUFFLE], (frame, thread, key[0], key[1], key[2], key[3], key[4]))
     barrier(f[At.BARRIER], threads)
     if thread == 0:
         _tell(frame)

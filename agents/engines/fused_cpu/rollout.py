@@ -7,34 +7,39 @@ from typing import Any
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, call, call_kernel, longs, step_of
+from agents.engines.fused_cpu.calls import PIECE, call, call_kernel, longs, put, step_of
 from agents.engines.fused_cpu.frame import ENTRIES, TILE, At
 from agents.engines.fused_cpu.update import scratch_of
 from utils.kernel_cache import njit
 
 
 @njit(**PIECE)
-def play(
-    frame: int, thread: int, begin: int, end: int, advance: int, worlds: Any, lo: int, hi: int, rest: Any,
-    draws: np.ndarray, obs: np.ndarray, next_obs: np.ndarray, final_obs: np.ndarray, ended_obs: np.ndarray,
-    action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, is_first: np.ndarray,
-    slots: np.ndarray, slot: np.ndarray, fresh: np.ndarray, episode_return: np.ndarray, episode_length: np.ndarray,
-) -> None:  # fmt: skip
-    """Steps [begin, end) of the worlds [lo, hi). `advance` is the worlds' kernel, called one step at a time with
-    (*worlds, lo, hi, *rest, ...).
+def leave(address: int, game: Any) -> None:
+    """Put what `play` is to know at an address, where every thread finds it; the arrays must outlive the playing."""
+    put(address, game)
 
-    draws [T, N, ..]; the table: obs, action, reward, terminated, truncated, is_first, slots [T, N, ..], final_obs
-    [S, N, ..]; of the collector and memory: next_obs [1, N, ..], fresh (is_first) and slot [N]; ours: ended_obs
+
+@njit(**PIECE)
+def play(game: Any, thread: int) -> None:
+    """Steps [BEGIN, END) of a thread's share of the worlds.
+
+    `game` points to a tuple: the frame; the worlds' kernel, called one step at a time with (*worlds, first, last + 1,
+    *rest, ...); the table: obs, action, reward, terminated, truncated, is_first, slots [T, N, ..], final_obs
+    [S, N, ..]; of the collector and memory: next_obs [1, N, ..], slot and fresh (is_first) [N]; ours: ended_obs
     [1, N, ..], episode_return and episode_length [T, N].
     """
+    frame, advance, worlds, rest, table_, others, told = game[0]
+    obs, action, reward, terminated, truncated, is_first, slots = table_
+    next_obs, final_obs, ended_obs, slot, fresh = others
+    episode_return, episode_length = told
     f = longs(frame, ENTRIES)
     steps, count = obs.shape[0], obs.shape[1]
     numbers = next_obs.size // count  # of one observation
     table, latest = obs.reshape(-1), next_obs.reshape(-1)
     finals, last = final_obs.reshape(-1), ended_obs.reshape(-1)
     x, hidden, outputs, odds = scratch_of(frame, thread)
-    width = draws.shape[2]
-    for t in range(begin, end):
+    lo, hi = thread * count // f[At.THREADS], (thread + 1) * count // f[At.THREADS]
+    for t in range(f[At.BEGIN], f[At.END]):
         if t == 0:
             for k in range(lo * numbers, hi * numbers):
                 table[k] = latest[k]
@@ -45,7 +50,7 @@ def play(
             call(f[At.ENCODE], (frame, obs.ctypes.data, 0, t * count + start, n, x))
             call(f[At.FORWARD], (frame, 0, x, hidden, n, outputs))
             at = t * count + start
-            given = draws.ctypes.data + 4 * at * width
+            given = f[At.DRAWS] + 4 * at * f[At.DRAW]
             taken = action.ctypes.data + action.itemsize * at * (action.size // (steps * count))
             call(f[At.SAMPLE], (frame, outputs, odds, given, n, taken, f[At.LOG_PROB] + 4 * at))
         following = step_of(obs, t + 1) if t + 1 < steps else next_obs

@@ -255,8 +255,17 @@ def _tell(frame: int, sums: int, total: float, lost: bool, halted: bool) -> None
 
 
 @njit(**PIECE)
-def update(frame: int, thread: int, begin: int, end: int) -> None:
-    """The updates [begin, end) of this rollout, counted over all epochs; nothing once KL_LIMIT has been exceeded."""
+def learn(frame: int, thread: int) -> None:
+    """What is left of an iteration once it is played; of a long one the updates [BEGIN, END)."""
+    f = longs(frame, ENTRIES)
+    if f[At.BEGIN] == 0:
+        call(f[At.JUDGE], (frame, thread))
+    call(f[At.UPDATE], (frame, thread))
+
+
+@njit(**PIECE)
+def update(frame: int, thread: int) -> None:
+    """The updates [BEGIN, END) of this rollout, counted over all epochs; nothing once KL_LIMIT has been exceeded."""
     f = longs(frame, ENTRIES)
     threads, parts, rows, size = f[At.THREADS], f[At.PARTS], f[At.STEPS] * f[At.WORLDS], f[At.MINIBATCH]
     settings, stats = doubles(f[At.SETTINGS], SETTINGS), doubles(f[At.STATS], STATS)
@@ -265,7 +274,7 @@ def update(frame: int, thread: int, begin: int, end: int) -> None:
     weighing, factors, sums = np.empty(3), np.empty(4), np.empty(SUMS)
     barrier(f[At.BARRIER], threads)  # the call before has written what is read now
     made, halted = settings[Setting.STEP], stats[Stat.HALTED] > 0
-    for q in range(begin, end):
+    for q in range(f[At.BEGIN], f[At.END]):
         if halted:
             break
         order = f[At.ORDER] + 4 * (q // per_epoch) * rows

@@ -20,7 +20,7 @@ import numba
 import numpy as np
 import torch
 
-from agents.engines.fused_cpu import losses, nets, replay_binding, replay_update, returns, rollout, update
+from agents.engines.fused_cpu import losses, nets, replay_binding, replay_update, rollout, update, workers
 from agents.engines.fused_cpu.binding import PIECES, WORTH
 from agents.engines.fused_cpu.bound import LAYERS
 from agents.engines.fused_cpu.calls import address_of
@@ -42,11 +42,12 @@ LONGEST = (
     losses.log_softmax,
     update.gradient_part,
 )
-ROLLOUTS = (*LONGEST, *PIECES.values(), nets.fetch_parameters, nets.give_parameters, returns.judge, *WORTH)
+SHARED = (workers.serve, workers.hand_out, workers.take_part)
+ROLLOUTS = (*LONGEST, *PIECES.values(), *WORTH, nets.fetch_parameters, nets.give_parameters, *SHARED)
 KERNELS = {"ppo": ROLLOUTS, "reinforce": ROLLOUTS}  # of each algorithm, the longest first
 for _name, _gradient in replay_binding.GRADIENTS.items():
     _own = (_gradient, replay_binding.ACTORS[_name], replay_update.learn, replay_update.draw)
-    KERNELS[_name] = (*_own, *replay_binding.PIECES.values())
+    KERNELS[_name] = (*_own, *replay_binding.PIECES.values(), *SHARED)
 NONE = "-"  # no worlds of ours, or no engine
 Job = Callable[[], object]
 SECONDS = 10  # roughly, for the line that explains the wait
@@ -151,18 +152,20 @@ def compile_worlds(env_id: str, played: bool) -> None:
     action = torch.zeros(1, *(envs.action_space.shape or ()))
     envs.step(action if envs.action_space.shape else action.long())
     if played and isinstance(envs.obs, torch.Tensor):
-        rollout.play.compile(rollout_types(envs))
+        game = game_type(envs)
+        rollout.leave.compile((numba.int64, game))
+        rollout.play.compile((numba.types.CPointer(game), numba.int64))
         flag, number = (numba.typeof(np.zeros((1, 1), kind)) for kind in (np.uint8, np.float32))
         rollout.note_episodes.compile((flag, flag, number, number, number, numba.int64))
 
 
-def rollout_types(envs: NumbaEnv) -> tuple[Any, ...]:
-    """Of the arguments of `play` as engine.py hands them over for these worlds."""
+def game_type(envs: NumbaEnv) -> Any:
+    """Of what player.py leaves for `rollout.play` to play on, for these worlds."""
     assert isinstance(envs.obs, torch.Tensor)
     obs = envs.obs.numpy()[None]
     shape = envs.action_space.shape or ()
     action = np.zeros((1, 1, *shape), np.float32 if shape else np.int64)
     number, flag, long = (np.zeros((1, 1), kind) for kind in (np.float32, np.uint8, np.int64))
-    arrays = (obs, obs, obs, obs, action, number, flag, flag, flag, long, long[0], flag[0], number, number)
-    head, draws = envs.arguments(), number[None]
-    return tuple(numba.typeof(x) for x in (0, 0, 0, 0, 0, head[:4], 0, 0, head[6:], draws, *arrays))
+    table, others = (obs, action, number, flag, flag, flag, long), (obs, obs, obs, long[0], flag[0])
+    head = envs.arguments()
+    return numba.typeof((0, 0, head[:4], head[6:], table, others, (number, number)))

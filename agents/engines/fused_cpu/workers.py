@@ -1,21 +1,93 @@
 """Threads that stay, and how many of them pay just now. Results do not depend on their number.
 
-Starting a thread for each iteration would cost more than a small iteration. Threads that wait for one another 80 times
-an iteration are a loss wherever another program wants their cores, so both numbers are tried in turns.
+Work is a kernel of (arguments' address, thread number), handed out and waited for in machine code: a thread that has
+just worked watches for more before it lies down, so that between two kernels nobody waits for Python's lock or to be
+woken (150 us on a virtual machine, a tenth of a small iteration). Threads that wait for one another 80 times an
+iteration are a loss wherever another program wants their cores, so one thread and all are tried in turns.
 """
 
 import os
 import threading
-from collections.abc import Callable
-from queue import SimpleQueue
+from enum import IntEnum
 
-Job = Callable[[int], None]
-TRY_EVERY = 32  # iterations; two of them are trials, one of one thread and one of all
+import numpy as np
+
+from agents.engines.fused_cpu.calls import IMPATIENT, PIECE, call, exchange, fetch, longs, wait_a_turn
+from utils.kernel_cache import njit
+
+TRY_EVERY = 32  # iterations; the first three are trials: two of all threads, one of one thread
+LINE = 8  # int64 of a cache line
+MOST = 64  # threads
+PATIENCE = 32 * IMPATIENT  # turns that a thread watches for, about 2 ms, before it lies down
+
+
+class Post(IntEnum):
+    """The first cache line that threads share; a worker's own is the one of its number."""
+
+    NUMBER = 0  # of what was handed out last, times MOST, plus how many threads it is for
+    WORK = 1  # address of the kernel
+    ARGUMENTS = 2
+    FAILED = 3
+
+
+DONE, ASLEEP = 0, 8  # bytes from the begin of a worker's line: the NUMBER it has done; whether it has lain down
+
+
+@njit(**PIECE)
+def hand_out(post: int, work: int, arguments: int, threads: int) -> int:
+    """Have so many threads do the work and take part. Not yet begun where some must be woken: a bit for each."""
+    if threads == 1:
+        call(work, (arguments, 0))
+        return 0
+    line = longs(post, LINE)
+    line[Post.WORK], line[Post.ARGUMENTS] = work, arguments
+    exchange(post, (line[Post.NUMBER] // MOST + 1) * MOST + threads)
+    asleep = 0
+    for number in range(1, threads):
+        if exchange(post + 8 * LINE * number + ASLEEP, 0):
+            asleep |= 1 << number
+    if not asleep:
+        take_part(post)
+    return asleep
+
+
+@njit(**PIECE)
+def take_part(post: int) -> None:
+    """Thread 0's part of what was handed out; returns when all have done theirs."""
+    line = longs(post, LINE)
+    now = line[Post.NUMBER]
+    call(line[Post.WORK], (line[Post.ARGUMENTS], 0))
+    turns = 0
+    for number in range(1, now % MOST):
+        while fetch(post + 8 * LINE * number + DONE) != now:
+            turns = wait_a_turn(turns)
+
+
+@njit(**PIECE)
+def serve(post: int, number: int, seen: int) -> int:
+    """A worker's life: does its part of whatever is handed out. Returns, lain down, when nothing has come for long."""
+    line, own = longs(post, LINE), post + 8 * LINE * number
+    turns = 0
+    while True:
+        now = fetch(post)
+        if now != seen:
+            seen, turns = now, 0
+            if number < now % MOST:  # else the line may already be another's
+                call(line[Post.WORK], (line[Post.ARGUMENTS], number))
+                exchange(own + DONE, now)
+            continue
+        turns = wait_a_turn(turns)
+        if turns >= PATIENCE:
+            exchange(own + ASLEEP, 1)
+            # something may have come meanwhile: whoever takes the mark back first, decides
+            if fetch(post) == seen or not exchange(own + ASLEEP, 0):
+                return seen
+            turns = 0
 
 
 def usable_threads(wanted: int) -> int:
     """No more than there are cores for this process."""
-    return max(1, min(wanted, len(os.sched_getaffinity(0))))
+    return max(1, min(wanted, len(os.sched_getaffinity(0)), MOST - 1))
 
 
 class Pace:
@@ -24,46 +96,60 @@ class Pace:
     def __init__(self, threads: int, every: int = TRY_EVERY) -> None:
         self.threads, self._every = threads, every
         self._iterations = 0
+        self._waking = False  # in this iteration the threads may have to be woken
         self._seconds = {1: 0.0, threads: 0.0}
 
     def choose(self) -> int:
         """How many threads the next iteration is to take."""
         turn = self._iterations % self._every
         self._iterations += 1
-        if turn < 2:
-            return (1, self.threads)[turn]
+        self._waking = turn in (0, 3)
+        if turn < 3:
+            return (self.threads, self.threads, 1)[turn]
         return min(self._seconds, key=lambda threads: self._seconds[threads])
 
     def took(self, threads: int, seconds: float) -> None:
         """What an iteration took; the latest counts half."""
+        if self._waking and self._seconds[threads]:
+            return
         known = self._seconds[threads]
         self._seconds[threads] = (known + seconds) / 2 if known else seconds
 
 
 class Workers:
-    """Runs a job once for each thread number; number 0 is the caller's own."""
+    """Does work once for each thread number; number 0 is the caller's own."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._jobs = [SimpleQueue[Job]() for _ in range(threads - 1)]
-        self._done = SimpleQueue[bool]()
-        for number, jobs in enumerate(self._jobs, 1):
-            threading.Thread(target=self._serve, args=(number, jobs), daemon=True).start()
+        self._lines = np.zeros((threads + 1, LINE), np.int64)
+        skip = -self._lines.ctypes.data // 8 % LINE  # to the begin of a cache line
+        self._lines = self._lines.reshape(-1)[skip : skip + threads * LINE]
+        self._post = self._lines.ctypes.data
+        self._beds = [threading.Lock() for _ in range(threads)]  # free: somebody is to get up
+        for number in range(1, threads):
+            self._beds[number].acquire()
+            threading.Thread(target=self._live, args=(number,), daemon=True).start()
 
-    def run(self, job: Job, threads: int) -> None:
+    def run(self, work: int, arguments: int, threads: int) -> None:
         """Returns when each of so many threads is done."""
-        others = self._jobs[: threads - 1]
-        for jobs in others:
-            jobs.put(job)
-        job(0)
-        if not all([self._done.get() for _ in others]):
+        asleep = hand_out(self._post, work, arguments, threads)
+        if asleep:
+            for number in range(1, threads):
+                if asleep >> number & 1:
+                    self._beds[number].release()
+            take_part(self._post)
+        if self._lines[Post.FAILED]:
             raise RuntimeError("a thread of the fused engine failed; its error is written above")
 
-    def _serve(self, number: int, jobs: SimpleQueue[Job]) -> None:
-        while True:
-            job, done = jobs.get(), False
-            try:
-                job(number)
-                done = True
-            finally:
-                self._done.put(done)
+    def _live(self, number: int) -> None:
+        seen, served = 0, False
+        try:
+            while True:
+                served = False
+                seen = serve(self._post, number, seen)
+                served = True
+                self._beds[number].acquire()
+        finally:
+            if not served:
+                self._lines[Post.FAILED] = 1
+                self._lines[number * LINE] = self._lines[Post.NUMBER]
