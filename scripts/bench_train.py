@@ -1,6 +1,9 @@
 """PPO trainings side by side in one run, taken in turns: the fused engine, eager, and the peers that are installed.
 
     python scripts/bench_train.py --n-envs 8,256,2048 --threads 2 --json FILE --plot FILE
+    python scripts/bench_train.py --env CartPole-v1,Acrobot-v1,Pendulum-v1 --n-envs 256
+    python scripts/bench_train.py --pufferlib         PufferLib's setting as well: 4096 envs, one pass, one small net
+    python scripts/bench_train.py --solve 20          and train.py CartPole-v1:ppo, from start to solved, seeds 1 to 20
     python scripts/bench_train.py --growth            how the cost grows with worlds, width and threads
     python scripts/bench_train.py --agents dqn,sac    scripts/bench_offpolicy.py, with its options
 
@@ -11,11 +14,14 @@ machine only ratios mean something. The limit is what this processor multiplies 
 
 import argparse
 import json
+import os
 import resource
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,6 +32,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import spaces
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
@@ -49,13 +56,15 @@ def main(argv: list[str]) -> int:
     if any(word.startswith("--agents") for word in argv):
         return bench_offpolicy.main(argv)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="a compiled environment")
+    parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="compiled environments")
     parser.add_argument("--n-envs", default="8,256,2048", metavar="N[,N...]", help="one table each")
     parser.add_argument("--n-steps", type=int, default=128, metavar="N", help="steps of a rollout")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="CPU threads, for all")
     parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="length of one timed training")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="turns")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="others beside us")
+    parser.add_argument("--pufferlib", action="store_true", help="one more table: PufferLib's setting of CartPole")
+    parser.add_argument("--solve", type=int, default=0, metavar="SEEDS", help="time whole commands until solved, too")
     parser.add_argument("--growth", action="store_true", help="fused_cpu alone over worlds, widths and threads")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them as an SVG")
@@ -69,11 +78,12 @@ def main(argv: list[str]) -> int:
         figures["growth"] = growth(asked.env, asked.n_steps, asked.seconds)
     else:
         figures["tables"] = {}
-        for width in map(int, asked.n_envs.split(",")):
-            config = bench_setting(asked.env, width, asked.n_steps, asked.threads)
+        for config in settings(asked):
             table = side_by_side(contenders(config, asked.peers), config, asked.seconds, asked.repeats)
-            figures["tables"][f"{asked.env}, {width} x {asked.n_steps}"] = table
+            figures["tables"][title(config)] = table
             print(text(config, table, limit), flush=True)
+    if asked.solve:
+        figures["solve"] = solve(asked.solve)
     figures["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"\npeak memory of this process: {figures['peak_memory_mb']:,.0f} MB")
     if asked.json:
@@ -89,6 +99,20 @@ def bench_setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOCo
     return replace(setting(env_id, n_envs, n_steps), threads=threads, log_freq_epochs=None)
 
 
+def settings(asked: argparse.Namespace) -> Iterator[PPOConfig]:
+    """What the tables are of, one after the other."""
+    for env_id in asked.env.split(","):
+        for width in map(int, asked.n_envs.split(",")):
+            yield bench_setting(env_id, width, asked.n_steps, asked.threads)
+    if asked.pufferlib:
+        config = bench_setting("CartPole-v1", 4096, 64, asked.threads)
+        yield replace(config, n_epochs=1, batch_size=32768, hidden_dims=(128,), share_trunk=True)
+
+
+def title(config: PPOConfig) -> str:
+    return f"{config.env_id}, {config.n_envs} x {config.n_steps}" + (", one trunk" if config.share_trunk else "")
+
+
 def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
     """Name -> seconds of a training of so many iterations."""
     warm(make_envs(config, 1), config.algo_id, config.activation)
@@ -100,10 +124,10 @@ def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
         return found
     sizes = (config.n_envs, config.n_steps, config.n_epochs, config.minibatch_size, config.hidden_dims)
     if find_spec("stable_baselines3"):
-        found["sb3"] = lambda count: stable_baselines(config, count)
+        found["sb3, two nets" if config.share_trunk else "sb3"] = lambda count: stable_baselines(config, count)
     if find_spec("sbx"):
         found["sbx"] = lambda count: sbx_seconds(config, count)
-    if config.env_id == "CartPole-v1":
+    if config.env_id == "CartPole-v1" and not config.share_trunk:
         found["cleanrl style"] = lambda count: cleanrl_seconds(config.env_id, *sizes, count)
         if find_spec("jax"):
             program = import_module("scripts.peer_purejax").Training(*sizes)
@@ -140,18 +164,21 @@ def side_by_side(who: Contenders, config: PPOConfig, seconds: float, repeats: in
 
 def flops(config: PPOConfig) -> int:
     """Multiplications and additions of one env step: acting, valuing, and three passes in each epoch."""
-    sizes = (4, *config.hidden_dims)
-    torso = sum(a * b for a, b in pairwise(sizes))
-    actor, critic = torso + sizes[-1] * 2, torso + sizes[-1]
-    forward = 2 * (actor + critic)
-    return forward + config.n_epochs * (3 * forward - 2 * 2 * sizes[0] * sizes[1])
+    envs = make_envs(config, 1)
+    actions, observed = envs.action_space, spaces.flatdim(envs.observation_space)
+    outputs = int(actions.n) if isinstance(actions, spaces.Discrete) else spaces.flatdim(actions)
+    sizes = (observed, *config.hidden_dims)
+    torso, trunks = sum(a * b for a, b in pairwise(sizes)), 1 if config.share_trunk else 2
+    forward = 2 * (trunks * torso + sizes[-1] * (outputs + 1))
+    return forward + config.n_epochs * (3 * forward - trunks * 2 * sizes[0] * sizes[1])
 
 
 def text(config: PPOConfig, table: Figures, limit: float) -> str:
     nets = "x".join(map(str, config.hidden_dims))
     lines = [
         f"\n{config.env_id}, {config.n_envs} envs x {config.n_steps} steps, {config.n_epochs} epochs x "
-        f"{config.rollout_size // config.minibatch_size} minibatches, separate {nets} {config.activation}, "
+        f"{config.rollout_size // config.minibatch_size} minibatches, "
+        f"{'shared' if config.share_trunk else 'separate'} {nets} {config.activation}, "
         f"{config.threads} thread(s)"
     ]
     others = {name: f["median"] for name, f in table.items() if name not in ("fused_cpu", "eager")}
@@ -165,6 +192,26 @@ def text(config: PPOConfig, table: Figures, limit: float) -> str:
         spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
         lines.append(f"  {'ratio':<16} {statistics.median(ratios):>12.2f} to {best} {spread}")
     return "\n".join(lines)
+
+
+def solve(seeds: int) -> Figures:
+    """train.py as a user runs it, with a warm cache: seconds from the start of the process to its end."""
+    command = [sys.executable, str(ROOT / "train.py"), "CartPole-v1:ppo", "-q"]
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
+        for seed in range(1, seeds + 1):
+            began = time.perf_counter()
+            ended = subprocess.run(
+                [*command, f"seed={seed}"], env=os.environ | {"STRIDE_RUNS": folder}, capture_output=True, text=True
+            )
+            seconds, solved = time.perf_counter() - began, ended.stdout.startswith("Solved")
+            found.append({"seed": seed, "seconds": seconds, "solved": solved})
+            print(f"  seed {seed:>2}: {seconds:5.1f} s, {'solved' if solved else 'not solved'}", flush=True)
+    seconds, solved = statistics.median(each["seconds"] for each in found), sum(each["solved"] for each in found)
+    print(
+        f"\ntrain.py CartPole-v1:ppo -q: {seconds:.1f} s (median), {solved} of {seeds} seeds solved (475)", flush=True
+    )
+    return {"median_seconds": seconds, "solved": solved, "seeds": found}
 
 
 def growth(env_id: str, n_steps: int, seconds: float) -> list[Figures]:

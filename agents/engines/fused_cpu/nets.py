@@ -153,41 +153,40 @@ def turn(frame: int, net: int, share: int, shares: int) -> None:
 @njit(**PIECE)
 def fetch_parameters(frame: int) -> None:
     """Torch's parameters and moments into ours. The padding between stays 0 for ever."""
-    f = longs(frame, ENTRIES)
-    for i in range(f[At.TENSORS]):
-        row = longs(f[At.TENSOR_TABLE] + 8 * i * TENSOR_ROW, TENSOR_ROW)
-        _copy(row, row[Tensor.VALUE], f[At.PARAMETERS], True)
-        _copy(row, row[Tensor.FIRST], f[At.FIRST_MOMENT], True)
-        _copy(row, row[Tensor.SECOND], f[At.SECOND_MOMENT], True)
+    _exchange(frame, True)
 
 
 @njit(**PIECE)
 def give_parameters(frame: int) -> None:
     """Ours into torch's."""
+    _exchange(frame, False)
+
+
+@njit(**PIECE)
+def _exchange(frame: int, inwards: bool) -> None:
     f = longs(frame, ENTRIES)
     for i in range(f[At.TENSORS]):
         row = longs(f[At.TENSOR_TABLE] + 8 * i * TENSOR_ROW, TENSOR_ROW)
-        _copy(row, row[Tensor.VALUE], f[At.PARAMETERS], False)
-        _copy(row, row[Tensor.FIRST], f[At.FIRST_MOMENT], False)
-        _copy(row, row[Tensor.SECOND], f[At.SECOND_MOMENT], False)
+        for theirs, ours in (
+            (row[Tensor.VALUE], f[At.PARAMETERS]),
+            (row[Tensor.FIRST], f[At.FIRST_MOMENT]),
+            (row[Tensor.SECOND], f[At.SECOND_MOMENT]),
+        ):
+            at, step, columns = ours + 4 * row[Tensor.OFFSET], row[Tensor.COLUMN], row[Tensor.COLUMNS]
+            for r in range(row[Tensor.ROWS]):
+                theirs_r, ours_r = theirs + 4 * r * columns, at + 4 * r * row[Tensor.ROW]
+                if inwards:
+                    _copy(ours_r, step, theirs_r, 1, columns)
+                else:
+                    _copy(theirs_r, 1, ours_r, step, columns)
 
 
-@njit(inline="always")
-def _copy(row: np.ndarray, torchs: int, ours: int, inwards: bool) -> None:
-    columns, stride = row[Tensor.COLUMNS], row[Tensor.COLUMN]
-    for r in range(row[Tensor.ROWS]):
-        theirs = floats(torchs + 4 * r * columns, columns)
-        mine = floats(ours + 4 * (row[Tensor.OFFSET] + r * row[Tensor.ROW]), (columns - 1) * stride + 1)
-        if stride == 1:
-            if inwards:
-                for c in range(columns):
-                    mine[c] = theirs[c]
-            else:
-                for c in range(columns):
-                    theirs[c] = mine[c]
-        elif inwards:
-            for c in range(columns):
-                mine[c * stride] = theirs[c]
-        else:
-            for c in range(columns):
-                theirs[c] = mine[c * stride]
+@njit(**PIECE)
+def _copy(target: int, step: int, source: int, source_step: int, count: int) -> None:
+    to, given = floats(target, (count - 1) * step + 1), floats(source, (count - 1) * source_step + 1)
+    if step == 1 and source_step == 1:
+        for i in range(count):
+            to[i] = given[i]
+    else:
+        for i in range(count):
+            to[i * step] = given[i * source_step]

@@ -43,8 +43,8 @@ LONGEST = (
     update.gradient_part,
 )
 SHARED = (workers.serve, workers.hand_out, workers.take_part)
-ROLLOUTS = (*LONGEST, *PIECES.values(), *WORTH, nets.fetch_parameters, nets.give_parameters, *SHARED)
-KERNELS = {"ppo": ROLLOUTS, "reinforce": ROLLOUTS}  # of each algorithm, the longest first
+ROLLOUTS = (*LONGEST, *PIECES.values(), nets.fetch_parameters, nets.give_parameters, *SHARED)
+KERNELS = {"ppo": (*ROLLOUTS, WORTH[False]), "reinforce": (*ROLLOUTS, WORTH[True])}  # of each, the longest first
 for _name, _gradient in replay_binding.GRADIENTS.items():
     _own = (_gradient, replay_binding.ACTORS[_name], replay_update.learn, replay_update.draw)
     KERNELS[_name] = (*_own, *replay_binding.PIECES.values(), *SHARED)
