@@ -207,11 +207,9 @@ def solve(seeds: int) -> Figures:
             seconds, solved = time.perf_counter() - began, ended.stdout.startswith("Solved")
             found.append({"seed": seed, "seconds": seconds, "solved": solved})
             print(f"  seed {seed:>2}: {seconds:5.1f} s, {'solved' if solved else 'not solved'}", flush=True)
-    seconds, solved = statistics.median(each["seconds"] for each in found), sum(each["solved"] for each in found)
-    print(
-        f"\ntrain.py CartPole-v1:ppo -q: {seconds:.1f} s (median), {solved} of {seeds} seeds solved (475)", flush=True
-    )
-    return {"median_seconds": seconds, "solved": solved, "seeds": found}
+    median, count = statistics.median(each["seconds"] for each in found), sum(each["solved"] for each in found)
+    print(f"\ntrain.py CartPole-v1:ppo -q: {median:.1f} s (median), {count} of {seeds} seeds solved (475)", flush=True)
+    return {"median_seconds": median, "solved": count, "seeds": found}
 
 
 def growth(env_id: str, n_steps: int, seconds: float) -> list[Figures]:
