@@ -125,8 +125,8 @@ def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
     sizes = (config.n_envs, config.n_steps, config.n_epochs, config.minibatch_size, config.hidden_dims)
     if find_spec("stable_baselines3"):
         found["sb3, two nets" if config.share_trunk else "sb3"] = lambda count: stable_baselines(config, count)
-    if find_spec("sbx"):
-        found["sbx"] = lambda count: sbx_seconds(config, count)
+    if find_spec("sbx") and not config.share_trunk:
+        found["sbx"] = sbx_training(config)
     if config.env_id == "CartPole-v1" and not config.share_trunk:
         found["cleanrl style"] = lambda count: cleanrl_seconds(config.env_id, *sizes, count)
         if find_spec("jax"):
@@ -138,14 +138,18 @@ def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
     return found
 
 
-def sbx_seconds(config: PPOConfig, iterations: int) -> float:
-    """The same training there."""
+def sbx_training(config: PPOConfig) -> Callable[[int], float]:
+    """The same there: seconds of so many iterations more of one training, whose programs are compiled once."""
     sbx, vec_env = import_module("sbx"), import_module("stable_baselines3.common.vec_env")
     envs = vec_env.DummyVecEnv([lambda: gymnasium.make(config.env_id, disable_env_checker=True)] * config.n_envs)
     peer = sbx.PPO("MlpPolicy", envs, n_steps=config.n_steps, batch_size=config.minibatch_size, n_epochs=EPOCHS)
-    began = time.perf_counter()
-    peer.learn(config.rollout_size * iterations)
-    return time.perf_counter() - began
+
+    def seconds(iterations: int) -> float:
+        began = time.perf_counter()
+        peer.learn(config.rollout_size * iterations, reset_num_timesteps=False)
+        return time.perf_counter() - began
+
+    return seconds
 
 
 def side_by_side(who: Contenders, config: PPOConfig, seconds: float, repeats: int) -> Figures:
