@@ -1,0 +1,43 @@
+"""The words that draws are made of, without end, for a test battery to read.
+
+    python scripts/random_words.py | dieharder -g 200 -a                    tables as a training draws them
+    python scripts/random_words.py --words 4 --by seed | dieharder -g 200 -d 15
+
+A table has so many words; the next one is of the next iteration, or of the next seed: neighbours in what names a table
+must be as strange to one another as words within one.
+"""
+
+import argparse
+import os
+import sys
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file from anywhere
+
+from utils.counter_rng import ACT, Key, counters, fill_words  # noqa: E402
+
+AT_ONCE = 1 << 18  # words written together
+
+
+def main(argv: list[str]) -> int:
+    """Exit code, once whoever reads has had enough."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--words", type=int, default=4096, metavar="N", help="of a table")
+    parser.add_argument("--by", choices=("iteration", "seed"), default="iteration", help="what names the next table")
+    asked = parser.parse_args(argv)
+    buffer = np.empty((max(1, AT_ONCE // asked.words), asked.words), np.uint32)
+    for number in count():
+        for place, table in enumerate(buffer, number * len(buffer)):
+            key = Key(place, ACT) if asked.by == "seed" else Key(1, ACT, iteration=place)
+            fill_words(table, *counters(key))
+        try:
+            os.write(sys.stdout.fileno(), memoryview(buffer))
+        except BrokenPipeError:
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
