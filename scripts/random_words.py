@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file from anywhere
 
-from utils.counter_rng import ACT, Key, counters, fill_words  # noqa: E402
+from utils.counter_rng import ACT, Key, counters, fill_words
 
 AT_ONCE = 1 << 18  # words written together
 
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
             key = Key(place, ACT) if asked.by == "seed" else Key(1, ACT, iteration=place)
             fill_words(table, *counters(key))
         try:
-            os.write(sys.stdout.fileno(), memoryview(buffer))
+            os.write(sys.stdout.fileno(), buffer.data)
         except BrokenPipeError:
             return 0
 
