@@ -36,7 +36,8 @@ def main(argv: list[str]) -> int:
         try:
             os.write(sys.stdout.fileno(), buffer.data)
         except BrokenPipeError:
-            return 0
+            break
+    return 0
 
 
 if __name__ == "__main__":
