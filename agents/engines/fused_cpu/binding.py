@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.optim import Optimizer
 
-from agents.engines.fused_cpu import layers, losses, nets, returns, update
+from agents.engines.fused_cpu import losses, nets, returns, update
 from agents.engines.fused_cpu.bound import FLOPS_PER_CALL, Bound, aligned
 from agents.engines.fused_cpu.frame import MOMENTS, SUMS, TILE, At, Layer, Setting
 from agents.engines.fused_cpu.layout import lay_out
@@ -20,12 +20,7 @@ from envs_gym.spaces import MASK
 
 MOST_PARTS, ROWS_PER_PART = 8, 128  # partial gradients of a minibatch, and so the threads that can work on it
 WORTH = (returns.advantages, returns.monte_carlo)
-PIECES = {
-    At.ACCUMULATE: layers.accumulate,
-    At.FORWARD: nets.forward,
-    At.BACKWARD: nets.backward,
-    At.ENCODE: nets.encode,
-    At.TURN: nets.turn,
+OWN = {
     At.ACTOR_LOSS: losses.actor_loss,
     At.CRITIC_LOSS: losses.critic_loss,
     At.LOG_PROBS: losses.log_probs,
@@ -59,7 +54,7 @@ class Binding(Bound):
         self._sizes(agent, parts)
         self._take(worlds, worlds * memory.slots)
         self._lend(agent)
-        self._point(config.activation, {**PIECES, At.WORTH: WORTH[self.recipe.reinforce]})
+        self._point(config.activation, {**OWN, At.WORTH: WORTH[self.recipe.reinforce]})
         work = 2 * sum(int(row[Layer.INNER] * row[Layer.WIDTH]) for net in self.layout.nets for row in net)
         self.updates_per_call = max(1, int(FLOPS_PER_CALL / (3 * work * config.minibatch_size)))
         self.steps_per_call = max(1, int(FLOPS_PER_CALL / (4 * work * worlds)))

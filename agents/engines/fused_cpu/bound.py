@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.engines.fused_cpu import layers
+from agents.engines.fused_cpu import layers, nets
 from agents.engines.fused_cpu.calls import address_of
 from agents.engines.fused_cpu.frame import SETTINGS, STATS, At, Setting
 from agents.engines.fused_cpu.lanes import LANES
@@ -21,6 +21,13 @@ FLOPS_PER_CALL = 1.5e10  # about a tenth of a second: Ctrl-C is heard between tw
 LAYERS = {
     "tanh": (layers.forward_tanh, layers.backward_tanh),
     "relu": (layers.forward_relu, layers.backward_relu),
+}
+PIECES = {  # that every agent's kernels call
+    At.ACCUMULATE: layers.accumulate,
+    At.FORWARD: nets.forward,
+    At.BACKWARD: nets.backward,
+    At.ENCODE: nets.encode,
+    At.TURN: nets.turn,
 }
 
 
@@ -84,9 +91,9 @@ class Bound:
             self.frame[entry] = int(count)
 
     def _point(self, activation: str, pieces: Mapping[At, Any]) -> None:
-        """At the layers of this activation and at other pieces."""
+        """At the layers of this activation, at the common pieces and at others."""
         layers_of = dict(zip((At.FORWARD_LAYER, At.BACKWARD_LAYER), LAYERS[activation], strict=True))
-        self._count({entry: address_of(kernel) for entry, kernel in (layers_of | dict(pieces)).items()})
+        self._count({entry: address_of(kernel) for entry, kernel in (layers_of | PIECES | dict(pieces)).items()})
 
     def _scratch(self, size: int) -> None:
         """So many floats for each thread behind a first vector, which holds a 1."""

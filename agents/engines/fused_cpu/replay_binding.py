@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.engines.fused_cpu import dqn_gradient, layers, nets, replay_update, sac_gradient
+from agents.engines.fused_cpu import dqn_gradient, nets, replay_update, sac_gradient
 from agents.engines.fused_cpu.bound import FLOPS_PER_CALL, Bound, aligned
 from agents.engines.fused_cpu.frame import SUMS, TILE, At, Layer, Setting
 from agents.engines.fused_cpu.layout import Replayed, lay_out_q, lay_out_twins
@@ -22,12 +22,7 @@ from config.schema import DQNConfig
 PARTS, ROWS_PER_PART = (2, 8), 128  # partial gradients of a minibatch, at least and at most
 TRY_THREADS_EVERY = 1024  # iterations: they may be of a single update
 COLUMNS = 5  # of a sample's numbers, beside its slopes at the actions
-PIECES = {
-    At.ACCUMULATE: layers.accumulate,
-    At.FORWARD: nets.forward,
-    At.BACKWARD: nets.backward,
-    At.ENCODE: nets.encode,
-    At.TURN: nets.turn,
+OWN = {
     At.TO_INPUTS: nets.to_inputs,
     At.LEARN: replay_update.learn,
 }
@@ -107,7 +102,7 @@ class ReplayBinding(Bound):
         for name in ("action", "terminated", "truncated", "slot"):
             self._keep(name.upper(), getattr(table, name))
         gradient, actor = GRADIENTS[config.algo_id], ACTORS[config.algo_id]
-        self._point(config.activation, {**PIECES, At.GRADIENT_PART: gradient, At.SAMPLE: actor})
+        self._point(config.activation, {**OWN, At.GRADIENT_PART: gradient, At.SAMPLE: actor})
         work = 2 * sum(int(row[Layer.INNER] * row[Layer.WIDTH]) for row in layout.nets[0])
         self.updates_per_call = max(1, int(FLOPS_PER_CALL / (passes * work * config.batch_size)))
         self.steps_per_call = max(1, int(FLOPS_PER_CALL / (4 * work * agent.memory.num_envs)))

@@ -10,7 +10,7 @@ import numpy as np
 from agents.engines.fused_cpu.calls import PIECE, barrier, call, doubles, flags, floats, ints, longs
 from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, STATS, SUMS, TILE, At, Setting, Sum, Told
 from agents.engines.fused_cpu.lanes import LANES
-from agents.engines.fused_cpu.update import adam, add_lanes, clear_lanes, reduce_parts
+from agents.engines.fused_cpu.update import adam, add_lanes, clear_lanes, norm_of, prepare, reduce_parts
 from utils.kernel_cache import njit
 
 F = np.float32
@@ -109,20 +109,13 @@ def learn(frame: int, thread: int) -> None:
         for segment in range(thread, f[At.SEGMENTS], threads):
             reduce_parts(frame, segment)
         barrier(f[At.BARRIER], threads)
-        total = 0.0
-        for segment in range(f[At.SEGMENTS]):
-            total += squares[segment]
-        total = math.sqrt(total)
+        total = norm_of(squares)
         if thread == 0:
             _tell(frame, total, alpha, int(settings[Setting.MADE]) + q + 1)
         barrier(f[At.BARRIER], threads)
         if told[Told.SOUND] == 1.0:
             made += 1.0
-            rate = settings[Setting.LEARNING_RATE]
-            factors[0] = min(1.0, settings[Setting.MAX_NORM] / (total + 1e-6))
-            factors[1] = rate / (1.0 - settings[Setting.BETA_1] ** made)
-            factors[2] = 1.0 / math.sqrt(1.0 - settings[Setting.BETA_2] ** made)
-            factors[3] = 1.0 - rate * settings[Setting.DECAY] if f[At.DECOUPLED] else 1.0
+            prepare(factors, settings, total, made, f[At.DECOUPLED])
             for segment in range(thread, f[At.SEGMENTS], threads):
                 adam(frame, segment, factors.ctypes.data)
                 if table[3 * segment + 2] == 1:

@@ -187,6 +187,25 @@ def reduce_parts(frame: int, segment: int) -> None:
     doubles(f[At.SQUARES], f[At.SEGMENTS])[segment] = np.float64(squares)
 
 
+@njit(inline="always")
+def norm_of(squares: np.ndarray) -> float:
+    """Of the whole gradient, from the segments' sums of squares."""
+    total = 0.0
+    for segment in range(squares.size):
+        total += squares[segment]
+    return math.sqrt(total)
+
+
+@njit(inline="always")
+def prepare(factors: np.ndarray, settings: np.ndarray, norm: float, made: float, decoupled: int) -> None:
+    """What `adam` multiplies by in step `made`, the gradient being of this norm before it is clipped."""
+    rate = settings[Setting.LEARNING_RATE]
+    factors[0] = min(1.0, settings[Setting.MAX_NORM] / (norm + 1e-6))
+    factors[1] = rate / (1.0 - settings[Setting.BETA_1] ** made)
+    factors[2] = 1.0 / math.sqrt(1.0 - settings[Setting.BETA_2] ** made)
+    factors[3] = 1.0 - rate * settings[Setting.DECAY] if decoupled else 1.0
+
+
 @njit(**PIECE)
 def adam(frame: int, segment: int, factors: int) -> None:
     """One step of Adam on a segment; factors: gradient scale, step, 1 / sqrt(correction), shrinking."""
@@ -290,20 +309,13 @@ def update(frame: int, thread: int) -> None:
         for segment in range(thread, f[At.SEGMENTS], threads):
             reduce_parts(frame, segment)
         barrier(f[At.BARRIER], threads)
-        total = 0.0
-        for segment in range(f[At.SEGMENTS]):
-            total += squares[segment]
-        total = math.sqrt(total)
+        total = norm_of(squares)
         add_lanes(frame, sums.ctypes.data)
         halted = sums[Lane.KL] > settings[Setting.KL_LIMIT]
         lost = not math.isfinite(sums[Lane.POLICY_LOSS] + sums[Lane.VALUE_LOSS] + sums[Lane.ENTROPY])
         if math.isfinite(total) and not lost and not halted:
             made += 1.0
-            rate = settings[Setting.LEARNING_RATE]
-            factors[0] = min(1.0, settings[Setting.MAX_NORM] / (total + 1e-6))
-            factors[1] = rate / (1.0 - settings[Setting.BETA_1] ** made)
-            factors[2] = 1.0 / math.sqrt(1.0 - settings[Setting.BETA_2] ** made)
-            factors[3] = 1.0 - rate * settings[Setting.DECAY] if f[At.DECOUPLED] else 1.0
+            prepare(factors, settings, total, made, f[At.DECOUPLED])
             for segment in range(thread, f[At.SEGMENTS], threads):
                 adam(frame, segment, factors.ctypes.data)
         barrier(f[At.BARRIER], threads)  # all have read the sums, which are cleared now

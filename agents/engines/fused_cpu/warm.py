@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from agents.engines.fused_cpu import losses, nets, replay_binding, replay_update, rollout, update, workers
-from agents.engines.fused_cpu.binding import PIECES, WORTH
-from agents.engines.fused_cpu.bound import LAYERS
+from agents.engines.fused_cpu.binding import OWN, WORTH
+from agents.engines.fused_cpu.bound import LAYERS, PIECES
 from agents.engines.fused_cpu.calls import address_of
 from agents.experience.memory import most_of
 from agents.experience.numbers import all_finite
@@ -43,11 +43,11 @@ LONGEST = (
     update.gradient_part,
 )
 SHARED = (workers.serve, workers.hand_out, workers.take_part)
-ROLLOUTS = (*LONGEST, *PIECES.values(), nets.fetch_parameters, nets.give_parameters, *SHARED)
+ROLLOUTS = (*LONGEST, *PIECES.values(), *OWN.values(), nets.fetch_parameters, nets.give_parameters, *SHARED)
 KERNELS = {"ppo": (*ROLLOUTS, WORTH[False]), "reinforce": (*ROLLOUTS, WORTH[True])}  # of each, the longest first
 for _name, _gradient in replay_binding.GRADIENTS.items():
     _own = (_gradient, replay_binding.ACTORS[_name], replay_update.learn, replay_update.draw)
-    KERNELS[_name] = (*_own, *replay_binding.PIECES.values(), *SHARED)
+    KERNELS[_name] = (*_own, *PIECES.values(), *replay_binding.OWN.values(), *SHARED)
 NONE = "-"  # no worlds of ours, or no engine
 Job = Callable[[], object]
 SECONDS = 10  # roughly, for the line that explains the wait
