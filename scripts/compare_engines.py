@@ -9,7 +9,6 @@ seed failed.
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
 from config.loader import load_config, parse_config_id  # noqa: E402
-from scripts.evidence import Parser, train  # noqa: E402
+from scripts.evidence import Parser, run_as_command, train  # noqa: E402
 from scripts.evidence_file import Evidence, Record, config_hash, file_stem  # noqa: E402
 from trainer_callbacks.curve import Band, Point, bands_svg  # noqa: E402
 from trainer_callbacks.typography import duration, number, score  # noqa: E402
@@ -205,12 +204,4 @@ def signed(value: float) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it is stopped, the trainings stop with it
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("\n  interrupted; finished seeds are kept, the same command goes on", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+    run_as_command(main)

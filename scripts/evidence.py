@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -164,7 +164,8 @@ def words(record: dict[str, Any]) -> str:
     return f"{'solved' if record['solved'] else 'not solved'}, {what}{exact}, {spent}"
 
 
-if __name__ == "__main__":
+def run_as_command(main: Callable[[list[str]], int]) -> NoReturn:
+    """A script that trains many seeds, from its arguments to its exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it is stopped, the trainings stop with it
     try:
         sys.exit(main(sys.argv[1:]))
@@ -174,3 +175,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         print("\n  interrupted; finished seeds are kept, the same command goes on", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
+
+
+if __name__ == "__main__":
+    run_as_command(main)
