@@ -36,34 +36,29 @@ def present(
 
     `begin`: as many worlds, listed by the call before, only begin their episode in this step, whatever the kernel did.
     `hold`: an ended world shows its final observation and keeps its first one; else the other way round.
-    `kept_state` and `kept_obs` have a column for each of these. As in a TimeLimit, truncated may come with terminated.
+    `kept_state` and `kept_obs` have a row for each of these. As in a TimeLimit, truncated may come with terminated.
     """
-    seen, final, width = obs.reshape(-1), final_obs.reshape(-1), kept_obs.shape[0]
+    seen, final, whole = obs.reshape(-1), final_obs.reshape(-1), state.reshape(-1)
     reward, terminated, truncated = reward.reshape(-1), terminated.reshape(-1), truncated.reshape(-1)
-    episode_length = episode_length.reshape(-1)
-    for k in range(begin):
-        i = ended[k]
+    lengths, first, shown = episode_length.reshape(-1), kept_state.reshape(-1), kept_obs.reshape(-1)
+    worlds, rows, width = np.uint64(ages.size), np.uint64(kept_state.shape[1]), np.uint64(kept_obs.shape[1])
+    for k in range(np.uint64(begin)):  # unsigned: no index could count from the end
+        i = np.uint64(ended[k])
         ages[i], episodes[i], returns[i] = 0, episodes[i] - (terminated[i] | truncated[i]), 0.0
         reward[i], terminated[i], truncated[i] = 0.0, 0, 0
-    for j in range(state.shape[0]):
-        for k in range(begin):
-            state[j, ended[k]] = kept_state[j, k]
-    for j in range(width):
-        for k in range(begin):
-            seen[ended[k] * width + j] = kept_obs[j, k]
-    for i in range(reward.size):
-        out_reward[i] = reward[i]
-    count = list_ended(terminated, truncated, ended)
+        for j in range(rows):
+            whole[j * worlds + i] = first[k * rows + j]
+        for j in range(width):
+            seen[i * width + j] = shown[k * width + j]
+    for world in range(reward.size):
+        out_reward[world] = reward[world]
+    count = np.uint64(list_ended(terminated, truncated, ended))
     for k in range(count):
-        if episode_length[ended[k]] >= limit:
-            truncated[ended[k]] = 1
-    if not hold:
-        return count
-    for j in range(state.shape[0]):
-        for k in range(count):
-            kept_state[j, k] = state[j, ended[k]]
-    for j in range(width):
-        for k in range(count):
-            i = ended[k] * width + j
-            kept_obs[j, k], seen[i] = seen[i], final[i]
-    return count
+        i = np.uint64(ended[k])
+        truncated[i] |= np.uint8(lengths[i] >= limit)
+        if hold:
+            for j in range(rows):
+                first[k * rows + j] = whole[j * worlds + i]
+            for j in range(i * width, i * width + width):
+                shown[k * width + j - i * width], seen[j] = seen[j], final[j]
+    return np.int64(count)

@@ -10,6 +10,7 @@ from torch import Tensor
 from envs_fast.vec_env import Tree
 
 Arrays = tuple[np.ndarray, ...]
+Kind = tuple[tuple[int, ...], Any]  # shape and type of an array
 LINE = 64  # bytes
 
 
@@ -26,41 +27,43 @@ class Trajectory(NamedTuple):
     arrays: Arrays  # the same memory, in the order the kernels take it
 
 
-def zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array that begins with a cache line, so that no vector of it lies in two."""
-    kind = np.dtype(dtype)
-    size = int(np.prod(shape)) * kind.itemsize
-    memory = np.zeros(size + LINE, np.uint8)
-    skipped = -memory.ctypes.data % LINE
-    return memory[skipped : skipped + size].view(kind).reshape(shape)
+def zeros(*kinds: Kind) -> list[np.ndarray]:
+    """Arrays in one piece of memory, which the system maps in large pages where it is large: in small ones the address
+    translations of 64 steps of 4096 worlds do not fit into the processor. Each begins with a cache line.
+    """
+    sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds]
+    memory = np.zeros(sum(sizes) + LINE * len(sizes), np.uint8)
+    arrays, start = [], -memory.ctypes.data % LINE
+    for (shape, dtype), size in zip(kinds, sizes, strict=True):
+        arrays.append(memory[start : start + size].view(dtype).reshape(shape))
+        start += -(-size // LINE) * LINE
+    return arrays
 
 
 def trajectory(space: Space[Any], steps: int, num_envs: int) -> Trajectory:
     """Buffers for `steps` steps of worlds with these observations, zero."""
     shape = (steps, num_envs)
-    obs, final_obs = (observations(space, shape) for _ in range(2))
-    flags = [zeros(shape, np.bool_) for _ in range(2)]
-    reward, episode_return, episode_length = (zeros(shape, np.float32) for _ in range(3))
-    terminated, truncated = (flag.view(np.uint8) for flag in flags)
+    seen, flag, number = observations(space, shape), (shape, np.bool_), (shape, np.float32)
+    obs, reward, lost, cut, final_obs, sum_, length = zeros(seen, number, flag, flag, seen, number, number)
     return Trajectory(
         _tree(space, obs),
         torch.from_numpy(reward),
-        torch.from_numpy(flags[0]),
-        torch.from_numpy(flags[1]),
+        torch.from_numpy(lost),
+        torch.from_numpy(cut),
         _tree(space, final_obs),
-        torch.from_numpy(episode_return),
-        torch.from_numpy(episode_length),
-        (obs, reward, terminated, truncated, final_obs, episode_return, episode_length),
+        torch.from_numpy(sum_),
+        torch.from_numpy(length),
+        (obs, reward, lost.view(np.uint8), cut.view(np.uint8), final_obs, sum_, length),
     )
 
 
-def observations(space: Space[Any], leading: tuple[int, ...]) -> np.ndarray:
-    """A zero buffer for observations as the kernels write them."""
+def observations(space: Space[Any], leading: tuple[int, ...]) -> Kind:
+    """Shape and type of observations as the kernels write them."""
     if isinstance(space, spaces.Dict):
-        return zeros((*leading, len(space.spaces)), np.int64)
+        return (*leading, len(space.spaces)), np.int64
     if isinstance(space, spaces.Discrete):
-        return zeros(leading, np.int64)
-    return zeros((*leading, *(space.shape or ())), np.float32)
+        return leading, np.int64
+    return (*leading, *(space.shape or ())), np.float32
 
 
 def first(tree: Tree) -> Tree:

@@ -23,6 +23,7 @@ from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
 LISTED = (1 << 63) - 1  # the common key of worlds seeded one by one; their own seeds decide where in it they begin
+BOOL, BYTE = np.dtype(np.bool_), np.dtype(np.uint8)  # NumPy takes longer to look up a type than to make a small array
 Observation = np.ndarray | tuple[np.ndarray, ...]
 Returned = tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
@@ -62,7 +63,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self._final_obs = self._last[0].reshape(num_envs, -1)
         self._ended = np.zeros(num_envs, np.uint32)
         self._count = 0  # of episodes that ended in the last step, listed in front of _ended
-        self._kept = np.zeros_like(env.state), np.zeros_like(self._final_obs.T, order="C")
+        self._kept = np.zeros_like(env.state.T, order="C"), np.zeros_like(self._final_obs)
         self._worlds = (env.state, env.ages, env.episodes, env.returns)
         self._aside = (self._last[0], self._last[2], self._ended, *self._kept)
         self._limit = NO_LIMIT if env.time_limit is None else env.time_limit
@@ -119,7 +120,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         """Worlds of the mask wait no longer; what is kept of the others moves to the front."""
         places = np.flatnonzero(~mask[self._ended[: self._count]])
         for kept in (self._ended, *self._kept):
-            kept[..., : len(places)] = kept[..., places]
+            kept[: len(places)] = kept[places]
         self._count = len(places)
 
     def step(self, actions: np.ndarray) -> Returned:
@@ -131,9 +132,9 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
                 f"{self.env.env_id}: the episodes of worlds {worlds} are over; reset them"
             )
         action = self._convert(actions)
-        obs, reward, shape = self._target(), np.empty(self.num_envs), self._reward.shape
-        terminated, truncated = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
-        step = (obs, self._reward, terminated, truncated)
+        obs, reward = self._target(), np.empty(self.num_envs)
+        terminated, truncated = np.empty(self.num_envs, BOOL), np.empty(self.num_envs, BOOL)
+        step = (obs, self._reward, terminated.view(BYTE)[None], truncated.view(BYTE)[None])
         prob = None if self._toy is None else self._toy.ahead(action)
         if prob is not None:
             prob[self._ended[:begin]] = 1.0
@@ -144,7 +145,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             infos |= self._toy.tell(prob, obs[0], np.ones(self.num_envs, np.bool_))
         if self.render_mode == "human":
             self.render()
-        return self._tree(obs), reward, terminated.view(np.bool_)[0], truncated.view(np.bool_)[0], infos
+        return self._tree(obs), reward, terminated, truncated, infos
 
     def _advance(self, action: np.ndarray, step: Arrays, begin: int) -> None:
         """A step of the kernel. Nobody looks at the action of a world that only begins: it may be anything."""

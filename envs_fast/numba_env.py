@@ -43,9 +43,9 @@ class NumbaEnv:
         limit = NO_LIMIT if self.time_limit is None else min(self.time_limit, NO_LIMIT)
         self.parameters = np.array([limit, *self.setting.parameters], np.float64)
 
-        self.state = buffers.zeros((world.state_size, num_envs), world.state_dtype)
-        self.ages, self.episodes = (buffers.zeros((num_envs,), np.int32) for _ in range(2))
-        self.returns = buffers.zeros((num_envs,), np.float64)
+        one, state = (num_envs,), ((world.state_size, num_envs), world.state_dtype)
+        arrays = buffers.zeros(state, (one, np.int32), (one, np.int32), (one, np.float64))
+        self.state, self.ages, self.episodes, self.returns = arrays
         self.seed: int | None = None  # of the last reset
         self.last = self.trajectory(1)  # what step and restart write
         self.obs = buffers.first(self.last.obs)

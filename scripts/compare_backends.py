@@ -1,0 +1,105 @@
+"""Does PPO learn on the compiled worlds what it learns on Gymnasium's? Trains CartPole-v1:ppo on both, on the same seeds.
+
+    python scripts/compare_backends.py --seeds 5       trains what is missing, writes docs/results/backends
+    python scripts/compare_backends.py --only-report   the verdict again, nothing is trained
+
+Every run spends its whole budget, so that finals and areas are of equal experience. Exit code 1: they differ, or a
+seed failed.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # run as a file from anywhere
+
+import agents.algorithms  # noqa: E402, F401  # makes every algorithm's keys known
+from config.loader import load_config, parse_config_id  # noqa: E402
+from scripts.compare_engines import curves, reached, signed, spread  # noqa: E402
+from scripts.evidence import Parser, train  # noqa: E402
+from scripts.evidence_file import Evidence, config_hash  # noqa: E402
+from utils.run_dir import write_json  # noqa: E402
+from utils.statistics import interval, iqm  # noqa: E402
+from utils.user_error import UserError  # noqa: E402
+
+VARIANT = "CartPole-v1:ppo"
+BACKENDS = ("gym", "fast")
+MEASURES = ("final", "area")  # of 100 fresh episodes; mean height of the curve of evaluations
+LEVEL = 1 - 0.05 / len(MEASURES)  # both are to hold in 95 of 100 tries of two equal worlds
+RESULTS = ROOT / "docs" / "results" / "backends"
+
+
+def main(argv: list[str]) -> int:
+    parser = Parser(
+        prog="python scripts/compare_backends.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="how many seeds (default 5)")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
+    parser.add_argument("--only-report", action="store_true", help="train nothing")
+    given, failed = parser.parse_args(argv), 0
+    for backend in BACKENDS if not given.only_report else ():
+        given.set = [f"env_backend={backend}", "early_stop_on_eval_threshold=false"]
+        failed += train({VARIANT: begin(backend, given.set)}, RESULTS / backend, given)
+    found = {backend: Evidence.read(place(backend)) for backend in BACKENDS}
+    rows = [compare(found, measure) for measure in MEASURES]
+    write_json(RESULTS / "comparison.json", rows)
+    (RESULTS / "CartPole-v1-ppo.svg").write_text(curves(VARIANT, found), encoding="utf-8")
+    different = [str(row["measure"]) for row in rows if not row["same"]]
+    print("\n  " + (f"different: {', '.join(different)}" if different else "no difference"))
+    return 1 if failed or different else 0
+
+
+def place(backend: str) -> Path:
+    return RESULTS / backend / "CartPole-v1-ppo.json"
+
+
+def begin(backend: str, overrides: list[str]) -> Evidence:
+    """The file as it stands where it measured the same config, else a new one."""
+    config, path = load_config(*parse_config_id(VARIANT), overrides), place(backend)
+    before = Evidence.read(path) if path.is_file() else None
+    same = before is not None and before.config_hash == config_hash(config)
+    return before if before is not None and same else Evidence.begin(VARIANT, config, overrides)
+
+
+def compare(found: dict[str, Evidence], measure: str) -> dict[str, object]:
+    """Over the seeds that both backends finished; same: the intervals overlap and that of the difference contains 0."""
+    records = [{record["seed"]: record for record in found[backend].finished()} for backend in BACKENDS]
+    seeds = sorted(records[0].keys() & records[1].keys())
+    if len(seeds) < 2:
+        raise UserError("a comparison takes at least two seeds that both backends finished")
+    values = [[reached(by_seed[seed], measure) for seed in seeds] for by_seed in records]
+    difference = np.subtract(values[1], values[0])
+    low, high = interval(difference, np.mean, LEVEL)
+    (first, last), (begins, ends) = (interval(each) for each in values)
+    print(f"  {measure:5} gym {spread(values[0])}, fast {spread(values[1])}, fast - gym {signed(float(difference.mean()))} "
+          f"[{signed(low)}, {signed(high)}], {len(seeds)} seeds")  # fmt: skip
+    both = {
+        backend: {"iqm": iqm(each), "interval": interval(each), "seeds": each}
+        for backend, each in zip(BACKENDS, values, strict=True)
+    }
+    return {
+        "measure": measure,
+        **both,
+        "difference": {"mean": float(difference.mean()), "interval": (low, high), "level": LEVEL},
+        "same": bool(first <= ends and begins <= last and low <= 0 <= high),
+    }
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it is stopped, the trainings stop with it
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\n  interrupted; finished seeds are kept, the same command goes on", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
