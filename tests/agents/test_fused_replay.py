@@ -242,6 +242,16 @@ def test_what_is_no_number_is_reported_and_reaches_no_weight(config, field, valu
         assert torch.equal(mine.nan_to_num(), old.nan_to_num())
 
 
+@pytest.mark.parametrize("config", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
+@pytest.mark.parametrize("updates", [4, 7])
+def test_a_loss_that_is_no_number_is_named_whether_or_not_its_update_is_told_of(config, updates):
+    agent = advance(agent_for(config, *SMALL, "engine=fused_cpu"), 6)
+    agent.progress["updates"] = updates  # every eighth of DQN's is told of
+    agent.engine._bound._held["LANES"][0] = math.nan
+    with pytest.raises(NumbersError, match="the loss stopped being a number"):
+        advance(agent, 1)
+
+
 @pytest.mark.parametrize(
     ("config", "overrides", "named"),
     [
