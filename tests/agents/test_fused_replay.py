@@ -148,8 +148,13 @@ def test_fifty_updates_stay_with_torch(config):
     eager = advance(agent_for(config, *keys, "engine=eager"), 1)
     fused = advance(agent_for(config, *keys, "engine=fused_cpu"), 1)
     assert fused.progress["updates"] == 50
-    for mine, theirs in zip(learnt(fused), learnt(eager), strict=True):
-        assert (mine - theirs).abs().max() <= 2e-5  # of 50 steps of 1e-3: where a gradient is almost 0 Adam sees noise
+    apart = torch.cat(
+        [(mine - theirs).abs().flatten() for mine, theirs in zip(learnt(fused), learnt(eager), strict=True)]
+    )
+    assert apart.quantile(0.999) <= 2e-7
+    # 50 steps of 1e-3: where a gradient is almost 0 Adam sees noise. Eager's own SAC, given its minibatches in another
+    # order, ends up to 5e-6 away from itself
+    assert apart.max() <= (5e-6 if config.endswith("dqn") else 1e-5)
 
 
 @pytest.mark.parametrize("config", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
