@@ -3,8 +3,9 @@
     python scripts/bench_offpolicy.py --agents dqn,sac --json figures.json --plot figures.svg
 
 Whole trainings are timed, from the first env step on, ours with callbacks and the closing checkpoint; peers run with as
-many threads as we and with one. The first turn warms everything up and is not counted. Medians; on a shared machine
-only ratios mean something. The limit is what this processor multiplies and adds, measured in the same run.
+many threads as we and with one. A short first turn warms everything up and is not counted. Medians; on a shared machine
+only ratios mean something. The limit is what this processor multiplies and adds, measured in the same run. A line
+on stderr tells of each training.
 """
 
 import argparse
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
 from agents.algorithms import build_agent  # noqa: E402
+from agents.base import Agent  # noqa: E402
 from agents.engines.fused_cpu.warm import warm  # noqa: E402
 from config.loader import load_config  # noqa: E402
 from config.metrics import load_metrics  # noqa: E402
@@ -37,14 +39,16 @@ from envs_gym.make import make_envs  # noqa: E402
 from scripts.bench_collect import machine  # noqa: E402
 from scripts.bench_limit import SIDE, multiply_add_limit  # noqa: E402
 from scripts.bench_plot import bars_svg  # noqa: E402
+from scripts.profile_offpolicy import profile  # noqa: E402
 from train import fit  # noqa: E402
 from trainer_callbacks.console import Console  # noqa: E402
 from utils.run_dir import RunDir  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 
-VARIANTS = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 2_000)}  # env steps of one timed training
+VARIANTS = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 1_000)}  # env steps of one timed training
 PEERS = {"sb3": "stable_baselines3", "sbx": "sbx"}
 OURS = ("fused_cpu", "eager")
+WARMING = 100  # env steps with updates, at least
 PASSES = {"dqn": 4, "sac": 16}  # products of batch x net per update: forward 1, backward 2 (1 where weights are frozen)
 Figures = dict[str, Any]
 
@@ -53,8 +57,9 @@ def main(argv: list[str]) -> int:
     """Exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", default="dqn,sac", metavar="A[,A]", help="dqn on CartPole, sac on Pendulum")
-    parser.add_argument("--steps", type=int, metavar="N", help="env steps of one training (default 20,000 and 2,000)")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="counted turns")
+    parser.add_argument("--steps", type=int, metavar="N", help="env steps of one training (default 20,000 and 1,000)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="counted turns, where there is time")
+    parser.add_argument("--minutes", type=float, default=4.5, metavar="M", help="for everything, about")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="CPU threads, for all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them as an SVG")
@@ -69,8 +74,9 @@ def main(argv: list[str]) -> int:
     for name in agents:
         config = setting(name, asked.steps, asked.threads)
         warm(make_envs(config, 1), config.algo_id, config.activation)
-        figures[name] = side_by_side(config, asked.repeats)
+        figures[name] = side_by_side(config, asked.repeats, asked.minutes / len(agents))
         figures[name]["of_limit"] = figures[name]["flops"] / limit
+        figures[name]["profile"] = profile(lambda config=config: trained(replace(config, engine=OURS[0])))  # type: ignore[misc]
         print(text(name, figures[name]), flush=True)
     if asked.json:
         asked.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
@@ -91,22 +97,34 @@ def setting(name: str, steps: int | None, threads: int) -> ReplayConfig:
     return config
 
 
-def side_by_side(config: ReplayConfig, repeats: int) -> Figures:
-    """Rates of every contender, the ratio to the best peer of each turn, and where our time went."""
+def side_by_side(config: ReplayConfig, repeats: int, minutes: float) -> Figures:
+    """Rates of every contender, the ratio to the best peer of each turn, and where our time went.
+
+    At least one turn; after that only what is likely to end within so many minutes.
+    """
     shares: list[dict[str, float]] = []
-    runs: dict[str, Callable[[], float]] = {
-        engine: lambda engine=engine: ours(replace(config, engine=engine), shares)  # type: ignore[misc]
+    runs: dict[str, Callable[[ReplayConfig], float]] = {
+        engine: lambda config, engine=engine: ours(replace(config, engine=engine), shares)  # type: ignore[misc]
         for engine in OURS
     }
     for peer, module in PEERS.items():
         for threads in sorted({config.threads, 1}) if find_spec(module) else ():
             name = f"{peer}, {threads} thread{'s' if threads > 1 else ''}"
-            runs[name] = lambda module=module, threads=threads: theirs(config, module, threads)  # type: ignore[misc]
+            runs[name] = lambda config, module=module, threads=threads: theirs(config, module, threads)  # type: ignore[misc]
     seconds: dict[str, list[float]] = {name: [] for name in runs}
+    short = replace(config, max_timesteps=config.learning_starts + max(WARMING, 2 * config.train_freq))
+    end, length = time.monotonic() + 60 * minutes, 0.0
     for turn in range(repeats + 1):
+        began = time.monotonic()
+        if turn > 1 and began + length > end:
+            print(f"{config.algo_id}: no time for turn {turn}", file=sys.stderr, flush=True)
+            break
         for name, run in runs.items():
-            elapsed = run()
+            elapsed = run(config if turn else short)
             seconds[name] += [elapsed] if turn else []
+            told = f"turn {turn} of {repeats}" if turn else "warming up"
+            print(f"{config.algo_id}, {told}, {name}: {elapsed:.1f} s", file=sys.stderr, flush=True)
+        length = time.monotonic() - began
     medians = {name: statistics.median(all_) for name, all_ in seconds.items()}
     rates = {name: config.max_timesteps / each for name, each in medians.items()}
     figures: Figures = {"env_steps_per_second": rates, "seconds": seconds}
@@ -122,7 +140,16 @@ def side_by_side(config: ReplayConfig, repeats: int) -> Figures:
 
 
 def ours(config: ReplayConfig, shares: list[dict[str, Any]]) -> float:
-    """Seconds of train.py's own `fit`, in a temporary run folder."""
+    """Seconds of a training, and where they went."""
+    agent, elapsed = trained(config)
+    parts = {name: seconds / elapsed for name, seconds in agent.seconds.items()}
+    own = {"engine": config.engine, "updates": agent.progress["updates"]}
+    shares.append({**parts, "rest": 1 - sum(parts.values()), **own})
+    return elapsed
+
+
+def trained(config: ReplayConfig) -> tuple[Agent, float]:
+    """An agent after train.py's own `fit` in a temporary run folder, and its seconds."""
     torch.set_num_threads(config.threads)
     agent = build_agent(config, make_envs(config, config.n_envs))
     with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
@@ -131,11 +158,7 @@ def ours(config: ReplayConfig, shares: list[dict[str, Any]]) -> float:
         console = Console(load_metrics(), config.max_timesteps, quiet=True)
         began = time.perf_counter()
         fit(config, agent, None, run, console)
-        elapsed = time.perf_counter() - began
-    parts = {name: seconds / elapsed for name, seconds in agent.seconds.items()}
-    own = {"engine": config.engine, "updates": agent.progress["updates"]}
-    shares.append({**parts, "rest": 1 - sum(parts.values()), **own})
-    return elapsed
+        return agent, time.perf_counter() - began
 
 
 def theirs(config: ReplayConfig, module: str, threads: int) -> float:
@@ -184,6 +207,10 @@ def text(name: str, figures: Figures) -> str:
         lines.append(f"  {'ratio':<16} {figures['ratio']['median']:>10.2f} ({min(every):.2f} to {max(every):.2f})")
     where = f"collect {share['collect']:.0%}, learn {share['learn']:.0%}, rest {share['rest']:.0%}"
     lines.append(f"  of {OURS[0]:<13} {where}; {figures['of_limit']:.0%} of the limit, in whole trainings")
+    parts, pieces = figures["profile"]["shares"], figures["profile"]["update_us"]
+    lines.append(f"  {'its seconds':<18} " + ", ".join(f"{part} {value:.1%}" for part, value in parts.items()))
+    each = ", ".join(f"{piece} {value:,.0f}" for piece, value in pieces.items())
+    lines.append(f"  {'an update, us':<18} {each} (one thread)")
     return "\n".join(lines)
 
 

@@ -255,17 +255,25 @@ def test_every_algorithm_on_every_engine_resumes_to_the_bit(algo_id, memory, eng
     resumes_to_the_bit(*given)
 
 
+ATARI = ["CartPole-v1:ppo", "env_kwargs.obs_type=ram", "spec={}"]
 OPTIONAL = {
-    "mujoco": ["HalfCheetah-v5:sac", *REPLAY, "hidden_dims=32"],
-    "ale_py": ["CartPole-v1:ppo", "env_id=ALE/Pong-v5", "env_kwargs.obs_type=ram", "spec={}", "max_episode_steps=100"],
+    "mujoco": {
+        "HalfCheetah, sac": ["HalfCheetah-v5:sac", *REPLAY],
+        "Hopper, sac, eager, normalised": ["Hopper-v5:sac", *REPLAY, "engine=eager", "normalize_obs=true"],
+        "Ant, ppo, normalised": ["Pendulum-v1:ppo", "env_id=Ant-v5", "spec={}", "normalize_obs=true"],
+    },
+    "ale_py": {
+        "Pong, ppo": [*ATARI, "env_id=ALE/Pong-v5", "eval_max_steps=60"],
+        "Pong, ppo, cut": [*ATARI, "env_id=ALE/Pong-v5", "max_episode_steps=100"],
+    },
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", OPTIONAL)
-def test_worlds_of_optional_packages_resume_to_the_bit(extra):
+@pytest.mark.parametrize(("extra", "case"), [(extra, case) for extra in OPTIONAL for case in OPTIONAL[extra]])
+def test_worlds_of_optional_packages_resume_to_the_bit(extra, case):
     pytest.importorskip(extra)
-    resumes_to_the_bit(*OPTIONAL[extra])
+    resumes_to_the_bit(*OPTIONAL[extra][case])
 
 
 def test_a_run_that_died_before_its_first_checkpoint_begins_anew():

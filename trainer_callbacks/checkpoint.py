@@ -56,7 +56,7 @@ class AtomicIO(CheckpointIO):
         self.written: dict[str, Any] = {}  # size and hash of the last file
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        with replacing(Path(path)) as file:
+        with replacing(Path(path), sync_name=False) as file:  # checkpoint_set.seal syncs the folder
             hashing = Hashing(file)
             try:
                 torch.save(checkpoint, hashing)  # type: ignore[arg-type]  # write and flush are all it asks
@@ -86,7 +86,7 @@ class Checkpoint(LightningCheckpoint):
         self.run, self.evaluate, self.config, self.facts = run, evaluate, config, dict(facts)
         self.best, self.saved = -math.inf, {"iterations": 0, "env_steps": 0}
         self._began = self._saved_at = time.monotonic()
-        self._spent = 0.0
+        self._spent = self._price = 0.0  # seconds of all saves and of the last one
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         assert isinstance(agent, Agent)
@@ -120,7 +120,8 @@ class Checkpoint(LightningCheckpoint):
         return evaluated and self._affordable() if every is None else agent.epoch % every == 0
 
     def _affordable(self) -> bool:
-        return self._spent <= ALLOWANCE + SHARE * (time.monotonic() - self._began)
+        """Whether one more save, as dear as the last, would stay within what saving may take."""
+        return self._spent + self._price <= ALLOWANCE + SHARE * (time.monotonic() - self._began)
 
     def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         assert isinstance(agent, Agent)
@@ -149,15 +150,15 @@ class Checkpoint(LightningCheckpoint):
         self.best = self.evaluate.mean if improves else self.best
         self.saved, self._saved_at = dict(agent.progress), time.monotonic()
         self._thin_out()
-        self._spent += time.monotonic() - began
+        self._price = time.monotonic() - began
+        self._spent += self._price
 
     def _thin_out(self) -> None:
         keep_last, keep_best = self.config.checkpoint_keep_last, self.config.checkpoint_keep_best
         folder = self.run.checkpoints
-        checkpoint_set.prune(folder, keep_last, keep_best)
+        stay = checkpoint_set.prune(folder, keep_last, keep_best)
         # rows of the replay memory that no checkpoint of the run names any more
-        told = [checkpoint_set.facts_of(folder / f"{stem}.ckpt") for stem in checkpoint_set.names(folder)]
-        prune(folder / checkpoint_set.SEGMENTS, [name for facts in told for name in facts.get("segments", [])])
+        prune(folder / checkpoint_set.SEGMENTS, [name for facts in stay.values() for name in facts.get("segments", [])])
 
 
 def check_finite(agent: Agent) -> None:

@@ -27,8 +27,11 @@ def temporary(path: Path) -> Path:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write; it takes the place of `path` when the block ends well, and leaves nothing where it does not."""
+def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
+    """A file to write; it takes the place of `path` when the block ends well, and leaves nothing where it does not.
+
+    Without `sync_name` the caller syncs the folder, once for all that it puts there.
+    """
     beside = temporary(path)
     try:
         with open(beside, "wb") as file:
@@ -36,7 +39,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-        sync_folder(path.parent)
+        if sync_name:
+            sync_folder(path.parent)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -56,10 +60,10 @@ def sync_file(path: Path) -> None:
         sync_folder(path)
 
 
-def write_json(path: Path, data: Any) -> None:
+def write_json(path: Path, data: Any, sync_name: bool = True) -> None:
     """Replace the file in one instant."""
     text = json.dumps(data, indent=2) + "\n"
-    with replacing(path) as file:
+    with replacing(path, sync_name) as file:
         file.write(text.encode())
 
 
@@ -76,12 +80,14 @@ def read_json(path: Path) -> Any:
 
 
 def relink(link: Path, target: Path) -> None:
-    """Point `link` at `target` in one instant, relatively, so that moving the common folder breaks nothing."""
+    """Point `link` at `target` in one instant, relatively, so that moving the common folder breaks nothing.
+
+    The folder is synced by the caller, once for all links.
+    """
     beside = temporary(link)
     beside.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
     try:
         os.replace(beside, link)
-        sync_folder(link.parent)
     except OSError:
         beside.unlink()
         raise

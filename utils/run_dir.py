@@ -86,6 +86,7 @@ class RunDir:
             sweep(root)
             run = cls(_make_unique(root, name, facts))
             relink(root / LAST, run.path)
+            sync_folder(root)
         except OSError as error:
             raise UserError(f"cannot make a run folder under {root}: {error.strerror}") from error
         return run

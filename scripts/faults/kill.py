@@ -2,10 +2,10 @@
 
     python scripts/faults/kill.py --trials 200 --replays 60
 
-Trials are of PPO on the fused engine, replays of DQN with a prioritised memory mapped from the disk. Half the kills
-come from outside at a random moment of the run. The other half strike inside a save, at one of its file operations
-drawn at random: in the middle of a write, before or after an fsync, a rename, a link, a deletion. Every other trial
-runs on another filesystem, /dev/shm.
+Trials are of PPO on the fused engine, replays of DQN with a memory mapped from the disk: as many of a prioritised one
+as of the fused engine's. Half the kills come from outside at a random moment of the run. The other half strike inside
+a save, at one of its file operations drawn at random: in the middle of a write, before or after an fsync, a rename, a
+link, a deletion. Every other trial runs on another filesystem, /dev/shm.
 """
 
 import collections
@@ -78,6 +78,7 @@ class Mine:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+FUSED_REPLAY = (*(word for word in REPLAY if word != "prioritised=true"), "engine=fused_cpu")
 OTHER = Path("/dev/shm")  # a folder on another filesystem
 
 
@@ -88,6 +89,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         parts = [
             killed("PPO, fused engine", (*TINY, "engine=fused_cpu"), counts["trials"], draw, [folder, other]),
             killed("DQN, prioritised, memmap", REPLAY, counts["replays"], draw, [folder, other]),
+            killed("DQN, fused engine, memmap", FUSED_REPLAY, counts["replays"], draw, [folder, other]),
         ]
     finally:
         shutil.rmtree(other, ignore_errors=True)

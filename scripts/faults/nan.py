@@ -20,6 +20,7 @@ import torch
 
 from agents.base import Agent
 from agents.engines.fused_cpu.engine import FusedCPU
+from agents.engines.fused_cpu.replay_engine import FusedReplay
 from agents.experience.collector import Collector
 from agents.experience.memory import Memory
 from agents.loading import read_checkpoint
@@ -36,10 +37,11 @@ COMMON = (
 )  # fmt: skip
 ROLLOUT = ("n_envs=4", "n_steps=16", *COMMON)
 PLAIN, FUSED = ((f"engine={engine}", "batch_size=0.5", *ROLLOUT) for engine in ("eager", "fused_cpu"))
-REPLAY = (
-    "engine=eager", "n_envs=4", "train_freq=16", "gradient_steps=4", "batch_size=8", "buffer_size=600",
-    "learning_starts=100", "epoch_iterations=1", "hidden_dims=16", *COMMON,
+SMALL = (
+    "n_envs=4", "train_freq=16", "gradient_steps=4", "batch_size=8", "buffer_size=600", "learning_starts=100",
+    "epoch_iterations=1", "hidden_dims=16", *COMMON,
 )  # fmt: skip
+REPLAY, REPLAY_FUSED = ((f"engine={engine}", *SMALL) for engine in ("eager", "fused_cpu"))
 PPO, SAC, DQN = "Pendulum-v1:ppo", "Pendulum-v1:sac", "CartPole-v1:dqn"
 REINFORCE = ("CartPole-v1:reinforce", "env_id=Pendulum-v1", "spec={}")
 NORMALIZED = ("normalize_obs=true", "normalize_reward=true")
@@ -60,9 +62,16 @@ AGENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # words, and the
     "dqn": ((DQN, *REPLAY), CHOICES),
     "dqn, prioritised, memmap": (
         (DQN, *REPLAY, "prioritised=true", "replay_storage=memmap", "n_step=3", "normalize_obs=true"), CHOICES),
+    "sac, fused": ((SAC, *REPLAY_FUSED), ALL),
+    "sac, memmap, fused": ((SAC, *REPLAY_FUSED, "replay_storage=memmap", "normalize_obs=true"), ALL),
+    "sac on Gymnasium's worlds, fused": ((SAC, *REPLAY_FUSED, "env_backend=gym"), ALL),
+    "dqn, fused": ((DQN, *REPLAY_FUSED), CHOICES),
+    "dqn, double, 3 steps, memmap, fused": (
+        (DQN, *REPLAY_FUSED, "double_q=true", "replay_storage=memmap", "n_step=3", "normalize_obs=true"), CHOICES),
     "pqn": (("CartPole-v1:pqn", *ROLLOUT, "batch_size=0.5"), CHOICES),
     "q_learning": (("FrozenLake-v1:q_learning", *ROLLOUT), ("reward", "weights")),
 }  # fmt: skip
+Fused = FusedCPU | FusedReplay
 VALUES = {"nan": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
 WORLD = 2
 
@@ -128,36 +137,37 @@ def plant(place: str, value: float) -> None:
 def plant_fused(place: str, value: float) -> None:
     """The same where compiled kernels collect and learn: in what they are handed, and in the sums they go on with."""
 
-    def observation(collect: Any, engine: FusedCPU, agent: Agent, steps: int) -> None:
+    def observation(collect: Any, engine: Fused, agent: Any, steps: int) -> None:
         agent.collector.obs[WORLD, 0] = value
         collect(engine, agent, steps)
 
-    def action(collect: Any, engine: FusedCPU, agent: Agent, steps: int) -> None:
+    def action(collect: Any, engine: Fused, agent: Any, steps: int) -> None:
         collect(engine, agent, steps)
-        agent.memory.table.action[3, WORLD] = value
+        agent.memory.table.action[(agent.memory.written - 13) % agent.memory.rows, WORLD] = value
 
-    def reward(collect: Any, engine: FusedCPU, agent: Agent, steps: int) -> None:
+    def reward(collect: Any, engine: Fused, agent: Any, steps: int) -> None:
         collect(engine, agent, steps)
-        agent.memory.table.reward[3, WORLD] = value
+        agent.memory.table.reward[(agent.memory.written - 13) % agent.memory.rows, WORLD] = value
 
-    def weights(collect: Any, engine: FusedCPU, agent: Agent, steps: int) -> None:
-        with torch.no_grad():  # before: they are fetched once an iteration, and given back at its end
-            next(agent.policy.parameters()).flatten()[0] = value
+    def weights(collect: Any, engine: Fused, agent: Any, steps: int) -> None:
+        first = next(agent.policy.parameters()).detach()
+        first[(0,) * first.dim()] = value  # before: they are fetched once an iteration, and given back at its end
         collect(engine, agent, steps)
 
-    def loss(learn: Any, engine: FusedCPU, *arguments: Any) -> None:
+    def loss(learn: Any, engine: Fused, *arguments: Any) -> None:
         engine._bound._held["LANES"][0] = value  # of the policy's loss
         learn(engine, *arguments)
 
-    def gradient(learn: Any, engine: FusedCPU, *arguments: Any) -> None:
+    def gradient(learn: Any, engine: Fused, *arguments: Any) -> None:
         engine._bound._held["PARTIAL"][0] = value
         learn(engine, *arguments)
 
     found = {"observation": observation, "action": action, "reward": reward, "weights": weights}
-    if place in found:
-        at_call(FusedCPU, "collect", 6, found[place])
-    else:
-        at_call(FusedCPU, "learn", 6, {"loss": loss, "gradient": gradient}[place])
+    for engine in (FusedCPU, FusedReplay):
+        if place in found:
+            at_call(engine, "collect", 6, found[place])
+        else:
+            at_call(engine, "learn", 6, {"loss": loss, "gradient": gradient}[place])
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
@@ -187,7 +197,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
 
 def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
     """ "right", or what is wrong."""
-    planted = plant_fused if FUSED[0] in words else plant
+    planted = plant_fused if "engine=fused_cpu" in words else plant
     ended = finish(words, root, lambda: planted(place, value))
     said = ended.said.strip()
     if ended.code != 1 or len(said.splitlines()) != 1 or not said.startswith("error: "):

@@ -148,8 +148,13 @@ def test_fifty_updates_stay_with_torch(config):
     eager = advance(agent_for(config, *keys, "engine=eager"), 1)
     fused = advance(agent_for(config, *keys, "engine=fused_cpu"), 1)
     assert fused.progress["updates"] == 50
-    for mine, theirs in zip(learnt(fused), learnt(eager), strict=True):
-        assert (mine - theirs).abs().max() <= 2e-5  # of 50 steps of 1e-3: where a gradient is almost 0 Adam sees noise
+    apart = torch.cat(
+        [(mine - theirs).abs().flatten() for mine, theirs in zip(learnt(fused), learnt(eager), strict=True)]
+    )
+    assert apart.quantile(0.999) <= 2e-7
+    # 50 steps of 1e-3: where a gradient is almost 0 Adam sees noise. Eager's own SAC, given its minibatches in another
+    # order, ends up to 5e-6 away from itself
+    assert apart.max() <= (5e-6 if config.endswith("dqn") else 1e-5)
 
 
 @pytest.mark.parametrize("config", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
@@ -240,6 +245,16 @@ def test_what_is_no_number_is_reported_and_reaches_no_weight(config, field, valu
         advance(agent, 1)
     for mine, old in zip(learnt(agent), before, strict=True):
         assert torch.equal(mine.nan_to_num(), old.nan_to_num())
+
+
+@pytest.mark.parametrize("config", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
+@pytest.mark.parametrize("updates", [4, 7])
+def test_a_loss_that_is_no_number_is_named_whether_or_not_its_update_is_told_of(config, updates):
+    agent = advance(agent_for(config, *SMALL, "engine=fused_cpu"), 6)
+    agent.progress["updates"] = updates  # every eighth of DQN's is told of
+    agent.engine._bound._held["LANES"][0] = math.nan
+    with pytest.raises(NumbersError, match="the loss stopped being a number"):
+        advance(agent, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """A checkpoint counts when its bytes have the hash of its sidecar; else the one before it does."""
 
+import os
+from itertools import chain, combinations
+
 import pytest
 
 from utils import checkpoint_set
 from utils.checkpoint_set import choose, digest, fault, names, prune, seal, sweep_orphans
-from utils.durable_file import write_json
+from utils.durable_file import replacing, write_json
 from utils.user_error import UserError
 
 
@@ -94,7 +97,7 @@ def test_a_nan_is_nobodys_best(folder):
     make(folder, "epoch=08", 8, float("nan"))
     make(folder, "epoch=10", 10, float("inf"))
     (folder / "best.ckpt").unlink(), (folder / "best.json").unlink()
-    assert checkpoint_set._by_worth(folder)[:2] == ["epoch=04", "epoch=06"]
+    assert checkpoint_set._by_worth(checkpoint_set.known(folder))[:2] == ["epoch=04", "epoch=06"]
 
 
 def test_a_link_out_of_the_folder_is_not_followed(folder, tmp_path):
@@ -102,3 +105,67 @@ def test_a_link_out_of_the_folder_is_not_followed(folder, tmp_path):
     (folder / "last.ckpt").symlink_to("/etc/passwd")
     with pytest.raises(UserError, match="not a checkpoint of this run"):
         choose(folder, "last", "run")
+
+
+class Disk:
+    """What a power cut could leave of a folder: what was synced, and any part of what was not."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.durable, self.pending, self.written = folder, self.contents(folder), [], set()
+        for name in ("fsync", "replace", "unlink"):
+            monkeypatch.setattr(os, name, self.watched(getattr(os, name), name))
+
+    @staticmethod
+    def contents(folder):
+        return {path.name: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in folder.iterdir()}
+
+    def watched(self, function, name):
+        def call(first, *others, **options):
+            if name == "fsync":
+                path = os.readlink(f"/proc/self/fd/{first}")
+                self.written.add(path)
+                if path == str(self.folder):
+                    self.durable, self.pending = self.apply(self.pending), []
+            elif name == "unlink":
+                self.pending.append((os.path.basename(first), None))
+            else:
+                linked = os.path.islink(first)
+                data = os.readlink(first) if linked else first.read_bytes() if str(first) in self.written else b""
+                self.pending.append((os.path.basename(others[0]), data))
+            return function(first, *others, **options)
+
+        return call
+
+    def apply(self, changes):
+        return {name: data for name, data in {**self.durable, **dict(changes)}.items() if data is not None}
+
+    def cuts(self):
+        """Every folder that could be there after a power cut now."""
+        sizes = range(len(self.pending) + 1)
+        return [self.apply(some) for some in chain.from_iterable(combinations(self.pending, n) for n in sizes)]
+
+
+def test_whatever_a_power_cut_leaves_has_a_whole_checkpoint(folder, tmp_path_factory, monkeypatch):
+    """At every sync of a save, with any of the names lost that were not synced, and bytes that were not."""
+    disk, found = Disk(folder, monkeypatch), []
+    synced, data = os.fsync, b"weights of epoch=08" * 50
+
+    def cut_before(descriptor):
+        found.extend(disk.cuts())
+        synced(descriptor)
+
+    monkeypatch.setattr(os, "fsync", cut_before)
+    with replacing(folder / "epoch=08.ckpt", sync_name=False) as file:
+        file.write(data)
+    facts = {**digest(folder / "epoch=08.ckpt"), "epoch": 8, "iterations": 8, "env_steps": 512, "exported": 512}
+    seal(folder / "epoch=08.ckpt", {**facts, "score": 40.0}, ("best", "last"))
+    prune(folder, keep_last=1, keep_best=0)
+    found.extend(disk.cuts())
+    monkeypatch.undo()
+    assert len(found) > 30
+    for number, contents in enumerate(found):
+        left = tmp_path_factory.mktemp(f"cut{number}")
+        for name, there in contents.items():
+            (left / name).symlink_to(there) if isinstance(there, str) else (left / name).write_bytes(there)
+        for link in ("best", "last"):
+            assert choose(left, link, "run").path.read_bytes().startswith(b"weights of")

@@ -103,7 +103,7 @@ class FusedReplay:
         _add(agent, {**sums, "train/grad_norm/total": told[Told.NORM]}, count)
         if told[Told.BROKEN]:
             agent.broken.fill_(True)
-            agent.lost.fill_(not math.isfinite(sum(told[:SUMS])))
+            agent.lost.fill_(not math.isfinite(sum(told[:SUMS]) + told[Told.EVERY_LOSS]))
 
 
 def _add(agent: Any, sums: dict[str, float], count: int) -> None:
