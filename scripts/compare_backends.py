@@ -1,4 +1,4 @@
-"""Does PPO learn on the compiled worlds what it learns on Gymnasium's? Trains CartPole-v1:ppo on both, on the same seeds.
+"""Does PPO learn on the compiled worlds what it learns on Gymnasium's? Trains CartPole-v1:ppo on both, same seeds.
 
     python scripts/compare_backends.py --seeds 5       trains what is missing, writes docs/results/backends
     python scripts/compare_backends.py --only-report   the verdict again, nothing is trained
@@ -79,8 +79,9 @@ def compare(found: dict[str, Evidence], measure: str) -> dict[str, object]:
     difference = np.subtract(values[1], values[0])
     low, high = interval(difference, np.mean, LEVEL)
     (first, last), (begins, ends) = (interval(each) for each in values)
-    print(f"  {measure:5} gym {spread(values[0])}, fast {spread(values[1])}, fast - gym {signed(float(difference.mean()))} "
-          f"[{signed(low)}, {signed(high)}], {len(seeds)} seeds")  # fmt: skip
+    mean = float(difference.mean())
+    print(f"  {measure:5} gym {spread(values[0])}, fast {spread(values[1])}, {len(seeds)} seeds")
+    print(f"        fast - gym {signed(mean)} [{signed(low)}, {signed(high)}]")
     both = {
         backend: {"iqm": iqm(each), "interval": interval(each), "seeds": each}
         for backend, each in zip(BACKENDS, values, strict=True)
@@ -88,7 +89,7 @@ def compare(found: dict[str, Evidence], measure: str) -> dict[str, object]:
     return {
         "measure": measure,
         **both,
-        "difference": {"mean": float(difference.mean()), "interval": (low, high), "level": LEVEL},
+        "difference": {"mean": mean, "interval": (low, high), "level": LEVEL},
         "same": bool(first <= ends and begins <= last and low <= 0 <= high),
     }
 

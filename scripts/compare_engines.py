@@ -144,7 +144,7 @@ def curves(variant: str, found: Mapping[str, Evidence]) -> str:
         )
     seeds = min(len(evidence.finished()) for evidence in found.values())
     goal = next(iter(found.values())).goal
-    return bands_svg(f"{variant}, {seeds} seeds with each engine, mean and 95 % interval", bands, goal)
+    return bands_svg(f"{variant}, {seeds} seeds each, mean and 95 % interval", bands, goal)
 
 
 def plain(variant: str, measure: str, found: Comparison) -> dict[str, object]:

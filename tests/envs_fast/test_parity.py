@@ -7,10 +7,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 
-from envs_fast.registry import make
+from envs_fast.registry import WORLDS, make
 
-CONTROL = ["CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"]
+CONTROL = [name for name, world in WORLDS.items() if isinstance(world.setting().observation_space, Box)]
 N = 100_000
 PI = np.pi
 BOXES = {  # the reachable states, low and high, and thresholds of each component
@@ -24,6 +25,7 @@ BOXES = {  # the reachable states, low and high, and thresholds of each componen
 
 def states(env_id: str) -> np.ndarray:
     """N states [S, N]: uniform over the box, a quarter of them with one component within an ulp of a threshold."""
+    assert env_id in BOXES, f"say in BOXES which states of {env_id} are reachable, and where something changes"
     box, thresholds = BOXES[env_id]
     rng = np.random.default_rng(7)
     drawn = np.stack([rng.uniform(low, high, N) for low, high in box])

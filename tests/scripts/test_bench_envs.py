@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts.bench_envs import OURS, main
+from scripts.bench_envs import OURS, main, picture
 from utils.user_error import UserError
 
 
@@ -32,6 +32,14 @@ def test_figures_and_plot_have_every_contender_that_is_there(tmp_path, capsys):
     text = "".join(ElementTree.parse(plot).getroot().itertext())
     assert all(name in text for name in (*OURS, "gymnasium sync", "4096 worlds"))
     assert "gymnasium native" in capsys.readouterr().out
+
+
+def test_many_worlds_have_a_line_each_where_the_slow_peer_was_timed_last():
+    row = dict.fromkeys(OURS, 9e7)
+    rows = {16: {**row, "gymnasium sync": 1e5}, 256: {**row, "gymnasium sync": 3e4}, 4096: row}
+    text = "".join(ElementTree.fromstring(picture({"Taxi-v4": rows, "Bandit-v0": rows})).itertext())
+    assert all(f"{name}, 256" in text for name in ("Taxi-v4", "Bandit-v0"))
+    assert text.count("3,000x") == 2
 
 
 def test_an_unknown_id_is_one_line():
