@@ -165,8 +165,9 @@ class Agent(L.LightningModule):
         """Whether a step is not to be made; notes on the device what was no number, unless nobody looks at it."""
         if not self.guarded:
             return torch.zeros_like(self.broken) if skip is None else skip
-        lost = ~loss.detach().isfinite()
-        broken = lost | ~total.isfinite()
+        value = loss.detach()
+        lost = value - value != 0  # what is no number is not equal to itself: two operations, where isfinite takes four
+        broken = lost | (total - total != 0)
         if skip is not None:
             lost, broken = lost & ~skip, broken & ~skip
         self.lost |= lost

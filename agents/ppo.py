@@ -121,7 +121,8 @@ class PPO(Agent):
             if live.target_kl is not None:
                 self.stopped |= kl > 1.5 * live.target_kl
             clip_fraction = ((ratio - 1).abs() > live.clip_range).float().mean()
-        norms = self.descend(self.optimizer, loss, live.max_grad_norm, self.stopped)
+        stopped = None if live.target_kl is None else self.stopped
+        norms = self.descend(self.optimizer, loss, live.max_grad_norm, stopped)
         self.metrics.add(
             {
                 "train/loss/policy": policy_loss,

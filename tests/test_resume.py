@@ -264,7 +264,7 @@ OPTIONAL = {
     },
     "ale_py": {
         "Pong, ppo": [*ATARI, "env_id=ALE/Pong-v5", "eval_max_steps=60"],
-        "Pong, ppo, cut": [*ATARI, "env_id=ALE/Pong-v5", "max_episode_steps=100"],
+        "Pong, ppo, cut": [*ATARI, "env_id=ALE/Pong-v5", "max_episode_steps=40"],
     },
 }
 

@@ -77,6 +77,9 @@ class Memory:
         self._seed, self._rank = seed, rank
         self._worlds = torch.arange(self.num_envs, device=self.slot.device)
         self._columns, self._final_columns = leaves(self.table), leaves(self.final)
+        looked_at = [*leaves(self.table.obs), *leaves(self.table.action), self.table.reward]
+        # what may stop being a number, [rows, ..]: to look at it must not cost more than the look
+        self.numbers = [x.flatten(1).numpy() for x in looked_at if x.is_floating_point() and x.device.type == "cpu"]
         # a short table's rows, unbound at once: to index eight columns takes 7 us a step
         self._row_views = [] if replayed else [*zip(*(column.unbind() for column in self._columns), strict=True)]
         self._flat: Row = tree_map(lambda x: x.flatten(0, 1), self.table)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from worlds import NAN, Scripted, driven, random_tables
 
+from agents.experience import numbers
 from agents.experience.numbers import all_finite
 from agents.experience.reward_scale import RewardScale
 from agents.networks.encoders import RunningNorm
@@ -46,6 +47,17 @@ def test_one_among_many_large_ones_is_found_wherever_it_stands(value, dtype):
         bad = numbers.clone()
         bad[place] = value
         assert not all_finite(bad.numpy())
+
+
+@pytest.mark.parametrize(("begin", "end", "rows"), [(0, 3, {0, 1, 2}), (2, 5, {2, 3, 4}), (-2, 1, {3, 4, 0})])
+def test_the_rows_just_written_are_looked_at_also_across_the_end_of_the_ring(begin, end, rows):
+    found = set()
+    for row in range(5):
+        column = torch.ones(5, 6)
+        column[row, 3] = NAN
+        if not numbers._finite(column.numpy(), begin, end):
+            found.add(row)
+    assert found == rows
 
 
 def test_the_earliest_is_named():
