@@ -15,7 +15,7 @@ from agents.engines.fused_cpu.calls import ints
 from agents.engines.fused_cpu.engine import FusedCPU
 from agents.engines.fused_cpu.frame import At, Setting
 from agents.engines.fused_cpu.recipes import why_not
-from agents.engines.fused_cpu.workers import TRY_EVERY, Pace
+from agents.engines.fused_cpu.workers import TRIALS, TRY_EVERY, Pace
 from agents.experience.nouns import Final, tree_map
 from agents.ppo import clipped_surrogate, value_loss
 from agents.reinforce import masked_mean
@@ -326,5 +326,6 @@ def test_threads_that_do_not_pay_are_left_idle():
         for _ in range(TRY_EVERY):
             blocks[-1].append(threads := pace.choose())
             pace.took(threads, 1.0 if threads == 1 else 3.0 if block == 0 else 0.1)
-    assert all(block[:3] == [2, 2, 1] for block in blocks)
-    assert blocks[0][3:] == [1] * (TRY_EVERY - 3) and blocks[3][3:] == [2] * (TRY_EVERY - 3)
+    assert all(block[: TRIALS + 1] == [2] * TRIALS + [1] for block in blocks)
+    rest = TRY_EVERY - TRIALS - 1
+    assert blocks[0][-rest:] == [1] * rest and blocks[3][-rest:] == [2] * rest

@@ -15,7 +15,8 @@ import numpy as np
 from agents.engines.fused_cpu.calls import IMPATIENT, PIECE, call, exchange, fetch, longs, wait_a_turn
 from utils.kernel_cache import njit
 
-TRY_EVERY = 32  # iterations; the first three are trials: two of all threads, one of one thread
+TRY_EVERY = 64  # iterations; the first ones are trials
+TRIALS = 6  # of all threads, as a thread that wakes may be on the caller's core for a while; then one of one thread
 LINE = 8  # int64 of a cache line
 MOST = 64  # threads
 PATIENCE = 32 * IMPATIENT  # turns that a thread watches for, about 2 ms, before it lies down
@@ -103,17 +104,16 @@ class Pace:
         """How many threads the next iteration is to take."""
         turn = self._iterations % self._every
         self._iterations += 1
-        self._waking = turn in (0, 3)
-        if turn < 3:
-            return (self.threads, self.threads, 1)[turn]
+        self._waking = turn in (0, TRIALS + 1)
+        if turn <= TRIALS:
+            return self.threads if turn < TRIALS else 1
         return min(self._seconds, key=lambda threads: self._seconds[threads])
 
     def took(self, threads: int, seconds: float) -> None:
-        """What an iteration took; the latest counts half."""
-        if self._waking and self._seconds[threads]:
-            return
+        """What an iteration took. One that was held up says little: what is known grows by a tenth at most."""
         known = self._seconds[threads]
-        self._seconds[threads] = (known + seconds) / 2 if known else seconds
+        if not (self._waking and known):
+            self._seconds[threads] = min(seconds, 1.1 * known) if known else seconds
 
 
 class Workers:
