@@ -35,7 +35,7 @@ def bars_svg(title: str, groups: Mapping[str, Mapping[str, float]], ours: set[st
             body += [
                 f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(contender)}</text>',
                 f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{length:.1f}" height="{BAR - 4}" rx="2"/>',
-                f'<text x="{end + 6:.1f}" y="{y + 13}">{millions(rate)}</text>',
+                f'<text x="{end + 6:.1f}" y="{y + 13}">{short(rate)}</text>',
             ]
             y += BAR
         y += GAP
@@ -100,6 +100,14 @@ def millions(rate: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def short(rate: float) -> str:
+    """Three digits of it, with k or M."""
+    for unit, size in ((" M", 1e6), (" k", 1e3), ("", 1.0)):
+        if rate >= size:
+            return (f"{rate / size:,.0f}" if rate >= 100 * size else f"{rate / size:.3g}") + unit
+    return f"{rate:.3g}"
+
+
 def _x(power: float, low: int, high: int, edges: tuple[int, int]) -> float:
     left, right = edges
     return left + (power - low) / max(high - low, 1) * (WIDTH - left - right)
@@ -110,7 +118,7 @@ def _axis(low: int, high: int, height: int, edges: tuple[int, int]) -> list[str]
     for power in range(low, high + 1):
         x = _x(power, low, high, edges)
         lines.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP + 14}" y2="{bottom}"/>')
-        lines.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{10.0 ** (power - 6):g}</text>')
+        lines.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{short(10.0**power)}</text>')
     middle = (edges[0] + WIDTH - edges[1]) / 2
-    lines.append(f'<text x="{middle:g}" y="{height - 10}" text-anchor="middle">million env steps per second</text>')
+    lines.append(f'<text x="{middle:g}" y="{height - 10}" text-anchor="middle">env steps per second</text>')
     return lines
