@@ -38,8 +38,13 @@ def seal(path: Path, facts: dict[str, Any], links: tuple[str, ...]) -> None:
     sidecar = path.with_suffix(".json")
     write_json(sidecar, {"file": path.name, **facts}, sync_name=False)
     sync_folder(path.parent)
+    point(path, links)
+
+
+def point(path: Path, links: tuple[str, ...]) -> None:
+    """Have these links name a checkpoint."""
     for link in sorted(links):
-        relink(path.with_name(f"{link}.json"), sidecar)
+        relink(path.with_name(f"{link}.json"), path.with_suffix(".json"))
         relink(path.with_name(f"{link}.ckpt"), path)
     sync_folder(path.parent)
 
