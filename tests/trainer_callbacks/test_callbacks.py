@@ -215,6 +215,17 @@ def test_best_is_the_best_evaluated_and_last_the_last():
     assert RunDir.find("@best:CartPole-v1").id == run.id
 
 
+def test_a_run_that_died_before_it_named_its_best_goes_on_with_it(monkeypatch):
+    level = Played([100.0] * 3, [100.0] * 3)
+    monkeypatch.setattr("trainer_callbacks.evaluate.summarize", lambda stage, _: summarize(stage, level))
+    _, run, _ = fit("max_timesteps=32", "eval_freq_epochs=2", "early_stop_on_eval_threshold=false")
+    for link in run.checkpoints.glob("best.*"):  # as after a kill between a sidecar and this link
+        link.unlink()
+    assert train.command(["--resume", run.id, "max_timesteps=128", "-q"]) in (0, 1)
+    assert json.loads((run.checkpoints / "last.json").read_text())["epoch"] == 8
+    assert json.loads((run.checkpoints / "best.json").read_text())["epoch"] == 2  # none was better
+
+
 def test_where_saving_would_take_long_only_the_best_and_the_last_are_saved(monkeypatch):
     words = ["max_timesteps=320", "eval_freq_epochs=2", "early_stop_on_eval_threshold=false", "checkpoint_keep_best=20"]
     monkeypatch.setattr("trainer_callbacks.checkpoint.ALLOWANCE", 1e9)
