@@ -47,6 +47,7 @@ from scripts.bench_plot import bars_svg  # noqa: E402
 from scripts.peer_cleanrl import seconds as cleanrl_seconds  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 
+MOST_ROWS = 1 << 18  # of a rollout, where the growing worlds are timed
 Figures = dict[str, Any]
 Contenders = dict[str, Callable[[int], float]]
 
@@ -221,17 +222,18 @@ def growth(env_id: str, n_steps: int, seconds: float) -> list[Figures]:
     rows = []
     shapes = [(n, 64, t) for n in (1, 8, 64, 512, 4096, 65536) for t in (1, 2)]
     shapes += [(256, width, t) for width in (16, 32, 128, 256, 512) for t in (1, 2)]
-    print(f"\n{'envs':>8} {'width':>6} {'threads':>8} {'env steps/s':>14}")
+    print(f"\n{'envs':>8} {'steps':>6} {'width':>6} {'threads':>8} {'env steps/s':>14}")
     for n_envs, width, threads in shapes:
-        config = bench_setting(env_id, n_envs, n_steps, threads)
+        config = bench_setting(env_id, n_envs, min(n_steps, MOST_ROWS // n_envs), threads)
         config = replace(config, engine="fused_cpu", hidden_dims=(width, width))
         if n_envs == 1:
             warm(make_envs(config, 1), config.algo_id, config.activation)
         trained(config, 2)
         count = max(2, round(seconds * 2 / trained(config, 2).seconds))
         rate = float(np.median([count * config.rollout_size / trained(config, count).seconds for _ in range(3)]))
-        rows.append({"n_envs": n_envs, "width": width, "threads": threads, "steps_per_second": rate})
-        print(f"{n_envs:>8} {width:>6} {threads:>8} {rate:>14,.0f}", flush=True)
+        sizes = {"n_envs": n_envs, "n_steps": config.n_steps, "width": width, "threads": threads}
+        rows.append({**sizes, "steps_per_second": rate})
+        print(f"{n_envs:>8} {config.n_steps:>6} {width:>6} {threads:>8} {rate:>14,.0f}", flush=True)
     return rows
 
 
