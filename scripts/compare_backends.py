@@ -7,9 +7,6 @@ Every run spends its whole budget, so that finals and areas are of equal experie
 seed failed.
 """
 
-import argparse
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -19,10 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
 import agents.algorithms  # noqa: E402, F401  # makes every algorithm's keys known
-from config.loader import load_config, parse_config_id  # noqa: E402
-from scripts.compare_engines import curves, reached, signed, spread  # noqa: E402
-from scripts.evidence import Parser, train  # noqa: E402
-from scripts.evidence_file import Evidence, config_hash  # noqa: E402
+from scripts.compare_engines import begin, curves, parser_of, reached, signed, spread  # noqa: E402
+from scripts.evidence import run_as_command, train  # noqa: E402
+from scripts.evidence_file import Evidence  # noqa: E402
 from utils.run_dir import write_json  # noqa: E402
 from utils.statistics import interval, iqm  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
@@ -35,19 +31,10 @@ RESULTS = ROOT / "docs" / "results" / "backends"
 
 
 def main(argv: list[str]) -> int:
-    parser = Parser(
-        prog="python scripts/compare_backends.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="how many seeds (default 5)")
-    parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
-    parser.add_argument("--only-report", action="store_true", help="train nothing")
-    given, failed = parser.parse_args(argv), 0
+    given, failed = parser_of("compare_backends.py", __doc__, 5).parse_args(argv), 0
     for backend in BACKENDS if not given.only_report else ():
         given.set = [f"env_backend={backend}", "early_stop_on_eval_threshold=false"]
-        failed += train({VARIANT: begin(backend, given.set)}, RESULTS / backend, given)
+        failed += train({VARIANT: begin(VARIANT, place(backend), given.set)}, RESULTS / backend, given)
     found = {backend: Evidence.read(place(backend)) for backend in BACKENDS}
     rows = [compare(found, measure) for measure in MEASURES]
     write_json(RESULTS / "comparison.json", rows)
@@ -59,14 +46,6 @@ def main(argv: list[str]) -> int:
 
 def place(backend: str) -> Path:
     return RESULTS / backend / "CartPole-v1-ppo.json"
-
-
-def begin(backend: str, overrides: list[str]) -> Evidence:
-    """The file as it stands where it measured the same config, else a new one."""
-    config, path = load_config(*parse_config_id(VARIANT), overrides), place(backend)
-    before = Evidence.read(path) if path.is_file() else None
-    same = before is not None and before.config_hash == config_hash(config)
-    return before if before is not None and same else Evidence.begin(VARIANT, config, overrides)
 
 
 def compare(found: dict[str, Evidence], measure: str) -> dict[str, object]:
@@ -95,12 +74,4 @@ def compare(found: dict[str, Evidence], measure: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it is stopped, the trainings stop with it
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("\n  interrupted; finished seeds are kept, the same command goes on", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+    run_as_command(main)

@@ -66,22 +66,24 @@ class Comparison(NamedTuple):
         return low <= last and first <= high and self.difference[0] <= 0 <= self.difference[1]
 
 
-def main(argv: list[str]) -> int:
-    parser = Parser(
-        prog="python scripts/compare_engines.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many seeds (default 10)")
+def parser_of(script: str, about: str | None, seeds: int) -> Parser:
+    """What a script takes that trains the same seeds in two ways."""
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=f"python scripts/{script}", description=about, formatter_class=kind)
+    parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help=f"how many seeds (default {seeds})")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
-    parser.add_argument("--only-report", action="store_true", help="train nothing, write the page from the files")
-    given = parser.parse_args(argv)
+    parser.add_argument("--only-report", action="store_true", help="train nothing, report from the files")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    given = parser_of("compare_engines.py", __doc__, 10).parse_args(argv)
     failed = 0
     for variant, changes in VARIANTS.items():
         for engine in ENGINES if not given.only_report else ():
             given.set = [f"engine={engine}", "early_stop_on_eval_threshold=false", *changes]
-            failed += train({variant: begin(variant, engine, given.set)}, RESULTS / engine, given)
+            failed += train({variant: begin(variant, place(variant, engine), given.set)}, RESULTS / engine, given)
     measured = [name for name in VARIANTS if all(place(name, engine).is_file() for engine in ENGINES)]
     found = {variant: {engine: Evidence.read(place(variant, engine)) for engine in ENGINES} for variant in measured}
     compared = {(variant, measure): compare(found[variant], measure) for variant in found for measure in MEASURES}
@@ -98,9 +100,9 @@ def place(variant: str, engine: str) -> Path:
     return RESULTS / engine / f"{file_stem(variant)}.json"
 
 
-def begin(variant: str, engine: str, overrides: list[str]) -> Evidence:
+def begin(variant: str, path: Path, overrides: list[str]) -> Evidence:
     """The file as it stands where it measured the same config, else a new one."""
-    config, path = load_config(*parse_config_id(variant), overrides), place(variant, engine)
+    config = load_config(*parse_config_id(variant), overrides)
     before = Evidence.read(path) if path.is_file() else None
     return (
         before if before and before.config_hash == config_hash(config) else Evidence.begin(variant, config, overrides)
