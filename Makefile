@@ -1,13 +1,15 @@
 # make train   install what is missing, train CartPole-v1:ppo until solved      make train ARGS="Acrobot-v1:ppo seed=3"
-# make test    install what is missing, run every test
-# make check   what a commit must pass: style, types, docs, all tests but the slow ones
-# make slow    the slow tests
+# make test    install what is missing, run the tests that prove the product: minutes
+# make check   what a commit must pass: style, types, docs and the same tests
+# make slow    the rest, each over 5 seconds: soak tests, planted faults, long trainings; installs the extra `ci` for it
 PYTHON ?= python3
 ARGS ?= CartPole-v1:ppo
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 # a process for each core, each with one thread of torch; a file stays in one of them, so its fixtures are made once
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile
+FAST = @$(PYTEST) -m "not slow" && \
+	echo "make slow adds planted faults, long trainings, kernels for other processors, MuJoCo and Atari: another 15 minutes"
 
 .PHONY: train test check slow format clean
 
@@ -15,16 +17,16 @@ train: .venv/ready
 	@$(BIN)/python train.py $(ARGS)
 
 test: .venv/ready-dev
-	$(PYTEST)
+	$(FAST)
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python scripts/write_docs.py --check
-	$(PYTEST) -m "not slow"
+	$(FAST)
 
-slow: .venv/ready-dev
+slow: .venv/ready-ci
 	$(PYTEST) -m slow
 
 format: .venv/ready-dev
@@ -45,3 +47,8 @@ clean:
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(INSTALL) ".[dev]"
 	@touch $@ .venv/ready
+
+.venv/ready-ci: .venv/ready-dev
+	@echo "installing what only slow tests want into .venv (once, a minute) ..."
+	@$(INSTALL) ".[ci]"
+	@touch $@

@@ -31,7 +31,7 @@ class Trouble(gym.Env):
         if action == EXIT:
             os._exit(3)
         if action in (HANG, SLOW):
-            time.sleep(1000 if action == HANG else 0.4)
+            time.sleep(1000 if action == HANG else 0.25)
         while action == WAIT and not os.path.exists(os.environ[GATE]):
             time.sleep(0.01)
         self.count += 1

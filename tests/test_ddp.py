@@ -3,9 +3,9 @@
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+from commands import run_command
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = """
@@ -35,10 +35,7 @@ sys.stdout.write(line)  # one write: two processes share the pipe
 def test_ranks_hold_equal_weights_and_different_memories(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PL_TORCH_DISTRIBUTED_BACKEND": "gloo"}
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "program.py")],
-        capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path,
-    )  # fmt: skip
+    done = run_command(tmp_path / "program.py", env=environment, cwd=tmp_path)
     ranks = [json.loads(line.removeprefix("RANK ")) for line in done.stdout.splitlines() if line.startswith("RANK ")]
     assert {rank["rank"] for rank in ranks} == {0, 1}, done.stderr
     first, second = ranks

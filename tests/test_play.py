@@ -2,10 +2,10 @@
 
 import io
 import json
-import subprocess
 import sys
 
 import pytest
+from commands import run_command
 from gymnasium import spaces
 from tiny_runs import tiny_run
 
@@ -146,8 +146,7 @@ def test_a_video_without_pyav_names_its_install(monkeypatch, capsys, tmp_path):
 
 
 def test_the_process_plays_from_another_folder(tmp_path):
-    command = [sys.executable, f"{ROOT}/run_play.py", "--headless", "--episodes", "1", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = run_command(f"{ROOT}/run_play.py", "--headless", "--episodes", "1", "--json", cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["episodes"] == 1, done.stderr
 
 

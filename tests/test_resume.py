@@ -7,13 +7,11 @@ import hashlib
 import os
 import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
+from commands import run_command
 
 import train
 from agents.algorithms import ALGORITHMS, build_agent
@@ -34,7 +32,6 @@ from utils.run_dir import RunDir, list_runs, read_json
 from utils.run_lock import locked
 from utils.user_error import UserError
 
-ROOT = Path(train.__file__).parent
 SMALL = {
     "n_envs": "4",
     "n_steps": "16",
@@ -177,9 +174,7 @@ def resumes_to_the_bit(*case: str) -> None:
     assert state_hash(halved) != state_hash(straight)
     collector = read_checkpoint((halved.checkpoints / "last.ckpt").resolve())["stride"]["parts"]["collector"]
     assert not collector["is_first"].all(), "in the middle of an episode"
-    done = subprocess.run(
-        [sys.executable, "train.py", "--resume", halved.id, "-q"], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+    done = run_command("train.py", "--resume", halved.id, "-q")
     assert done.returncode == 0, done.stderr
     assert state_hash(halved) == state_hash(straight)
     assert rows(halved) == rows(straight)

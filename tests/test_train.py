@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import run_command
 
 import train
 from agents.engines.fused_cpu.warm import warm
@@ -72,13 +73,6 @@ def test_there_is_a_checkpoint_even_without_evaluation():
 def test_quiet_is_one_line(capsys):
     train.command(["CartPole-v1:ppo", *TINY, "--quiet"])
     assert len(capsys.readouterr().out.splitlines()) == 1
-
-
-def test_debug_is_one_world_in_one_process():
-    assert train.command(["CartPole-v1:ppo", *TINY, "-q", "--debug"]) == 0
-    config = json.loads(RunDir.find("@last").config_json.read_text())["config"]
-    torch.autograd.set_detect_anomaly(False)
-    assert config["n_envs"] == 1 and config["threads"] == 1
 
 
 def test_a_group_of_seeds_is_one_run_each_and_a_summary(capsys):
@@ -190,9 +184,7 @@ def test_a_missing_extra_names_its_install(env_id, package, extra, monkeypatch, 
 
 
 def test_the_process_exits_with_2_and_one_line(runs):
-    done = subprocess.run(
-        [sys.executable, "train.py", "CartPole-v1:ppo", "polcy_lr=1"], cwd=ROOT, capture_output=True, text=True
-    )
+    done = run_command("train.py", "CartPole-v1:ppo", "polcy_lr=1")
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error: ") and len(done.stderr.splitlines()) == 1
 
@@ -210,12 +202,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_torch_is_loaded(wo
 
 
 def test_it_runs_from_another_folder(tmp_path, runs):
-    done = subprocess.run(
-        [sys.executable, ROOT / "train.py", "CartPole-v1:ppo", *TINY, "-q"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = run_command(ROOT / "train.py", "CartPole-v1:ppo", *TINY, "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert RunDir.find("@last").metrics_csv.exists()
 

@@ -9,12 +9,11 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from commands import run_command
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "tutorials" / "first_algorithm.md"
@@ -56,7 +55,7 @@ def run(copy, command):
     words = shlex.split(command)
     assert words[0] == "python"
     env = {**os.environ, "STRIDE_RUNS": str(copy / "runs")}
-    done = subprocess.run([sys.executable, *words[1:]], cwd=copy, env=env, capture_output=True, text=True, check=False)
+    done = run_command(*words[1:], cwd=copy, env=env, timeout=1800)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 

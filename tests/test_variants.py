@@ -1,6 +1,7 @@
 """Every shipped variant trains two iterations and evaluates: the whole path, in as few steps as it takes."""
 
 import importlib.util
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +14,6 @@ from envs_gym.make import EXTRAS, find_spec
 from trainer_callbacks.csv_log import read_csv
 from utils.run_dir import list_runs
 
-VARIANTS = [f"{row.env}:{row.variant}" for row in list_environments()]
 MODULES = {"Box2D": "Box2D", "MuJoCo": "mujoco", "ale-py": "ale_py"}  # what an extra's title is imported as
 TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1")
 ROLLOUT = ("n_steps=8", "batch_size=0.5", "n_epochs=1")
@@ -27,20 +27,26 @@ WATCHED = ("log_freq_epochs=1", "eval_freq_epochs=1", "eval_warmup_epochs=0", "e
 THROUGH = ("early_stop_on_eval_threshold=false",)  # so short an episode may well reach a goal
 
 
-def missing(env_id: str) -> str:
-    """The extra that an environment needs and that is not installed, else ""."""
+def needed(env_id: str) -> str:
+    """The package beside Gymnasium that an environment needs, else ""."""
     where = f"{env_id} {find_spec(env_id).entry_point}"
-    titles = [extra.title for part, extra in EXTRAS.items() if part in where]
-    return next((title for title in titles if importlib.util.find_spec(MODULES[title]) is None), "")
+    return next((extra.title for part, extra in EXTRAS.items() if part in where), "")
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+def shipped() -> Iterator:
+    for row in list_environments():
+        slow = needed(load_config(row.env, row.variant).env_id) in ("MuJoCo", "ale-py")  # only `make slow` has them
+        yield pytest.param(f"{row.env}:{row.variant}", marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize("variant", shipped())
 def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     monkeypatch.setattr("trainer_callbacks.evaluate.TEST_EPISODES", 1)
     config = load_config(*variant.split(":"))
-    if extra := missing(config.env_id):
-        pytest.skip(f"{extra} is not installed")
+    package = needed(config.env_id)
+    if package and importlib.util.find_spec(MODULES[package]) is None:
+        pytest.skip(f"{package} is not installed")
     own = next(words for kind, words in OWN.items() if isinstance(config, kind))
     assert train.train(parse_arguments([variant, *TINY, *own, *WATCHED, *THROUGH, "-q"])) == 0
     *rows, tested = read_csv(list_runs()[0].metrics_csv)

@@ -236,25 +236,26 @@ class SeenPixels(Probe):
 
 
 CASES = {
-    "ppo": (PPO, PPOConfig, {"policy": "cnn", "policy_lr": 1e-3, "n_steps": 8}),
+    "ppo": (PPO, PPOConfig, {"policy": "cnn", "policy_lr": 3e-3, "n_steps": 8}, 25),
     "reinforce": (
         REINFORCE,
         REINFORCEConfig,
         {"policy": "cnn", "policy_lr": 1e-3, "policy_targets": "advantages", "n_epochs": 4},
+        60,
     ),
-    "ppo lstm": (PPO, PPOConfig, {"policy": "lstm", "policy_lr": 1e-3, "n_steps": 8}),
+    "ppo lstm": (PPO, PPOConfig, {"policy": "lstm", "policy_lr": 1e-3, "n_steps": 8}, 60),
 }
 
 
-SLOW = {"ppo lstm": pytest.mark.slow}
+SLOW = {"ppo lstm": pytest.mark.slow, "reinforce": pytest.mark.slow}
 
 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=name, marks=SLOW.get(name, ())) for name, case in CASES.items()]
 )
 def test_what_is_seen_decides(case):
-    kind, config, options = case
+    kind, config, options, iterations = case
     given = {"n_envs": 8, "n_steps": 16, "hidden_dims": (16,), "policy_kwargs": {"cnn": "residual", "features": 16}}
-    agent = driven(kind(config(**{**given, **options}), SeenPixels(8)), 60)
+    agent = driven(kind(config(**{**given, **options}), SeenPixels(8)), iterations)
     assert agent.memory.table.obs.dtype == torch.uint8
     assert agent.collector.window.summary()["ep_rew/mean"] > 0.9

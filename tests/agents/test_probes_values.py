@@ -60,12 +60,12 @@ def answers(agent, *seen):
 
 @EVERY_SWITCH
 def test_dqn_knows_what_is_seen(options):
-    assert values(driven(dqn(SeenReward, **options), 120), 1, -1) == pytest.approx([1, -1], abs=0.08)
+    assert values(driven(dqn(SeenReward, **options), 50), 1, -1) == pytest.approx([1, -1], abs=0.08)
 
 
 @EVERY_SWITCH
 def test_dqn_discounts(options):
-    assert values(driven(dqn(DelayedReward, **options), 120), 0, 1) == pytest.approx([GAMMA, 1], abs=0.08)
+    assert values(driven(dqn(DelayedReward, **options), 50), 0, 1) == pytest.approx([GAMMA, 1], abs=0.08)
 
 
 @EVERY_SWITCH
@@ -73,12 +73,12 @@ def test_dqn_goes_on_after_a_time_limit(options):
     """V = 1 + gamma V = 10; as an end it would be 2.71 at most. Half of each rollout crosses a limit."""
     rest = {"policy_lr": 1e-2, "target_freq": 32, **options}
     rest |= {"target_freq": 16} if "tau" in options else {}
-    assert values(driven(dqn(Endless, **rest), 320), 0) == pytest.approx([1 / (1 - GAMMA)], rel=0.04)
+    assert values(driven(dqn(Endless, **rest), 150), 0) == pytest.approx([1 / (1 - GAMMA)], rel=0.04)
 
 
 @EVERY_SWITCH
 def test_dqn_chooses_by_what_it_sees(options):
-    agent = driven(dqn(MatchedReward, **options), 120)
+    agent = driven(dqn(MatchedReward, **options), 50)
     assert answers(agent, 1, -1) == [1, 0]
     assert values(agent, 1, -1) == pytest.approx([1, 1], abs=0.1)
 
@@ -102,14 +102,14 @@ def pqn(world, **options):
 @pytest.mark.parametrize("normalize_obs", [False, "rolling"])
 def test_pqn_knows_values_and_discounts(return_lambda, normalize_obs):
     options = {"return_lambda": return_lambda, "normalize_obs": normalize_obs}
-    assert values(driven(pqn(SeenReward, **options), 60), 1, -1) == pytest.approx([1, -1], abs=0.08)
-    assert values(driven(pqn(DelayedReward, **options), 80), 0, 1) == pytest.approx([GAMMA, 1], abs=0.08)
-    assert answers(driven(pqn(MatchedReward, **options), 60), 1, -1) == [1, 0]
+    assert values(driven(pqn(SeenReward, **options), 40), 1, -1) == pytest.approx([1, -1], abs=0.08)
+    assert values(driven(pqn(DelayedReward, **options), 40), 0, 1) == pytest.approx([GAMMA, 1], abs=0.08)
+    assert answers(driven(pqn(MatchedReward, **options), 40), 1, -1) == [1, 0]
 
 
 @pytest.mark.parametrize("return_lambda", [0.0, 0.65, 1.0])
 def test_pqn_goes_on_after_a_time_limit(return_lambda):
-    agent = driven(pqn(Endless, return_lambda=return_lambda, policy_lr=1e-2), 120)
+    agent = driven(pqn(Endless, return_lambda=return_lambda, policy_lr=1e-2), 60)
     assert values(agent, 0) == pytest.approx([1 / (1 - GAMMA)], rel=0.04)
 
 
@@ -162,7 +162,7 @@ def critic_values(agent, seen, action):
     ids=["fixed", "learnt", "correlated", "normalized"],
 )
 def test_sac_aims_by_what_it_sees(options):
-    agent = driven(sac(AimedAtSeen, **options), 200)
+    agent = driven(sac(AimedAtSeen, **options), 150)
     assert answers(agent, 1, -1) == pytest.approx([0.5, -0.5], abs=0.15)
     assert critic_values(agent, 1, 0.5) == pytest.approx([1, 1], abs=0.1)
     assert critic_values(agent, 1, -0.5) == pytest.approx([0, 0], abs=0.25)

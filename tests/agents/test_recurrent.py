@@ -201,10 +201,17 @@ def reinforce(envs, **options):
     "share_trunk",
     [pytest.param(False, id="separate"), pytest.param(True, id="shared", marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("policy", ["lstm", "gru"])
-@pytest.mark.parametrize("kind", [ppo, reinforce])
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [
+        (ppo, "lstm"),
+        (reinforce, "gru"),
+        pytest.param(ppo, "gru", marks=pytest.mark.slow),
+        pytest.param(reinforce, "lstm", marks=pytest.mark.slow),
+    ],
+)
 def test_what_was_seen_before_decides(kind, policy, share_trunk):
-    agent = driven(kind(RememberedReward(8), policy=policy, share_trunk=share_trunk), 150)
+    agent = driven(kind(RememberedReward(8), policy=policy, share_trunk=share_trunk), 80)
     assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
     with torch.no_grad():  # V of the middle step, where nothing is seen
         obs, first = torch.tensor([[1.0, -1.0], [0.0, 0.0]])[..., None], torch.tensor([[True] * 2, [False] * 2])
@@ -213,7 +220,7 @@ def test_what_was_seen_before_decides(kind, policy, share_trunk):
 
 
 def test_without_a_memory_it_is_a_coin_toss():
-    agent = driven(ppo(RememberedReward(8), policy="mlp"), 150)
+    agent = driven(ppo(RememberedReward(8), policy="mlp"), 80)
     assert abs(agent.collector.window.summary()["ep_rew/mean"]) < 0.5
 
 

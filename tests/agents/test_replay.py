@@ -172,9 +172,10 @@ def test_what_cannot_fit_is_refused_with_the_key_to_lower(monkeypatch):
         check_fits(4 * 10**9, 1000, "ram")
     flag = torch.zeros(1, dtype=torch.bool)
     example = Row(torch.zeros(1, 1000), flag, flag.long(), flag.float(), flag, flag, flag.long(), ())
+    monkeypatch.setattr(storage, "free_bytes", lambda kind: 10**6)
     with pytest.raises(UserError, match="on the disk of the runs"):
-        Memory(example, (), 10**6, 10, seed=1, storage="memmap")
-    Memory(example, (), 10**6, 10, seed=1, replayed=False)
+        Memory(example, (), 10**3, 10, seed=1, storage="memmap")
+    Memory(example, (), 10**3, 10, seed=1, replayed=False)
 
 
 @pytest.mark.parametrize("kind", ["ram", "memmap"])

@@ -21,7 +21,10 @@ SCALAR = re.compile(r"^\s*v?(?:mul|add|sub|div|fn?madd\d+|fn?msub\d+)sd\s", re.M
 CONTROL = [name for name, world in WORLDS.items() if isinstance(world.setting().observation_space, Box)]
 
 
-@pytest.mark.parametrize("env_id", CONTROL)
+OTHERS = [pytest.param(env_id, marks=pytest.mark.slow) for env_id in CONTROL if env_id != "CartPole-v1"]
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", *OTHERS])
 def test_the_step_loop_is_vectorised(env_id):
     world = sys.modules[WORLDS[env_id].advance.py_func.__module__]
     column, row, flags = np.zeros(TILE), np.zeros(TILE, np.int32), np.zeros(TILE, np.uint8)

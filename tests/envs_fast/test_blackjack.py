@@ -12,7 +12,7 @@ from gymnasium.envs.toy_text import blackjack as cards
 
 from envs_fast.registry import make
 
-DRAWS = 1_000_000
+DRAWS = 200_000
 CARDS = Counter(cards.deck)
 
 

@@ -26,7 +26,7 @@ TABULAR = [
     ("CliffWalking-v1", {}),
     ("CliffWalkingSlippery-v1", {}),
 ]
-DRAWS = 1_000_000  # of all outcomes together, and at least 1,000 of every state and action
+DRAWS = 200_000  # of all outcomes together, and at least 200 of every state and action
 
 
 def transitions(env_id, kwargs):
@@ -75,7 +75,7 @@ def test_outcomes_have_their_probabilities(env_id, kwargs):
     expected = transitions(env_id, kwargs)
     chains = all(len(outcomes) == 1 for outcomes in expected.values())
     states, actions = (np.array(each) for each in zip(*expected, strict=True))
-    rounds, each = 1 if chains else 20, -(-max(DRAWS, 1000 * len(expected)) // len(expected) // 20)
+    rounds, each = 1 if chains else 20, -(-max(DRAWS, 200 * len(expected)) // len(expected) // 20)
     env = make(env_id, len(expected) * each, seed=11, max_episode_steps=10**6, **kwargs)
     rewards = np.unique([reward for outcomes in expected.values() for _, reward, _ in outcomes])
     counts = np.zeros((len(expected), states.max() + 1, len(rewards), 2), np.int64)

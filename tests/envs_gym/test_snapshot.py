@@ -84,12 +84,14 @@ def test_a_lander_continues_bit_for_bit(env_id, tmp_path, caplog):
     continues_exactly(env_id, {}, None, 130, tmp_path, caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", MUJOCO)
 def test_mujoco_continues_bit_for_bit(env_id, tmp_path, caplog):
     pytest.importorskip("mujoco")
     continues_exactly(env_id, {}, 90, 130, tmp_path, caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env_id", "kwargs"), ARCADE)
 def test_an_emulator_continues_bit_for_bit_with_the_generator_inside_it(env_id, kwargs, tmp_path, caplog):
     pytest.importorskip("ale_py")
@@ -97,6 +99,7 @@ def test_an_emulator_continues_bit_for_bit_with_the_generator_inside_it(env_id, 
     continues_exactly(env_id if env_id[:4] != "ALE/" else f"ale_py:{env_id}", kwargs | sticky, 60, 80, tmp_path, caplog)
 
 
+@pytest.mark.slow
 def test_physics_that_came_out_otherwise_are_cut_though_they_look_the_same(tmp_path, caplog):
     pytest.importorskip("mujoco")
     env, fresh = GymEnv("HalfCheetah-v5", 2), GymEnv("HalfCheetah-v5", 2)

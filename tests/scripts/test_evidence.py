@@ -1,8 +1,6 @@
 """The evidence script: exact values by hand, a tiny measurement, what is kept, what failed, what the page says."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -11,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from commands import run_command
 
 from agents.algorithms import build_agent
 from config.listing import list_environments
@@ -194,9 +193,8 @@ def test_solved_is_what_is_known_best(reached, goal, solved):
 
 
 def run(runs, *arguments):
-    command = [sys.executable, str(SCRIPT), *arguments]
     env = {"STRIDE_RUNS": str(runs), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=SCRIPT.parent.parent, check=False)
+    return run_command(SCRIPT, *arguments, env=env, cwd=SCRIPT.parent.parent)
 
 
 @pytest.fixture(scope="module")

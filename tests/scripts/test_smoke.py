@@ -1,10 +1,9 @@
 """The smoke scripts themselves: they find what they are asked for, say how it went, and refuse what is not there."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import run_command
 
 from envs_gym.gym_env import GymEnv
 from scripts import smoke_test_envs
@@ -13,7 +12,7 @@ SCRIPTS = Path(smoke_test_envs.__file__).parent
 
 
 def run(script, *arguments):
-    return subprocess.run([sys.executable, SCRIPTS / script, *arguments], capture_output=True, text=True)
+    return run_command(SCRIPTS / script, *arguments)
 
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CliffWalkingSlippery-v1"])  # a shipped one, one of Gymnasium's

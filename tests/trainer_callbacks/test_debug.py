@@ -32,12 +32,11 @@ def test_a_debugged_run_is_tiny_and_leaves_its_statistics_and_a_trace(capsys):
     assert "actor.0.0.weight" in capsys.readouterr().out and not torch.is_anomaly_enabled()
 
 
-def test_a_chosen_budget_stays():
-    assert (
-        train.command(["CartPole-v1:ppo", "--debug", "-q", "n_envs=2", "n_steps=16", "n_epochs=1", "max_timesteps=64"])
-        == 0
-    )
-    assert json.loads(RunDir.find("@last").config_json.read_text())["config"]["max_timesteps"] == 64
+def test_a_chosen_budget_stays_and_it_is_one_world_in_one_thread():
+    words = ["CartPole-v1:ppo", "--debug", "-q", "n_envs=2", "n_steps=16", "n_epochs=1", "max_timesteps=64"]
+    assert train.command(words) == 0
+    config = json.loads(RunDir.find("@last").config_json.read_text())["config"]
+    assert config["max_timesteps"] == 64 and config["n_envs"] == config["threads"] == 1
 
 
 def test_a_layer_that_makes_what_is_no_number_is_named():

@@ -135,6 +135,7 @@ def test_odd_functions_are_odd():
         np.testing.assert_array_equal(apply(function, -x), -apply(function, x))
 
 
+@pytest.mark.slow
 def test_a_callers_flags_do_not_change_a_bit():
     for function, _, x, _ in DOUBLE.values():
         np.testing.assert_allclose(apply(function, x, FLAGS[1]), apply(function, x, False), rtol=3e-16, atol=0)

@@ -1,0 +1,76 @@
+"""A command as a person types it, in a process of its own, without the seconds that importing torch takes.
+
+Python's fork server imports the heavy packages once and none of the project; every command is forked from it and
+imports the project anew, from its script's folder. Where the process itself is the point (what is imported, a cold
+start, another processor) a test takes `subprocess`.
+"""
+
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess, TimeoutExpired
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ["torch._dynamo", "lightning.pytorch", "gymnasium", "numba", "hydra.core.override_parser.overrides_parser"]
+
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(HEAVY)
+
+
+def run_command(
+    *words: str | Path, cwd: Path | str = ROOT, env: Mapping[str, str] | None = None, timeout: float = 300
+) -> CompletedProcess[str]:
+    """`python SCRIPT ...`, or `python -m MODULE ...`: what subprocess.run would tell of it."""
+    with TemporaryDirectory() as folder:
+        out, errors = Path(folder, "out"), Path(folder, "err")
+        child = start_command(words, out, errors, cwd, env)
+        child.join(timeout)
+        if child.exitcode is None:
+            child.kill()
+            child.join()
+            raise TimeoutExpired([*map(str, words)], timeout)
+        return CompletedProcess([*map(str, words)], child.exitcode, out.read_text(), errors.read_text())
+
+
+def start_command(
+    words: Sequence[str | Path],
+    out: Path,
+    errors: Path,
+    cwd: Path | str = ROOT,
+    env: Mapping[str, str] | None = None,
+) -> multiprocessing.process.BaseProcess:
+    """The same begun, writing into these files or pipes."""
+    child = _server.Process(
+        target=_become, args=([*map(str, words)], str(cwd), dict(os.environ if env is None else env), out, errors)
+    )
+    child.start()
+    return child
+
+
+def _become(words: list[str], cwd: str, env: dict[str, str], out: Path, errors: Path) -> None:
+    """The rest of this process is that command."""
+    for number, path in ((1, out), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    module = words[1] if words[0] == "-m" else ""
+    home = cwd if module else str(Path(words[0]).resolve().parent)
+    asked = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    sys.path[:] = [home, *asked, *(entry for entry in sys.path if entry and not _is_ours(entry))]
+    sys.argv = words[1:] if module else words
+    if module:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def _is_ours(entry: str) -> bool:
+    """Whether pytest, and not the interpreter, put it on sys.path."""
+    path = Path(entry).resolve()
+    return path.is_relative_to(ROOT) and ".venv" not in path.parts
