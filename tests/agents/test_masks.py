@@ -11,12 +11,14 @@ from torch import distributions as dist
 from torch import nn
 from worlds import Scripted, driven, random_tables
 
+from agents.dqn import DQN
+from agents.experience.nouns import Transitions
 from agents.networks.actor_critic import ActorCritic, Plan
 from agents.networks.encoders import FlatEncoder
 from agents.networks.heads import Categorical, MultiCategorical
 from agents.ppo import PPO
 from agents.reinforce import REINFORCE
-from config.schema import PPOConfig, REINFORCEConfig
+from config.schema import DQNConfig, PPOConfig, REINFORCEConfig
 from envs_gym.spaces import MASK
 from utils.counter_rng import ACT, Key, uniforms
 from utils.user_error import UserError
@@ -252,6 +254,20 @@ def test_an_agent_never_does_what_is_forbidden_however_well_it_would_pay(worlds,
     for action, coin in envs.taken:
         wanted = torch.where(coin > 0, 1, 2)
         assert torch.equal(action.view(8, -1), wanted[:, None].expand(8, len(worlds.choices)))
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+def test_no_future_is_worth_what_is_forbidden_there(double_q):
+    """An action is worth the best that is allowed next, whatever was allowed before it."""
+    agent = DQN(DQNConfig(n_envs=8, double_q=double_q, buffer_size=800), Forbidden(8))
+    at, one = torch.linspace(-1, 1, 6)[:, None], torch.ones(6)
+    before = {"at": at, MASK: torch.tensor([[True, False, False]]).expand(6, 3)}
+    after = {"at": at.flip(0), MASK: torch.tensor([[False, False, True], [False, True, False]]).repeat(3, 1)}
+    batch = Transitions(before, one.long(), one, 0.9 * one, after, one.long(), one)
+    with torch.no_grad():
+        q = agent.target(after)
+    allowed = torch.tensor([2, 1]).repeat(3)[:, None]
+    torch.testing.assert_close(agent.judge(batch), 1 + 0.9 * q.gather(1, allowed)[:, 0])
 
 
 def test_forced_actions_have_no_entropy_and_no_divergence():

@@ -11,16 +11,6 @@ from envs_gym.make import choose_backend, env_info, make_envs
 from utils.user_error import UserError
 
 
-def needs(package):
-    """Skips a missing-extra test where the extra is installed."""
-    installed = True
-    try:
-        gymnasium.make({"mujoco": "HalfCheetah-v5"}[package]).close()
-    except gymnasium.error.DependencyNotInstalled:
-        installed = False
-    return pytest.mark.skipif(installed, reason=f"{package} is installed here")
-
-
 def wrong(**keys):
     with pytest.raises(UserError) as caught:
         make_envs(Config(**keys), 1)
@@ -66,18 +56,6 @@ def test_other_versions_name_the_newest(env_id):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_ids_that_moved_elsewhere_name_the_newest():
     assert wrong(env_id="HalfCheetah-v3").endswith("the newest version is HalfCheetah-v5")
-
-
-@needs("mujoco")
-def test_missing_mujoco():
-    assert wrong(env_id="HalfCheetah-v5") == "HalfCheetah-v5 needs MuJoCo: pip install 'stride-rl[mujoco]'"
-
-
-def test_missing_atari():
-    pytest.importorskip("gymnasium")
-    if "ALE/Pong-v5" in gymnasium.registry:
-        pytest.skip("ale-py is installed here")
-    assert wrong(env_id="ALE/Pong-v5") == "ALE/Pong-v5 needs ale-py: pip install 'stride-rl[atari]'"
 
 
 def test_wrong_arguments_of_the_environment():
