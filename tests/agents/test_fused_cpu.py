@@ -179,6 +179,18 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
         assert (mine - theirs).abs().max().item() <= 1e-6 * largest
 
 
+@pytest.mark.parametrize("log_std", [-5.5, 2.5])
+def test_a_deviation_beyond_its_bounds_has_no_slope(log_std):
+    agent = agent_for("Pendulum-v1:ppo", *SMALL, f"policy_kwargs.log_std_init={log_std}", "engine=fused_cpu")
+    bound = bound_at_first_update(agent)
+    expected = gradient_in_double(agent, bound)
+    bound.run(int(bound.frame[At.UPDATE]), bound.address, 1, 1)
+    found = in_torchs_form(bound, "GRADIENT", list(agent.policy.parameters()))
+    names = [name for name, _ in agent.policy.named_parameters()]
+    (place,) = [place for place, name in enumerate(names) if name.endswith("log_std")]
+    assert not expected[place].any() and torch.equal(found[place], torch.zeros_like(found[place]))
+
+
 def test_fifty_updates_stay_with_torch():
     long = ("n_envs=8", "n_steps=64", "batch_size=0.25", "n_epochs=13", "policy_lr=1e-3", "clip_range=0.2")
     eager = advance(agent_for("CartPole-v1:ppo", *long, "engine=eager"), 1)

@@ -187,6 +187,21 @@ def test_sizes_in_words():
     assert [in_words(size) for size in (7.1e9, 42e6, 1000, 12)] == ["7.1 GB", "42 MB", "1 kB", "12 bytes"]
 
 
+def test_a_restored_memory_notices_the_cut_that_is_one_too_many():
+    """Five cuts fill five slots and are checkpointed; a sixth takes the place of one that may still be drawn."""
+    cut, on = (Logged([0.0], 0, 0.0, False, truncated, [0.0]) for truncated in (True, False))
+    log, restored = ReplayLog(n=1, slots=6), ReplayLog(n=1, slots=6)
+    for line in (cut, on, cut, on, cut, cut, cut):
+        log.put([line])
+    restored.memory.load_state_dict(log.memory.state_dict())
+    for each in (log, restored):
+        each.memory.check_slots()
+        assert not each.memory.overflowed
+        each.put([cut])
+        each.memory.check_slots()
+        assert each.memory.overflowed
+
+
 def test_a_mapped_memory_is_the_same_and_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     ram, mapped = (ReplayLog(seed=3, storage=kind).write(50) for kind in ("ram", "memmap"))

@@ -111,6 +111,16 @@ def test_physics_that_came_out_otherwise_are_cut_though_they_look_the_same(tmp_p
     assert "1 of 2 worlds" in caplog.text
 
 
+def test_a_generator_that_came_out_otherwise_cuts_its_world_though_all_looks_the_same(tmp_path, caplog):
+    env, fresh = GymEnv("FrozenLake-v1", 2), GymEnv("FrozenLake-v1", 2)
+    env.reset(1)
+    record(env, random_actions(env, 10, seed=1))
+    state = through_a_file(env, tmp_path / "a.pt")
+    state["rng"][1]["state"]["state"] += 1
+    fresh.load_state_dict(state)
+    assert "1 of 2 worlds" in caplog.text
+
+
 def test_a_second_checkpoint_of_a_resumed_environment_is_exact_too(tmp_path):
     env, second, third = (GymEnv("FrozenLake-v1", 2) for _ in range(3))
     env.reset(1)
