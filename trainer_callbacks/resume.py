@@ -68,7 +68,8 @@ class Again:
             for key in here
             if then.get(key) != here[key]
         ]
-        other += [f"{change.key} is another" for change in unproven(self.changed, self.config, now["engine"])]
+        keys = [change.key for change in unproven(self.changed, self.config, now["engine"])]
+        other += [f"{', '.join(keys)} changed"] if keys else []
         if self.edited and not self.changed:
             other.append("config.json was edited by hand")
         if how == "seam":
