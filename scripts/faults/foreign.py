@@ -1,5 +1,8 @@
-"""What may be wrong with a run folder from elsewhere: name -> what is done to a sound copy. `outside` is a folder beside
-the runs whose files nobody but their owner may read or write; paths that lead there are put wherever a path fits."""
+"""What may be wrong with a run folder from elsewhere: name -> what is done to a sound copy.
+
+`outside` is a folder beside the runs whose files nobody but their owner may read or write; names that lead there are put
+wherever a name fits.
+"""
 
 import hashlib
 import json
@@ -153,15 +156,10 @@ def outside_litter(target: Target) -> None:
 
 
 CLOCK = ("size", "epoch", "iterations", "env_steps", "exported")
-ODD = {
-    "text": "1",
-    "negative": -1,
-    "null": None,
-    "true": True,
-    "infinite": float("inf"),
-    "400 digits": DIGITS,
-    "[]": [],
-}
+ODD = {"text": "1", "negative": -1, "null": None, "true": True, "infinite": float("inf"), "400 digits": DIGITS}
+FORGED: dict[str, Any] = {
+    "segments": 5, "segments of": [5], "sha256": 5, "config": "x", "versions": [], "engine": "\x1b[31m", "score": "x",
+}  # fmt: skip
 NAMES_OUT = ("{climbing}/evil-{digest}.pth", "{climbing}/victim-{digest}.rows", "{outside}/victim-{digest}.rows",
              "../{digest}.rows", "../../config.json", "0-8-{digest}.rows/../../../x", "0-8-{digest}.rows\n",
              "0-8-{digest}.rows\0", "٣-8-{digest}.rows", "")  # fmt: skip
@@ -210,23 +208,12 @@ def _cases() -> Iterator[tuple[str, Spoil]]:
     yield from ((f"a segment called {form!r}", segments_out(form)) for form in NAMES_OUT)
     for what, value in ODD.items():
         yield from ((f"sidecar: {key} {what}", in_json("sidecar", **{key: value})) for key in CLOCK)
-    for key, odd in {
-        "segments": 5,
-        "sha256": 5,
-        "config": "x",
-        "versions": [],
-        "engine": "\x1b[31m",
-        "score": "x",
-    }.items():
-        yield f"sidecar: {key} {odd!r}", in_json("sidecar", **{key: odd})
-    yield "sidecar: segments [5]", in_json("sidecar", segments=[5])
-    yield from (
-        (f"config.json: {key} {str(value)[:20]!r}", in_json("config.json", **{key: value}))
-        for key, value in CONFIG.items()
-    )
-    yield from (
-        (f"config.json: outcome {what}", in_json("config.json", outcome=value)) for what, value in OUTCOMES.items()
-    )
+    for key, odd in FORGED.items():
+        yield f"sidecar: {key} {odd!r}", in_json("sidecar", **{key.removesuffix(" of"): odd})
+    for key, odd in CONFIG.items():
+        yield f"config.json: {key} {str(odd)[:20]!r}", in_json("config.json", **{key: odd})
+    for what, value in OUTCOMES.items():
+        yield f"config.json: outcome {what}", in_json("config.json", outcome=value)
     yield from ((f"metrics.csv: {what}", content("metrics.csv", data)) for what, data in ROWS.items())
     yield from ((f".lock: {what}", content(".lock", data)) for what, data in LOCKS.items())
     for name in ("config.json", "sidecar"):
