@@ -1,7 +1,7 @@
 """What may be wrong with a run folder from elsewhere: name -> what is done to a sound copy.
 
-`outside` is a folder beside the runs whose files nobody but their owner may read or write; names that lead there are put
-wherever a name fits.
+`outside` is a folder beside the runs whose files nobody but their owner may read or write; names that lead there are
+put wherever a name fits.
 """
 
 import hashlib
