@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import random
 import shutil
 
 import pytest
@@ -11,6 +12,7 @@ from tiny_runs import tiny_run
 import run_play
 import run_publish
 import train
+from scripts.faults.folder import COMMANDS, attempt, sound_run, wrong
 from scripts.faults.foreign import Target, cases
 from trainer_callbacks.csv_log import read_csv
 from utils import checkpoint_set
@@ -27,6 +29,13 @@ def finished(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("whole")))
         return tiny_run("CartPole-v1:ppo", "--group", "20200101-000000-abcd")
+
+
+@pytest.fixture(scope="module")
+def hostile_base(tmp_path_factory):
+    before = os.getcwd()
+    yield sound_run(tmp_path_factory.mktemp("hostile"))
+    os.chdir(before)
 
 
 @pytest.fixture
@@ -53,17 +62,20 @@ def sidecar(run, name="best"):
     return run.checkpoints / f"{checkpoint_set.target(run.checkpoints / f'{name}.ckpt')}.json"
 
 
-@pytest.mark.parametrize("climb", ["../../../../../{name}", "{root}/{name}"], ids=["relative", "absolute"])
-def test_a_sidecars_segments_lead_nowhere(run, tmp_path, climb, capsys):
-    """H1: a fork copied the file of that name to where the name leads from the new run: into site-packages."""
+def test_a_sidecars_segments_lead_nowhere(run, tmp_path, monkeypatch, capsys):
+    """H1: a fork of a pack from elsewhere copied its file of that name into site-packages, and Python ran it."""
     evil = b"import os"
-    name = f"evil-{hashlib.sha256(evil).hexdigest()[:16]}.pth"
-    (tmp_path / "a" / name).write_bytes(evil)
-    before = sorted(tmp_path.rglob("*.pth"))
-    for other in checkpoint_set.names(run.checkpoints):  # else the one before would be taken
-        change(run.checkpoints / f"{other}.json", segments=[climb.format(name=name, root=tmp_path / "a")])
-    refused(capsys, train.command, "--resume", str(run.path), "--checkpoint", "best", *MORE)
-    assert sorted(tmp_path.rglob("*.pth")) == before and len(list_runs()) == 1
+    name = f"../../../../../venv/evil-{hashlib.sha256(evil).hexdigest()[:16]}.pth"
+    pack = RunDir(shutil.copytree(run.path, tmp_path / "pack" / "a" / "b" / "run", symlinks=True))
+    (pack.checkpoints / "segments").mkdir(exist_ok=True)
+    for venv in (tmp_path / "pack" / "venv", tmp_path / "venv"):
+        venv.mkdir()
+    (pack.checkpoints / "segments" / name).write_bytes(evil)
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "project" / "runs"))
+    for stem in checkpoint_set.names(pack.checkpoints):  # else the one before would be taken
+        change(pack.checkpoints / f"{stem}.json", segments=[name])
+    refused(capsys, train.command, "--resume", str(pack.path), "--checkpoint", "best", *MORE)
+    assert not list((tmp_path / "venv").iterdir()) and not list_runs()
 
 
 @pytest.mark.parametrize("name", [".lock", "run.log", "metrics.csv", "report.md", "config.json"])
@@ -158,3 +170,12 @@ def test_hostile_folders_are_many_and_each_spoils_something(run, tmp_path):
         spoils[name](Target(copy, tmp_path))
         assert {path: (path.is_symlink(), path.lstat().st_mtime_ns) for path in copy.path.rglob("*")} != before
         shutil.rmtree(copy.path)
+
+
+@pytest.mark.parametrize("name", ["resume", "fork", "play", "list"])
+def test_commands_end_well_on_hostile_folders(hostile_base, name):
+    """A few of each; scripts/faults/folder.py tries all."""
+    draw, spoils = random.Random(name), cases()
+    for case in draw.sample(list(spoils), 3):
+        ended = attempt(hostile_base, spoils[case], COMMANDS[name])
+        assert not wrong(name, ended, hostile_base), (case, ended)

@@ -168,7 +168,10 @@ def _folder(selector: str) -> Path:
     """A run folder given by its path; '..' is refused, so that no selector climbs out of where it seems to be."""
     if "\0" in selector or ".." in Path(selector).parts or len(selector) > 4096:
         raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed in it, give it from the root")
-    path = Path(selector).resolve()
+    try:
+        path = Path(selector).resolve()
+    except (OSError, RuntimeError) as error:  # a link to itself
+        raise UserError(f"{selector[:200]!r} is not the path of a run: it leads nowhere") from error
     if not _is_run(path):
         raise UserError(f"{selector!r} is not the folder of a run: it has no config.json and no checkpoints/")
     return path

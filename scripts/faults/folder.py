@@ -148,6 +148,7 @@ def in_a_process(command: Callable[[], int], root: Path, log: Path) -> tuple[int
             descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
+            sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ["STRIDE_RUNS"] = str(root)
             torch.set_num_threads(1)
