@@ -29,6 +29,7 @@ import publishing.folder
 import run_play
 import run_publish
 import train
+import trainer_callbacks.evaluate
 from inspector.compare import compare
 from inspector.model import config, report_text
 from inspector.overview import overview
@@ -37,14 +38,21 @@ from inspector.videos import lend
 from scripts.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
 from scripts.faults.record import command_line
 from scripts.faults.rig import REPLAY, finish, last_run
+from trainer_callbacks.resume import provenance_once
 from utils.run_dir import RunDir
 from utils.seed_group import outcomes
 from utils.user_error import UserError
 
 CANARY = "the secret that only its owner reads"
-PATIENCE = 20.0  # seconds that a command may take
+PATIENCE = 60.0  # seconds that a command may take
 MORE = "1344"  # env steps: one iteration behind the end
 GROUP = "20200101-000000-abcd"
+
+SHORTER = (  # what takes a second and looks at nothing of a folder
+    (publishing.folder, "film", lambda *_: b""),
+    (run_publish, "build_files", partial(publishing.folder.build_files, episodes=2)),
+    (trainer_callbacks.evaluate, "TEST_EPISODES", 2),
+)
 
 
 def resumed(run: RunDir, out: Path) -> int:
@@ -115,6 +123,7 @@ def sound_run(folder: Path) -> Base:
     whole = last_run(folder / "made")
     assert ended.code == 0 and whole is not None, ended.said
     (whole.videos / "epoch=02.mp4").write_bytes(b"not a film")
+    provenance_once()  # here, and not in every process
     return Base(whole, folder)
 
 
@@ -152,8 +161,8 @@ def in_a_process(command: Callable[[], int], root: Path, log: Path) -> tuple[int
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ["STRIDE_RUNS"] = str(root)
             torch.set_num_threads(1)
-            setattr(publishing.folder, "film", lambda *_: b"")  # noqa: B010  (a second, and nothing of the folder)
-            setattr(run_publish, "build_files", partial(publishing.folder.build_files, episodes=2))  # noqa: B010
+            for module, name, short in SHORTER:
+                setattr(module, name, short)
             code = command()
         except BaseException:
             traceback.print_exc()
