@@ -12,11 +12,11 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from utils import run_files
+from utils import run_files, run_names
 from utils.run_facts import whole
 from utils.user_error import UserError, nearest
 
-NAME = run_files.CHECKPOINT
+NAME = run_names.CHECKPOINT
 EPOCH = re.compile(r"epoch=([0-9]{1,18})")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LINKS = ("best", "last")
@@ -74,7 +74,7 @@ def _sound(facts: dict[str, Any]) -> bool:
         and SHA256.fullmatch(facts["sha256"]) is not None
         and all(whole(facts.get(key)) for key in ("size", "epoch", "iterations", "env_steps", "exported"))
         and isinstance(segments, list)
-        and all(isinstance(name, str) and run_files.SEGMENT.fullmatch(name) for name in segments)
+        and all(isinstance(name, str) and run_names.SEGMENT.fullmatch(name) for name in segments)
         and all(isinstance(facts.get(key, {}), dict) for key in ("config", "versions"))
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utils import run_files
+from utils import run_files, run_names
 from utils.durable_file import relink, sweep, sync_folder, temporary
 from utils.run_facts import finite, read_facts
 from utils.run_files import read_json, write_json
@@ -102,7 +102,7 @@ class RunDir:
     def tidy(self) -> None:
         """What a process that trained this run before left half-written goes, missing folders come; only for who holds
         its lock."""
-        for name in ("", *run_files.FOLDERS):
+        for name in ("", *run_names.FOLDERS):
             run_files.sweep(self.path / name)
         for folder in (self.checkpoints, self.logs, self.videos):
             run_files.make_folder(folder)

@@ -10,72 +10,19 @@ Whatever is otherwise is a UserError of one line that names the file, before any
 import io
 import json
 import os
-import re
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from utils.durable_file import TEMPORARY, replacing_in, temporary
+from utils.run_names import CHECKPOINT, FOLDERS, FORMS, LINK, Place, below, locate, shown
 from utils.user_error import UserError
 
-SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
-CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
-LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
-FOLDERS = ("checkpoints", "checkpoints/segments", "videos", "logs")  # of a run
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
-class Form(NamedTuple):
-    """What a file of a run may be called, in which folders of the run, and how many bytes of it are read at most."""
-
-    name: re.Pattern[str]
-    folders: tuple[str, ...]
-    most: int
-
-
-FORMS = (
-    Form(re.compile(r"config\.json"), (), 16 << 20),
-    Form(re.compile(r"metrics\.csv"), (), 1 << 30),
-    Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
-    Form(re.compile(r"run\.log"), (), 1 << 30),
-    Form(re.compile(r"report\.md"), (), 16 << 20),
-    Form(re.compile(r"\.lock"), (), 4096),
-    Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.json"), ("checkpoints",), 16 << 20),
-    Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.ckpt"), ("checkpoints",), 16 << 30),
-    Form(SEGMENT, ("checkpoints", "segments"), 4 << 30),
-    Form(re.compile(r"epoch=[0-9]{1,18}\.mp4"), ("videos",), 4 << 30),
-    Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
-)
-
-
-class Place(NamedTuple):
-    """Where a file of a run is: the folder that is trusted to be one, those below it, its name there."""
-
-    root: Path
-    folders: tuple[str, ...]
-    name: str
-    most: int
-
-
-def locate(path: Path) -> Place:
-    """The run's folder and the way from there to the file, by the form of the name alone."""
-    for form in FORMS:
-        if form.name.fullmatch(path.name):
-            return Place(*_climb(path.parent, form.folders), path.name, form.most)
-    raise UserError(f"{_shown(path)} is not the name of a run's file")
-
-
-def _climb(folder: Path, wanted: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
-    below: tuple[str, ...] = ()
-    for name in wanted[::-1]:
-        if folder.name != name:
-            break
-        folder, below = folder.parent, (name, *below)
-    return folder, below
 
 
 @contextmanager
@@ -95,7 +42,7 @@ def _opened(path: Path, root: Path, folders: tuple[str, ...]) -> Iterator[int]:
         _close(descriptor)
         if here.is_symlink() or not here.is_dir():
             raise _refused(here, os.lstat(here).st_mode, "a folder") from error
-        raise UserError(f"cannot read {_shown(path)}: {error.strerror}") from error
+        raise UserError(f"cannot read {shown(path)}: {error.strerror}") from error
     try:
         yield descriptor
     finally:
@@ -111,12 +58,7 @@ def _refused(path: Path, mode: int, wanted: str = "a file") -> UserError:
     kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file", stat.S_IFIFO: "a FIFO"}
     kinds |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
     kind = kinds.get(stat.S_IFMT(mode), "of no known kind")
-    return UserError(f"{_shown(path)} is {kind}, not {wanted} of the run: it was neither read nor written")
-
-
-def _shown(path: Path) -> str:
-    text = "".join(c if c.isprintable() else "?" for c in str(path))
-    return text if len(text) <= 200 else f"...{text[-197:]}"
+    return UserError(f"{shown(path)} is {kind}, not {wanted} of the run: it was neither read nor written")
 
 
 def _look(folder: int, name: str) -> os.stat_result | None:
@@ -141,7 +83,7 @@ def _target(folder: int, name: str, path: Path) -> str:
     found = os.readlink(name, dir_fd=folder)
     stem, dot, suffix = found.rpartition(".")
     if not CHECKPOINT.fullmatch(stem) or dot + suffix != path.suffix:
-        raise UserError(f"{_shown(path)} points at {found[:80]!r}, which is not a checkpoint of this run")
+        raise UserError(f"{shown(path)} points at {found[:80]!r}, which is not a checkpoint of this run")
     return found
 
 
@@ -152,7 +94,7 @@ def read_link(path: Path) -> str:
         with _opened(path, place.root, place.folders) as folder:
             found = _look(folder, place.name)
             if found and not stat.S_ISLNK(found.st_mode):
-                raise UserError(f"{_shown(path)} is not a link to a checkpoint")
+                raise UserError(f"{shown(path)} is not a link to a checkpoint")
             return _target(folder, place.name, path) if found else ""
     except FileNotFoundError:
         return ""
@@ -178,13 +120,13 @@ def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
     try:
         file = os.fdopen(_open(path, place, os.O_RDONLY), "rb")
     except FileNotFoundError as error:
-        raise UserError(f"{_shown(path)} does not exist") from error
+        raise UserError(f"{shown(path)} does not exist") from error
     except OSError as error:
-        raise UserError(f"cannot read {_shown(path)}: {error.strerror}") from error
+        raise UserError(f"cannot read {shown(path)}: {error.strerror}") from error
     size, most = os.fstat(file.fileno()).st_size, min(place.most, most if most is not None else place.most)
     if size > most:
         file.close()
-        raise UserError(f"{_shown(path)} has {size:,} bytes, more than the {most:,} that are read of such a file")
+        raise UserError(f"{shown(path)} has {size:,} bytes, more than the {most:,} that are read of such a file")
     return file
 
 
@@ -194,7 +136,7 @@ def open_to_write(path: Path, append: bool = False) -> BinaryIO:
     descriptor = _open(path, locate(path), flags)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
-        raise UserError(f"{_shown(path)} is also a file elsewhere (a hard link), so it was not written; copy the run")
+        raise UserError(f"{shown(path)} is also a file elsewhere (a hard link), so it was not written; copy the run")
     return os.fdopen(descriptor, "ab+" if append else "rb+", buffering=0)
 
 
@@ -221,7 +163,7 @@ def read_json(path: Path, most: int | None = None) -> Any:
     except UserError:
         raise
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{_shown(path)} is not valid JSON: {' '.join(str(error).split())[:100]}") from error
+        raise UserError(f"{shown(path)} is not valid JSON: {' '.join(str(error).split())[:100]}") from error
 
 
 @contextmanager
@@ -276,14 +218,8 @@ def remove(path: Path) -> None:
 @contextmanager
 def _opened_folder(folder: Path) -> Iterator[int]:
     """A run's folder, or one of FOLDERS in it."""
-    with _opened(folder, *_below(folder)) as descriptor:
+    with _opened(folder, *below(folder)) as descriptor:
         yield descriptor
-
-
-def _below(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """The run's folder, and the names from there to this one of FOLDERS; of any other folder itself."""
-    ways = [each.split("/") for each in FOLDERS]
-    return _climb(folder, next((tuple(way) for way in ways if way[-1] == folder.name), ()))
 
 
 def list_names(folder: Path) -> list[str]:
@@ -297,10 +233,10 @@ def list_names(folder: Path) -> list[str]:
 
 def make_folder(folder: Path) -> None:
     """Make a run's folder or one of FOLDERS in it, and those it lies in, where they are not there."""
-    root, below = _below(folder)
+    root, ways = below(folder)
     root.mkdir(parents=True, exist_ok=True)
-    for depth, name in enumerate(below):
-        with _opened(folder, root, below[:depth]) as above, suppress(FileExistsError):
+    for depth, name in enumerate(ways):
+        with _opened(folder, root, ways[:depth]) as above, suppress(FileExistsError):
             os.mkdir(name, dir_fd=above)
 
 
@@ -337,8 +273,7 @@ def check(path: Path) -> Path:
 
 def check_folder(run: Path) -> None:
     """UserError if anything in a run's folder, where this program would write, is not what its name says."""
-    for below in ("", *FOLDERS):
-        for name in list_names(run / below if below else run):
-            path = run / below / name
-            if any(form.name.fullmatch(name) and "/".join(form.folders) == below for form in FORMS):
-                status(path)
+    for folder in ("", *FOLDERS):
+        for name in list_names(run / folder):
+            if any(form.name.fullmatch(name) and "/".join(form.folders) == folder for form in FORMS):
+                status(run / folder / name)

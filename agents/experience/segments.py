@@ -12,7 +12,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from utils import run_files
+from utils import run_files, run_names
 from utils.user_error import UserError
 
 PIECE = 64 << 20  # bytes of a segment, about
@@ -42,7 +42,7 @@ def write_segment(folder: Path, first: int, last: int, tensors: Iterable[Tensor]
 def read_segment(folder: Path, segment: Segment) -> memoryview:
     """Its bytes, compared with the hash."""
     path = folder / segment["file"]
-    if path.name != segment["file"] or not run_files.SEGMENT.fullmatch(path.name):
+    if path.name != segment["file"] or not run_names.SEGMENT.fullmatch(path.name):
         raise UserError(f"{path.name[:80]!r} is not the name of a part of a replay memory")
     found = run_files.status(path)
     if found is None:
@@ -72,7 +72,7 @@ def take(data: memoryview, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor
 def prune(folder: Path, named: Iterable[str]) -> list[str]:
     """Delete the segments that no kept checkpoint names, and rubbish of writes that were killed; what was deleted."""
     kept = set(named)
-    found = [name for name in run_files.list_names(folder) if run_files.SEGMENT.fullmatch(name) and name not in kept]
+    found = [name for name in run_files.list_names(folder) if run_names.SEGMENT.fullmatch(name) and name not in kept]
     for name in found:
         run_files.remove(folder / name)
     run_files.sweep(folder)

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from utils import run_files
+from utils import run_files, run_names
 from utils.run_facts import finite, read_facts
 from utils.user_error import UserError
 
@@ -59,7 +59,7 @@ def test_what_is_no_file_is_refused_in_a_line(run, name, kind, door):
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("folder", ["", *run_files.FOLDERS])
+@pytest.mark.parametrize("folder", ["", *run_names.FOLDERS])
 def test_a_folder_that_is_a_link_is_refused(run, folder, door):
     name = next(name for name in NAMES if os.path.dirname(name) == folder)
     outside = run.parent / "outside"
