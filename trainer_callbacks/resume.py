@@ -21,6 +21,7 @@ from utils.provenance import provenance, source_hash
 from utils.run_dir import RunDir
 from utils.user_error import UserError
 
+MOST = 4  # edited keys that are named
 SETTINGS = ("config", "engine", "env_backend")  # of config.json: what decides the numbers of a run
 
 
@@ -147,7 +148,10 @@ def edits(facts: Mapping[str, Any], sidecar: Mapping[str, Any]) -> list[str]:
     now = {**facts["config"], "engine of the run": facts.get("engine")}
     known = "config" in sidecar
     found = [Change(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)]
-    return [_told(change) for change in found] if known and found else ["it no longer has the hash it was written with"]
+    if not known or not found:
+        return ["it no longer has the hash it was written with"]
+    more = [f"and {len(found) - MOST} more"] if len(found) > MOST else []
+    return [_told(change) for change in found[:MOST]] + more
 
 
 def host_facts() -> dict[str, Any]:
