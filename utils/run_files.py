@@ -1,0 +1,302 @@
+"""The one door to the files of a run: known names only, no link followed, nothing but regular files. No torch.
+
+A run folder may come from anybody, so what lies in it is not believed to be what it is called. The last parts of a path
+must have the exact form of a file that this program writes; every folder from the run's own down is opened without
+following links; what is opened is a regular file of at most so many bytes. The links `best` and `last` of checkpoints/
+are read, not followed: what they name must have the form of a checkpoint's name, and is opened beside them.
+Whatever is otherwise is a UserError of one line that names the file, before anything was read or written.
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from utils.durable_file import replacing_in
+from utils.user_error import UserError
+
+SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
+CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
+LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
+FOLDERS = ("checkpoints", "checkpoints/segments", "videos", "logs")  # of a run
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class Form(NamedTuple):
+    """What a file of a run may be called, in which folders of the run, and how many bytes of it are read at most."""
+
+    name: re.Pattern[str]
+    folders: tuple[str, ...]
+    most: int
+
+
+FORMS = (
+    Form(re.compile(r"config\.json"), (), 16 << 20),
+    Form(re.compile(r"metrics\.csv"), (), 1 << 30),
+    Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
+    Form(re.compile(r"run\.log"), (), 1 << 30),
+    Form(re.compile(r"report\.md"), (), 16 << 20),
+    Form(re.compile(r"\.lock"), (), 4096),
+    Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.json"), ("checkpoints",), 16 << 20),
+    Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.ckpt"), ("checkpoints",), 16 << 30),
+    Form(SEGMENT, ("checkpoints", "segments"), 4 << 30),
+    Form(re.compile(r"epoch=[0-9]{1,18}\.mp4"), ("videos",), 4 << 30),
+    Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
+)
+
+
+class Place(NamedTuple):
+    """Where a file of a run is: the folder that is trusted to be one, those below it, its name there."""
+
+    root: Path
+    folders: tuple[str, ...]
+    name: str
+    most: int
+
+
+def locate(path: Path) -> Place:
+    """The run's folder and the way from there to the file, by the form of the name alone."""
+    for form in FORMS:
+        if form.name.fullmatch(path.name):
+            return Place(*_climb(path.parent, form.folders), path.name, form.most)
+    raise UserError(f"{_shown(path)} is not the name of a run's file")
+
+
+def _climb(folder: Path, wanted: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    below: tuple[str, ...] = ()
+    for name in wanted[::-1]:
+        if folder.name != name:
+            break
+        folder, below = folder.parent, (name, *below)
+    return folder, below
+
+
+@contextmanager
+def _opened(path: Path, root: Path, folders: tuple[str, ...]) -> Iterator[int]:
+    """A descriptor of the folder; FileNotFoundError where it is not there."""
+    here, descriptor = root, -1
+    try:
+        descriptor = os.open(root, FOLDER)
+        for name in folders:
+            here, above = here / name, descriptor
+            descriptor = os.open(name, FOLDER, dir_fd=above)
+            os.close(above)
+    except FileNotFoundError:
+        _close(descriptor)
+        raise
+    except OSError as error:
+        _close(descriptor)
+        if here.is_symlink() or not here.is_dir():
+            raise _refused(here, os.lstat(here).st_mode, "a folder") from error
+        raise UserError(f"cannot read {_shown(path)}: {error.strerror}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _close(descriptor: int) -> None:
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
+def _refused(path: Path, mode: int, wanted: str = "a file") -> UserError:
+    kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file", stat.S_IFIFO: "a FIFO"}
+    kinds |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+    kind = kinds.get(stat.S_IFMT(mode), "of no known kind")
+    return UserError(f"{_shown(path)} is {kind}, not {wanted} of the run: it was neither read nor written")
+
+
+def _shown(path: Path) -> str:
+    text = "".join(c if c.isprintable() else "?" for c in str(path))
+    return text if len(text) <= 200 else f"...{text[-197:]}"
+
+
+def _look(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _meant(folder: int, place: Place, path: Path) -> tuple[str, os.stat_result | None]:
+    """The name behind `best` and `last`, any other name as it is, and what lies there; refused unless regular."""
+    name, found = place.name, _look(folder, place.name)
+    if found and LINK.fullmatch(name) and stat.S_ISLNK(found.st_mode):
+        name = _target(folder, name, path)
+        found = _look(folder, name)
+    if found and not stat.S_ISREG(found.st_mode):
+        raise _refused(path.with_name(name), found.st_mode)
+    return name, found
+
+
+def _target(folder: int, name: str, path: Path) -> str:
+    found = os.readlink(name, dir_fd=folder)
+    stem, dot, suffix = found.rpartition(".")
+    if not CHECKPOINT.fullmatch(stem) or dot + suffix != path.suffix:
+        raise UserError(f"{_shown(path)} points at {found[:80]!r}, which is not a checkpoint of this run")
+    return found
+
+
+def read_link(path: Path) -> str:
+    """The name of the file that the link `best` or `last` means; "" where there is none."""
+    place = locate(path)
+    try:
+        with _opened(path, place.root, place.folders) as folder:
+            found = _look(folder, place.name)
+            if found and not stat.S_ISLNK(found.st_mode):
+                raise UserError(f"{_shown(path)} is not a link to a checkpoint")
+            return _target(folder, place.name, path) if found else ""
+    except FileNotFoundError:
+        return ""
+
+
+def status(path: Path) -> os.stat_result | None:
+    """Size and times of a run's file, None where there is none; UserError where something else is in its place."""
+    place = locate(path)
+    try:
+        with _opened(path, place.root, place.folders) as folder:
+            return _meant(folder, place, path)[1]
+    except FileNotFoundError:
+        return None
+
+
+def exists(path: Path) -> bool:
+    return status(path) is not None
+
+
+def open_file(path: Path, most: int | None = None) -> BinaryIO:
+    """A run's file to read, of at most `most` bytes (its form's own limit where that is less)."""
+    place = locate(path)
+    try:
+        file = os.fdopen(_open(path, place, os.O_RDONLY), "rb")
+    except FileNotFoundError as error:
+        raise UserError(f"{_shown(path)} does not exist") from error
+    except OSError as error:
+        raise UserError(f"cannot read {_shown(path)}: {error.strerror}") from error
+    size, most = os.fstat(file.fileno()).st_size, min(place.most, most if most is not None else place.most)
+    if size > most:
+        file.close()
+        raise UserError(f"{_shown(path)} has {size:,} bytes, more than the {most:,} that are read of such a file")
+    return file
+
+
+def open_to_write(path: Path, append: bool = False) -> BinaryIO:
+    """A run's file, unbuffered, to read and write in place, made if it is not there."""
+    flags = os.O_RDWR | os.O_CREAT | (os.O_APPEND if append else 0)
+    descriptor = _open(path, locate(path), flags)
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        raise UserError(f"{_shown(path)} is also a file elsewhere (a hard link), so it was not written; copy the run")
+    return os.fdopen(descriptor, "ab+" if append else "rb+", buffering=0)
+
+
+def _open(path: Path, place: Place, flags: int) -> int:
+    with _opened(path, place.root, place.folders) as folder:
+        name, _ = _meant(folder, place, path)
+        descriptor = os.open(name, flags | PLAIN, 0o666, dir_fd=folder)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise _refused(path, mode)
+    return descriptor
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    with open_file(path, most) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def read_json(path: Path, most: int | None = None) -> Any:
+    """The file's data, or one clear line when it is missing, damaged, or not a file."""
+    try:
+        return json.loads(read_bytes(path, most).decode("utf-8"))
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{_shown(path)} is not valid JSON: {' '.join(str(error).split())[:100]}") from error
+
+
+@contextmanager
+def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
+    """durable_file.replacing for a file of a run; OSError where the disk has no room for it."""
+    place = locate(path)
+    with _opened(path, place.root, place.folders) as folder:
+        found = _look(folder, place.name)
+        if found and not stat.S_ISREG(found.st_mode):
+            raise _refused(path, found.st_mode)
+        with replacing_in(folder, place.name, sync_name) as file:
+            yield file
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file in one instant."""
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: Path, data: Any, sync_name: bool = True) -> None:
+    with replacing(path, sync_name) as file:
+        file.write((json.dumps(data, indent=2) + "\n").encode())
+
+
+def copy(source: Path, target: Path) -> None:
+    """A file of one run into another, whole or not at all."""
+    with open_file(source) as old, replacing(target) as new:
+        shutil.copyfileobj(old, new, 1 << 20)
+
+
+def point(link: Path, name: str) -> None:
+    """Have `best` or `last` name a file beside it, in one instant; the folder is synced by the caller."""
+    place = locate(link)
+    beside = f".{place.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    with _opened(link, place.root, place.folders) as folder:
+        os.symlink(name, beside, dir_fd=folder)
+        try:
+            os.replace(beside, place.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            os.unlink(beside, dir_fd=folder)
+            raise
+
+
+def remove(path: Path) -> None:
+    """Delete a file of a run, if it is there; of a link the link."""
+    place = locate(path)
+    try:
+        with _opened(path, place.root, place.folders) as folder:
+            os.unlink(place.name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+
+
+def list_names(folder: Path) -> list[str]:
+    """The sorted names of what lies in a run's folder or one of FOLDERS in it; [] where that is not there."""
+    with_parents = ("checkpoints", "segments") if folder.name == "segments" else (folder.name,)
+    root, below = _climb(folder, with_parents) if folder.name in ("segments", *FOLDERS) else (folder, ())
+    try:
+        with _opened(folder, root, below) as descriptor:
+            return sorted(os.listdir(descriptor))
+    except FileNotFoundError:
+        return []
+
+
+def check(path: Path) -> Path:
+    """The path itself, for a library that insists on opening it: nothing is there, or a regular file."""
+    status(path)
+    return path
+
+
+def check_folder(run: Path) -> None:
+    """UserError if anything in a run's folder, where this program would write, is not what its name says."""
+    for below in ("", *FOLDERS):
+        for name in list_names(run / below if below else run):
+            path = run / below / name
+            if any(form.name.fullmatch(name) and "/".join(form.folders) == below for form in FORMS):
+                status(path)
