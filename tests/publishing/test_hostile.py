@@ -15,7 +15,8 @@ from safetensors.torch import load
 import run_play
 from agents.loading import load_run
 from agents.weights_file import write_weights
-from publishing.folder import _json, public_facts
+from publishing.facts import public_facts
+from publishing.folder import _json
 
 REPO = "mallory/gift"
 
@@ -36,7 +37,7 @@ def gift(hub, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(tmp_path / "work"))
     loaded = load_run("@last")
     return {
-        "config.json": _json(public_facts(loaded, [])),
+        "config.json": _json(public_facts(loaded)),
         "model.safetensors": write_weights(loaded.agent.policy.state_dict()),
     }
 
