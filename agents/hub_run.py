@@ -17,6 +17,7 @@ from agents.hub_client import check_repo, connect, hub_errors, list_files, retri
 from agents.weights_file import read_weights
 from config.loader import from_plain
 from config.schema import Config
+from config.sizes import check_whole_numbers, whole_numbers
 from envs_gym.wrappers.registry import WRAPPERS
 from utils.user_error import UserError
 
@@ -108,6 +109,7 @@ def _facts(data: bytes, where: str) -> dict[str, Any]:
     if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
         raise UserError(f"{where} holds no config")
     _check_plain(facts, where, 0)
+    check_whole_numbers(facts, where)
     progress = facts.get("progress")
     if not isinstance(progress, dict) or type(progress.get("env_steps")) is not int:
         raise UserError(f"{where} does not say after how many env_steps")
@@ -148,13 +150,25 @@ def config_of(facts: dict[str, Any], size: int, where: str) -> Config:
     for name, text in _texts(config.env_kwargs):
         if PLACE.search(text):
             raise UserError(f"{where}: env_kwargs.{name} {text[:60]!r} looks like a file or a module")
+    check_asked(config, where)
     widths = config.hidden_dims
     numbers = sum(a * b for a, b in itertools.pairwise(widths)) + sum(widths)
     if len(widths) > 64 or 4 * numbers > size:
         raise UserError(f"{where}: hidden_dims {str(list(widths))[:60]} are more than {WEIGHTS} holds")
-    if any(getattr(config, name, 0) > STEPS for name in ("n_steps", "threads", "n_envs")):
-        raise UserError(f"{where}: n_steps, n_envs and threads of more than {STEPS:,} are not loaded")
     return config
+
+
+def check_asked(config: Config, where: str) -> None:
+    """UserError for what a world of somebody else's run should not be made with, wherever that run lies."""
+    for name in config.env_kwargs:
+        if name.startswith("render"):
+            raise UserError(f"{where}: env_kwargs.{name[:40]} is for whoever watches to say, not for a run")
+    for place, made_of in (("env_kwargs", config.env_kwargs), ("env_wrappers", config.env_wrappers)):
+        if any(abs(number) > STEPS for number in whole_numbers(made_of)):
+            raise UserError(f"{where}: {place} holds a whole number of more than {STEPS:,}")
+    for name in ("n_steps", "threads", "n_envs", "frame_skip"):
+        if getattr(config, name, 0) > STEPS:
+            raise UserError(f"{where}: {name} of more than {STEPS:,} is not loaded")
 
 
 def _texts(value: Any, name: str = "") -> list[tuple[str, str]]:
