@@ -25,8 +25,8 @@ class Allowance(TorchDispatchMode):
         super().__init__()
         there = (tensor.untyped_storage() for tensor in weights.values() if isinstance(tensor, Tensor))
         sizes = {memory.data_ptr(): memory.nbytes() for memory in there}  # a view may claim more than there is
-        self.one = max(sizes.values(), default=0) + 8 * seen + SPARE
-        self.left = TIMES * (sum(sizes.values()) + 8 * seen + SPARE)
+        self.one = max(sizes.values(), default=0) + seen + SPARE
+        self.left = TIMES * (sum(sizes.values()) + seen + SPARE)
         self.whose = whose
 
     def __torch_dispatch__(

@@ -102,7 +102,7 @@ def _load_published(selector: str, checkpoint: str) -> LoadedRun:
     config = replace(there.config, env_backend="gym", threads=threads)
     player = build_player(config, there.weights, there.pinned)
     note = f"downloaded {there.pinned}"
-    return LoadedRun(RunDir(there.folder), config, player, held, there.facts["progress"], there.facts, (note,))
+    return LoadedRun(RunDir(Path(there.commit)), config, player, held, there.facts["progress"], there.facts, (note,))
 
 
 def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:

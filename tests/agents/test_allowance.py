@@ -1,4 +1,4 @@
-"""A network takes the memory of the weights that came for it, as every agent's own does; what asks for more is refused."""
+"""A network takes the memory of the weights that came for it, as every agent's own does; more is refused."""
 
 import json
 import shutil

@@ -144,7 +144,7 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     ),
     "huge pictures": (lambda f: pictures(f, (10**6, 10**6)), "resize_obs must be at most"),
     "large pictures": (lambda f: pictures(f, (16000, 16000)), "an observation of"),
-    "pictures for a long line": (lambda f: pictures(f, (6000, 6000)), "asks for a tensor of"),
+    "pictures for a long line": (lambda f: pictures(f, (2000, 2000)), "asks for a tensor of"),
     "huge selection": (
         lambda f: config(f, env_wrappers=[{"id": "SelectObservation", "indices": [0] * 99_999},
                                           {"id": "FrameStack", "frames": 999}]), "an observation of",
