@@ -67,12 +67,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sync_file(path: Path) -> None:
-    """What was written to the file, by whomever, survives a power cut from here on; nothing where there is none."""
-    if path.exists():
-        sync_folder(path)
-
-
 def write_json(path: Path, data: Any, sync_name: bool = True) -> None:
     """Replace the file in one instant."""
     text = json.dumps(data, indent=2) + "\n"
@@ -106,12 +100,12 @@ def relink(link: Path, target: Path) -> None:
         raise
 
 
-def sweep(folder: Path, all_dead: bool = False) -> int:
-    """Delete what was being written in the folder by processes that are gone; `all_dead`: by any process but this."""
+def sweep(folder: Path) -> int:
+    """Delete what was being written in the folder by processes that are gone."""
     swept = 0
     for path in folder.iterdir():
         match = TEMPORARY.fullmatch(path.name)
-        if not match or int(match[1]) == os.getpid() or not (all_dead or _gone(int(match[1]))):
+        if not match or int(match[1]) == os.getpid() or not _gone(int(match[1])):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

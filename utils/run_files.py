@@ -7,18 +7,18 @@ are read, not followed: what they name must have the form of a checkpoint's name
 Whatever is otherwise is a UserError of one line that names the file, before anything was read or written.
 """
 
+import io
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from utils.durable_file import replacing_in
+from utils.durable_file import TEMPORARY, replacing_in, temporary
 from utils.user_error import UserError
 
 SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
@@ -172,7 +172,7 @@ def exists(path: Path) -> bool:
     return status(path) is not None
 
 
-def open_file(path: Path, most: int | None = None) -> BinaryIO:
+def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
     """A run's file to read, of at most `most` bytes (its form's own limit where that is less)."""
     place = locate(path)
     try:
@@ -256,7 +256,7 @@ def copy(source: Path, target: Path) -> None:
 def point(link: Path, name: str) -> None:
     """Have `best` or `last` name a file beside it, in one instant; the folder is synced by the caller."""
     place = locate(link)
-    beside = f".{place.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    beside = temporary(link).name
     with _opened(link, place.root, place.folders) as folder:
         os.symlink(name, beside, dir_fd=folder)
         try:
@@ -269,22 +269,64 @@ def point(link: Path, name: str) -> None:
 def remove(path: Path) -> None:
     """Delete a file of a run, if it is there; of a link the link."""
     place = locate(path)
-    try:
-        with _opened(path, place.root, place.folders) as folder:
-            os.unlink(place.name, dir_fd=folder)
-    except FileNotFoundError:
-        pass
+    with suppress(FileNotFoundError), _opened(path, place.root, place.folders) as folder:
+        os.unlink(place.name, dir_fd=folder)
+
+
+@contextmanager
+def _opened_folder(folder: Path) -> Iterator[int]:
+    """A run's folder, or one of FOLDERS in it."""
+    with _opened(folder, *_below(folder)) as descriptor:
+        yield descriptor
+
+
+def _below(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """The run's folder, and the names from there to this one of FOLDERS; of any other folder itself."""
+    ways = [each.split("/") for each in FOLDERS]
+    return _climb(folder, next((tuple(way) for way in ways if way[-1] == folder.name), ()))
 
 
 def list_names(folder: Path) -> list[str]:
     """The sorted names of what lies in a run's folder or one of FOLDERS in it; [] where that is not there."""
-    with_parents = ("checkpoints", "segments") if folder.name == "segments" else (folder.name,)
-    root, below = _climb(folder, with_parents) if folder.name in ("segments", *FOLDERS) else (folder, ())
     try:
-        with _opened(folder, root, below) as descriptor:
+        with _opened_folder(folder) as descriptor:
             return sorted(os.listdir(descriptor))
     except FileNotFoundError:
         return []
+
+
+def make_folder(folder: Path) -> None:
+    """Make a run's folder or one of FOLDERS in it, and those it lies in, where they are not there."""
+    root, below = _below(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    for depth, name in enumerate(below):
+        with _opened(folder, root, below[:depth]) as above, suppress(FileExistsError):
+            os.mkdir(name, dir_fd=above)
+
+
+def sync_folder(folder: Path) -> None:
+    """durable_file.sync_folder for a folder of a run."""
+    with _opened_folder(folder) as descriptor:
+        os.fsync(descriptor)
+
+
+def sync(path: Path) -> None:
+    """What was written to a run's file survives a power cut from here on; nothing where there is none."""
+    if exists(path):
+        with open_file(path) as file:
+            os.fsync(file.fileno())
+
+
+def sweep(folder: Path) -> int:
+    """Delete what other processes left half-written in a folder of a run; for who holds its lock."""
+    swept = 0
+    for name in list_names(folder):
+        match = TEMPORARY.fullmatch(name)
+        if match and int(match[1]) != os.getpid():
+            with _opened_folder(folder) as descriptor, suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(name, dir_fd=descriptor)
+                swept += 1
+    return swept
 
 
 def check(path: Path) -> Path:
