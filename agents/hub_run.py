@@ -17,7 +17,7 @@ from agents.hub_download import COMMIT, Listed, find_commit, list_commit, read_f
 from agents.weights_file import read_weights
 from config.loader import from_plain
 from config.schema import Config
-from config.sizes import check_whole_numbers, whole_numbers
+from config.sizes import check_foreign, check_whole_numbers
 from envs_gym.wrappers.registry import WRAPPERS
 from utils.user_error import UserError
 
@@ -30,7 +30,7 @@ REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 ENV_ID = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?")
 WORD = re.compile(r"[A-Za-z0-9_.=+-]{1,100}")
 PLACE = re.compile(r"[/\\:]|^\.|\.xml$")  # in an argument of an environment: a file or a module
-STEPS, DEPTH = 1 << 20, 8
+DEPTH = 8
 
 
 @dataclass(frozen=True)
@@ -144,25 +144,12 @@ def config_of(facts: dict[str, Any], size: int, where: str) -> Config:
     for name, text in _texts(config.env_kwargs):
         if PLACE.search(text):
             raise UserError(f"{where}: env_kwargs.{name} {text[:60]!r} looks like a file or a module")
-    check_asked(config, where)
+    check_foreign(config, where)
     widths = config.hidden_dims
     numbers = sum(a * b for a, b in itertools.pairwise(widths)) + sum(widths)
     if len(widths) > 64 or 4 * numbers > size:
         raise UserError(f"{where}: hidden_dims {str(list(widths))[:60]} are more than {WEIGHTS} holds")
     return config
-
-
-def check_asked(config: Config, where: str) -> None:
-    """UserError for what a world of somebody else's run should not be made with, wherever that run lies."""
-    for name in config.env_kwargs:
-        if name.startswith("render"):
-            raise UserError(f"{where}: env_kwargs.{name[:40]} is for whoever watches to say, not for a run")
-    for place, made_of in (("env_kwargs", config.env_kwargs), ("env_wrappers", config.env_wrappers)):
-        if any(abs(number) > STEPS for number in whole_numbers(made_of)):
-            raise UserError(f"{where}: {place} holds a whole number of more than {STEPS:,}")
-    for name in ("n_steps", "threads", "n_envs", "frame_skip"):
-        if getattr(config, name, 0) > STEPS:
-            raise UserError(f"{where}: {name} of more than {STEPS:,} is not loaded")
 
 
 def _texts(value: Any, name: str = "") -> list[tuple[str, str]]:

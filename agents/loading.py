@@ -21,16 +21,17 @@ from torch._weights_only_unpickler import UnpicklingError
 from agents.algorithms import build_agent
 from agents.allowance import Allowance
 from agents.checkpoint_archive import check_archive
-from agents.hub_run import HUB, check_asked, fetch
+from agents.hub_run import HUB, fetch
 from agents.player import Player
 from config.loader import from_plain
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
+from config.sizes import check_foreign
 from envs_fast.vec_env import VecEnv
 from envs_gym.drawn import make_drawn
 from envs_gym.make import make_envs
 from utils import checkpoint_set, run_files
 from utils.checkpoint_set import LINKS, Chosen
-from utils.run_dir import RunDir, runs_root
+from utils.run_dir import RunDir
 from utils.run_facts import finite
 from utils.user_error import UserError
 
@@ -83,8 +84,8 @@ def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
         raise UserError(f"{run.config_json} holds no config")
     # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
     config = replace(from_plain(facts["config"], run.id), env_backend="gym")
-    if run.path.parent.resolve() != runs_root().resolve():
-        check_asked(config, run.id)  # a folder from elsewhere
+    if run.foreign:
+        check_foreign(config, run.id)
     (path, notes), state = open_checkpoint(run, checkpoint)
     weights, progress = _parts(state, path)
     player = build_player(config, weights, f"{run.id}, {path.stem}")

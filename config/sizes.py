@@ -16,6 +16,7 @@ MOST = {  # of each number; what may change with the clock is no size
     "resize_obs": 1 << 14, "eval_episodes": 1 << 24,
 }  # fmt: skip
 LAYERS, WEIGHTS, ROWS = 1000, 1 << 36, 1 << 32  # hidden layers, numbers between them, rows collected before learning
+FOREIGN, FOREIGN_BYTES = 1 << 20, 16 << 30  # of a run from elsewhere: each number; what it collects before learning
 WHOLE = 1 << 63  # what a whole number in JSON stays below: no seed, no clock is larger
 
 
@@ -33,6 +34,29 @@ def check_sizes(config: Config) -> None:
     if config.n_envs * steps > ROWS:
         name = "n_steps" if isinstance(config, RolloutConfig) else "train_freq"
         raise UserError(f"n_envs {config.n_envs:,} x {name} {steps:,} are more than {ROWS:,} rows at once")
+
+
+def check_foreign(config: Config, where: str) -> None:
+    """UserError for what no worlds should be made with because a download, or a folder from elsewhere, says so."""
+    for name in config.env_kwargs:
+        if name.startswith("render"):
+            raise UserError(f"{where}: env_kwargs.{name[:40]} is for whoever watches to say, not for a run")
+    for place, made_of in (("env_kwargs", config.env_kwargs), ("env_wrappers", config.env_wrappers)):
+        if any(abs(number) > FOREIGN for number in whole_numbers(made_of)):
+            raise UserError(f"{where}: {place} holds a whole number of more than {FOREIGN:,}")
+    for name in ("n_steps", "threads", "n_envs", "frame_skip"):
+        if getattr(config, name, 0) > FOREIGN:
+            raise UserError(f"{where}: {name} of more than {FOREIGN:,} is not loaded")
+    size = config.n_envs * vars(config).get("n_steps", 1) * _seen(config)
+    if size > FOREIGN_BYTES:
+        raise UserError(f"{where}: a rollout takes {size:,} bytes at least, more than {FOREIGN_BYTES:,}")
+
+
+def _seen(config: Config) -> int:
+    """Bytes of an observation at the least, as far as a config tells."""
+    size = config.resize_obs
+    pixels = size[0] * size[-1] if isinstance(size, tuple) else 4
+    return config.frame_stack * pixels
 
 
 def check_whole_numbers(values: Mapping[str, Any], where: str) -> None:

@@ -9,6 +9,7 @@ import torch
 from tiny_runs import tiny_run
 
 import run_play
+import train
 from agents.algorithms import build_agent
 from agents.allowance import Allowance
 from agents.loading import build_player
@@ -54,7 +55,22 @@ def test_a_view_does_not_claim_more_than_there_is():
     assert Allowance({"w": endless}, 0, "theirs").one < 1 << 30
 
 
+def spoilt(folder, changes):
+    """A run of somebody else, whose config says more."""
+    run = tiny_run(engine="eager")
+    theirs = folder / "theirs" / run.id
+    shutil.copytree(run.path, theirs, symlinks=True)
+    facts = json.loads((theirs / "config.json").read_text())
+    facts["config"].update(changes)
+    (theirs / "config.json").write_text(json.dumps(facts))
+    return theirs
+
+
 CHANGES = {
+    "product": (
+        {"n_envs": 1 << 16, "n_steps": 1 << 16, "frame_stack": 2, "max_timesteps": 1 << 40},
+        "a rollout takes 34,359,738,368",
+    ),
     "rollout": ({"n_steps": 1 << 22, "max_timesteps": 1 << 40}, "n_steps of more than"),
     "window": ({"env_kwargs": {"render_mode": "human"}}, "env_kwargs.render_mode"),
     "memory": ({"policy": "gru", "policy_kwargs": {"hidden_size": 50_000}, "batch_size": 1.0}, "asks for a tensor of"),
@@ -66,13 +82,19 @@ CHANGES = {
 def test_a_run_folder_from_elsewhere_gets_no_more(tmp_path, monkeypatch, capsys, what):
     changes, words = CHANGES[what]
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
-    run = tiny_run(engine="eager")
-    theirs = tmp_path / "theirs" / run.id
-    shutil.copytree(run.path, theirs, symlinks=True)
-    facts = json.loads((theirs / "config.json").read_text())
-    facts["config"].update(changes)
-    (theirs / "config.json").write_text(json.dumps(facts))
+    theirs = spoilt(tmp_path, changes)
     capsys.readouterr()
     assert run_play.command(["--run-id", str(theirs), "--headless", "--episodes", "1"]) == 2
+    line = capsys.readouterr().err
+    assert words in line and len(line.splitlines()) == 1, line
+
+
+@pytest.mark.parametrize("what", ["rollout", "window", "product"])
+def test_training_goes_on_with_no_such_folder(tmp_path, monkeypatch, capsys, what):
+    changes, words = CHANGES[what]
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    theirs = spoilt(tmp_path, changes)
+    capsys.readouterr()
+    assert train.command(["--resume", str(theirs), "-q", "--accept-changes"]) == 2
     line = capsys.readouterr().err
     assert words in line and len(line.splitlines()) == 1, line
