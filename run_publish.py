@@ -17,9 +17,10 @@ from agents.hub_run import FACTS, WEIGHTS
 from agents.loading import LoadedRun, load_run
 from config.publish_arguments import TEMPORARY, parse_publish
 from envs_gym.gym_env import EnvError
-from publishing.folder import build_files, refusal
+from publishing.facts import Text, findings, public_facts, refuse, shown, written_texts
+from publishing.folder import build_files, check_nothing_left, refusal
 from publishing.hub import Pushed, push, who_am_i
-from publishing.scrub import scrub_prose, secrets
+from publishing.own_secrets import Own, find_own
 from utils.closed_pipe import outlive_readers
 from utils.user_error import UserError
 
@@ -34,19 +35,30 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(loaded.config.threads)
     for note in loaded.notes:
         say(note)
+    facts, own = public_facts(loaded), find_own(find_token())
+    message = arguments.message or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
+    show_texts([*written_texts(facts), Text("--message", arguments.message)], own, arguments.allow_text)
     owner = NOBODY if arguments.dry_run else who_am_i()  # a wrong token is known before the episodes are played
     repo = arguments.repo or check_repo(f"{owner}/{repo_name(loaded)}")
-    hidden = secrets(find_token())
     say(f"publishing {loaded.run.id}, {loaded.checkpoint}, as {repo}")
-    files = build_files(loaded, repo, hidden, say)
+    files = build_files(loaded, repo, facts, say)
+    check_nothing_left({**files, "--message": message.encode()}, own)
     if arguments.folder is not None:
         write_folder(files, arguments.folder)
         return 0
-    message = scrub_prose(arguments.message, hidden) or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
     say(sentence(push(repo, files, arguments.private, message)))
     if not refusal(json.loads(files[FACTS]), len(files[WEIGHTS])):
         say(f"play it    python run_play.py --run-id hub:{repo}")
     return 0
+
+
+def show_texts(texts: list[Text], own: list[Own], allowed: bool) -> None:
+    """What a person wrote, to be read before it goes out; UserError where the scanner finds what should not."""
+    found = findings(texts, own)
+    if not allowed:
+        refuse(found)
+    for line in (*(f"allowed    {each}" for each in found), *(f"goes out   {line}" for line in shown(texts))):
+        say(line)
 
 
 def repo_name(loaded: LoadedRun) -> str:

@@ -77,6 +77,8 @@ def hub_errors(repo: str) -> Iterator[None]:
 
     try:
         yield
+    except UserError:
+        raise
     except errors.RepositoryNotFoundError as error:
         raise UserError(f"{repo} is not on {endpoint()}, or is private and needs another HF_TOKEN") from error
     except errors.RevisionNotFoundError as error:
@@ -89,6 +91,8 @@ def hub_errors(repo: str) -> Iterator[None]:
         raise UserError(f"{repo}: {_line(error)}") from error
     except errors.OfflineModeIsEnabled as error:
         raise UserError("HF_HUB_OFFLINE is set: nothing is said to the Hub") from error
+    except (ValueError, KeyError, TypeError, httpx.InvalidURL) as error:  # the library, of an answer that is none
+        raise UserError(f"{endpoint()} answers what is not understood: {_line(error)}") from error
     except (httpx.HTTPError, OSError) as error:
         raise UserError(f"cannot reach {endpoint()}: {_line(error)}; is there a network?") from error
 
@@ -106,7 +110,8 @@ def _status(error: Any, repo: str) -> str:
 
 def _line(error: BaseException) -> str:
     """An error's text on one short line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    text = "".join(c if c.isprintable() else " " for c in str(error))
+    return " ".join(text.split())[:200] or type(error).__name__
 
 
 def list_files(api: Any, repo: str, revision: str | None = None) -> dict[str, Any]:

@@ -8,15 +8,16 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from agents.hub_client import check_repo, connect, hub_errors, list_files, retried
+from agents.hub_client import check_repo, hub_errors, retried
+from agents.hub_download import COMMIT, Listed, find_commit, list_commit, read_file
 from agents.weights_file import read_weights
 from config.loader import from_plain
 from config.schema import Config
+from config.sizes import check_foreign, check_whole_numbers
 from envs_gym.wrappers.registry import WRAPPERS
 from utils.user_error import UserError
 
@@ -29,7 +30,7 @@ REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 ENV_ID = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?")
 WORD = re.compile(r"[A-Za-z0-9_.=+-]{1,100}")
 PLACE = re.compile(r"[/\\:]|^\.|\.xml$")  # in an argument of an environment: a file or a module
-STEPS, DEPTH = 1 << 20, 8
+DEPTH = 8
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,6 @@ class HubRun:
 
     repo: str
     commit: str
-    folder: Path
     facts: dict[str, Any]
     config: Config
     weights: dict[str, Tensor]
@@ -62,21 +62,19 @@ def fetch(selector: str) -> HubRun:
 
 
 def _fetch(repo: str, revision: str) -> HubRun:
-    api = connect()
     with hub_errors(repo):
-        commit = str(retried(lambda: api.repo_info(repo, revision=revision)).sha)
-        files = retried(lambda: list_files(api, repo, commit))
-    if not re.fullmatch(r"[0-9a-f]{40}", commit):
-        raise UserError(f"{repo}: {commit[:60]!r} is not a commit hash")
+        commit = retried(lambda: find_commit(repo, revision))
+        if COMMIT.fullmatch(revision) and commit != revision:
+            raise UserError(f"{repo}: commit {revision[:7]} was asked for, {commit[:7]} is what is told of")
+        files = retried(lambda: list_commit(repo, commit))
     where = f"{HUB}{repo}@{commit[:7]}"
     _check_names({name: item.size if item else None for name, item in files.items()}, where)
     with hub_errors(repo):
-        paths = [Path(api.hf_hub_download(repo, name, revision=commit)) for name in NEEDED]
-    data = {name: _read(path, limit, where) for path, (name, limit) in zip(paths, NEEDED.items(), strict=True)}
+        data = {name: _read(repo, commit, name, files[name], limit) for name, limit in NEEDED.items()}
     facts = _facts(data[FACTS], f"{where}/{FACTS}")
     weights = read_weights(data[WEIGHTS], f"{where}/{WEIGHTS}")
     config = config_of(facts, len(data[WEIGHTS]), f"{where}/{FACTS}")
-    return HubRun(repo, commit, paths[0].parent, facts, config, weights)
+    return HubRun(repo, commit, facts, config, weights)
 
 
 def _check_names(sizes: dict[str, int | None], where: str) -> None:
@@ -91,12 +89,9 @@ def _check_names(sizes: dict[str, int | None], where: str) -> None:
             raise UserError(f"{where}/{name} has {sizes[name]:,} bytes, more than the {limit:,} that are loaded")
 
 
-def _read(path: Path, limit: int, where: str) -> bytes:
-    with open(path, "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise UserError(f"{where}/{path.name} is larger than the Hub said: nothing was loaded")
-    return data
+def _read(repo: str, commit: str, name: str, listed: Listed | None, limit: int) -> bytes:
+    assert listed is not None
+    return retried(lambda: read_file(repo, commit, name, listed, limit))
 
 
 def _facts(data: bytes, where: str) -> dict[str, Any]:
@@ -108,6 +103,7 @@ def _facts(data: bytes, where: str) -> dict[str, Any]:
     if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
         raise UserError(f"{where} holds no config")
     _check_plain(facts, where, 0)
+    check_whole_numbers(facts, where)
     progress = facts.get("progress")
     if not isinstance(progress, dict) or type(progress.get("env_steps")) is not int:
         raise UserError(f"{where} does not say after how many env_steps")
@@ -148,12 +144,11 @@ def config_of(facts: dict[str, Any], size: int, where: str) -> Config:
     for name, text in _texts(config.env_kwargs):
         if PLACE.search(text):
             raise UserError(f"{where}: env_kwargs.{name} {text[:60]!r} looks like a file or a module")
+    check_foreign(config, where)
     widths = config.hidden_dims
     numbers = sum(a * b for a, b in itertools.pairwise(widths)) + sum(widths)
     if len(widths) > 64 or 4 * numbers > size:
         raise UserError(f"{where}: hidden_dims {str(list(widths))[:60]} are more than {WEIGHTS} holds")
-    if any(getattr(config, name, 0) > STEPS for name in ("n_steps", "threads", "n_envs")):
-        raise UserError(f"{where}: n_steps, n_envs and threads of more than {STEPS:,} are not loaded")
     return config
 
 

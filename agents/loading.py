@@ -14,15 +14,18 @@ from typing import Any
 
 import gymnasium
 import torch
+from gymnasium import spaces
 from torch import Tensor
 from torch._weights_only_unpickler import UnpicklingError
 
 from agents.algorithms import build_agent
+from agents.allowance import Allowance
 from agents.checkpoint_archive import check_archive
 from agents.hub_run import HUB, fetch
 from agents.player import Player
 from config.loader import from_plain
-from config.schema import Config, ReplayConfig, RolloutConfig
+from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
+from config.sizes import check_foreign
 from envs_fast.vec_env import VecEnv
 from envs_gym.drawn import make_drawn
 from envs_gym.make import make_envs
@@ -34,6 +37,7 @@ from utils.user_error import UserError
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
 
+NUMBER = 8  # bytes of the largest kind of number that is observed
 POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
 
 
@@ -80,6 +84,8 @@ def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
         raise UserError(f"{run.config_json} holds no config")
     # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
     config = replace(from_plain(facts["config"], run.id), env_backend="gym")
+    if run.foreign:
+        check_foreign(config, run.id)
     (path, notes), state = open_checkpoint(run, checkpoint)
     weights, progress = _parts(state, path)
     player = build_player(config, weights, f"{run.id}, {path.stem}")
@@ -96,7 +102,7 @@ def _load_published(selector: str, checkpoint: str) -> LoadedRun:
     config = replace(there.config, env_backend="gym", threads=threads)
     player = build_player(config, there.weights, there.pinned)
     note = f"downloaded {there.pinned}"
-    return LoadedRun(RunDir(there.folder), config, player, held, there.facts["progress"], there.facts, (note,))
+    return LoadedRun(RunDir(Path(there.commit)), config, player, held, there.facts["progress"], there.facts, (note,))
 
 
 def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
@@ -152,11 +158,14 @@ def build_player(config: Config, weights: Mapping[str, Tensor], whose: str) -> P
     env.close()
     envs = make_envs(config, 1)
     alone = replace(config, n_envs=1)
+    if isinstance(alone, RolloutConfig | QLearningConfig):
+        alone = replace(alone, n_steps=1)
     if isinstance(alone, RolloutConfig):
         alone = replace(alone, batch_size=1.0)  # a policy with a memory takes no less than a world
     if isinstance(alone, ReplayConfig):
-        alone = replace(alone, buffer_size=1, replay_storage="ram")  # nothing will be remembered
-    policy = build_agent(alone, envs).policy
+        alone = replace(alone, buffer_size=1, train_freq=1, replay_storage="ram")  # nothing will be remembered
+    with Allowance(weights, spaces.flatdim(observation_space) * NUMBER, whose):
+        policy = build_agent(alone, envs).policy
     envs.close()
     _check_fit(policy.state_dict(), weights, whose)
     policy.load_state_dict(dict(weights))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from config.schedule import Schedule
 from config.schema import CHANGES, SCHEMA_VERSION, Config, PPOConfig, REINFORCEConfig, ReplayConfig, RolloutConfig
+from config.sizes import check_sizes
 from config.spec import Quantity, Spec
 from utils.user_error import UserError
 
@@ -57,6 +58,7 @@ def check(config: Config, where: str) -> None:
         _check_budget(config)
         for name, allowed in RANGES.items():
             _check_range(name, vars(config).get(name), allowed, config.max_timesteps)
+        check_sizes(config)
         if not DEVICE.fullmatch(config.device):
             raise UserError(f"device takes auto, cpu, cuda or cuda:N, not {config.device!r}")
         _check_wrappers(config.env_wrappers)

@@ -15,6 +15,7 @@ from config.overrides import apply_overrides
 from config.schedule import is_named
 from config.schedule_keys import Raw, fold
 from config.schema import ALGORITHMS, Config, REINFORCEConfig
+from config.sizes import check_whole_numbers
 from config.variants import EnvironmentFile
 from utils.user_error import UserError, nearest
 
@@ -65,6 +66,7 @@ def to_plain(config: Config) -> dict[str, Any]:
 
 def from_plain(values: Mapping[str, Any], where: str = "config.json", overrides: Sequence[str] = ()) -> Config:
     """The config back from to_plain's data, with every check of a YAML file, and overrides on top."""
+    check_whole_numbers(values, where)
     try:
         values = migrate(values)
         check_version(values.get("schema_version"))

@@ -27,6 +27,7 @@ class PublishArguments:
     private: bool
     folder: str | None
     message: str
+    allow_text: bool
 
     @property
     def dry_run(self) -> bool:
@@ -49,6 +50,8 @@ def build_publish_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", dest="folder", nargs="?", metavar="FOLDER", default=None, const=TEMPORARY,
                         help="send nothing: write the files into FOLDER and print the card")  # fmt: skip
     parser.add_argument("--message", metavar="TEXT", default="", help="of the commit")
+    parser.add_argument("--allow-text", action="store_true",
+                        help="publish texts of yours that look like a secret, a path or an address")  # fmt: skip
     return parser
 
 

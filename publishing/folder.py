@@ -1,4 +1,4 @@
-"""The files of a published run, as bytes by name: evaluated afresh, scrubbed, and the same for the same run.
+"""The files of a published run, as bytes by name: evaluated afresh, and the same for the same run.
 
 How they reach the Hub is hub.py's; what the card says is card.py's.
 """
@@ -15,24 +15,21 @@ from agents.episode import play_episodes, record_episode
 from agents.hub_run import FACTS, WEIGHTS, config_of
 from agents.loading import LoadedRun
 from agents.weights_file import write_weights
-from config.loader import to_plain
 from envs_gym.drawn import RenderError, frames_per_second, make_drawn
 from envs_gym.gym_env import EnvError
 from publishing.card import CURVE, REPLAY, write_card
-from publishing.scrub import check_nothing_left, scrub, scrub_plain
-from trainer_callbacks.csv_log import read_csv
+from publishing.metrics_table import read_metrics, write_metrics
+from publishing.own_secrets import Own, held
 from trainer_callbacks.curve import curve_svg
 from trainer_callbacks.history import TRAIN, VAL
 from trainer_callbacks.report import points
-from utils.run_dir import read_json
 from utils.user_error import UserError
 from utils.video_file import VideoError, VideoFile
 
 EPISODES, SEED = 100, 0
 VIDEO_BYTES = 5_000_000
 VIDEO_STEPS = (2000, 500, 100)  # tried in turn until the video is small enough
-PROSE = ("description", "project_id", "spec")  # the keys of a config that a person wrote freely
-KEPT = ("git_hash", "versions", "engine", "env_backend")  # facts of the run that name neither place nor person
+BINARY = {WEIGHTS, REPLAY}
 Say = Callable[[str], None]
 
 
@@ -53,14 +50,15 @@ class Result:
 
 
 def build_files(
-    loaded: LoadedRun, repo: str, hidden: list[str], say: Say, episodes: int = EPISODES
+    loaded: LoadedRun, repo: str, facts: dict[str, Any], say: Say, episodes: int = EPISODES
 ) -> dict[str, bytes]:
-    """Name -> bytes of everything that is published."""
+    """Name -> bytes of everything that is published; `facts` are those that may be."""
+    rows = read_metrics(loaded.run)
     result = evaluate(loaded, episodes)
     say(
         f"evaluated  {result.mean_reward:.2f} ± {result.std_reward:.2f} over {episodes} episodes of {loaded.checkpoint}"
     )
-    facts, weights = public_facts(loaded, hidden), write_weights(loaded.agent.policy.state_dict())
+    weights = write_weights(loaded.agent.policy.state_dict())
     refused = refusal(facts, len(weights))
     if refused:
         say(f"nobody will be able to load it from the Hub: {refused}")
@@ -69,17 +67,24 @@ def build_files(
         FACTS: _json(facts),
         "results.json": _json(vars(result)),
     }
-    if loaded.run.metrics_csv.is_file():
-        rows = read_csv(loaded.run.metrics_csv)
+    if rows:
         title = f"{loaded.config.env_id}:{loaded.config.variant}, seed {loaded.config.seed}"
-        files["metrics.csv"] = scrub(loaded.run.metrics_csv.read_text("utf-8", "replace"), hidden).encode()
+        files["metrics.csv"] = write_metrics(rows)
         files[CURVE] = curve_svg(title, points(rows, TRAIN), points(rows, VAL), loaded.goal).encode()
     video = film(loaded, say)
     if video:
         files[REPLAY] = video
     files["README.md"] = write_card(repo, facts, vars(result), frozenset(files), refused).encode()
-    check_nothing_left(files, hidden)
     return files
+
+
+def check_nothing_left(files: dict[str, bytes], own: list[Own]) -> None:
+    """The last door: UserError if a secret of this machine is in a file after all, in any spelling."""
+    for name, data in files.items():
+        text = data.decode("latin-1" if name in BINARY else "utf-8", "replace")
+        for each in own:
+            if each.certain and held(text, each):
+                raise UserError(f"{name} holds {each.kind}; nothing was published")
 
 
 def evaluate(loaded: LoadedRun, episodes: int) -> Result:
@@ -98,24 +103,6 @@ def evaluate(loaded: LoadedRun, episodes: int) -> Result:
         returns=returns,
         lengths=[episode.length for episode in played],
     )
-
-
-def public_facts(loaded: LoadedRun, hidden: list[str]) -> dict[str, Any]:
-    """config.json as others get it: the config, and of the facts only those that name neither place nor person."""
-    config = to_plain(loaded.config)
-    stored = read_json(loaded.run.config_json)["config"]
-    config["env_backend"] = stored.get("env_backend", "auto")  # loading set it to draw what is counted
-    prose = {key: scrub_plain(value, hidden, key in PROSE) for key, value in config.items()}
-    return {
-        "env_id": loaded.config.env_id,
-        "variant": loaded.config.variant,
-        "seed": loaded.config.seed,
-        "goal": loaded.goal,
-        "checkpoint": loaded.checkpoint,
-        "progress": {name: int(value) for name, value in loaded.progress.items()},
-        **{name: scrub_plain(loaded.facts[name], hidden) for name in KEPT if name in loaded.facts},
-        "config": prose,
-    }
 
 
 def refusal(facts: dict[str, Any], size: int) -> str:

@@ -52,11 +52,10 @@ OPENERS = {
     "agents/experience/storage.py": "/proc, and the nameless file of a replay memory",
     "agents/engines/fused_cpu/": "compiled kernels",
     "envs_fast/numba_env.py": "compiled kernels",
-    "agents/hub_run.py": "downloads, which are checked there",
     "run_publish.py": "the folder of a dry run",
     "scripts/": "evidence, and faults that are planted on purpose",
     "inspector/": "not yet through the door",
-    "publishing/": "not yet through the door",
+    "publishing/folder.py": "the video it has just made",
 }
 OPENED = "a run's file is opened by utils/run_files.py"
 OPENING = {"open", "fdopen", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "glob", "rglob",

@@ -16,6 +16,7 @@ import torch
 from config.changes import Change, changes, unproven
 from config.loader import from_plain, to_plain
 from config.schema import Config
+from config.sizes import check_foreign
 from utils import checkpoint_set, run_files
 from utils.provenance import provenance, source_hash
 from utils.run_dir import RunDir
@@ -104,6 +105,8 @@ def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...], accep
     if any(word.startswith("algo_id=") and word != f"algo_id={before.algo_id}" for word in overrides):
         raise UserError(f"algo_id {before.algo_id} stays: another algorithm is another run")
     after = from_plain(facts["config"], run.id, overrides)
+    if run.foreign:
+        check_foreign(after, run.id)
     before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
     changed = tuple(changes(before, after))
     again = Again(run, path, facts, sidecar, after, changed, notes, fork, edited)

@@ -53,6 +53,11 @@ class RunDir:
         return self.path.name
 
     @property
+    def foreign(self) -> bool:
+        """Whether it lies elsewhere than under the root of all runs."""
+        return self.path.parent.resolve() != runs_root().resolve()
+
+    @property
     def config_json(self) -> Path:
         return self.path / "config.json"
 

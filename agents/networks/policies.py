@@ -24,6 +24,7 @@ from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError, nearest
 
+MOST_FEATURES, MOST_MEMORY = 1 << 20, 1 << 16  # a memory of 65,536 has 17 billion weights
 Kind = Literal["nature", "residual"]  # the rows of cnn.KINDS
 
 
@@ -142,8 +143,8 @@ def check_whole_worlds(config: RolloutConfig) -> None:
 
 
 def _with_cnn(plan: Plan, kind: str, features: int) -> Plan:
-    if features < 1:
-        raise UserError(f"policy_kwargs.features must be at least 1, not {features}")
+    if not 1 <= features <= MOST_FEATURES:
+        raise UserError(f"policy_kwargs.features must be at least 1 and at most {MOST_FEATURES:,}, not {features}")
     return plan._replace(cnn=CNN(kind, features))
 
 
@@ -153,6 +154,6 @@ def _with_memory(plan: Plan, hidden_size: int | None) -> Plan:
         raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
     if hidden_size is None:
         return plan
-    if hidden_size < 1:
-        raise UserError(f"policy_kwargs.hidden_size must be at least 1, not {hidden_size}")
+    if not 1 <= hidden_size <= MOST_MEMORY:
+        raise UserError(f"policy_kwargs.hidden_size must be at least 1 and at most {MOST_MEMORY:,}, not {hidden_size}")
     return plan._replace(hidden_dims=(*plan.hidden_dims[:-1], hidden_size))

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from envs_gym.wrappers.base import layers, require
 from envs_gym.wrappers.images import ChannelFirst, channel_first
+from envs_gym.wrappers.sizes import check_observation
 
 TimeLimit = gymnasium.wrappers.TimeLimit  # truncates after max_episode_steps of the steps at its place in the stack
 
@@ -51,6 +52,7 @@ class FrameStack(ChannelFirst):
         space = self.env.observation_space
         require(isinstance(space, spaces.Box) and bool(space.shape), f"FrameStack needs a box, not {space}")
         assert isinstance(space, spaces.Box)
+        check_observation("FrameStack", (frames, *space.shape), space.dtype)
         low, high = (np.concatenate([side] * frames) for side in (space.low, space.high))
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
         self._frames: deque[np.ndarray] = deque(maxlen=frames)

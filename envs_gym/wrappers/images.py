@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from envs_gym.spaces import is_image
 from envs_gym.wrappers.base import layers, require
+from envs_gym.wrappers.sizes import check_observation
 
 Picture = Callable[[np.ndarray], np.ndarray]
 LUMA = (77, 150, 29)  # red, green and blue of BT.601 in 256ths: the sum fits 16 bits
@@ -96,6 +97,7 @@ class ResizeObservation(ImageObservation):
     def change(self, shape: tuple[int, ...]) -> Change:
         require(len(shape) == 3, f"ResizeObservation needs images of three dimensions, not {list(shape)}")
         channels, height, width = shape
+        check_observation("ResizeObservation", (channels, *self.size), np.dtype(np.float32))
         rows, columns = area_weights(height, self.size[0]), area_weights(width, self.size[1]).T.copy()
 
         def shrink(image: np.ndarray) -> np.ndarray:

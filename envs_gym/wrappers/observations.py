@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from envs_gym.wrappers.base import require
+from envs_gym.wrappers.sizes import check_observation
 from utils.user_error import nearest
 
 ENCODINGS = ("onehot", "binary", "array")
@@ -53,6 +54,7 @@ class SelectObservation(gymnasium.ObservationWrapper):
         wanted = indices if isinstance(indices, list | tuple) else [indices]
         fitting = bool(wanted) and all(isinstance(i, int) and 0 <= i < size for i in wanted)
         require(fitting, f"SelectObservation: indices lists entries from 0 to {size - 1}, not {indices}")
+        check_observation("SelectObservation", (len(wanted),), space.dtype)
         self._indices = np.array(wanted)
         low, high = space.low[self._indices], space.high[self._indices]
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)

@@ -13,6 +13,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from envs_gym.wrappers.base import env_name, require
 from envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
+from envs_gym.wrappers.sizes import check_observation
 
 Draw = Callable[[Any], np.ndarray]
 CART, POLE = 150.0, 255.0  # brightness on a black ground
@@ -28,6 +29,7 @@ class PixelObservation(ChannelFirst):
     def __init__(self, env: gymnasium.Env, size: int | Sequence[int] = SQUARE) -> None:
         super().__init__(env)
         height, width = checked_size("PixelObservation", size)
+        check_observation("PixelObservation", (height, width), np.dtype(np.float32))
         world = env.unwrapped
         picture = next((make for kind, make in PICTURES.items() if isinstance(world, kind)), None)
         require(picture is not None, f"{env_name(env)} cannot be drawn as pixels; CartPole-v1 can")

@@ -34,13 +34,14 @@ class Repo:
 
 
 class FakeHub(ThreadingHTTPServer):
-    """`fail` maps a fragment of a path to the HTTP statuses of its next answers; `log` is every request."""
+    """`fail` maps a fragment of a path to the HTTP statuses of its next answers, `odd` one to a function that answers;
+    `log` is every request."""
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answers)
-        self.repos, self.log, self.fail = {}, [], {}
+        self.repos, self.log, self.fail, self.odd = {}, [], {}, {}
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -75,6 +76,9 @@ class Answers(BaseHTTPRequestHandler):
         for fragment, statuses in self.server.fail.items():
             if fragment in path and statuses:
                 return self.send({"error": "planted"}, statuses.pop(0))
+        for fragment, answer in self.server.odd.items():
+            if fragment in path:
+                return answer(self)
         self.authorized = self.headers.get("Authorization") == f"Bearer {TOKEN}"
         if path == "/api/whoami-v2":
             return self.send({"type": "user", "name": USER, "orgs": []}) if self.authorized else self.unknown_token()

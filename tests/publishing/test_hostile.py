@@ -15,7 +15,8 @@ from safetensors.torch import load
 import run_play
 from agents.loading import load_run
 from agents.weights_file import write_weights
-from publishing.folder import _json, public_facts
+from publishing.facts import public_facts
+from publishing.folder import _json
 
 REPO = "mallory/gift"
 
@@ -36,7 +37,7 @@ def gift(hub, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(tmp_path / "work"))
     loaded = load_run("@last")
     return {
-        "config.json": _json(public_facts(loaded, [])),
+        "config.json": _json(public_facts(loaded)),
         "model.safetensors": write_weights(loaded.agent.policy.state_dict()),
     }
 
@@ -73,6 +74,14 @@ def config(files, where=("config",), **changes):
         place = place[key]
     place.update(copy.deepcopy(changes))
     return {**files, "config.json": json.dumps(facts).encode()}
+
+
+def memory(files, **options):
+    return config(files, policy="lstm", policy_kwargs=options, batch_size=1.0)
+
+
+def pictures(files, size=84, **options):
+    return config(files, obs="pixels", policy="cnn", resize_obs=size, policy_kwargs=options)
 
 
 def pickled():
@@ -119,8 +128,38 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "escape in a key": (lambda f: config(f, **{"a\x1b[2J\nb": 1}), "control characters"),
     "escape in variant": (lambda f: config(f, variant="x\x1b[31m"), "control characters"),
     "escape in checkpoint": (lambda f: config(f, (), checkpoint="epoch=1\nok"), "checkpoint is not a name"),
-    "huge network": (lambda f: config(f, hidden_dims=[10**9, 10**9]), "more than model.safetensors holds"),
-    "huge rollout": (lambda f: config(f, n_steps=10**12, max_timesteps=10**15), "are not loaded"),
+    "huge network": (lambda f: config(f, hidden_dims=[10**9, 10**9]), "hidden_dims must be at most"),
+    "large network": (lambda f: config(f, hidden_dims=[10**5, 10**5]), "more than model.safetensors holds"),
+    "huge rollout": (lambda f: config(f, n_steps=10**12, max_timesteps=10**15), "n_steps must be at most"),
+    "large rollout": (lambda f: config(f, n_steps=1 << 22, max_timesteps=10**15), "n_steps of more than"),
+    "huge memory": (lambda f: memory(f, hidden_size=10**6), "policy_kwargs.hidden_size must be at least 1 and at most"),
+    "large memory": (lambda f: memory(f, hidden_size=60_000), "asks for a tensor of"),
+    "huge features": (lambda f: pictures(f, features=10**9), "policy_kwargs.features must be at least 1 and at most"),
+    "large features": (lambda f: pictures(f, features=1 << 20), "asks for a tensor of"),
+    "huge stack": (lambda f: config(f, frame_stack=10**8), "frame_stack must be at most"),
+    "large stack": (lambda f: config(f, frame_stack=10**6), "asks for a tensor of"),
+    "huge stack of pixels": (lambda f: config(f, obs="pixels", policy="cnn", frame_stack=10**6), "an observation of"),
+    "stacks of stacks": (
+        lambda f: config(f, env_wrappers=[{"id": "FrameStack", "frames": 999}] * 9), "an observation of",
+    ),
+    "huge pictures": (lambda f: pictures(f, (10**6, 10**6)), "resize_obs must be at most"),
+    "large pictures": (lambda f: pictures(f, (16000, 16000)), "an observation of"),
+    "pictures for a long line": (lambda f: pictures(f, (2000, 2000)), "asks for a tensor of"),
+    "huge selection": (
+        lambda f: config(f, env_wrappers=[{"id": "SelectObservation", "indices": [0] * 99_999},
+                                          {"id": "FrameStack", "frames": 999}]), "an observation of",
+    ),
+    "huge batch": (lambda f: config(f, batch_size=10**9), "batch_size must be at most"),
+    "many layers": (lambda f: config(f, hidden_dims=[1] * 5000), "hidden_dims"),
+    "seed of 401 digits": (lambda f: config(f, seed=10**400), "a number of 401 digits"),
+    "gamma of 401 digits": (lambda f: config(f, gamma=10**400), "a number of 401 digits"),
+    "budget of 401 digits": (lambda f: config(f, max_timesteps=10**400), "a number of 401 digits"),
+    "goal of 401 digits": (lambda f: config(f, (), goal=10**400), "a number of 401 digits"),
+    "clock of 401 digits": (lambda f: config(f, (), progress={"env_steps": 10**400}), "a number of 401 digits"),
+    "window": (lambda f: config(f, env_kwargs={"render_mode": "human"}), "env_kwargs.render_mode"),
+    "huge argument": (lambda f: config(f, env_kwargs={"width": 10**9}), "a whole number of more than"),
+    "list as dtype": (lambda f: header(f, lambda t: first(t).update(dtype=["F32"])), "does not fit"),
+    "mapping as dtype": (lambda f: header(f, lambda t: first(t).update(dtype={})), "does not fit"),
     "deep JSON": (lambda f: {**f, "config.json": deep()}, "JSON|nested"),
     "not a number": (lambda f: config(f, policy_lr=float("inf")), "not finite"),
     "list as config": (lambda f: {**f, "config.json": b"[]"}, "holds no config"),

@@ -13,11 +13,7 @@ from tiny_runs import tiny_run
 
 import run_play
 import run_publish
-from config.loader import to_plain
-from publishing import folder
-from publishing.scrub import scrub, scrub_prose, secrets
 from utils.run_dir import RunDir
-from utils.user_error import UserError
 
 REPO = "tester/CartPole-v1-ppo"
 FILES = {"README.md", "config.json", "curve.svg", "metrics.csv", "model.safetensors", "replay.mp4", "results.json"}
@@ -234,46 +230,9 @@ def test_wrong_input_is_one_line(hub, capsys, words, fragment):
     assert fragment in refused(capsys, *words) and hub.repos == {}
 
 
-def test_planted_secrets_do_not_leave(hub, capsys, monkeypatch, run, tmp_path):
-    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef0123456789abcdef01234567")
-    monkeypatch.setenv("HOME", "/home/alice")
-    monkeypatch.setenv("LOGNAME", "alice")
-    monkeypatch.setattr(socket, "gethostname", lambda: "deepthought")
-    planted = f"{TOKEN} 0123456789abcdef0123456789abcdef01234567 hf_anotherTokenOfSomebody /home/alice/.ssh/id_rsa "
-    planted += "by alice on deepthought, C:\\Users\\alice\\x, file:///etc/passwd, see ~/notes/a.md and ALE/Pong-v5"
-    loaded = run_publish.load_run("@last")
-    object.__setattr__(loaded.config, "description", planted)
-    object.__setattr__(loaded.config, "env_kwargs", {"xml_file": "/home/alice/robot.xml"})
-    loaded.facts.update(host={"name": "deepthought"}, command=f"python train.py {planted}")
-    loaded.facts["versions"]["torch"] = f"2 from {tmp_path}"
-    facts = json.dumps(folder.public_facts(loaded, secrets(TOKEN)))
-    for secret in (
-        TOKEN,
-        "0123456789abcdef",
-        "hf_another",
-        "alice",
-        "deepthought",
-        "/etc",
-        ".ssh",
-        str(tmp_path),
-        "~/",
-    ):
-        assert secret not in facts, secret
-    assert "ALE/Pong-v5" in facts and to_plain(loaded.config)["description"] == planted
-
-
-def test_secrets_in_messages_and_files(hub, capsys, monkeypatch, tmp_path, run):
-    monkeypatch.setenv("MY_SECRET_TOKEN", "swordfish-swordfish")
-    publish(capsys, "--message", f"with {TOKEN} and swordfish-swordfish from /home/bob/x")
-    everything = b"".join(hub.repos[REPO].files.values())
-    for secret in (TOKEN, "swordfish", str(run.path), str(run.path.parent)):
-        assert secret.encode() not in everything
-    assert scrub_prose(f"a {TOKEN} b", []) == "a [removed] b"
-    assert scrub("https://huggingface.co/a/b ALE/Pong-v5 lr 1/2 </text>", []) == (
-        "https://huggingface.co/a/b ALE/Pong-v5 lr 1/2 </text>"
-    )
-    with pytest.raises(UserError, match="nothing was published"):
-        folder.check_nothing_left({"a": b"x swordfish-swordfish"}, secrets())
+def test_secrets_in_a_message_are_refused_and_nothing_is_sent(hub, capsys):
+    line = refused(capsys, "--message", f"with {TOKEN}")
+    assert "--message holds" in line and TOKEN not in line and "--allow-text" in line and hub.repos == {}
 
 
 def test_the_run_can_be_any_checkpoint(hub, capsys):

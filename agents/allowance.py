@@ -1,0 +1,56 @@
+"""Memory for a network whose config came from elsewhere: its tensors may be as large as the weights that came with it.
+
+Checked where torch makes a tensor, so whatever key or class of policy asks for it; a larger one is never made.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from utils.user_error import UserError
+
+SPARE = 16 << 20  # bytes of a tensor that is none of the weights: a rollout of one row, an optimizer's step
+TIMES = 16  # what may be made in all, for each byte of weights: targets, gradients, and what initialisation works with
+
+
+class Allowance(TorchDispatchMode):
+    """Around the making of a policy; `whose` begins the line of the error."""
+
+    def __init__(self, weights: Mapping[str, Tensor], seen: int, whose: str) -> None:
+        """`seen` is the size of an observation in bytes."""
+        super().__init__()
+        there = (tensor.untyped_storage() for tensor in weights.values() if isinstance(tensor, Tensor))
+        sizes = {memory.data_ptr(): memory.nbytes() for memory in there}  # a view may claim more than there is
+        self.one = max(sizes.values(), default=0) + seen + SPARE
+        self.left = TIMES * (sum(sizes.values()) + seen + SPARE)
+        self.whose = whose
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        size = _asked(args, kwargs or {}) if str(func).startswith(MAKING) else 0
+        self.left -= size
+        if size > self.one or self.left < 0:
+            raise UserError(
+                f"{self.whose}: the config asks for a tensor of {size:,} bytes, and no tensor of these weights is "
+                f"larger than {self.one:,}: they are not of its config"
+            )
+        return func(*args, **(kwargs or {}))
+
+
+MAKING = tuple(f"aten.{name}" for name in (
+    "empty", "new_empty", "zeros", "new_zeros", "ones", "new_ones", "full", "new_full", "rand", "arange", "eye",
+))  # fmt: skip
+
+
+def _asked(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Bytes of the tensor that such a call makes."""
+    sizes = next((arg for arg in args if isinstance(arg, list | tuple)), None)
+    numbers = [arg for arg in args if isinstance(arg, int | float) and not isinstance(arg, bool)]
+    count = math.prod(sizes) if sizes is not None else int(max(numbers, default=0))
+    kind = kwargs.get("dtype") or torch.get_default_dtype()
+    return count * kind.itemsize

@@ -1,0 +1,155 @@
+"""config.json as others get it: numbers, and names that the program itself has.
+
+Every other text was written by a person: it is shown to whoever publishes, and read by the scanner.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import gymnasium
+
+from agents.loading import LoadedRun
+from agents.networks.policies import POLICIES
+from config.checks import DEVICE
+from config.field_types import hints
+from config.loader import environment_files, to_plain
+from config.schedule import KINDS
+from config.schema import ALGORITHMS
+from config.variants import EnvironmentFile
+from envs_gym.wrappers.registry import WRAPPERS
+from publishing.own_secrets import Own
+from publishing.scanner import Finding, scan
+from utils.provenance import PACKAGES
+from utils.user_error import UserError
+
+CLOCK = ("env_steps", "iterations", "updates")
+KEPT = ("git_hash", "engine", "env_backend")  # facts of the run that name neither place nor person
+FORMS = {  # of what the program wrote itself
+    "checkpoint": r"best|last|(?:epoch|step)=\d{1,20}",
+    "git_hash": r"(?:[0-9a-f]{40}(?:\+changes)?)?",
+    "versions": r"(?:\d[\w.+!-]{0,40})?",
+    "engine": r"eager|fused_cpu",
+    "env_backend": r"fast|gym",
+}
+NAMED_MOST = 3  # findings that a refusal names
+Names = Mapping[str, Any]
+
+
+class Text(NamedTuple):
+    """A text that a person wrote, and where: config.spec.actions[1]."""
+
+    place: str
+    text: str
+    shown: bool = True
+
+
+def public_facts(loaded: LoadedRun) -> dict[str, Any]:
+    """The config and those facts that play, the card and a leaderboard need."""
+    config = to_plain(loaded.config)
+    stored = loaded.facts["config"].get("env_backend")
+    config["env_backend"] = stored if stored in ("fast", "gym") else "auto"  # loading set it to draw what is counted
+    versions = loaded.facts.get("versions")
+    packages = versions if isinstance(versions, dict) else {}
+    return {
+        "env_id": loaded.config.env_id,
+        "variant": loaded.config.variant,
+        "seed": loaded.config.seed,
+        "goal": loaded.goal,
+        "checkpoint": loaded.checkpoint,
+        "progress": {name: int(loaded.progress[name]) for name in CLOCK if name in loaded.progress},
+        **{name: str(loaded.facts[name]) for name in KEPT if name in loaded.facts},
+        "versions": {name: str(packages[name]) for name in ("python", *PACKAGES) if name in packages},
+        "config": config,
+    }
+
+
+def written_texts(facts: Names) -> list[Text]:
+    """Every text of the facts that is not a number, nor a name that the program itself has."""
+    known = known_names(facts["config"])
+    return [each for each in _texts("", "", facts) if not _is_known(each, facts["config"], known)]
+
+
+def findings(texts: Sequence[Text], own: Sequence[Own]) -> list[Finding]:
+    """What none of the texts should hold."""
+    return [found for each in texts for found in scan(each.place, each.text, own)]
+
+
+def refuse(found: Sequence[Finding]) -> None:
+    """UserError with the first places; nothing if there are none."""
+    if found:
+        more = f"; and {len(found) - NAMED_MOST} more" if len(found) > NAMED_MOST else ""
+        named = "; ".join(str(each) for each in found[:NAMED_MOST])
+        raise UserError(f"nothing was published: {named}{more}; --allow-text publishes texts that you have read")
+
+
+def shown(texts: Sequence[Text]) -> list[str]:
+    """A line for each place; the entries of a list share one."""
+    lines: dict[str, list[str]] = {}
+    for each in texts:
+        if each.shown:
+            text = "".join(c if c.isprintable() else " " for c in each.text)
+            lines.setdefault(re.sub(r"\[\d+\]", "", each.place), []).append(text)
+    return [f"{place}: {' | '.join(found)}" for place, found in lines.items()]
+
+
+def known_names(config: Names) -> dict[str, set[str]]:
+    """Place -> the names that may stand there because they are ours or Gymnasium's."""
+    ours, env_id = environment_files(), str(config["env_id"])
+    file = ours.get(env_id.replace("/", "-"))
+    theirs = {name for name, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("gymnasium.")}
+    worlds = theirs | ({env_id} if file else set())
+    variants = {*(EnvironmentFile.read(file).variants if file else ()), *ALGORITHMS}
+    return {
+        "env_id": worlds, "config.env_id": worlds, "variant": variants, "config.variant": variants,
+        "config.algo_id": {*ALGORITHMS}, "config.policy": {*POLICIES}, "config.project_id": worlds,
+        "config.env_wrappers.id": {*WRAPPERS},
+    }  # fmt: skip
+
+
+def _texts(place: str, name: str, value: Any) -> Iterator[Text]:
+    """Texts with what they are called, and the names of whatever a person may have named."""
+    if isinstance(value, dict):
+        free = place.startswith(("config.env_", "config.policy_kwargs", "config.spec.rewards"))
+        for key, item in value.items():
+            below = f"{place}.{key}" if place else key
+            if free and not _is_plain(key):
+                yield Text(f"a name in {place}", key)
+            yield from _texts(place if free and not _is_plain(key) else below, key if free else "", item)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _texts(f"{place}[{number}]", name, item)
+    elif isinstance(value, str) or (name and not isinstance(value, bool)):
+        yield Text(place, f"{name}: {value}" if name else str(value), isinstance(value, str))
+
+
+def _is_plain(key: str) -> bool:
+    """Whether a name may be part of a place that is shown."""
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_ ]{0,23}", key) is not None
+
+
+def _is_known(each: Text, config: Names, known: Mapping[str, set[str]]) -> bool:
+    place = re.sub(r"\[\d+\]", "", each.place)
+    value = each.text.removeprefix("id: ") if place == "config.env_wrappers.id" else each.text
+    if place in known:
+        return value in known[place]
+    form = FORMS.get(place.split(".")[0])
+    if form:
+        return re.fullmatch(form, value) is not None
+    head, field, *rest = (*place.split("."), "")
+    return head == "config" and _is_named(field, rest, value, hints(ALGORITHMS[config["algo_id"]]))
+
+
+def _is_named(field: str, rest: list[str], value: str, types: Names) -> bool:
+    """Whether the schema says so: one of a few words, a device, the kind of a schedule; empty is nothing."""
+    if not value:
+        return True
+    if rest == ["kind", ""]:
+        return value in KINDS
+    return value in _words(types[field]) or (field == "device" and DEVICE.fullmatch(value) is not None)
+
+
+def _words(hint: Any) -> set[Any]:
+    """The words a field takes."""
+    parts = get_args(hint)
+    return {*parts} if get_origin(hint) is Literal else {word for part in parts for word in _words(part)}

@@ -1,0 +1,123 @@
+"""What is secret on this machine, whatever its form: values of the environment, of .netrc, the Hub's token, and who and
+where we are. Values are compared as they stand and as JSON, HTML, Markdown, URLs, base64 and hex would write them.
+"""
+
+import base64
+import getpass
+import html
+import json
+import netrc
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+from publishing.random_text import is_random
+
+PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+SECRET_PARTS = {
+    "token", "tokens", "key", "keys", "secret", "secrets", "pass", "passwd", "password", "passwords", "passphrase",
+    "passcode", "pw", "pwd", "pat", "jwt", "auth", "bearer", "cookie", "cookies", "cred", "creds", "credential",
+    "credentials", "private", "webhook", "webhooks", "dsn", "salt", "otp", "totp", "pin", "sas", "signature", "apikey",
+    "hook", "seedphrase", "mnemonic",
+}  # fmt: skip
+SECRET_ENDS = ("token", "key", "secret", "password", "passwd", "pass", "pwd", "webhook", "credentials")
+SECRET_NAMES = re.compile(r"DATABASE_URL|_URI$|CONNECTION|CONN_STR", re.IGNORECASE)
+PLAIN_NAMES = {"PWD", "OLDPWD"}  # the working folder
+PLAIN_VALUES = {"true", "false", "yes", "none", "null", "auto", "default", "disabled", "enabled", "user", "test"}
+EVERYONES = {  # names of machines and users that tell nothing
+    "root", "user", "users", "admin", "ubuntu", "debian", "fedora", "test", "tester", "runner", "nobody", "guest",
+    "docker", "jovyan", "ec2-user", "vscode", "codespace", "default", "localhost", "local", "vm", "box", "host",
+    "server", "computer", "laptop", "desktop", "worker", "build", "agent", "gym", "train",
+}  # fmt: skip
+NAME = "the name of this machine or its user"
+LEAST, LONG = 4, 8  # characters of a secret at all, and of one that is found inside words, too
+
+
+class Own(NamedTuple):
+    """A value that stays here, and what it is: never shown itself."""
+
+    kind: str
+    value: str
+
+    @property
+    def certain(self) -> bool:
+        """Whether finding it anywhere means that it leaked, since no word or number of a run would be it by chance."""
+        word = re.fullmatch(r"[a-z]{1,11}|\d{1,11}", self.value) or self.kind == NAME
+        return len(self.value) >= LONG and not word
+
+
+def find_own(token: str | None = None, environment: Mapping[str, str] | None = None) -> list[Own]:
+    """Everything of this machine that is known to be secret, the longest first."""
+    found = list(of_environment(os.environ if environment is None else environment))
+    found += [Own("the token of the Hub", token or "")]
+    found += [Own("a password of .netrc", password) for password in _passwords()]
+    found += [Own("the home folder", str(Path.home())), Own("the working folder", os.getcwd())]
+    found += [Own(NAME, name) for name in _names()]
+    kept = {own for own in found if len(own.value) >= LEAST and own.value.strip("/").lower() not in PLAIN_VALUES}
+    return sorted(kept, key=lambda own: (-len(own.value), own))
+
+
+def of_environment(environment: Mapping[str, str]) -> Iterable[Own]:
+    """Values of the variables whose name says so, and of those that look like a key; of URLs the password, too."""
+    for name, value in environment.items():
+        kind, value = f"the value of ${name[:40]}", value.strip()
+        if is_secret_name(name) or (" " not in value and is_random(value)):
+            yield Own(kind, value)
+        password = _password(value)
+        if password:
+            yield from (Own(kind, value), Own(kind, password), Own(kind, unquote(password)))
+
+
+def is_secret_name(name: str) -> bool:
+    """By the words of a name: DB_PASS, openaiKey, GH_PAT; TOKENIZERS_PARALLELISM and COMPASS have none."""
+    words = [word.lower() for word in PARTS.findall(name)]
+    ends = any(word.endswith(SECRET_ENDS) and word != "monkey" for word in words)
+    return name not in PLAIN_NAMES and (ends or bool(SECRET_PARTS & {*words}) or bool(SECRET_NAMES.search(name)))
+
+
+def held(text: str, own: Own) -> bool:
+    """Whether the text holds the value in any spelling; a short one as a word of its own."""
+    if len(own.value) < LONG or own.kind == NAME:
+        return re.search(rf"(?<![A-Za-z0-9]){re.escape(own.value)}(?![A-Za-z0-9])", text, re.IGNORECASE) is not None
+    folded = text.casefold()
+    return any(spelling.casefold() in folded for spelling in spellings(own.value))
+
+
+def spellings(value: str) -> set[str]:
+    """How a value may be written so that it can be read back."""
+    data = value.encode("utf-8", "surrogateescape")
+    cell = " ".join(value.split()).replace("|", "\\|").replace("<", "&lt;")  # as card.py writes a cell
+    found = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value), cell}
+    found |= {html.escape(value, quote=False), quote(value, errors="replace"), quote(value, safe="", errors="replace")}
+    found |= {data.hex(), repr(value)[1:-1]}
+    for shift in range(3):  # base64 of a text that begins anywhere in front
+        whole = base64.b64encode(b"\0" * shift + data).decode()
+        inner = whole[(0, 2, 3)[shift] : len(whole) - (0 if (shift + len(data)) % 3 == 0 else 4)]
+        found |= {inner, inner.replace("+", "-").replace("/", "_")}
+    return {spelling for spelling in found if len(spelling) >= LONG}
+
+
+def _password(value: str) -> str:
+    try:
+        return urlsplit(value).password or ""
+    except ValueError:  # not a URL after all
+        return ""
+
+
+def _passwords() -> Iterable[str]:
+    try:
+        return [entry[2] for entry in netrc.netrc().hosts.values() if entry[2]]
+    except (OSError, netrc.NetrcParseError):
+        return []
+
+
+def _names() -> Iterable[str]:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = ""
+    return [name for name in (socket.gethostname(), user) if name.lower() not in EVERYONES]

@@ -1,0 +1,183 @@
+"""What a person wrote is read before it goes out: no secret, place or address passes, no harmless text is stopped."""
+
+import json
+import os
+import random
+import shutil
+import socket
+
+import pytest
+
+import run_publish
+from agents.loading import load_run
+from publishing.facts import findings, public_facts, refuse, shown, written_texts
+from publishing.metrics_table import read_metrics, write_metrics
+from publishing.own_secrets import NAME, find_own, is_secret_name
+from publishing.scanner import scan
+from scripts.faults import leaks
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
+FORMS = [(name, form) for name, forms in {**leaks.TOLD, **leaks.OURS}.items() for form in forms]
+
+
+def test_no_form_passes_in_any_sentence():
+    draw = random.Random(0)
+    assert len(FORMS) >= 56 + 100
+    assert [text for _, form in FORMS for text in leaks.passed(form, draw, 1)[1]] == []
+
+
+def test_no_value_of_this_machine_passes():
+    assert leaks.passed_variables(leaks.VARIABLES) == [] and list(leaks.passed_doors()) == []
+
+
+def test_harmless_texts_and_every_shipped_variant_pass():
+    texts, refused = leaks.refused_harmless()
+    assert texts >= 100 and refused == []
+    variants, refused = leaks.refused_variants()
+    assert variants >= 32 and refused == []
+
+
+@pytest.mark.parametrize(
+    "name", ["PWD", "TOKENIZERS_PARALLELISM", "KEYBOARD", "AUTHOR", "PATH", "PINS_PER_ROW", "LANG"]
+)
+def test_a_harmless_variable_is_no_secret(name):
+    assert not is_secret_name(name)
+
+
+def test_a_finding_never_shows_what_it_found():
+    for _, form in FORMS:
+        text = leaks.filled(form, random.Random(1))
+        for found in scan("description", text, ()):
+            shown = str(found).partition(": ")[2].removesuffix(f"... ({len(found.found)} characters)")
+            assert len(shown) <= 3 and len(shown) * 4 <= max(4, len(found.found)), (form, found)
+
+
+@pytest.fixture
+def loaded(run, monkeypatch, tmp_path):
+    """A copy of the tiny run, to be spoilt."""
+    shutil.copytree(run.path, tmp_path / "runs" / run.id, symlinks=True)
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    return load_run(run.id)
+
+
+def change(loaded, **config):
+    """Other values in its config.json."""
+    facts = json.loads(loaded.run.config_json.read_text())
+    facts["config"].update(config)
+    loaded.run.config_json.write_text(json.dumps(facts))
+
+
+def dry_run(capsys, loaded, folder, *words):
+    code = run_publish.command(["--run-id", loaded.run.id, "--dry-run", str(folder), *words])
+    return code, capsys.readouterr()
+
+
+LEAKS = {  # where a text may stand -> the config that has it there
+    "config.description": {"description": "see /home/alice/notes"},
+    "config.project_id": {"project_id": "alice@example.org"},
+    "config.env_kwargs": {"env_kwargs": {"sutton_barto_reward": False, "note": "/home/alice/x"}},
+    "config.env_wrappers": {"env_wrappers": [{"id": "TimeLimit", "max_episode_steps": 9, "note": "password=hunter2"}]},
+    "config.spec.description": {"spec": {"description": "at 10.0.0.17"}},
+    "config.spec.rewards": {"spec": {"rewards": {"alive": "mail alice@example.org"}}},
+    "a name in config.spec.rewards": {"spec": {"rewards": {"/home/alice/x": "+1"}}},
+    "config.spec.actions[1]": {"spec": {"actions": ["left", "C:\\Users\\alice"]}},
+    "config.spec.source": {"spec": {"source": "https://bob:hunter2@example.org"}},
+}
+
+
+@pytest.mark.parametrize("place", LEAKS)
+def test_every_text_of_a_config_is_read(loaded, place):
+    facts = public_facts(loaded)
+    spec = {**facts["config"]["spec"], **LEAKS[place].get("spec", {})}
+    facts["config"] |= {**LEAKS[place], "spec": spec}
+    found = findings(written_texts(facts), ())
+    assert found and found[0].place.startswith(place), found
+    with pytest.raises(UserError, match="nothing was published") as caught:
+        refuse(found)
+    line = str(caught.value)
+    assert place in line and "alice" not in line and "hunter2" not in line and "\n" not in line
+
+
+def test_facts_without_a_form_of_their_own_stay_here(loaded):
+    loaded.facts.update(command="python train.py /home/alice", host={"name": "deepthought"}, notes="alice", tags=["a"])
+    loaded.facts["versions"] = {"torch": "2 from /home/alice", "alice": "1"}
+    facts = public_facts(loaded)
+    assert not {"command", "host", "notes", "tags"} & facts.keys() and facts["versions"].keys() == {"torch"}
+    assert [each.place for each in findings(written_texts(facts), ())] == ["versions.torch"]
+
+
+def test_what_goes_out_is_shown_and_what_is_refused_may_be_allowed(hub, loaded, capsys, tmp_path):
+    change(loaded, description="see /home/alice/notes")
+    code, captured = dry_run(capsys, loaded, tmp_path / "out")
+    assert code == 2 and len(captured.err.splitlines()) == 1 and not (tmp_path / "out").exists()
+    assert "config.description holds what looks like a path" in captured.err and "alice" not in captured.err
+    code, captured = dry_run(capsys, loaded, tmp_path / "out", "--allow-text")
+    assert code == 0 and "goes out   config.description: see /home/alice/notes" in captured.out
+    assert "allowed    config.description holds what looks like a path" in captured.out
+    assert "see /home/alice/notes" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_secret_of_this_machine_is_never_allowed(hub, loaded, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("DB_PASS", "swordfish-7")
+    change(loaded, description="with swordfish-7")
+    code, captured = dry_run(capsys, loaded, tmp_path / "out", "--allow-text")
+    assert code == 2 and "holds the value of $DB_PASS; nothing was published" in captured.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_shipped_texts_are_shown_in_a_few_lines(loaded):
+    lines = shown(written_texts(public_facts(loaded)))
+    assert any(line == "config.spec.actions: push left | push right" for line in lines) and len(lines) <= 8
+
+
+def junk(run):
+    run.metrics_csv.write_text(KEY)
+
+
+def link(run):
+    (run.path.parent / "id_rsa").write_text(KEY)
+    run.metrics_csv.unlink()
+    run.metrics_csv.symlink_to(run.path.parent / "id_rsa")
+
+
+def column(run):
+    head, rows = run.metrics_csv.read_text().split("\n", 1)
+    run.metrics_csv.write_text(f"{head},hf_secret\n{rows}")
+
+
+def fifo(run):
+    run.metrics_csv.unlink()
+    os.mkfifo(run.metrics_csv)
+
+
+@pytest.mark.parametrize("spoil", [junk, link, column, fifo])
+def test_metrics_that_are_no_metrics_are_refused(hub, loaded, capsys, tmp_path, spoil):
+    spoil(loaded.run)
+    code, captured = dry_run(capsys, loaded, tmp_path / "out")
+    assert code == 2 and "metrics.csv" in captured.err and len(captured.err.splitlines()) == 1, captured
+    assert "PRIVATE" not in captured.err + captured.out and "hf_secret" not in captured.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_metrics_are_written_anew_from_numbers(loaded):
+    whole = loaded.run.metrics_csv.read_bytes()
+    head, first, *rest = whole.decode().split("\n")
+    loaded.run.metrics_csv.write_text("\n".join([head, first, first.replace("1", "hunter2", 1), "half,a,line", *rest]))
+    assert write_metrics(read_metrics(loaded.run)) == whole.replace(b"\n", b"\n" + first.encode() + b"\n", 1).replace(
+        first.encode() + b"\n", b"", 1
+    )
+
+
+def test_a_run_without_rows_has_no_metrics(loaded):
+    loaded.run.metrics_csv.unlink()
+    assert read_metrics(RunDir(loaded.run.path)) == []
+
+
+def test_names_of_everyone_tell_nothing(monkeypatch):
+    monkeypatch.setenv("LOGNAME", "root")
+    monkeypatch.setattr(socket, "gethostname", lambda: "deepthought")
+    own = find_own(environment={})
+    assert not scan("description", "root mean square", own)
+    assert [found.kind for found in scan("description", "Deepthought did it", own)] == [NAME]
