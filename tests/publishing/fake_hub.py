@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlparse
@@ -50,6 +51,11 @@ class FakeHub(ThreadingHTTPServer):
         self.repos[name] = Repo(private)
         self.repos[name].commit(files)
         return self.repos[name]
+
+    def handle_error(self, request, client_address):
+        """A client may hang up in the middle of an answer; anything else is printed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def count(self, fragment):
         return sum(fragment in path for _, path in self.log)
