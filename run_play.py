@@ -6,7 +6,6 @@ The story, top to bottom: arguments -> loaded run -> episodes, watched one by on
 
 import json
 import signal
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 
-from agents.episode import Counted, Moment, moments, play_episodes, start_of
+from agents.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
 from agents.loading import LoadedRun, load_run
 from agents.player import check_mode
 from config.play_arguments import PlayArguments, parse_play
@@ -24,7 +23,9 @@ from envs_gym.drawn import RenderError, frame_of, frames_per_second, has_display
 from envs_gym.gym_env import EnvError
 from envs_gym.keyboard import Keyboard, Quit, Steering
 from utils.closed_pipe import outlive_readers
-from utils.user_error import UserError
+from utils.interrupted import ctrl_c
+from utils.statistics import mean_and_deviation
+from utils.user_error import NumbersError, UserError
 from utils.video_file import VideoError, VideoFile
 
 Say = Callable[[str], None]
@@ -96,6 +97,7 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
                                       steer, draw):  # fmt: skip
                     draw()
                     total += moment.reward
+                    check_numbers(moment, total, loaded.config.env_id, number)
                     if arguments.step_by_step:
                         say(describe(moment, names))
                         wait()
@@ -134,7 +136,7 @@ def wait() -> None:
 def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]) -> dict[str, Any]:
     """The object that --json prints."""
     returns = [episode.episode_return for episode in played]
-    mean = statistics.fmean(returns)
+    mean, deviation = mean_and_deviation(returns)
     return {
         "run_id": loaded.run.id,
         "env_id": loaded.config.env_id,
@@ -145,7 +147,7 @@ def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]
         "seed": arguments.seed,
         "episodes": len(played),
         "mean_return": mean,
-        "std_return": statistics.pstdev(returns),
+        "std_return": deviation,
         "returns": returns,
         "lengths": [episode.length for episode in played],
         "goal": loaded.goal,
@@ -163,12 +165,14 @@ def sentence(summary: dict[str, Any]) -> str:
 
 
 def command(argv: list[str]) -> int:
-    """main with its errors as one line and exit code 2."""
+    """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in an environment."""
     try:
-        return main(argv)
-    except (UserError, EnvError, RenderError, VideoError) as error:
+        with ctrl_c():
+            return main(argv)
+    except (UserError, EnvError, NumbersError, RenderError, VideoError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        failed = isinstance(error, EnvError | NumbersError) or (isinstance(error, RenderError) and not error.missing)
+        return 1 if failed else 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 

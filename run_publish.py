@@ -22,7 +22,8 @@ from publishing.folder import build_files, check_nothing_left, refusal
 from publishing.hub import Pushed, push, who_am_i
 from publishing.own_secrets import Own, find_own
 from utils.closed_pipe import outlive_readers
-from utils.user_error import UserError
+from utils.interrupted import ctrl_c
+from utils.user_error import NumbersError, UserError
 
 NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
 
@@ -94,12 +95,13 @@ def say(text: str) -> None:
 
 
 def command(argv: list[str]) -> int:
-    """main with its errors as one line and exit code 2; the run itself is never touched."""
+    """main with its errors as one line: 2, or 1 for what went wrong in an environment; the run is never touched."""
     try:
-        return main(argv)
-    except (UserError, EnvError) as error:
+        with ctrl_c():
+            return main(argv)
+    except (UserError, EnvError, NumbersError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 

@@ -12,8 +12,8 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +40,7 @@ from config.metrics import load_metrics
 from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import Backend, choose_backend, env_info, make_envs
+from envs_gym.step_watch import last_words
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.console import Console
 from trainer_callbacks.csv_log import CsvLog, read_csv
@@ -66,11 +67,14 @@ from trainer_callbacks.video import Video
 from utils import checkpoint_set
 from utils.closed_pipe import outlive_readers
 from utils.durable_file import check_room
+from utils.interrupted import ctrl_c
+from utils.one_line import told
 from utils.run_dir import RunDir, runs_root, sound_runs
-from utils.run_files import write_json
+from utils.run_fate import died
+from utils.run_files import read_json, write_json
 from utils.run_lock import locked
 from utils.run_log import open_run_log
-from utils.seed_group import train_seeds
+from utils.seed_group import PREFIX, resume_seeds, train_seeds
 from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
@@ -85,6 +89,8 @@ def main(argv: list[str]) -> int:
         return print_help(arguments)
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
+    if arguments.resume.startswith(PREFIX):
+        return resume_seeds([sys.executable, __file__], arguments.resume, arguments.overrides, os.cpu_count() or 1)
     return train_group(arguments) if len(arguments.seeds) > 1 else train(arguments)
 
 
@@ -100,10 +106,12 @@ def train(arguments: Arguments) -> int:
 
 
 def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> int:
-    again = None
+    again, fate = None, ""
     if arguments.resume:
+        found = RunDir.find(arguments.resume)
+        fate = died(found, found.facts())
         if arguments.checkpoint in ("", "last"):
-            stack.enter_context(locked(RunDir.find(arguments.resume).path))
+            stack.enter_context(locked(found.path))
         again = find_again(arguments.resume, arguments.checkpoint, arguments.overrides, arguments.accept_changes)
     config = again.config if again else arguments.load()
     if arguments.debug:
@@ -130,7 +138,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         run = again.source
         run.tidy()
         checkpoint_set.sweep_orphans(run.checkpoints)
-        write_json(run.config_json, continued_facts(again, facts))
+        write_json(run.config_json, {**continued_facts(again, facts), "failure": ""})
     else:
         facts = fork_facts(again, facts) if again else facts
         run = RunDir.create(config.env_id, config.variant, config.seed, facts)
@@ -143,9 +151,10 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     console.start(header(config, agent, backend, goal, run))
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.debug(shlex.join(sys.argv))
-        for line in again.lines(agent.collector.envs.resume, bits_rest_on(agent)) if again else ():
+        exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent)) if again else []
+        for line in filter(None, [fate, *exactly]):
             log.info(line)
-        with explained(config, f"continue: python train.py --resume {run.id}"):
+        with told_in(run, stack), explained(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
             ended = fit(config, agent, goal, run, console, start, interrupts, watchers)
             log.debug(ended.outcome.sentence())
@@ -158,6 +167,25 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     if ended.lost:
         print(ended.lost, file=sys.stderr)
     return ended.exit_code
+
+
+@contextmanager
+def told_in(run: RunDir, stack: ExitStack) -> Iterator[None]:
+    """Whatever ends the training but a signal is told in the run's config.json, and goes on."""
+
+    def failed(line: str) -> None:
+        with suppress(OSError, UserError):  # what is told at the terminal is the cause, not that it cannot be written
+            write_json(run.config_json, {**read_json(run.config_json), "status": "failed", "failure": line})
+
+    last_words.append(failed)
+    stack.callback(last_words.remove, failed)
+    try:
+        yield
+    except Dropped:
+        raise
+    except BaseException as error:
+        failed(told(error))
+        raise
 
 
 class Start(NamedTuple):
@@ -254,7 +282,7 @@ def restored(trainer: L.Trainer, agent: Agent, checkpoint: Path | None) -> None:
     try:
         trainer.fit(agent, ckpt_path=checkpoint, weights_only=True if checkpoint else None)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
-        if checkpoint is None or began.yes or isinstance(error, UserError):
+        if checkpoint is None or began.yes or isinstance(error, UserError | EnvError | NumbersError):
             raise
         line = " ".join(str(error).split())[:300]
         raise UserError(f"{checkpoint} does not fit this run: {type(error).__name__}: {line}") from error
@@ -324,9 +352,10 @@ def train_group(arguments: Arguments) -> int:
     if arguments.debug:
         each = [replace(arguments, overrides=(*arguments.overrides, f"seed={seed}")) for seed in arguments.seeds]
         return max(train(one) for one in each)
-    command = [sys.executable, __file__, *filter(None, (arguments.config_id, *arguments.overrides))]
-    command += ["--config", arguments.file] if arguments.file else []
-    return train_seeds(command, arguments.seeds, max(1, (os.cpu_count() or 1) // config.threads))
+    words = [*filter(None, (arguments.config_id, *arguments.overrides))]
+    words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
+    workers = max(1, (os.cpu_count() or 1) // config.threads)
+    return train_seeds([sys.executable, __file__], words, arguments.seeds, workers)
 
 
 def print_help(arguments: Arguments) -> int:
@@ -357,7 +386,8 @@ def print_variants(term: str) -> int:
 def command(argv: list[str]) -> int:
     """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in training."""
     try:
-        return main(argv)
+        with ctrl_c():
+            return main(argv)
     except (UserError, NumbersError, EnvError, NoRoomError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1

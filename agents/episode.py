@@ -13,14 +13,17 @@ import gymnasium
 import numpy as np
 
 from agents.experience.collector import Collector
+from agents.experience.numbers import NotFiniteError, first_not_finite
 from agents.loading import LoadedRun
 from agents.player import Choice, Mode, Opinion, Player, Start, check_mode
 from agents.saliency import Saliency
 from config.schema import Config
+from envs_gym.blame import Blame
 from envs_gym.drawn import frame_of, frames_per_second, make_drawn
-from envs_gym.gym_env import SEEDS, Blame
+from envs_gym.gym_env import SEEDS
 from envs_gym.make import env_info, make_envs
 from utils.counter_rng import PLAY, WORLD, Key, integers
+from utils.user_error import NumbersError
 
 CROWD = 32
 Frames = bool | Callable[[np.ndarray], None]  # kept, left out, or each handed over as soon as it is drawn
@@ -119,7 +122,11 @@ def play_episodes(
         envs = make_envs(config, number)
         crowd_seed = start_of(seed, first).seed
         collector = Collector(envs, loaded.agent.policy_of(mode), crowd_seed, PLAY, greedy=mode == "greedy")
-        played = collector.play(number)
+        try:
+            played = collector.play(number)
+        except NotFiniteError as error:
+            place = f"world {error.world}: {error.words} at step {error.step} of episode {first + error.world + 1}"
+            raise NumbersError(f"{config.env_id}, {place}; nothing counts") from error
         envs.close()
         for world, (total, length) in enumerate(zip(played.returns, played.lengths, strict=True)):
             yield Counted(first + world, total, int(length))
@@ -225,6 +232,16 @@ def moments(
         over = terminated or truncated or step == max_steps
         yield Moment(step, obs, info, opinion, cause, choice, float(reward), terminated, truncated, next_obs, next_info)
         obs, info = next_obs, next_info
+
+
+def check_numbers(moment: Moment, episode_return: float, env_id: str, number: int) -> None:
+    """NumbersError where a moment has what is no number, or more than worlds side by side could count."""
+    seen = {"observation": moment.obs, "reward": moment.reward, "last observation": moment.next_obs}
+    if not (moment.terminated or moment.truncated):
+        del seen["last observation"]  # it is looked at when it is acted upon
+    words = first_not_finite({**seen, "return": episode_return})
+    if words:
+        raise NumbersError(f"{env_id}: {words} at step {moment.step} of episode {number + 1}; nothing counts")
 
 
 def reason(last: Moment, env: gymnasium.Env) -> str:

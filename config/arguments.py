@@ -17,6 +17,7 @@ examples:
   python train.py CartPole-v1:ppo --seed 1,2,3,4,5     one run per seed, as one group
   python train.py --list-envs cart                     what is there, and what it reached here
   python train.py --resume @last                       continue exactly where a run stopped
+  python train.py --resume group:NAME                  the same for every unfinished run of a group
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
 """
 
@@ -70,7 +71,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
     parser.add_argument("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
     parser.add_argument("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
-    parser.add_argument("--resume", metavar="RUN", default="", help="continue a run: @last, its id or its folder")
+    resume = "continue a run: @last, its id or its folder; or group:NAME"
+    parser.add_argument("--resume", metavar="RUN", default="", help=resume)
     parser.add_argument(
         "--checkpoint", metavar="NAME", default="", help="with --resume: best or epoch=NN, as a new run"
     )
@@ -108,6 +110,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
         raise UserError(
             "--resume takes everything from the run's config.json; give it alone, or with key=value changes"
         )
+    if found.checkpoint and found.resume.startswith("group:"):
+        raise UserError("a group goes on where each of its runs stopped; --checkpoint is for one run")
     if found.checkpoint and not found.resume:
         raise UserError("--checkpoint says where to --resume a run; give both")
     if found.accept_changes and not found.resume:

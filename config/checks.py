@@ -34,7 +34,8 @@ class Range(NamedTuple):
 COUNT, POSITIVE, NOT_NEGATIVE, SHARE = Range(1), Range(0, above=True), Range(0), Range(0, 1)
 RANGES = {
     "max_timesteps": COUNT,
-    "n_envs": COUNT, "max_episode_steps": COUNT, "hidden_dims": COUNT, "threads": COUNT, "epoch_iterations": COUNT,
+    "n_envs": COUNT, "max_episode_steps": COUNT, "hidden_dims": COUNT, "epoch_iterations": COUNT,
+    "threads": Range(1, 1024), "step_timeout": POSITIVE,
     "log_freq_epochs": COUNT, "eval_freq_epochs": COUNT, "eval_warmup_epochs": NOT_NEGATIVE, "eval_episodes": COUNT,
     "eval_max_steps": COUNT, "early_stop_patience": COUNT, "checkpoint_freq_epochs": COUNT, "n_steps": COUNT,
     "n_epochs": COUNT, "seed": Range(0, 2**63 - 1), "gamma": SHARE, "gae_lambda": SHARE,

@@ -55,6 +55,8 @@ class Config:
     """Adds a leaf `action_mask` to the observation, from spec.valid_actions, else from the environment's own info."""
     max_episode_steps: int | None = None
     """Time limit of an episode; null = the environment's own."""
+    step_timeout: float | None = None
+    """Seconds after which one of Gymnasium's worlds that does not answer is named and ends the run; null = never."""
     normalize_obs: Literal[False, "rolling", "static"] = False
     """true = rolling: running mean and variance, kept inside the policy; static: from the space's bounds."""
     normalize_reward: bool = False

@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 
 from envs_gym.async_worker import Answer, Plan, Shared, Task, work
-from envs_gym.gym_env import EnvError
+from envs_gym.blame import EnvError
 
 START = 300.0  # seconds in which a worker must have imported everything and built each next world
 GRACE = 2.0  # seconds a worker has to end by itself

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from envs_fast.vec_env import Step, Tree
-from envs_gym.gym_env import Blame, EnvError, GymEnv
+from envs_gym.blame import Blame, EnvError
+from envs_gym.gym_env import GymEnv
 
 PR_SET_PDEATHSIG = 1
 State = dict[str, Any]
@@ -77,13 +78,11 @@ def work(plan: Plan, shared: Shared, place: int, pipe: Connection) -> None:
             worker.do(pipe.recv())
     except EnvError as error:  # its worlds are in an unknown state now: tell why, and end
         cause = error.__cause__ or error
-        line = " ".join(f"{type(cause).__name__}: {cause}".split())
-        pipe.send(Answer((), error=line, failed=worker.now, trace="".join(traceback.format_exception(cause))))
+        pipe.send(Answer((), error=error.reason, failed=worker.now, trace="".join(traceback.format_exception(cause))))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent closed the pool, or is gone
     finally:
-        for world in worker.worlds.values():
-            world.close()
+        worker.close()
 
 
 def die_with_parent() -> None:
@@ -139,6 +138,14 @@ class Worker:
         self._pulse[0] = -1
         if not task.each:
             self._pipe.send(Answer(task.worlds, payload))
+
+    def close(self) -> None:
+        """Close every world; nobody waits any more, so what goes wrong is only told."""
+        for index, world in self.worlds.items():
+            try:
+                world.close()
+            except EnvError as error:
+                print(f"world {index}: {error.reason}", file=sys.stderr)
 
     def _begin(self, index: int) -> None:
         self.now = index

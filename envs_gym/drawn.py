@@ -5,6 +5,7 @@ Training never comes here. Whatever a renderer raises leaves as RenderError: ren
 
 import os
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,8 +13,13 @@ import gymnasium
 import numpy as np
 
 from config.schema import Config
+from envs_gym.answers import check_flags, real
+from envs_gym.blame import Blame, EnvError, of_traceback
 from envs_gym.make import explained
+from envs_gym.step_watch import WatchedBlame, blame
 from envs_gym.wrappers.registry import wrap, wrappers_of
+from utils.interrupted import by_signal
+from utils.one_line import told
 from utils.user_error import UserError
 
 INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER under which nobody sees a window
@@ -23,12 +29,14 @@ FPS = 30.0  # of environments that do not say
 class RenderError(RuntimeError):
     """An environment could not be drawn; names it and the cause."""
 
+    missing = False  # whether a package is all it takes
+
 
 class Rendering:
     """Wraps drawing so that whatever a renderer raises is a RenderError."""
 
-    def __init__(self, env_id: str) -> None:
-        self.env_id = env_id
+    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env[Any, Any]] = ()) -> None:
+        self.env_id, self._blame = env_id, Blame(env_id, envs, "render")
 
     def __enter__(self) -> None:
         return None
@@ -36,10 +44,43 @@ class Rendering:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, UserError):
-            hint = "; pip install 'stride-rl[video]'" if "pygame" in str(error) else ""
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise RenderError(f"{self.env_id} cannot be drawn: {reason}{hint}") from error
+        if error is None or isinstance(error, UserError) or by_signal(error):
+            return
+        accused = error if isinstance(error, EnvError) else self._blame.accuse(told(error), of_traceback(error))
+        reason = accused.reason
+        found = RenderError(f"{self.env_id} cannot be drawn: {reason}")
+        if "pygame" in reason and isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError):
+            found = RenderError(f"{found}; pip install 'stride-rl[video]'")
+            found.missing = True
+        raise found from error
+
+
+class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Outermost around a world that is watched: says whose fault it is, and takes only answers of the right types."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], env_id: str, step_timeout: float | None) -> None:
+        super().__init__(env)
+        self._blame = blame(env_id, [env], step_timeout)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        with self._blame as found:
+            found.doing = "reset"
+            obs, info = self.env.reset(seed=seed, options=options)
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        with self._blame as found:
+            found.doing = "step"
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            check_flags(terminated, truncated)
+            return obs, real(reward), bool(terminated), bool(truncated), info
+
+    def close(self) -> None:
+        with self._blame as found:
+            found.doing = "close"
+            self.env.close()
+        if isinstance(self._blame, WatchedBlame):
+            self._blame.close()
 
 
 def has_display() -> bool:
@@ -76,13 +117,13 @@ def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
         env = gymnasium.make(
             config.env_id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs
         )
-        return wrap(env, wrappers_of(config)).env
+        return Checked(wrap(env, wrappers_of(config)).env, config.env_id, config.step_timeout)
 
 
 def frame_of(env: gymnasium.Env) -> np.ndarray:
     """The picture of the present state, uint8 [height, width, 3]; a copy."""
     env_id = env.spec.id if env.spec else str(env)
-    with Rendering(env_id):
+    with Rendering(env_id, [env]):
         frame = np.array(env.render())
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ValueError(f"its frame is {frame.dtype}{list(frame.shape)}, not uint8 [height, width, 3]")

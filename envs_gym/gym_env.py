@@ -4,9 +4,9 @@ How spaces become tensors lives in spaces.py, how worlds are restored in snapsho
 """
 
 import logging
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,11 @@ from torch import Tensor
 
 from envs_fast.vec_env import Step, Tree
 from envs_gym import spaces
+from envs_gym.answers import check_flags, looked_at, no_number
+from envs_gym.blame import Blame
+from envs_gym.blame import EnvError as EnvError
 from envs_gym.snapshot import Beginning, memories, replay, rng_state, strategy
+from envs_gym.step_watch import WatchedBlame, blame
 from envs_gym.wrappers.base import RawReward
 from envs_gym.wrappers.registry import Plain, wrap
 from utils.counter_rng import WORLD, Key, integers
@@ -23,26 +27,6 @@ from utils.user_error import UserError
 
 SEEDS = 2**31  # world seeds are below this, which every simulator's seeding accepts
 logger = logging.getLogger("stride")
-
-
-class EnvError(RuntimeError):
-    """An environment broke its promise or raised; names the environment and the world, the cause is chained."""
-
-
-class Blame:
-    """Wraps work on worlds so that whatever an environment raises says which world raised it."""
-
-    def __init__(self, env_id: str) -> None:
-        self.env_id, self.world = env_id, 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception):
-            raise EnvError(f"{self.env_id}, world {self.world}: {type(error).__name__}: {error}") from error
 
 
 class Restart(NamedTuple):
@@ -64,24 +48,29 @@ class GymEnv:
         max_episode_steps: int | None = None,
         wrappers: Sequence[Plain] = (),
         first_world: int = 0,
+        step_timeout: float | None = None,
     ) -> None:
-        """`first_world`: the number of world 0 where these are some of many, so that its streams are those of many."""
+        """`first_world`: the number of world 0 where these are some of many, so that its streams are those of many.
+        `step_timeout`: seconds after which a world that does not answer ends by an EnvError."""
         self.env_id, self.num_envs, self.first_world = env_id, num_envs, first_world
         arguments = {"max_episode_steps": max_episode_steps, "disable_env_checker": True, **(env_kwargs or {})}
-        worlds = [wrap(gymnasium.make(env_id, **arguments), wrappers) for _ in range(num_envs)]
-        self.envs = [world.env for world in worlds]
+        self.envs: list[gymnasium.Env[Any, Any]] = []
+        worlds = []
+        with Blame(env_id, self.envs, "__init__") as building:
+            for building.world in range(num_envs):
+                worlds.append(wrap(gymnasium.make(env_id, **arguments), wrappers))
+                self.envs.append(worlds[-1].env)
+            first = self.envs[0]
+            spec = first.unwrapped.spec
+            assert spec is not None  # gymnasium.make sets it
+            self.resume: str = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
+            self.observation_space = spaces.observation_space(first.observation_space)
+            self._actions = spaces.actions(first.action_space)
         self._remembering = [world.remembering for world in worlds]
-        first = self.envs[0]
-        spec = first.unwrapped.spec
-        assert spec is not None  # gymnasium.make sets it
         self.time_limit = worlds[0].time_limit
         threshold = spec.reward_threshold
         self.reward_threshold = None if threshold is None else float(threshold)
-        self.resume: str = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
-        self._blame = Blame(env_id)
-
-        self.observation_space = spaces.observation_space(first.observation_space)
-        self._actions = spaces.actions(first.action_space)
+        self._blame = blame(env_id, self.envs, step_timeout)
         self.action_space = self._actions.space
         self._action_shape = (num_envs, *self._actions.example.shape)
         self._action_dtype = self._actions.example.dtype
@@ -108,12 +97,15 @@ class GymEnv:
         self._write_obs = spaces.observation_writer(first.observation_space, self._step.obs)
         self._write_final = spaces.observation_writer(first.observation_space, self._step.final_obs)
 
-        self._reward64 = np.zeros(num_envs)  # returns add up in float64, whatever Step tells
+        self._rewards = array("d", bytes(8 * num_envs))  # takes numbers only; NumPy would read a text as one
+        self._reward64 = np.frombuffer(self._rewards)  # returns add up in float64, whatever Step tells
         self._raw64 = self._reward64 if worlds[0].raw is None else np.zeros(num_envs)  # before any wrapper
         self._step_functions = [
             world.env.step if world.raw is None else _recorded(world.env.step, world.raw, self._raw64, index)
             for index, world in enumerate(worlds)
         ]
+        for world, step in enumerate([*self._step_functions]):
+            self._step_functions[world] = looked_at(step, self._step_functions, world)
         self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self._paid = np.zeros(num_envs)  # the episode's rewards as the policy got them
         self._seed = 0
@@ -131,6 +123,7 @@ class GymEnv:
         self._episodes = [0] * self.num_envs
         self._cut.clear()
         with self._blame as blame:
+            blame.doing = "reset"
             for world in range(self.num_envs):
                 blame.world = world
                 obs, _ = self.envs[world].reset(seed=self._seeds[world])
@@ -161,21 +154,30 @@ class GymEnv:
 
     def _advance(self, worlds: Sequence[int], actions: spaces.Batch, remembered: spaces.Batch) -> list[Restart]:
         """Step these worlds and restart those that ended; tells which, and what they began from."""
-        rewards, log, write_obs = self._reward64, self._log, self._write_obs
+        rewards, log, write_obs = self._rewards, self._log, self._write_obs
         ended = []
         with self._blame as blame:
+            blame.doing = "step"
             for world in worlds:
                 blame.world = world
-                obs, rewards[world], terminated, truncated, _ = self._step_functions[world](actions[world])
+                obs, reward, terminated, truncated, _ = self._step_functions[world](actions[world])
+                try:
+                    rewards[world] = reward  # type: ignore[assignment]  # a number, or it is refused
+                except TypeError as error:
+                    raise no_number(reward) from error
                 log[world].append(remembered[world])
                 if terminated or truncated:
+                    if terminated.__class__ is not bool or truncated.__class__ is not bool:
+                        check_flags(terminated, truncated)
                     if terminated:  # both at once: the task ended, there is no future to value
                         self._terminated[world] = True
                     else:
                         self._truncated[world] = True
                     self._write_final(world, obs)
                     before = rng_state(self.envs[world].unwrapped), memories(self._remembering[world])
+                    blame.doing = "reset"
                     obs, _ = self.envs[world].reset()
+                    blame.doing = "step"
                     ended.append(Restart(world, *before))
                 write_obs(world, obs)
         return ended
@@ -219,6 +221,8 @@ class GymEnv:
         if not self._seeds:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
         exact = self.resume == "exact"
+        with self._blame:
+            generators = [rng_state(env.unwrapped) for env in self.envs]
         shape, dtype = self._actions.example.shape, self._actions.example.numpy().dtype
         obs = self._step.obs
         return {
@@ -234,7 +238,7 @@ class GymEnv:
             "cut": sorted(self._cut),
             "rng_at_reset": list(self._rng_at_reset),
             "memories_at_reset": list(self._memories_at_reset),
-            "rng": [rng_state(env.unwrapped) for env in self.envs],
+            "rng": generators,
             "actions": [torch.from_numpy(np.array(log, dtype).reshape(-1, *shape)) for log in self._log if exact],
         }
 
@@ -245,7 +249,7 @@ class GymEnv:
             raise UserError(f"the checkpoint holds {saved[1]} worlds of {saved[0]}, not {mine[1]} of {mine[0]}")
         self._seed, self._seeds, self._episodes = state["seed"], list(state["seeds"]), list(state["episodes"])
         self._cut = set(state["cut"]) if self.resume == "exact" else set(range(self.num_envs))
-        with self._blame as blame:
+        with Blame(self.env_id, self.envs, "reset") as blame:  # a whole episode is replayed: no time limit holds
             for world in range(self.num_envs):
                 blame.world = world
                 if world not in self._cut and not self._replay(world, state):
@@ -277,8 +281,12 @@ class GymEnv:
 
     def close(self) -> None:
         """Close every world."""
-        for env in self.envs:
-            env.close()
+        with self._blame as blame:
+            blame.doing = "close"
+            for blame.world in range(self.num_envs):
+                self.envs[blame.world].close()
+        if isinstance(self._blame, WatchedBlame):
+            self._blame.close()
 
 
 def _recorded(step: Callable[[Any], Any], raw: RawReward, paid: np.ndarray, world: int) -> Callable[[Any], Any]:

@@ -17,8 +17,10 @@ from config.schema import Config
 from envs_fast import registry
 from envs_fast.vec_env import VecEnv
 from envs_gym import spaces
+from envs_gym.blame import Blame, EnvError, Importing, missing, ours
 from envs_gym.gym_env import GymEnv
 from envs_gym.wrappers.registry import wrappers_of
+from utils.one_line import one_line
 from utils.user_error import UserError, nearest
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
@@ -92,7 +94,8 @@ def env_info(config: Config) -> EnvInfo:
 
 def _make_gym(config: Config, num_envs: int) -> GymEnv:
     with explained(config):
-        return GymEnv(config.env_id, num_envs, config.env_kwargs, config.max_episode_steps, wrappers_of(config))
+        asked = config.env_kwargs, config.max_episode_steps, wrappers_of(config)
+        return GymEnv(config.env_id, num_envs, *asked, step_timeout=config.step_timeout)
 
 
 @contextmanager
@@ -101,24 +104,29 @@ def explained(config: Config) -> Iterator[None]:
     spec = find_spec(config.env_id)
     kwargs = dict(config.env_kwargs)
     try:
-        _check_kwargs(spec, kwargs)
-        yield
+        with Blame(config.env_id, doing="__init__"):
+            _check_kwargs(spec, kwargs)
+            yield
     except UserError as error:
         raise UserError(f"{config.env_id}: {error}") from error
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise UserError(_missing(spec, _line(error))) from error
-    except ImportError as error:  # what Gymnasium raises for ids that moved elsewhere
-        raise UserError(f"{config.env_id} cannot be made: {_line(error)}{_newest(config.env_id)}") from error
-    except (TypeError, ValueError, KeyError, IndexError, AssertionError, AttributeError) as error:
-        if not kwargs:
-            raise
-        reason = f"{type(error).__name__}: {_line(error)}"
-        raise UserError(f"{config.env_id} refuses env_kwargs {kwargs}: {reason}") from error
+    except EnvError as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, MemoryError) or (type(cause) is RuntimeError and ours(cause)):
+            raise cause from None  # a lack of room, which is told elsewhere
+        raise _in_words(config, spec, error, cause) from cause
 
 
-def _line(error: Exception) -> str:
-    """An error's text on one line."""
-    return " ".join(str(error).split())
+def _in_words(config: Config, spec: EnvSpec, error: EnvError, cause: BaseException) -> UserError | EnvError:
+    """What to say where an environment cannot be made: of what the person can right, how."""
+    name, kwargs = config.env_id, dict(config.env_kwargs)
+    if isinstance(cause, gymnasium.error.DependencyNotInstalled):
+        return UserError(_missing(spec, one_line(str(cause))))
+    if isinstance(cause, ImportError):  # what Gymnasium raises for ids that moved elsewhere
+        return UserError(f"{name} cannot be made: {one_line(str(cause))}{_newest(name)}")
+    refused = (TypeError, ValueError, KeyError, IndexError, AssertionError, AttributeError)
+    if kwargs and isinstance(cause, refused):
+        return UserError(f"{name} refuses env_kwargs {one_line(str(kwargs))}: {error.reason}")
+    return EnvError(f"{name} cannot be made: {error.reason}", error.reason)
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -128,8 +136,11 @@ def find_spec(env_id: str) -> EnvSpec:
         module = module or "ale_py"
     if module:
         try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
+            with Importing(module):
+                importlib.import_module(module)
+        except EnvError as error:
+            if not missing(error, module):
+                raise
             if module == "ale_py":
                 raise UserError(_needs(env_id, EXTRAS["ALE/"])) from error
             raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error

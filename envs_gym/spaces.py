@@ -44,20 +44,25 @@ def observation_writer(space: Space[Any], buffers: Tree, name: str = "") -> Writ
 
     It raises ValueError or TypeError where a value does not fit the space: NumPy alone would broadcast or truncate it.
     """
+    in_leaf = f" {name}" if name else ""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         writers = [(key, observation_writer(child, buffers, _join(name, key))) for key, child in _children(space)]
 
         def write_all(world: int, value: Any) -> None:
             for key, write in writers:
-                write(world, value[key])
+                try:
+                    part = value[key]
+                except (LookupError, TypeError) as error:
+                    raise ValueError(f"observation{in_leaf} has no {key!r}") from error
+                write(world, part)
 
         return write_all
     view = (buffers[name] if isinstance(buffers, dict) else buffers).numpy()
     if isinstance(space, spaces.Discrete):
-        return _integer_writer(view, int(space.start), int(space.n))
+        return _integer_writer(view, int(space.start), int(space.n), in_leaf)
     if isinstance(space, spaces.MultiDiscrete):
-        return _integers_writer(view, space)
-    return _array_writer(view, space)
+        return _integers_writer(view, space, in_leaf)
+    return _array_writer(view, space, in_leaf)
 
 
 class Actions(NamedTuple):
@@ -70,6 +75,7 @@ class Actions(NamedTuple):
 
 def actions(space: Space[Any]) -> Actions:
     """How to act in `space`: integers from 0, or floats of which [-1, 1] spans every bounded dimension."""
+    _check_size(space, "action")
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return Actions(
@@ -140,7 +146,14 @@ def _mask_or_leaf_space(name: str, space: Space[Any]) -> Space[Any]:
     return spaces.MultiBinary(space.shape[0])
 
 
+def _check_size(space: Space[Any], what: str) -> None:
+    """ValueError for a space of no number at all: nothing could be seen, or done."""
+    if 0 in (space.shape or ()):
+        raise ValueError(f"{what} space {space} is empty: its shape is {list(space.shape or ())}")
+
+
 def _leaf_space(space: Space[Any]) -> Space[Any]:
+    _check_size(space, "observation")
     if isinstance(space, spaces.Discrete):
         return spaces.Discrete(int(space.n))
     if isinstance(space, spaces.MultiDiscrete):
@@ -169,30 +182,30 @@ def _zeros(space: Space[Any], num_envs: int) -> Tensor:
     return torch.zeros((num_envs, *shape), dtype=torch.uint8 if is_image(space) else torch.float32)
 
 
-def _integer_writer(view: np.ndarray, start: int, count: int) -> Write:
+def _integer_writer(view: np.ndarray, start: int, count: int, name: str) -> Write:
     def write(world: int, value: Any) -> None:
         index = operator.index(value) - start
         if not 0 <= index < count:
-            raise ValueError(f"observation {value} is outside {start}..{start + count - 1}")
+            raise ValueError(f"observation{name} {value} is outside {start}..{start + count - 1}")
         view[world] = index
 
     return write
 
 
-def _integers_writer(view: np.ndarray, space: spaces.MultiDiscrete) -> Write:
+def _integers_writer(view: np.ndarray, space: spaces.MultiDiscrete, name: str) -> Write:
     def write(world: int, value: Any) -> None:
         array = np.asarray(value)
         if array.shape != space.shape or array.dtype.kind not in "iu":
-            raise ValueError(f"observation {array.dtype}{list(array.shape)} does not fit {space}")
+            raise ValueError(f"observation{name} {array.dtype}{list(array.shape)} does not fit {space}")
         index = (array.astype(np.int64) - space.start).reshape(-1)
         if (index < 0).any() or (index >= space.nvec.reshape(-1)).any():
-            raise ValueError(f"observation {value} is outside {space}")
+            raise ValueError(f"observation{name} {value} is outside {space}")
         view[world] = index
 
     return write
 
 
-def _array_writer(view: np.ndarray, space: Space[Any]) -> Write:
+def _array_writer(view: np.ndarray, space: Space[Any], name: str) -> Write:
     """The hot path: one class, one dtype and one shape comparison; whatever differs is looked at more closely."""
     shape, dtype = space.shape, space.dtype
     kinds = {"uint8": "u", "bool": "iub"}.get(view.dtype.name, "fiub")
@@ -201,9 +214,8 @@ def _array_writer(view: np.ndarray, space: Space[Any]) -> Write:
         if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
             value = np.asarray(value)
             if value.shape != shape or value.dtype.kind not in kinds or (kinds == "u" and value.dtype != np.uint8):
-                raise ValueError(
-                    f"observation {value.dtype}{list(value.shape)} does not fit {dtype}{list(shape or ())}"
-                )
+                found = f"{value.dtype}{list(value.shape)}"
+                raise ValueError(f"observation{name} {found} does not fit {dtype}{list(shape or ())}")
         view[world] = value
 
     return write

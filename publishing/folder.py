@@ -4,7 +4,6 @@ How they reach the Hub is hub.py's; what the card says is card.py's.
 """
 
 import json
-import statistics
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from publishing.own_secrets import Own, held
 from trainer_callbacks.curve import curve_svg
 from trainer_callbacks.history import TRAIN, VAL
 from trainer_callbacks.report import points
+from utils.statistics import mean_and_deviation
 from utils.user_error import UserError
 from utils.video_file import VideoError, VideoFile
 
@@ -91,12 +91,13 @@ def evaluate(loaded: LoadedRun, episodes: int) -> Result:
     """Greedy episodes of their own seed, which neither training nor its evaluation has seen."""
     played = list(play_episodes(loaded, episodes, SEED))
     returns = [episode.episode_return for episode in played]
+    mean, deviation = mean_and_deviation(returns)
     return Result(
         env_id=loaded.config.env_id,
         env_steps=loaded.progress["env_steps"],
         checkpoint=loaded.checkpoint,
-        mean_reward=statistics.fmean(returns),
-        std_reward=statistics.pstdev(returns),
+        mean_reward=mean,
+        std_reward=deviation,
         n_eval_episodes=episodes,
         is_deterministic=True,
         seed=SEED,

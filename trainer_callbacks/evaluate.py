@@ -5,7 +5,6 @@ Evaluations repeat one set of worlds, so that they compare weights and not luck;
 
 import logging
 import math
-import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +13,12 @@ from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
 from agents.experience.collector import Collector, Played, Policy
+from agents.experience.numbers import NotFiniteError
 from config.schema import Config
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import EVALUATE, TEST, Key, integers
+from utils.statistics import mean_and_deviation
+from utils.user_error import NumbersError
 
 TEST_EPISODES = 100
 MOST_WORLDS = 32
@@ -33,12 +35,13 @@ def summarize(stage: str, played: Played) -> dict[str, float]:
     """The metrics of one evaluation; without a finished episode only their number."""
     if not played.returns:
         return {f"{stage}/roll/episodes": 0.0}
+    mean, deviation = mean_and_deviation(played.returns)
     return {
-        f"{stage}/roll/ep_rew/mean": statistics.fmean(played.returns),
-        f"{stage}/roll/ep_rew/std": statistics.pstdev(played.returns),
+        f"{stage}/roll/ep_rew/mean": mean,
+        f"{stage}/roll/ep_rew/std": deviation,
         f"{stage}/roll/ep_rew/min": min(played.returns),
         f"{stage}/roll/ep_rew/max": max(played.returns),
-        f"{stage}/roll/ep_len/mean": statistics.fmean(played.lengths),
+        f"{stage}/roll/ep_len/mean": mean_and_deviation(played.lengths)[0],
         f"{stage}/roll/episodes": float(len(played.returns)),
     }
 
@@ -81,7 +84,15 @@ class Evaluate(Callback):
         if number not in self._worlds:
             self._worlds[number] = self._make_worlds(number)
         collector = Collector(self._worlds[number], policy, seed, purpose, greedy=config.eval_deterministic)
-        played = collector.play(episodes, config.eval_max_steps)
+        try:
+            played = collector.play(episodes, config.eval_max_steps, config.nan_guard != "off")
+        except NotFiniteError as error:
+            what = "evaluation" if purpose == EVALUATE else f"test of {episodes} episodes"
+            line = f"{config.env_id}: {error} in the {what}; nothing of it counts"
+            if config.nan_guard == "stop":
+                raise NumbersError(line) from error
+            log.warning(f"{line} (nan_guard: skip)")
+            return Played([], [])
         if len(played.returns) < episodes:
             log.info(f"only {len(played.returns)} of {episodes} episodes ended within eval_max_steps")
         return played

@@ -1,7 +1,9 @@
 """Aggregates over seeds that a few bad runs cannot fool (Agarwal et al., "Deep RL at the edge of the statistical
-precipice", 2021). NumPy only."""
+precipice", 2021), and a mean and a deviation that no float is too large for. NumPy only."""
 
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,3 +33,14 @@ def interval(
     found = [statistic(values[pick]) for pick in picks]
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Of a whole population; any finite numbers have both, and what is not finite makes NaN instead of an error."""
+    if not all(map(math.isfinite, values)):
+        return math.nan, math.nan
+    try:
+        mean = statistics.fmean(values)
+    except OverflowError:  # of the sum: fractions have no largest one
+        mean = statistics.mean(values)
+    return mean, statistics.pstdev(values)

@@ -1,12 +1,16 @@
 """A policy meets worlds. The same object plays for training (into a memory) and for evaluation (without one)."""
 
+import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from agents.experience.memory import Memory
 from agents.experience.nouns import Act, Explanation, Row, Tree, copy_into, leaves, tree_map
+from agents.experience.numbers import NotFiniteError, floats, not_finite_in, suspect
 from envs_fast.vec_env import Step, VecEnv
 from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
 
@@ -114,25 +118,48 @@ class Collector:
         self.window.add(*(torch.stack(column) for column in zip(*rows, strict=True)))
 
     @torch.inference_mode()
-    def play(self, count: int, max_steps: int | None = None) -> Played:
+    def play(self, count: int, max_steps: int | None = None, guarded: bool = True) -> Played:
         """`count` whole episodes, shared out evenly over the worlds so that short ones are not favoured.
 
         Worlds that are done go on without being counted. After `max_steps` steps per world what is unfinished is left.
+        NotFiniteError where `guarded` and what would count has met what is no number.
         """
         n = self.envs.num_envs
         wanted = [count // n + (world < count % n) for world in range(n)]
         found: list[list[tuple[float, float]]] = [[] for _ in range(n)]
         missing, steps = count, 0
-        while missing and (max_steps is None or steps < max_steps):
-            (noise,) = self.noise(1)
-            act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
-            step = self.envs.step(act.action)
-            self._advance(act, step)
-            steps += 1
-            for world in self.is_first.nonzero().flatten().tolist():
-                if len(found[world]) < wanted[world]:
-                    found[world].append((step.episode_return[world].item(), step.episode_length[world].item()))
-                    missing -= 1
+        began = [0] * n  # at which step each world's episode did
+
+        def check(what: str, tree: Tree, worlds: Iterable[int] = range(n)) -> None:
+            counting = [world for world in worlds if len(found[world]) < wanted[world]]
+            if place := not_finite_in(what, tree, counting):
+                words, world = place
+                raise NotFiniteError(words, world, steps - began[world], len(found[world]) + 1)
+
+        seen = floats(self.obs) if guarded else []  # the collector's own: written in place
+        with np.errstate(over="ignore", invalid="ignore"):  # of what is too large for 32 bits, and of their sum
+            while missing and (max_steps is None or steps < max_steps):
+                if suspect(seen):
+                    check("observation", self.obs)
+                (noise,) = self.noise(1)
+                act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
+                step = self.envs.step(act.action)
+                self._advance(act, step)
+                steps += 1
+                if guarded and suspect([*floats(act.action), *floats(step.reward)]):
+                    check("action", act.action)
+                    check("reward", step.reward)
+                ended = self.is_first.nonzero().flatten().tolist()
+                last = floats(step.final_obs) if guarded and ended else []
+                for world in ended:
+                    if len(found[world]) < wanted[world]:
+                        episode = step.episode_return[world].item(), step.episode_length[world].item()
+                        if guarded and (not math.isfinite(episode[0]) or suspect([leaf[world] for leaf in last])):
+                            check("last observation", step.final_obs, [world])
+                            check("return", step.episode_return, [world])
+                        found[world].append(episode)
+                        missing -= 1
+                    began[world] = steps
         episodes = [episode for world in found for episode in world]
         return Played([r for r, _ in episodes], [length for _, length in episodes])
 

@@ -4,16 +4,17 @@ The look leaves a flag on the device; nothing here waits for it but `blame`, whi
 """
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from agents.experience.memory import Memory, set_flag
-from agents.experience.nouns import Tree
+from agents.experience.nouns import Tree, leaves
 from utils.kernel_cache import njit
+from utils.user_error import NumbersError
 
 
 class Place(NamedTuple):
@@ -27,6 +28,50 @@ class Place(NamedTuple):
         if self.world is None:
             return self.words
         return f"{self.words} of environment {self.world} at env step {self.env_step:,}"
+
+
+class NotFiniteError(NumbersError):
+    """The first of a world that is played, not trained on: what, in which world, and at which step of which episode."""
+
+    def __init__(self, words: str, world: int, step: int, episode: int) -> None:
+        super().__init__(f"{words} of environment {world} at step {step} of its episode {episode}")
+        self.words, self.world, self.step, self.episode = words, world, step, episode
+
+
+def floats(tree: Tree) -> list[np.ndarray]:
+    """Views of the floating numbers of a tree."""
+    return [leaf.cpu().numpy() for leaf in leaves(tree) if leaf.is_floating_point()]
+
+
+def suspect(views: list[np.ndarray]) -> bool:
+    """Whether a look is worth it: a sum is not finite where a number is not, or where the numbers are very large."""
+    return not all(math.isfinite(np.add.reduce(view, None)) for view in views)
+
+
+def not_finite_in(name: str, tree: Tree, worlds: Collection[int]) -> tuple[str, int] | None:
+    """In words what is no number in a tree [N, ...], and in which of these worlds; None where nothing is."""
+    for leaf_name, leaf in _named(name, tree):
+        if leaf.is_floating_point():
+            bad = (~leaf.isfinite().reshape(len(leaf), -1)).any(1).nonzero().flatten().tolist()
+            for world in bad:
+                if world in worlds:
+                    return f"{leaf_name}: {_word(leaf[world])}", world
+    return None
+
+
+def first_not_finite(named: Mapping[str, Any]) -> str:
+    """In words what is no number among raw values, as 32 bits hold them; "" where nothing is."""
+    for name, value in named.items():
+        if isinstance(value, Mapping | tuple):
+            parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+            if found := first_not_finite({f"{name} {key}": part for key, part in parts}):
+                return found
+        elif np.asarray(value).dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                seen = torch.from_numpy(np.asarray(value, np.float32).reshape(-1))
+            if not seen.isfinite().all():
+                return f"{name}: {_word(seen)}"
+    return ""
 
 
 def look(memory: Memory, steps: int, *flags: Tensor) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 
+from envs_gym.answers import real
 from utils.user_error import UserError
 
 
@@ -26,7 +27,7 @@ class RawReward(gymnasium.Wrapper):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._owed += float(reward)
+        self._owed += real(reward)
         return obs, reward, terminated, truncated, info
 
     def collect(self) -> float:

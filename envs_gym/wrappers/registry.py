@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from config.schema import Config
+from envs_gym.blame import EnvError, Importing, missing
 from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
 from envs_gym.wrappers.base import RawReward, Remembering, layers
 from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
@@ -96,8 +97,11 @@ def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
     module, _, name = wrapper_id.rpartition(":")
     if module:
         try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
+            with Importing(module):
+                importlib.import_module(module)
+        except EnvError as error:
+            if not missing(error, module):
+                raise
             raise UserError(f"env_wrappers: there is no Python module {module!r} to import") from error
     if name not in WRAPPERS:
         known = ", ".join(WRAPPERS)

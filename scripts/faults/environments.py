@@ -1,100 +1,218 @@
-"""Worlds that raise, hang, die or answer what they should not: named at once with their number, and nobody left behind.
+"""Worlds that raise, leave, hang, die or answer what they should not: named at once, never counted, nobody left behind.
 
     python scripts/faults/environments.py
 
-In training (Gymnasium's worlds, in the process itself) and in AsyncEnv's worker processes. In training a world that
-hangs is ended by Ctrl-C, and one that dies takes the process along; every run then resumes to the bits of the run in
-which nothing went wrong.
+In training (PPO and DQN, Gymnasium's worlds, in the process itself), in evaluation and the closing test, in playing and
+publishing, where worlds are made, and in AsyncEnv's worker processes. A world that hangs is ended by Ctrl-C or by
+step_timeout; one that dies takes the process along, and the next reader says so. Every run then resumes to the bits of
+the run in which nothing went wrong.
 """
 
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
+import run_play
+import run_publish
 from envs_gym.async_env import AsyncEnv
 from envs_gym.gym_env import EnvError
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, Ended, amounts_to, faults, finish, last_run, leftovers, start
-from scripts.faults.worlds import DIES, ENV_ID, FAULTS, HANGS, VARIABLE
+from scripts.faults.rig import REPLAY, TINY, Ended, amounts_to, faults, finish, last_run, leftovers, start
+from scripts.faults.worlds import (
+    ANSWERS,
+    DIES,
+    ENV_ID,
+    FAULTS,
+    HANGS,
+    HARMLESS,
+    MAKING,
+    RAISES,
+    SPINS,
+    UNSOUND,
+    VARIABLE,
+)  # fmt: skip
+from utils.run_dir import read_json
+from utils.run_fate import died
 
 MODULE = f"scripts.faults.worlds:{ENV_ID}"
-WORDS = (*TINY, f"env_id={MODULE}", "spec={}", "env_backend=gym")
+CHANGED = (f"env_id={MODULE}", "spec={}", "env_backend=gym")
+AGENTS = {"ppo": (*TINY, *CHANGED), "dqn": (*REPLAY, *CHANGED)}
+WORDS = AGENTS["ppo"]
 WORLD, WORKER_WORLD = 2, 3  # which goes wrong; world 3 is the second of worker 1
+# worlds 0 to 3 train, 4 was asked what it is
+EVALUATED, TESTED = {"world": 5, "at": 3, "seeded": 3}, {"world": 8, "at": 20}
 TIMEOUT = 2.0
+LIMIT = "step_timeout=0.5"
+COUNTED = (*UNSOUND, "pays a number in words", "ends in words", "raises", "calls sys.exit", "raises KeyboardInterrupt")
+PLAYING: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "counting": (run_play.command, ("--headless", "--episodes", "3")),
+    "watching": (run_play.command, ("--headless", "--episodes", "2", "--video", "VIDEO")),
+    "publishing": (run_publish.command, ("--dry-run", "FOLDER")),
+}
+NAMED = re.compile(rf"^error: .*(world|environment) {WORLD}\b")
+Fault = dict[str, Any]
+
+
+class Trial(NamedTuple):
+    """One thing that goes wrong in one training."""
+
+    agent: str
+    what: str
+    where: Fault
+    words: tuple[str, ...] = ()
+
+
+def spread(options: Sequence[str], count: int) -> tuple[str, ...]:
+    """So many of them, from all over the list."""
+    return tuple(dict.fromkeys(options[place * len(options) // count] for place in range(min(count, len(options)))))
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    chosen = FAULTS[: counts["faults"]]
-    ended = finish(WORDS, folder / "straight")
-    straight = last_run(folder / "straight")
-    assert ended.code == 0 and straight is not None, ended.said
-    wanted, right, orphans = amounts_to(straight), 0, 0
-    for place, what in enumerate(chosen):
-        verdict, left = trained(what, folder / f"run{place}", wanted)
-        right, orphans = right + (verdict == "right"), orphans + left
-        if verdict != "right" or left:
-            print(f"{what}, in training: {verdict}, {left} processes left", flush=True)
-    named, abandoned = pooled(chosen, folder)
-    total = len(chosen)
-    lines = [
-        f"in training: **{right} of {total}** ended as they should, 1 error line naming world {WORLD} wherever the "
-        f"process lives on, and resumed to the bits of the run in which nothing went wrong; {orphans} processes left",
-        f"in AsyncEnv's workers: **{named} of {total}** ended by an error that names world {WORKER_WORLD}; "
-        f"{abandoned} processes left, nor when their parent is killed while a world hangs",
+    chosen = spread(FAULTS, counts["faults"])
+    wanted: dict[str, dict[str, Any]] = {}
+    for agent, words in AGENTS.items():
+        ended = finish(words, folder / agent)
+        straight = last_run(folder / agent)
+        assert ended.code == 0 and straight is not None, ended.said
+        wanted[agent] = amounts_to(straight)
+    training = [Trial(agent, what, {"world": WORLD}) for what in chosen for agent in AGENTS if what not in SPINS]
+    training += [Trial("ppo", what, {"world": WORLD}, (LIMIT,)) for what in chosen if what in (*HANGS, *SPINS)]
+    counted = spread(COUNTED, counts["faults"])
+    evaluated = [Trial("ppo", what, where) for what in counted for where in (EVALUATED, TESTED)]
+    lines: list[str] = []
+    good, orphans = True, 0
+    for name, trials in (("in training", training), ("in evaluation and the closing test", evaluated)):
+        right = 0
+        for place, trial in enumerate(trials):
+            verdict, left = trained(trial, folder / f"{len(lines)}-{place}", wanted[trial.agent])
+            right, orphans = right + (verdict == "right"), orphans + left
+            if verdict != "right" or left:
+                print(f"{trial.what}, {trial.agent}, {name}: {verdict}, {left} processes left", flush=True)
+        good = good and right == len(trials)
+        lines.append(
+            f"{name}: **{right} of {len(trials)}** ended as they should (exit code 1, status failed, 1 line with the "
+            "world and its file and line wherever the process lives on), and resumed to the bits of the run in which "
+            "nothing went wrong"
+        )
+    making = spread(MAKING, len(chosen))
+    made = sum(unmade(what, folder / f"making-{place}") for place, what in enumerate(making))
+    lines.append(f"where worlds are made: **{made} of {len(making)}** one line, exit code 1 and no run")
+    played = [(what, how) for what in counted for how in PLAYING]
+    right = sum(misplayed(what, how, folder) for what, how in played)
+    lines.append(f"in playing, filming and publishing: **{right} of {len(played)}** named, exit code 1, no verdict")
+    workable = tuple(what for what in chosen if what in (*RAISES, *HANGS, *DIES, *ANSWERS))
+    named, abandoned = pooled(workable, folder)
+    lines += [
+        f"in AsyncEnv's workers: **{named} of {len(workable)}** ended by an error that names world {WORKER_WORLD}; "
+        f"{abandoned} processes left, nor when their parent is killed while a world hangs; {orphans} processes left "
+        "by trainings",
         f"a world that {', '.join(chosen)}",
     ]
-    return lines, right == named == total and not orphans and not abandoned
+    good = good and made == len(making) and right == len(played) and named == len(workable)
+    return lines, good and not orphans and not abandoned
 
 
-def trained(what: str, root: Path, wanted: dict[str, Any]) -> tuple[str, int]:
-    """ "right", or what is wrong where that happens in the sixth iteration; and how many processes live on."""
+def trained(trial: Trial, root: Path, wanted: dict[str, Any]) -> tuple[str, int]:
+    """ "right", or what is wrong where that happens; and how many processes live on."""
     told = root.parent / f"{root.name}.told"
-    fault = {"what": what, "world": WORLD, "process": "MainProcess", "told": str(told)}
-    child = start(WORDS, root, lambda: os.environ.update({VARIABLE: json.dumps(fault)}))
-    while child.lives() and not (what in HANGS and told.exists()):
+    fault = {"what": trial.what, "process": "MainProcess", "told": str(told), **trial.where}
+    words = (*AGENTS[trial.agent], *trial.words)
+    child = start(words, root, lambda: os.environ.update({VARIABLE: json.dumps(fault)}))
+    interrupted = trial.what in HANGS and not trial.words
+    while child.lives() and not (interrupted and told.exists()):
         time.sleep(0.01)
     began = time.monotonic()
-    if what in HANGS:
+    if interrupted:
         os.kill(child.pid, signal.SIGINT)
     ended = child.wait()
     seconds, left = time.monotonic() - began, len(living(child.pid))
     if not told.exists():
         return f"it never happened: {ended.said[-300:]}", left
-    if problem := misled(what, ended, seconds):
+    if problem := misled(trial, ended, seconds) or mistold(trial, root):
         return f"{problem}: {ended.said[-500:]}", left
     run = last_run(root)
     if run is None or faults(run):
         return "a broken checkpoint", left
     again = finish(["--resume", "@last", "-q"], root)
-    if again.code:
+    if again.code and trial.what not in HARMLESS:
         return f"resume ended with {again.code}: {again.said[-300:]}", left
     got = amounts_to(run)
     differing = [name for name in wanted if name != "files" and got[name] != wanted[name]]
-    return f"differs in {', '.join(differing)}" if differing else f"leftovers {x}" if (
-        x := leftovers(root)
-    ) else "right", left
+    litter = leftovers(root)
+    shutil.rmtree(root)
+    return f"differs in {', '.join(differing)}" if differing else f"leftovers {litter}" if litter else "right", left
 
 
-def misled(what: str, ended: Ended, seconds: float) -> str:
+def misled(trial: Trial, ended: Ended, seconds: float) -> str:
     """What a person at the terminal would miss; "" for nothing."""
-    dead = {name: code if code > 0 else 128 - code for name, code in DIES.items()}
-    code = {**dead, **dict.fromkeys(HANGS, 130)}.get(what, 1)
+    dead = {name: code if code >= 0 else 128 - code for name, code in DIES.items()}
+    hung = dict.fromkeys(() if trial.words else HANGS, 130)
+    code = {**dead, **hung, **dict.fromkeys(HARMLESS, 0)}.get(trial.what, 1)
     if ended.code != code:
         return f"exit code {ended.code} instead of {code}"
-    if what in DIES:
+    if trial.what in DIES or trial.what in HARMLESS:
         return ""
-    if what in HANGS:
+    if trial.what in hung:
         return "" if seconds < 5 else f"took {seconds:.1f} s"
-    said = ended.said.strip().splitlines()
-    return "" if len(said) == 1 and said[0].startswith("error: ") and f"world {WORLD}:" in said[0] else "not named"
+    said = ended.said.strip().split("\n")
+    line = said[-1]
+    if len(said) > 1 or not line.isprintable() or not line.startswith("error: "):
+        return "not one line"
+    if trial.where["world"] == WORLD and not NAMED.match(line):
+        return "its world is not named"
+    return "" if trial.what in UNSOUND or re.search(r"worlds\.py:\d+\)", line) else "its file and line are not named"
+
+
+def mistold(trial: Trial, root: Path) -> str:
+    """What who reads the run next would not be told; "" for nothing."""
+    run = last_run(root)
+    facts = read_json(run.config_json) if run else {}
+    status = {**dict.fromkeys(DIES, "running"), **dict.fromkeys(HARMLESS, "finished")}.get(trial.what, "failed")
+    status = "interrupted" if trial.what in HANGS and not trial.words else status
+    if facts.get("status") != status:
+        return f"status {facts.get('status')} instead of {status}"
+    if trial.what not in DIES or run is None:
+        return ""
+    return "" if "died" in died(run, facts) else "nobody says that it died"
+
+
+def unmade(what: str, root: Path) -> bool:
+    """Whether worlds that cannot be made are one line, and nothing is begun."""
+    fault = {"what": what, "world": "every", "process": "MainProcess", "told": str(root.parent / f"{root.name}.told")}
+    ended = finish(WORDS, root, lambda: os.environ.update({VARIABLE: json.dumps(fault)}))
+    said = ended.said.strip().split("\n")
+    good = ended.code == 1 and len(said) == 1 and bool(re.fullmatch(r"error: .*\(.*worlds\.py:\d+\)", said[0]))
+    good = good and said[0].isprintable() and not list(root.iterdir())
+    if not good:
+        print(f"{what}: exit code {ended.code}: {ended.said[-500:]}", flush=True)
+    return good
+
+
+def misplayed(what: str, how: str, folder: Path) -> bool:
+    """Whether it is named where episodes are counted, and counted by nobody."""
+    main, given = PLAYING[how]
+    places = {"VIDEO": str(folder / "film.mp4"), "FOLDER": str(folder / "published")}
+    words = ["--run-id", "@last", *(places.get(word, word) for word in given)]
+    fault = {"what": what, "world": "every", "at": 5, "process": "MainProcess", "told": str(folder / "play.told")}
+    ended = start(words, folder / "ppo", lambda: os.environ.update({VARIABLE: json.dumps(fault)}), main).wait()
+    errors = [line for line in ended.said.split("\n") if line.startswith("error: ")]
+    last = ended.said.strip().split("\n")[-1]
+    good = ended.code == 1 and errors == [last] and last.isprintable()
+    good = good and "mean " not in ended.said and "Traceback" not in ended.said and not (folder / "published").exists()
+    if not good:
+        print(f"{what}, {how}: exit code {ended.code}: {ended.said[-700:]}", flush=True)
+    return good
 
 
 def living(group: int) -> list[int]:
@@ -120,7 +238,7 @@ def pooled(chosen: tuple[str, ...], folder: Path) -> tuple[int, int]:
     named, left = 0, len(living(driver.pid))
     for answer in answers:
         left += answer["left"]
-        good = f"world {WORKER_WORLD}" in answer["said"] and len(answer["said"].splitlines()) == 1
+        good = f"world {WORKER_WORLD}" in answer["said"] and answer["said"].isprintable()
         named += good
         if not good or answer["left"]:
             print(f"{answer['what']}, in a worker: {answer['said']!r}, {answer['left']} workers left", flush=True)

@@ -63,8 +63,13 @@ class Child(NamedTuple):
         return Ended(code if code >= 0 else 128 - code, said, time.monotonic() - self.began)
 
 
-def start(words: tuple[str, ...] | list[str], root: Path, prepare: Callable[[], None] = lambda: None) -> Child:
-    """`train.py WORDS` with its runs under `root`; `prepare` may plant a fault in the new process."""
+def start(
+    words: tuple[str, ...] | list[str],
+    root: Path,
+    prepare: Callable[[], None] = lambda: None,
+    main: Callable[[list[str]], int] = train.command,
+) -> Child:
+    """`train.py WORDS` (or another `main`) with its runs under `root`; `prepare` may plant a fault in the process."""
     root.mkdir(parents=True, exist_ok=True)
     log = root.parent / f"{root.name}.said"
     began = time.monotonic()
@@ -81,7 +86,7 @@ def start(words: tuple[str, ...] | list[str], root: Path, prepare: Callable[[], 
         os.environ["STRIDE_RUNS"] = str(root)
         torch.set_num_threads(1)
         prepare()
-        code = train.command(list(words))
+        code = main(list(words))
     except BaseException:
         traceback.print_exc()
         code = 1

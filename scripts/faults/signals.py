@@ -1,19 +1,22 @@
-"""SIGTERM and Ctrl-C at random moments of every phase: exit code, time to exit, and whether the run resumes to the bit.
+"""SIGTERM, Ctrl-C and SIGHUP at random moments of every phase: exit code, time to exit, resumed to the bit or not.
 
-    python scripts/faults/signals.py --trials 50
+    python scripts/faults/signals.py --trials 50 --groups 6
 
 Phases: building, collecting, updating, evaluating, recording a video, saving, the closing test. In a third of the
 trials the phase is made to last (a sleep of 20 s inside it), so that it must be dropped; in another third a second
-signal follows at once.
+signal follows at once. Then seed groups: whoever leads one gets SIGTERM, SIGHUP, Ctrl-C or SIGKILL; no training may
+outlive it, and `--resume group:NAME` must end in the bits of a group that was never stopped.
 """
 
 import collections
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,8 @@ from scripts.faults.rig import TINY, Ended, amounts_to, faults, finish, last_run
 from trainer_callbacks.checkpoint import AtomicIO
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.video import Video
+from utils import run_lock
+from utils.run_dir import RunDir, read_json
 
 PHASES: dict[str, tuple[Any, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
     "building": (Agent, "setup", 1),
@@ -37,6 +42,10 @@ PHASES: dict[str, tuple[Any, str, int]] = {  # whose method, its name, and in wh
 }
 WORDS = (*TINY, "video_freq_epochs=4", "video_max_steps=40")
 WITHIN = 5.0
+OURS = ("max_timesteps", "eval_freq", "checkpoint_freq")
+GROUP = (*(word for word in TINY if word != "-q" and not word.startswith(OURS)),
+         "max_timesteps=19200", "eval_freq_epochs=40", "checkpoint_freq_epochs=20")  # fmt: skip
+SEEDS, WORKERS = "3,1,2", min(3, os.cpu_count() or 1)
 
 
 class Pause:
@@ -67,7 +76,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     assert straight is not None
     wanted = amounts_to(straight)
     lines, good = [], True
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         found: collections.Counter[str] = collections.Counter()
         slowest = 0.0
         for trial in range(trials):
@@ -88,7 +97,92 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
             f"{slowest:.1f} s), every checkpoint whole, and resumed to the bits of the run that was never stopped"
         )
     lines.append(f"phases, in turn: {', '.join(PHASES)}; quick, made to last 20 s, and with a second signal at once")
+    told, well = groups(counts["groups"], draw, folder)
+    return [*lines, *told], good and well
+
+
+def groups(count: int, draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+    """So many seed groups for each of the signals."""
+    whole = finish((*GROUP, "--seed", SEEDS), folder / "group")
+    assert whole.code == 0, whole.said
+    wanted = of_seeds(folder / "group")
+    lines, good = [], True
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL):
+        right = 0
+        for trial in range(count):
+            root = folder / f"group-{number}-{trial}"
+            problem = led(number, draw, root, wanted)
+            right += not problem
+            if problem:
+                print(f"a group, {number.name}: {problem}", flush=True)
+            shutil.rmtree(root, ignore_errors=True)
+        good = good and right == count
+        lines.append(
+            f"who leads a group of 3 seeds gets {number.name}: **{right} of {count}** times all its trainings ended "
+            f"within {WITHIN:g} s, and `--resume group:NAME` ended in the bits of the group that was never stopped"
+        )
     return lines, good
+
+
+def led(number: int, draw: random.Random, root: Path, wanted: dict[int, Any]) -> str:
+    """What is wrong with a group whose leader gets the signal; "" for nothing."""
+    child = start((*GROUP, "--seed", SEEDS), root)
+    wait_until(lambda: len(pids(root)) == WORKERS)
+    time.sleep(draw.uniform(0.0, 1.5))
+    trainings = pids(root)
+    os.kill(child.pid, number)
+    ended = child.wait()
+    began = time.monotonic()
+    while alive(trainings) and time.monotonic() < began + WITHIN:
+        time.sleep(0.01)
+    if left := alive(trainings):
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        return f"{len(left)} trainings live on"
+    if ended.code not in (128 + number, 0):
+        return f"exit code {ended.code}"
+    name = re.search(r"group (\S+):", ended.said)
+    assert name is not None
+    command = f"--resume group:{name[1]}"
+    if number != signal.SIGKILL and ended.code and command not in ended.said.strip().splitlines()[-1]:
+        return f"the last line does not say how to go on: {ended.said[-300:]}"
+    if any(broken := [faults(run) for run in runs_of(root)]):
+        return f"broken: {broken}"
+    again = finish(command.split(), root)
+    if again.code:
+        return f"resume ended with {again.code}: {again.said[-500:]}"
+    got = of_seeds(root)
+    wrong = [seed for seed in wanted if got.get(seed) != wanted[seed]]
+    return f"seeds {wrong} differ" if wrong else f"leftovers {litter}" if (litter := leftovers(root)) else ""
+
+
+def runs_of(root: Path) -> list[RunDir]:
+    return [RunDir(path.parent) for path in root.glob("*/config.json") if not path.parent.is_symlink()]
+
+
+def of_seeds(root: Path) -> dict[int, Any]:
+    """What each seed's run amounts to; files are left out, as a stop leaves one more."""
+    found = {}
+    for run in runs_of(root):
+        amount = amounts_to(run)
+        found[read_json(run.config_json)["seed"]] = {name: amount[name] for name in ("state", "rows", "increasing")}
+    return found
+
+
+def pids(root: Path) -> list[int]:
+    """Who trains under a root just now."""
+    return [owner["pid"] for run in runs_of(root) if (owner := run_lock.owner(run.path))]
+
+
+def alive(processes: list[int]) -> list[int]:
+    return [pid for pid in processes if run_lock.identity(pid)]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    patience = time.monotonic() + 120
+    while not holds():
+        time.sleep(0.01)
+        assert time.monotonic() < patience, "it never came"
 
 
 def stopped(number: int, phase: str, manner: str, draw: random.Random, root: Path) -> tuple[float, Ended]:
@@ -135,4 +229,4 @@ def judged(ended: Ended, seconds: float, number: int, root: Path, wanted: dict[s
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "signals", "SIGTERM and Ctrl-C", run, trials=50))
+    sys.exit(command_line(__doc__ or "", "signals", "SIGTERM, Ctrl-C and SIGHUP", run, trials=50, groups=6))

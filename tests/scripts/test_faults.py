@@ -17,7 +17,15 @@ SCRIPTS = {
         ["--trials", "8", "--replays", "4"],
         ["fused engine: **8 of 8 resumed bit-identical**", "memmap: **4 of 4 resumed bit-identical**", "0 corrupt"],
     ),
-    "environments": (["--faults", "4"], ["**4 of 4** ended as they should", "**4 of 4** ended by an error", "0 proc"]),
+    "environments": (
+        ["--faults", "8"],
+        [
+            "training: **17 of 17** ended",
+            "test: **16 of 16** ended",
+            "made: **8 of 8** one",
+            "publishing: **24 of 24**",
+        ],
+    ),
     "damage": (["--flips", "20", "--cuts", "10"], ["**30 of 30** damaged", "30 of 30 times", "did go on"]),
     "nan": (["--agents", "3"], ["**54 of 54** caught", "ppo; ppo, fused; sac"]),
     "races": (
@@ -29,7 +37,10 @@ SCRIPTS = {
         ["**30 of 30** wrong configs", "**0 other exceptions**", "**300 of 300** refused"],
     ),
     "hostile": (["--files", "12"], ["**60 of 60** refused", "**0 executed**"]),
-    "signals": (["--trials", "7"], ["SIGTERM: **7 of 7**", "SIGINT: **7 of 7**"]),
+    "signals": (
+        ["--trials", "7", "--groups", "1"],
+        ["SIGTERM: **7 of 7**", "SIGINT: **7 of 7**", "SIGHUP: **7 of 7**", "gets SIGKILL: **1 of 1** times"],
+    ),
 }
 
 

@@ -104,3 +104,38 @@ def test_a_signal_is_answered_at_once_though_the_iteration_goes_on(capfd):
         interrupts.patient = True
         os.kill(os.getpid(), signal.SIGTERM)
         assert capfd.readouterr().err == "\nSIGTERM: this iteration is finished and saved if that is quick ...\n"
+
+
+def test_a_closed_terminal_saves_and_nohup_is_left_alone(monkeypatch, capsys):
+    monkeypatch.setattr(interrupt, "GRACE", 60)
+    with monkeypatch.context() as patch:
+        planted(patch, Evaluate, "_play", 1, [signal.SIGHUP], 0.1)
+        assert train.command(WORDS) == 129
+    assert checkpoint_set.names(RunDir.find("@last").checkpoints) == ["epoch=02"]
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        planted(monkeypatch, Evaluate, "_play", 1, [signal.SIGHUP], 0.1)
+        assert train.command(WORDS) == 0 and "SIGHUP" not in capsys.readouterr().err.rpartition("SIGHUP: this")[2]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_somebody_else_does_with_an_alarm_is_not_ours():
+    """Nor is a signal that was not sent: an alarm used to be taken for a SIGTERM."""
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGALRM)
+            assert (rung, interrupts.number) == ([signal.SIGALRM], 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_reminder_that_is_late_is_dropped():
+    with Interrupts() as interrupts:
+        with pytest.raises(Dropped):
+            os.kill(os.getpid(), signal.SIGTERM)
+        interrupts.given_up()
+        interrupts._reminding = True
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,11 +1,12 @@
 """Aggregates over seeds against numbers worked out by hand."""
 
 import math
+import statistics
 
 import numpy as np
 import pytest
 
-from utils.statistics import interval, iqm
+from utils.statistics import interval, iqm, mean_and_deviation
 
 
 def test_iqm_drops_a_quarter_on_each_side():
@@ -34,3 +35,19 @@ def test_interval_covers_the_mean_about_as_often_as_it_says():
         low, high = interval(rng.normal(size=30), statistic=np.mean, resamples=300, seed=i)
         covered += low < 0 < high
     assert 165 < covered < 200  # binomial(200, .93) leaves this range less than once in 10**5
+
+
+@pytest.mark.parametrize("values", [[1e308, 1e308, 1e308], [1e38] * 100, [-1e308, 1e308], [5e-324, 0.0]])
+def test_no_finite_number_is_too_large_for_a_mean(values):
+    mean, deviation = mean_and_deviation(values)
+    assert mean == pytest.approx(sum(x / len(values) for x in values)) and math.isfinite(deviation)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_what_is_no_number_has_no_mean(wrong):
+    assert all(map(math.isnan, mean_and_deviation([1.0, wrong])))
+
+
+def test_means_are_the_standard_librarys():
+    values = [0.1 * x for x in range(37)]
+    assert mean_and_deviation(values) == (statistics.fmean(values), statistics.pstdev(values))

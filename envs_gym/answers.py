@@ -1,0 +1,57 @@
+"""What an environment's answers must be made of. A text is no number, and "False" is not false.
+
+Flags are looked at in a world's first steps and where an episode ends, rewards wherever they are taken: what takes them
+refuses everything but numbers at no cost.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from utils.one_line import one_line
+
+FIRST = 16  # steps of a world in which its flags are looked at
+
+
+def shown(value: Any) -> str:
+    """A value and its type, for a message."""
+    return one_line(f"{value!r} ({type(value).__name__})", 80)
+
+
+def real(reward: Any) -> float:
+    """A reward as a float."""
+    try:
+        return math.ldexp(reward, 0)  # float() would read a text
+    except TypeError as error:
+        raise no_number(reward) from error
+
+
+def no_number(reward: Any) -> TypeError:
+    return TypeError(f"its reward is {shown(reward)}, not a number")
+
+
+def check_flags(terminated: Any, truncated: Any) -> None:
+    """TypeError unless both are true or false, or 1 or 0."""
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        boolean = isinstance(flag, bool | np.bool_) or (isinstance(flag, np.ndarray) and flag.dtype == np.bool_)
+        if not boolean and not (isinstance(flag, int | np.integer) and flag in (0, 1)):
+            raise TypeError(f"{name} is {shown(flag)}, not true or false")
+
+
+def looked_at(step: Callable[[Any], Any], functions: list[Callable[[Any], Any]], world: int) -> Callable[[Any], Any]:
+    """`step`, its flags checked; after FIRST steps it stands in functions[world] itself."""
+    left = FIRST
+
+    def checked(action: Any) -> Any:
+        nonlocal left
+        answer = step(action)
+        _, _, terminated, truncated, _ = answer
+        check_flags(terminated, truncated)
+        left -= 1
+        if not left:
+            functions[world] = step
+        return answer
+
+    return checked
