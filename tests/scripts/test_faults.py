@@ -29,6 +29,7 @@ SCRIPTS = {
         ["**30 of 30** wrong configs", "**0 other exceptions**", "**300 of 300** refused"],
     ),
     "hostile": (["--files", "12"], ["**60 of 60** refused", "**0 executed**"]),
+    "folder": (["--cases", "8", "--each", "2"], ["**16 of 16** ended as they should", "**0 read or wrote outside**"]),
     "signals": (["--trials", "7"], ["SIGTERM: **7 of 7**", "SIGINT: **7 of 7**"]),
 }
 
