@@ -30,6 +30,7 @@ SCRIPTS = {
     ),
     "hostile": (["--files", "12"], ["**60 of 60** refused", "**0 executed**"]),
     "folder": (["--cases", "8", "--each", "2"], ["**16 of 16** ended as they should", "**0 read or wrote outside**"]),
+    "inspector": (["--runs", "12"], ["60 room calls", "**0 wrong**", "12 times the table went on"]),
     "signals": (["--trials", "7"], ["SIGTERM: **7 of 7**", "SIGINT: **7 of 7**"]),
 }
 
