@@ -3,40 +3,65 @@
 Serves on this machine only, reads runs and never writes into them; a run in training can be watched.
 """
 
+import utils.quick_start  # isort: skip  # before all others
+
+import os
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
-import torch
-
-from config.inspect_arguments import InspectArguments, parse_inspect
+from config.inspect_arguments import parse_inspect
 from inspector.app import Inspector
 from utils.closed_pipe import outlive_readers
 from utils.run_dir import runs_root
 from utils.user_error import UserError
 
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def main(argv: list[str]) -> int:
     arguments = parse_inspect(argv)
-    torch.set_num_threads(1)  # one world at a time: more threads only take them from a training
-    port = free_port(arguments)
-    with Inspector(arguments.run_id) as inspector:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # one world at a time: more threads only take them from a training
+    port = free_port(arguments.host, arguments.port)
+    with ended_by_signals(), Inspector(arguments.run_id) as inspector:
         url = inspector.launch(arguments.host, port, arguments.share)
         print(f"runs of {runs_root()}\n{url}   (Ctrl-C ends it)", flush=True)
-        inspector.demo.block_thread()
+        threading.Event().wait()
     return 0
 
 
-def free_port(arguments: InspectArguments) -> int:
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a closed terminal end the block in order; further ones change nothing about that."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for each in ENDS:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in ENDS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def free_port(host: str, port: int) -> int:
     """The port asked for if nobody listens on it, or any free one where 0 was asked for."""
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((arguments.host, arguments.port))
+            probe.bind((host, port))
             return int(probe.getsockname()[1])
     except OSError as error:
-        where = f"{arguments.host}:{arguments.port}"
-        raise UserError(f"cannot listen on {where}: {error.strerror or error}; --port 0 takes a free port") from error
+        raise UserError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; --port 0 takes a free port"
+        ) from error
 
 
 def command(argv: list[str]) -> int:
@@ -46,10 +71,13 @@ def command(argv: list[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except SystemExit as ended:
+        return int(ended.code or 0)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":
     outlive_readers()
-    sys.exit(command(sys.argv[1:]))
+    utils.quick_start.loaded()
+    utils.quick_start.leave(command(sys.argv[1:]))

@@ -6,41 +6,37 @@ Rooms make escaped HTML of what they read; here it is only passed on. Nothing he
 import contextlib
 import io
 import os
-import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Any, ParamSpec, TypeVar
+from urllib.parse import urlsplit
 
-from agents.loading import LINKS, list_checkpoints, load_run
-from agents.player import Mode
-from envs_gym.drawn import RenderError
-from envs_gym.gym_env import EnvError
 from inspector.compare import compare
-from inspector.episode import MOST_STEPS, player_markup, record_for_browser
-from inspector.markup import Markup, card, join, note, safe
-from inspector.model import config, model
-from inspector.overview import overview
-from inspector.runs import find_run, read_run, read_runs, runs_table
-from inspector.videos import videos
-from utils.run_dir import list_runs
+from inspector.guard import Guard, is_any, names_of
+from inspector.markup import note, safe
+from inspector.rooms import MODES, WELCOME, Rooms
+from inspector.runs import PAGE
+from inspector.scratch import scratch
+from inspector.table import runs_table
+from utils.checkpoint_set import LINKS
 from utils.user_error import UserError
-from utils.video_file import VideoError
 
 HERE = Path(__file__).parent
 REFRESH = 2.0  # seconds
+MOST_STEPS = 5000
+MODEL = "Config & Model"
 NOT_RECORDED = "record an episode, then scrub through it"
-WELCOME = note("choose a run above, or in the table of runs")
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
-EXPECTED = (UserError, EnvError, RenderError, VideoError)
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
 
 def load_gradio() -> Any:
-    """Gradio, told before it starts to call nobody, or the line that says how to get it."""
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    """Gradio, told before it starts to call nobody and to keep no statistics, or the line that says how to get it."""
+    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_ANALYTICS_MAX_EVENTS": "1"}
+    os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = "1000000000"  # a table of the last 10,000 events after each
     try:
         import gradio
     except ImportError as error:
@@ -52,32 +48,44 @@ class Inspector:
     """Owns the folder that is served: `with Inspector("@last") as inspector: inspector.launch(...)`."""
 
     def __init__(self, selector: str) -> None:
-        self.gr = load_gradio()
-        self.run_id = self._first(selector)
-        self._stack = contextlib.ExitStack()
-        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="stride-inspect-"))).resolve()
-        self.demo = self._build()
+        with contextlib.ExitStack() as stack:
+            self.folder = stack.enter_context(scratch())
+            os.environ["GRADIO_TEMP_DIR"] = str(self.folder / "gradio")  # what Gradio stores ends with the folder
+            self.gr = load_gradio()
+            self.rooms = Rooms(self.folder)
+            self.run_id = self._first(selector)
+            self.demo = self._build()
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> "Inspector":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.demo.close(verbose=False)
         self._stack.close()
+        self.demo.close(verbose=False)
 
     def _first(self, selector: str) -> str:
         """The run to begin with; without any run the page is empty, but there."""
-        return find_run(selector).id if list_runs() or selector != "@last" else ""
+        return self.rooms.runs.find(selector).id if self.rooms.runs.ids(1) or selector != "@last" else ""
 
-    def launch(self, host: str, port: int | None, share: bool) -> str:
+    def launch(self, host: str, port: int, share: bool) -> str:
         """Serve from threads of its own; returns the address, the public one where it is shared."""
         theme = self.gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+        names = names_of(host, port)
+
+        @contextlib.asynccontextmanager
+        async def guarded(app: Any) -> AsyncIterator[None]:
+            app.middleware_stack = Guard(app.middleware_stack, names, is_any(host))  # outermost: before all of Gradio
+            yield
+
         with contextlib.redirect_stdout(io.StringIO()):  # Gradio speaks in paragraphs
             _, url, public = self.demo.launch(
                 server_name=host,
                 server_port=port,
                 share=share,
                 allowed_paths=[str(self.folder)],
+                app_kwargs={"lifespan": guarded},
+                num_workers=0,  # they would serve files without the guard
                 theme=theme,
                 css=_text("inspector.css"),
                 head=f"<style>{_text('page.css')}</style><script>{_text('files.js')}{_text('episode.js')}</script>",
@@ -89,6 +97,8 @@ class Inspector:
                 quiet=True,
                 prevent_thread_lock=True,
             )
+        if public:
+            names.add(urlsplit(public).netloc)
         if share and not public:
             raise UserError("--share got no public address from Gradio's servers: is there a network?")
         return str(public or url)
@@ -98,80 +108,97 @@ class Inspector:
         with gr.Blocks(title="Stride inspector", analytics_enabled=False) as demo:
             with gr.Row(equal_height=True):
                 gr.HTML("<div id='title'><h1>Stride</h1><span>inspector</span></div>", scale=1)
-                run = gr.Dropdown(_ids(), label="Run", value=self.run_id or None, allow_custom_value=True,
+                run = gr.Dropdown(self._ids(), label="Run", value=self.run_id or None, allow_custom_value=True,
                                   elem_id="run", scale=3)  # fmt: skip
             # outside of the tabs: Gradio numbers everything in them as a tab
-            listed_seen, glance_seen, clock = gr.State(""), gr.State(""), gr.Timer(REFRESH)
+            self.seen, self.room, self.most = gr.State(("", "")), gr.State(""), gr.State(PAGE)
             # wrapped: in Gradio's menu of those that do not fit, tabs change places a moment after one is pressed
-            with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
-                self._runs_tab(run, listed_seen, clock)
-                self._rooms(demo, run, glance_seen, clock)
+            with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
+                words, listed, more = self._runs_tab(run)
+                glance = self._rooms(demo, run)
+            shown = [self.seen, listed, more, glance]
+            gr.Timer(REFRESH).tick(self._fresh, [self.seen, words, self.most, run], shown, **QUIET)
+            tabs.select(self._on_event(lambda event: str(event.value)), None, self.room, **QUIET)
         return demo
 
-    def _runs_tab(self, run: Any, seen: Any, clock: Any) -> None:
+    def _on_event(self, act: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Gradio, which is only there once it is loaded, goes by annotations."""
+
+        def on_event(event: Any) -> Any:
+            return act(event)
+
+        on_event.__annotations__["event"] = self.gr.EventData
+        return self._told(on_event)
+
+    def _runs_tab(self, run: Any) -> tuple[Any, Any, Any]:
         """Runs and Compare: boxes ticked in one choose for the other."""
-        gr = self.gr
+        gr, runs = self.gr, self.rooms.runs
         with gr.Tab("Runs", id="runs"):
             with gr.Row(equal_height=True):
                 words = gr.Textbox(placeholder="part of an id, a variant, a status", label="Filter", elem_id="filter")
                 button = gr.Button("Compare ticked runs", elem_id="compare-ticked", scale=0, min_width=250)
             listed = gr.HTML(
-                lambda: runs_table(read_runs()),
+                lambda: runs_table(runs.page()),
                 elem_id="runs",
                 elem_classes="room",
                 apply_default_css=False,
                 js_on_load=_text("runs.js"),
             )
+            more = gr.Button(f"Show {PAGE} more", elem_id="more", visible=len(runs.ids(PAGE + 1)) > PAGE)
         with gr.Tab("Compare", id="compare") as compare_tab:
-            several = gr.Dropdown(_ids(), label="Runs", multiselect=True, allow_custom_value=True, elem_id="several")
+            several = gr.Dropdown(self._ids(), label="Runs", multiselect=True, allow_custom_value=True,
+                                  elem_id="several")  # fmt: skip
             compared = gr.HTML(
                 note("choose two runs or more"), elem_id="compared", elem_classes="room", apply_default_css=False
             )
 
-        def open_run(event: Any) -> Any:
-            return find_run(str(event.run)).id
+        def table(words: str, most: int) -> Any:
+            page = runs.page(words, most)
+            return runs_table(page), gr.Button(visible=page.goes_on)
 
-        def tick(event: Any) -> Any:
-            return gr.Dropdown(choices=_ids(), value=[find_run(str(each)).id for each in event.runs])
+        def longer(words: str, most: int) -> Any:
+            return most + PAGE, *table(words, most + PAGE)
 
-        for act in (open_run, tick):  # Gradio, which is only there once it is loaded, goes by annotations
-            act.__annotations__["event"] = gr.EventData
-        listing = self._fresh(lambda text: runs_table(read_runs(text)))
-        words.input(listing, [seen, words], [seen, listed], trigger_mode="always_last", **QUIET)
-        clock.tick(listing, [seen, words], [seen, listed], **QUIET)
-        listed.select(self._told(open_run), None, run, **QUIET).success(None, js=go_to("Overview"))
-        listed.submit(self._told(tick), None, several, **QUIET)
+        def ticked(event: Any) -> Any:
+            return gr.Dropdown(choices=self._ids(), value=[runs.find(str(each)).id for each in event.runs])
+
+        words.input(table, [words, self.most], [listed, more], trigger_mode="always_last", **QUIET)
+        more.click(longer, [words, self.most], [self.most, listed, more], **QUIET)
+        opened = listed.select(self._on_event(lambda event: runs.find(str(event.run)).id), None, run, **QUIET)
+        opened.success(None, js=go_to("Overview"))
+        listed.submit(self._on_event(ticked), None, several, **QUIET)
         button.click(None, js=go_to("Compare"))
-        several.change(self._told(lambda names: compare([read_run(find_run(name)) for name in names or ()])),
+        several.change(self._told(lambda names: compare([runs.look_into(name) for name in names or ()])),
                        several, compared, **QUIET)  # fmt: skip
-        compare_tab.select(lambda: gr.Dropdown(choices=_ids()), None, several, **QUIET)
+        compare_tab.select(lambda: gr.Dropdown(choices=self._ids()), None, several, **QUIET)
+        return words, listed, more
 
-    def _rooms(self, demo: Any, run: Any, seen: Any, clock: Any) -> None:
-        """The tabs of the one run that is chosen."""
-        gr = self.gr
+    def _rooms(self, demo: Any, run: Any) -> Any:
+        """The tabs of the one run that is chosen; -> the overview."""
+        gr, rooms = self.gr, self.rooms
         with gr.Tab("Overview", id="overview"):
             glance = gr.HTML(WELCOME, elem_id="overview", elem_classes="room", apply_default_css=False)
         with gr.Tab("Episode", id="episode"):
             checkpoint, player = self._episode_tab(run)
         with gr.Tab("Videos", id="videos") as videos_tab:
             films = gr.HTML(WELCOME, elem_id="videos", elem_classes="room", apply_default_css=False)
-        with gr.Tab("Config & Model", id="model") as model_tab:
+        with gr.Tab(MODEL, id="model") as model_tab:
             network = gr.HTML(WELCOME, elem_id="model", elem_classes="room", apply_default_css=False)
-        rooms = {"films": self._told(self._films), "model": self._told(_model)}
 
-        def opened(name: str | None) -> Any:
-            page = _overview(name)
-            choices = [*LINKS, *list_checkpoints(find_run(name))] if name else list(LINKS)
+        def opened(name: str | None, room: str) -> Any:
+            """The two rooms that cost more are made where they are looked at."""
+            choices = [*LINKS, *(rooms.checkpoints(rooms.runs.find(name)) if name else ())]
             files = gr.Dropdown(choices=choices, value="best")
-            return _print(page), page, files, note(NOT_RECORDED), self._films(name), _model(name)
+            made = rooms.videos(name) if room == "Videos" else WELCOME, rooms.model(name) if room == MODEL else WELCOME
+            return rooms.overview(name), files, note(NOT_RECORDED), *made
 
-        outputs = [seen, glance, checkpoint, player, films, network]
-        demo.load(self._told(opened), run, outputs, **QUIET)
-        run.change(self._told(opened), run, outputs, **QUIET)
-        run.focus(lambda: gr.Dropdown(choices=_ids()), None, run, **QUIET)
-        videos_tab.select(rooms["films"], run, films, **QUIET)
-        model_tab.select(rooms["model"], run, network, **QUIET)
-        clock.tick(self._fresh(_overview), [seen, run], [seen, glance], **QUIET)
+        outputs = [glance, checkpoint, player, films, network]
+        demo.load(self._told(opened), [run, self.room], outputs, **QUIET)
+        run.change(self._told(opened), [run, self.room], outputs, **QUIET)
+        run.focus(lambda: gr.Dropdown(choices=self._ids()), None, run, **QUIET)
+        videos_tab.select(rooms.videos, run, films, **QUIET)
+        model_tab.select(rooms.model, run, network, **QUIET)
+        return glance
 
     def _episode_tab(self, run: Any) -> tuple[Any, Any]:
         gr = self.gr
@@ -179,22 +206,18 @@ class Inspector:
             checkpoint = gr.Dropdown(list(LINKS), value="best", label="Checkpoint", allow_custom_value=True,
                                      elem_id="checkpoint", min_width=130)  # fmt: skip
             seed = gr.Number(0, label="Seed", precision=0, minimum=0, elem_id="seed", min_width=90)
-            mode = gr.Dropdown(list(get_args(Mode)), value="greedy", label="Policy", elem_id="mode", min_width=130)
+            mode = gr.Dropdown(list(MODES), value=MODES[0], label="Policy", elem_id="mode", min_width=130)
             steps = gr.Number(1000, label="Max steps", precision=0, minimum=1, maximum=MOST_STEPS,
                               elem_id="max-steps", min_width=100)  # fmt: skip
             button = gr.Button("Record", variant="primary", elem_id="record", min_width=120)
         player = gr.HTML(note(NOT_RECORDED), elem_id="player", elem_classes="room", apply_default_css=False)
-
-        def recorded(name: str, checkpoint: str, seed: float, mode: str, steps: float) -> Markup:
-            loaded = load_run(find_run(name or "").id, str(checkpoint))
-            return player_markup(record_for_browser(loaded, int(seed), mode, int(steps), self.folder))
-
-        button.click(self._told(recorded), [run, checkpoint, seed, mode, steps], player, api_visibility="private")
+        asked = [run, checkpoint, seed, mode, steps]
+        button.click(self._told(self.rooms.episode), asked, player, api_visibility="private")
         # the numbers travel with the page, frames by the served folder; then nothing is asked of the server
         return checkpoint, player
 
-    def _films(self, name: str | None) -> Markup:
-        return videos(read_run(find_run(name)), self.folder) if name else WELCOME
+    def _ids(self) -> list[str]:
+        return self.rooms.runs.ids()
 
     def _told(self, act: Callable[Given, Made]) -> Callable[Given, Made]:
         """What is wrong becomes a toast of one line, never a stack trace."""
@@ -203,22 +226,18 @@ class Inspector:
         def told(*given: Given.args, **named: Given.kwargs) -> Made:
             try:
                 return act(*given, **named)
-            except EXPECTED as error:
+            except UserError as error:
                 raise self.gr.Error(safe(error), print_exception=False, duration=8) from error
 
         return told
 
-    def _fresh(self, make: Callable[[str], Markup]) -> Callable[[str, str], Any]:
-        """For the clock: send the page only when it differs; what is wrong was told when the run was chosen."""
-
-        def fresh(seen: str, what: str) -> Any:
-            try:
-                page = make(what)
-            except EXPECTED:
-                return self.gr.skip()
-            return self.gr.skip() if _print(page) == seen else (_print(page), page)
-
-        return fresh
+    def _fresh(self, seen: tuple[str, str], words: str, most: int, name: str | None) -> Any:
+        """For the clock: a room is sent only when it differs from what the page shows."""
+        page, same = self.rooms.runs.page(words, most), self.gr.skip()
+        table, overview = runs_table(page), self.rooms.overview(name)
+        now = (_print(table), _print(overview))
+        listed = (table, self.gr.Button(visible=page.goes_on)) if now[0] != seen[0] else (same, same)
+        return now if now != tuple(seen) else same, *listed, overview if now[1] != seen[1] else same
 
 
 def _text(name: str) -> str:
@@ -228,25 +247,6 @@ def _text(name: str) -> str:
 def go_to(tab: str) -> str:
     """JavaScript that presses a tab: at once, without a way to the server and back."""
     return f"() => {{ window.strideTab('{tab}') }}"
-
-
-def _ids() -> list[str]:
-    return [run.id for run in list_runs()]
-
-
-def _overview(name: str | None) -> Markup:
-    return overview(read_run(find_run(name))) if name else WELCOME
-
-
-def _model(name: str | None) -> Markup:
-    """Without a checkpoint that loads, the config is still worth reading."""
-    if not name:
-        return WELCOME
-    each = read_run(find_run(name))
-    try:
-        return model(each, load_run(each.run.id))
-    except EXPECTED as error:
-        return join([card("Network", note(str(error))), config(each)])
 
 
 def _print(page: str) -> str:

@@ -8,7 +8,8 @@ from inspector.markup import Markup, join, safe, tag
 from trainer_callbacks.curve import Point, ticks
 from trainer_callbacks.typography import plain, short
 
-POINTS = 400  # more cannot be seen
+POINTS = 400  # more cannot be seen, and in small half of them
+LARGEST = 1e100  # what is beyond is not drawn
 
 
 class Line(NamedTuple):
@@ -65,13 +66,14 @@ def responsive(lines: Sequence[Line], goal: float | None = None) -> Markup:
 
 def draw(lines: Sequence[Line], size: Size = SMALL, goal: float | None = None) -> Markup:
     """All lines over env steps; the goal is dashed."""
-    lines = [_finite(line) for line in lines]
+    lines = [_finite(line, POINTS // 2 if size is SMALL else POINTS) for line in lines]
     xs = [point.x for line in lines for point in line.points]
     ys = [y for line in lines for y in (*(point.y for point in line.points), *line.low, *line.high)]
+    goal = goal if goal is not None and abs(goal) < LARGEST else None
     ys += [] if goal is None else [goal]
     if not xs:
         return tag("p", "nothing measured yet", class_="note")
-    marks = ticks(min(ys), max(ys), 3 if size.height < 200 else 5)
+    marks = ticks(*_range(ys), 3 if size.height < 200 else 5)
     plane = Plane(size, max(xs) or 1.0, marks[0], marks[-1])
     parts = [*_grid(plane, marks), *([] if goal is None else [_goal(plane, goal)])]
     for line in lines:
@@ -79,10 +81,23 @@ def draw(lines: Sequence[Line], size: Size = SMALL, goal: float | None = None) -
     return Markup(f'<svg viewBox="0 0 {size.width} {size.height}" role="img">{join(parts)}</svg>')
 
 
-def _finite(line: Line) -> Line:
+def bound(value: float | None) -> str:
+    """A goal as it was typed."""
+    return "" if value is None else plain(value) if abs(value) < 1e15 else f"{value:g}"
+
+
+def _range(ys: Sequence[float]) -> tuple[float, float]:
+    """Lowest and highest; one number where floats have no room for marks between them."""
+    low, high = min(ys), max(ys)
+    return (low, high) if high - low > 1e-12 * max(abs(low), abs(high), 1e-80) else (low, low)
+
+
+def _finite(line: Line, most: int) -> Line:
     """Without what is no number, and every n-th point of many, the last one always."""
-    keep = [place for place, point in enumerate(line.points) if math.isfinite(point.x) and math.isfinite(point.y)]
-    step = math.ceil(len(keep) / POINTS) or 1
+    keep = [place for place, (x, y) in enumerate(line.points) if abs(y) < LARGEST and abs(x) < LARGEST]
+    for side in (line.low, line.high):
+        keep = [place for place in keep if abs(side[place]) < LARGEST] if side else keep
+    step = math.ceil(len(keep) / most) or 1
     keep = keep[::-step][::-1]
     low, high = ([side[place] for place in keep] if side else [] for side in (line.low, line.high))
     return line._replace(points=[line.points[place] for place in keep], low=low, high=high)
@@ -105,7 +120,7 @@ def _goal(plane: Plane, goal: float) -> Markup:
     y, size = plane.y(goal), plane.size
     line = f'<line class="goal" x1="{size.left}" x2="{size.width - size.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
     return Markup(
-        f'{line}<text class="goaltext" x="{size.left + 6}" y="{y:.1f}" dy="-5">goal {safe(plain(goal))}</text>'
+        f'{line}<text class="goaltext" x="{size.left + 6}" y="{y:.1f}" dy="-5">goal {safe(bound(goal))}</text>'
     )
 
 

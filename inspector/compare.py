@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from inspector.charts import Line, responsive
+from inspector.charts import LARGEST, Line, bound, responsive
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.overview import differences
 from inspector.runs import RunFacts
 from trainer_callbacks.curve import Point
 from trainer_callbacks.history import TRAIN, VAL
-from trainer_callbacks.report import points
-from trainer_callbacks.typography import plain, score
+from trainer_callbacks.typography import score
 from utils.statistics import interval
 from utils.user_error import UserError
 
 COLOURS = 8
+MOST_RUNS = 64
 GRID = 80  # places at which curves of one group are averaged
 
 
@@ -23,12 +23,14 @@ def compare(found: Sequence[RunFacts]) -> Markup:
     """The whole room."""
     if len(found) < 2:
         return note("choose two runs or more")
+    left = [note(f"the first {MOST_RUNS} of {len(found)} runs")] if len(found) > MOST_RUNS else []
+    found = found[:MOST_RUNS]
     by_group = groups(found)
     lines = [mean_curve(name, runs, f"c{place % COLOURS}") for place, (name, runs) in enumerate(by_group.items())]
-    goals = {each.goal for each in found}
+    goals = {each.brief.goal for each in found}
     chart = responsive([line for line in lines if line.points], goals.pop() if len(goals) == 1 else None)
     curve = card("Episode return, mean of each group with its 95 % interval", chart)
-    return join([curve, finals(by_group), config_differences(found)])
+    return join([*left, curve, finals(by_group), config_differences(found)])
 
 
 def groups(found: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
@@ -36,7 +38,7 @@ def groups(found: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
     apart: dict[tuple[str, str], list[RunFacts]] = {}
     for each in found:
         config = {key: value for key, value in _changed(each).items() if key != "seed"}
-        apart.setdefault((each.variant, repr(sorted(config.items()))), []).append(each)
+        apart.setdefault((each.brief.variant, repr(sorted(config.items()))), []).append(each)
     names = [variant for variant, _ in apart]
     named = {}
     for (variant, _), runs in apart.items():
@@ -47,8 +49,7 @@ def groups(found: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
 
 def curve_of(each: RunFacts) -> list[Point]:
     """Validation, or training where there is none."""
-    found = points(each.rows, VAL) or points(each.rows, TRAIN)
-    return [point for point in found if np.isfinite(point.y)]
+    return [point for point in each.points(VAL) or each.points(TRAIN) if abs(point.y) < LARGEST]
 
 
 def mean_curve(name: str, runs: Sequence[RunFacts], colour: str) -> Line:
@@ -74,11 +75,10 @@ def finals(by_group: Mapping[str, Sequence[RunFacts]]) -> Markup:
     rows = []
     for place, (name, runs) in enumerate(by_group.items()):
         for each in runs:
-            returns = each.returns
-            shown = (score(max(returns)), score(returns[-1])) if returns else ("", "")
-            goal = "" if each.goal is None else plain(each.goal)
+            steps, best, last, _ = each.brief.tail
+            shown = ("" if value is None else score(value) for value in (best, last))
             key = tag("span", name, class_=f"key c{place % COLOURS}")
-            rows.append((key, each.run.id, f"{each.env_steps:,}", *shown, goal))
+            rows.append((key, each.run.id, f"{steps:,}", *shown, bound(each.brief.goal)))
     return card("Final returns", table(("group", "run", "env steps", "best", "last", "goal"), rows))
 
 

@@ -8,7 +8,9 @@ from torch import nn
 from agents.loading import LoadedRun
 from inspector.markup import Markup, card, join, table, tag
 from inspector.runs import RunFacts
+from utils import run_files
 from utils.run_dir import RunDir
+from utils.user_error import UserError
 
 MOST_TEXT = 200_000  # characters of a report
 
@@ -49,6 +51,8 @@ def config_yaml(config: Any) -> str:
 
 def report_text(run: RunDir) -> str:
     """report.md as it stands, "" where there is none; a link is not followed."""
-    if run.report.is_symlink() or not run.report.is_file():
+    try:
+        text = run_files.read_bytes(run.report) if run_files.exists(run.report) else b""
+        return text.decode("utf-8", "replace")[:MOST_TEXT]
+    except UserError:
         return ""
-    return run.report.read_text(encoding="utf-8", errors="replace")[:MOST_TEXT]

@@ -9,14 +9,18 @@ from typing import Any
 from config.loader import from_plain, to_plain
 from config.metrics import Metric, load_metrics
 from config.schema import ALGORITHMS
-from inspector.charts import Line, draw, responsive
+from inspector.charts import Line, bound, draw, responsive
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
+from inspector.table import badge
 from trainer_callbacks.history import TRAIN, VAL
-from trainer_callbacks.report import IDENTITY, points
-from trainer_callbacks.typography import number, plain, score
+from trainer_callbacks.report import IDENTITY
+from trainer_callbacks.typography import number, score
+from utils.run_facts import whole
 from utils.user_error import UserError
 
+MOST_CHARTS = 100
+MOST_TEXT = 2000  # characters of a value
 SMALL_AREAS = ("train/loss/", "train/policy/", "train/value/", "train/grad_norm/", "train/hyper/")
 
 
@@ -26,33 +30,33 @@ def overview(each: RunFacts) -> Markup:
 
 
 def header(each: RunFacts) -> Markup:
-    returns, facts = each.returns, each.facts
-    config = facts.get("config", {})
-    budget = config.get("max_timesteps") if isinstance(config, dict) else None
-    steps = f"{each.env_steps:,}" + (f" of {budget:,}" if isinstance(budget, int) else "")
+    line, (steps, best, last, _), config = each.brief, each.brief.tail, each.facts.get("config", {})
+    budget = config.get("max_timesteps")
     pairs = [
-        ("status", tag("span", each.status, class_=f"badge {each.status}")),
-        ("env steps", steps),
-        ("best return", score(max(returns)) if returns else "none yet"),
-        ("last return", score(returns[-1]) if returns else "none yet"),
-        ("goal", "none" if each.goal is None else plain(each.goal)),
-        ("seed", facts.get("seed", "?")),
+        ("status", badge(line.status)),
+        ("env steps", f"{steps:,}" + (f" of {budget:,}" if isinstance(budget, int) and whole(budget) else "")),
+        ("best return", "none yet" if best is None else score(best)),
+        ("last return", "none yet" if last is None else score(last)),
+        ("goal", bound(line.goal) or "none"),
+        ("seed", each.facts.get("seed", "?")),
     ]
-    about = str(config.get("description", "")) if isinstance(config, dict) else ""
-    return join([tag("h2", each.variant), tag("p", about, class_="about"), facts_row(pairs)])
+    about = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")
+    damage = [tag("p", each.fault, class_="damage")] if each.fault else []
+    return join([tag("h2", line.variant), about, *damage, facts_row(pairs)])
 
 
 def learning(each: RunFacts) -> Markup:
-    lines = [Line("training", points(each.rows, TRAIN), "c1"), Line("validation", points(each.rows, VAL), "c0")]
-    return card("Episode return over env steps", responsive([line for line in lines if line.points], each.goal))
+    lines = [Line("training", each.points(TRAIN), "c1"), Line("validation", each.points(VAL), "c0")]
+    chart = responsive([line for line in lines if line.points], each.brief.goal)
+    size = each.curves.sampled
+    some = [note(f"metrics.csv has {size / 2**20:,.0f} MiB: the curves show rows from all over it")] if size else []
+    return card("Episode return over env steps", chart, *some)
 
 
 def alerts(each: RunFacts) -> Markup:
     """Metrics whose last value is outside what metrics.yaml calls healthy."""
-    last: dict[str, float] = {}
-    for row in each.rows:
-        last.update(row)
-    lines = [_alarm(metric, last[name]) for name, metric in load_metrics().items() if name in last]
+    series = each.curves.series
+    lines = [_alarm(metric, series[name].last.y) for name, metric in load_metrics().items() if name in series]
     lines = [line for line in lines if line]
     return card("Alerts", tag("ul", *(tag("li", line) for line in lines)), kind="alerts") if lines else Markup("")
 
@@ -70,16 +74,17 @@ def _alarm(metric: Metric, value: float) -> str:
 
 def multiples(each: RunFacts) -> Markup:
     """A small chart for each measurement of learning, declared ones first, others under their own name."""
-    declared, there = load_metrics(), {name for row in each.rows for name in row}
+    declared, there = load_metrics(), each.curves.series.keys()
     names = [name for name in declared if name in there] + sorted(there - declared.keys())
+    names = [name for name in names if name.startswith(SMALL_AREAS) or name not in declared]
     charts = []
-    for name in names:
-        if name.startswith(SMALL_AREAS) or name not in declared:
-            title = declared[name].title if name in declared else name
-            meaning = declared[name].meaning if name in declared else "not declared in metrics.yaml"
-            chart = draw([Line(title, points(each.rows, name), "c2")])
-            charts.append(tag("figure", tag("figcaption", title, title=f"{name}: {meaning}"), chart))
-    return card("Learning, in small", tag("div", *charts, class_="multiples")) if charts else Markup("")
+    for name in names[:MOST_CHARTS]:
+        title = declared[name].title if name in declared else name[:MOST_TEXT]
+        meaning = declared[name].meaning if name in declared else "not declared in metrics.yaml"
+        chart = draw([Line(title, each.points(name), "c2")])
+        charts.append(tag("figure", tag("figcaption", title, title=f"{name[:MOST_TEXT]}: {meaning}"), chart))
+    left = [note(f"and {len(names) - MOST_CHARTS} more")] if len(names) > MOST_CHARTS else []
+    return card("Learning, in small", tag("div", *charts, class_="multiples"), *left) if charts else Markup("")
 
 
 def differences(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -107,5 +112,5 @@ def where(each: RunFacts) -> Markup:
     for key in ("command", "git_hash", "engine", "host", "versions"):
         value = each.facts.get(key, "")
         pairs = value.items() if isinstance(value, dict) else [(key, value)]
-        lines += [(str(name), str(text)) for name, text in pairs if text != ""]
+        lines += [(str(name)[:MOST_TEXT], str(text)[:MOST_TEXT]) for name, text in pairs if text != ""]
     return card("Where it ran", table(("what", "value"), lines, "pairs"))

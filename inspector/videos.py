@@ -1,6 +1,5 @@
 """The videos a training left: copied into the inspector's own folder first, because only that folder is served."""
 
-import os
 import re
 import shutil
 from base64 import b64encode
@@ -10,29 +9,27 @@ from urllib.parse import quote
 
 from inspector.markup import Markup, join, note, tag
 from inspector.runs import RunFacts
-from trainer_callbacks.history import VAL
 from trainer_callbacks.typography import score
 from utils.run_dir import RunDir
+from utils.run_files import exists, list_names, open_file
 from utils.user_error import UserError
 from utils.video_file import VideoError, thumbnail
 
-NAME = re.compile(r"epoch=(\d+)\.mp4")
-MOST_BYTES = 200 << 20  # of one video
-EPOCH = "train/clock/epoch"
+NAME = re.compile(r"epoch=([0-9]{1,18})\.mp4")
+MOST_FILMS, MOST_BYTES, MOST_ROOM = 200, 200 << 20, 1 << 30  # of a run, of one video, of all that are lent
 
 
 def epoch_videos(run: RunDir) -> list[Path]:
-    """`epoch=NN.mp4` in order; links are left out, as they could name any file of the disk."""
-    if run.videos.is_symlink() or not run.videos.is_dir():
-        return []
-    found = [path for path in run.videos.iterdir() if NAME.fullmatch(path.name)]
-    found = [path for path in found if not path.is_symlink() and path.is_file()]
-    return sorted(found, key=_epoch)
+    """The newest `epoch=NN.mp4` in order; links are left out, as they could name any file of the disk."""
+    found = sorted((int(match[1]), name) for name in list_names(run.videos) if (match := NAME.fullmatch(name)))
+    return [run.videos / name for _, name in found if _lies_there(run.videos / name)][-MOST_FILMS:]
 
 
-def _epoch(path: Path) -> int:
-    match = NAME.fullmatch(path.name)
-    return int(match[1]) if match else -1
+def _lies_there(path: Path) -> bool:
+    try:
+        return exists(path)
+    except UserError:
+        return False
 
 
 def lend(run: RunDir, folder: Path) -> list[Path]:
@@ -40,20 +37,24 @@ def lend(run: RunDir, folder: Path) -> list[Path]:
     for old in folder.glob("video-*.mp4"):
         if not old.name.startswith(f"video-{run.id}-"):
             old.unlink(missing_ok=True)
-    lent = []
-    for path in epoch_videos(run):
+    lent, room = [], MOST_ROOM - sum(film.stat().st_size for film in folder.glob("video-*.mp4"))
+    for path in epoch_videos(run)[::-1]:
         copy = folder / f"video-{run.id}-{path.name.replace('=', '')}"
-        if not copy.exists() and path.stat().st_size <= MOST_BYTES:
-            _copy(path, copy)
+        room -= 0 if copy.exists() else _copy(path, copy, room)
         if copy.exists():
             lent.append(copy)
-    return lent
+    return lent[::-1]
 
 
-def _copy(path: Path, copy: Path) -> None:
-    """The file itself: should it have become a link meanwhile, opening it fails."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source, open(copy, "wb") as target:
-        shutil.copyfileobj(source, target)
+def _copy(path: Path, copy: Path, room: int) -> int:
+    """-> bytes; nothing of a file that is larger than the room for it, or has become something else meanwhile."""
+    try:
+        with open_file(path, min(MOST_BYTES, room)) as source, open(copy, "wb") as target:
+            shutil.copyfileobj(source, target)
+            return target.tell()
+    except (UserError, OSError):
+        copy.unlink(missing_ok=True)
+        return 0
 
 
 def videos(each: RunFacts, folder: Path) -> Markup:
@@ -61,8 +62,7 @@ def videos(each: RunFacts, folder: Path) -> Markup:
     lent = lend(each.run, folder)
     if not lent:
         return note("this run left no videos; train with video_freq_epochs=20 and there will be some")
-    returns = {int(row[EPOCH]): row[VAL] for row in each.rows if EPOCH in row and VAL in row}
-    return tag("div", *(_film(path, returns) for path in lent), class_="films")
+    return tag("div", *(_film(path, each.curves.returns) for path in lent), class_="films")
 
 
 @lru_cache(maxsize=256)

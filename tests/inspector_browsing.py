@@ -18,9 +18,10 @@ PHONE = {"has_touch": True, "is_mobile": True, "device_scale_factor": 2}
 def serving(selector="@last"):
     pytest.importorskip("gradio", reason="needs Gradio: pip install 'stride-rl[web]'")
     from inspector.app import Inspector
+    from run_inspect import free_port
 
     with Inspector(selector) as inspector:
-        url = inspector.launch("127.0.0.1", None, share=False)
+        url = inspector.launch("127.0.0.1", free_port("127.0.0.1", 0), share=False)
         yield inspector, url.rstrip("/")
 
 

@@ -154,6 +154,11 @@ def test_the_last_run_is_named_where_it_is_damaged(run, capsys):
     assert f"{run.id}/config.json" in refused(capsys, run_play.command, "--run-id", "@last", "--headless")
 
 
+def test_a_path_that_leads_to_itself_is_refused(run, capsys):
+    (run.path.parent / "loop").symlink_to("loop")
+    refused(capsys, train.command, "--resume", f"{run.path.parent}/loop/", *MORE)
+
+
 def test_facts_of_a_real_run_are_sound(run):
     assert read_facts(run.path)["outcome"]["env_steps"] == 64
 

@@ -33,7 +33,8 @@ import trainer_callbacks.evaluate
 from inspector.compare import compare
 from inspector.model import config, report_text
 from inspector.overview import overview
-from inspector.runs import find_run, read_run, read_runs, runs_table
+from inspector.runs import Runs
+from inspector.table import runs_table
 from inspector.videos import lend
 from scripts.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
 from scripts.faults.record import command_line
@@ -83,9 +84,10 @@ def published(run: RunDir, out: Path) -> int:
 
 def inspected(run: RunDir, out: Path) -> int:
     """Everything that the inspector shows of a run, and the table of all."""
-    print(runs_table(read_runs()))
+    runs = Runs()
+    print(runs_table(runs.page()))
     try:
-        each = read_run(find_run(run.id))
+        each = runs.look_into(run.id)
         print(overview(each), config(each), compare([each]), report_text(run), len(lend(run, out)))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

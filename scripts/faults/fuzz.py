@@ -22,7 +22,7 @@ import run_publish
 import train
 from config.loader import load_config, load_file
 from config.variants import EnvironmentFile
-from inspector.runs import find_run
+from inspector.runs import Runs
 from scripts.faults.record import command_line
 from scripts.faults.rig import finish
 from utils.user_error import UserError
@@ -217,7 +217,7 @@ COMMANDS: dict[str, Callable[[str], int]] = {
 def looked(text: str) -> int:
     """What the browser does with what was typed there."""
     try:
-        find_run(text)
+        Runs().find(text)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from tiny_runs import tiny_run
 
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.policies import POLICIES
+from inspector.runs import PAGE
 from trainer_callbacks.history import STEPS, VAL
 
 # the tables scroll inside of their own frames
@@ -259,6 +261,32 @@ def test_an_unknown_run_is_a_toast(page):
     toast = page.page.locator(".toast-body").first
     toast.wait_for()
     assert "no run 'nothing-like-it'" in toast.inner_text() and "Traceback" not in toast.inner_text()
+
+
+def test_the_newest_are_shown_first_and_more_on_demand(place):
+    browser, url, first, *_ = place
+    older = [first.path.with_name(f"20200101-{number:06d}-older") for number in range(PAGE)]
+    try:
+        for folder in older:
+            folder.mkdir()
+            (folder / "config.json").write_text("{}")
+        older[-1].joinpath("config.json").write_text('{"goal": "x"}')
+        page = Page(browser, url)
+        page.open_run(first.id)
+        page.tab("Runs")
+        assert page.page.locator("#runs tr[data-run]").count() == PAGE
+        row = page.page.locator("#runs tr", has_text=older[-1].name)
+        assert "damaged" in row.inner_text() and "goal is not a finite number" in row.inner_text()
+        page.page.locator("#more").click()
+        page.page.locator(f'#runs tr[data-run="{older[0].name}"]').wait_for()
+        page.page.locator("#more").wait_for(state="hidden")
+        page.page.locator("#runs tr", has_text=older[-1].name).locator(".link").click()
+        page.page.locator("#overview .damage", has_text="goal is not a finite number").wait_for()
+        page.page.close()
+        assert page.wrong == []
+    finally:
+        for folder in older:
+            shutil.rmtree(folder)
 
 
 @pytest.mark.slow

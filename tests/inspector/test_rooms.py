@@ -18,7 +18,8 @@ from inspector.markup import safe, tag
 from inspector.model import model, modules
 from inspector.overview import differences, overview
 from inspector.pictures import GAP, heat_frames, seen_frames, tiles
-from inspector.runs import find_run, read_run, read_runs, runs_table
+from inspector.runs import Runs
+from inspector.table import runs_table
 from inspector.videos import epoch_videos, lend, poster
 from trainer_callbacks.curve import Point
 from utils.user_error import UserError
@@ -35,28 +36,33 @@ def runs(tmp_path_factory):
         yield tiny_run(), tiny_run(seed=2), tiny_run(gamma=0.9)
 
 
+def read_run(run):
+    return Runs().look_into(run.id)
+
+
 def test_runs_are_listed_and_filtered(runs):
-    assert [each.run.id for each in read_runs()] == [run.id for run in reversed(runs)] or len(read_runs()) == 3
-    assert [each.run.id for each in read_runs("cartpole S2-")] == [runs[1].id] and read_runs("live") == []
-    each = read_run(runs[0])
-    assert each.status == "finished" and each.env_steps == 64 and each.variant == "CartPole-v1:ppo" and each.goal == 475
-    assert runs[0].id in runs_table([each]) and "no run under" in runs_table([])
+    found = Runs()
+    assert {each.id for each in found.page().lines} == {run.id for run in runs} and found.page("live").lines == []
+    assert [each.id for each in found.page("cartpole S2-").lines] == [runs[1].id]
+    line = read_run(runs[0]).brief
+    assert (line.status, line.tail.steps, line.variant, line.goal) == ("finished", 64, "CartPole-v1:ppo", 475)
+    assert runs[0].id in runs_table(found.page()) and "no run under" in runs_table(found.page("nothing"))
 
 
 def test_a_run_without_a_word_for_minutes_is_silent(runs, monkeypatch):
     facts = json.loads(runs[2].config_json.read_text())
     runs[2].config_json.write_text(json.dumps({**facts, "status": "running"}))
-    assert read_run(runs[2]).status == "live"
+    assert read_run(runs[2]).brief.status == "live"
     monkeypatch.setattr("inspector.runs.SILENT_AFTER", -1.0)
-    assert read_run(runs[2]).status == "silent"
+    assert read_run(runs[2]).brief.status == "silent"
     runs[2].config_json.write_text(json.dumps(facts))
 
 
 @pytest.mark.parametrize("selector", ["", "/etc", "../x", "nothing", "a/../b", "hub:user/x", "\0", "@best:Nope-v0"])
 def test_only_runs_under_the_root_are_found(runs, selector):
     with pytest.raises(UserError):
-        find_run(selector)
-    assert find_run("@last") == find_run(runs[2].id)
+        Runs().find(selector)
+    assert Runs().find("@last") == Runs().find(runs[2].id)
 
 
 def test_the_overview_shows_what_differs(runs):

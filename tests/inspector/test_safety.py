@@ -11,7 +11,8 @@ from tiny_runs import tiny_run
 from inspector.compare import compare
 from inspector.model import config, report_text
 from inspector.overview import overview
-from inspector.runs import read_run, runs_table
+from inspector.runs import Runs
+from inspector.table import runs_table
 
 SECRET = "sesame-4711"
 PLANTED = "<img src=x onerror=alert(1)><script>alert(2)</script>${alert(3)}{{alert(4)}}\"'`"
@@ -40,8 +41,8 @@ def planted(tmp_path_factory):
 
 
 def test_planted_text_is_only_text(planted):
-    each = read_run(planted)
-    for page in (runs_table([each]), overview(each), compare([each, each]), config(each)):
+    each = Runs().look_into(planted.id)
+    for page in (runs_table(Runs().page()), overview(each), compare([each, each]), config(each)):
         assert "<img" not in page and "<script" not in page and "${" not in page and "{{" not in page
         assert "&lt;img" in page
     (planted.path / "report.md").unlink()
@@ -89,6 +90,38 @@ def get(host, path):
     found = answer.status, answer.read()
     connection.close()
     return found
+
+
+def ask(host, method, path, body=None, **headers):
+    connection = http.client.HTTPConnection(host, timeout=60)
+    connection.putrequest(method, path, skip_host=True)
+    for name, value in {"Host": host, "Content-Length": str(len(body or b"")), **headers}.items():
+        connection.putheader(name, value)
+    connection.endheaders(body)
+    answer = connection.getresponse()
+    found = answer.status, answer.read(), dict(answer.getheaders())
+    connection.close()
+    return found
+
+
+def test_a_running_inspector_refuses_them_and_stores_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    with serving() as (inspector, url):
+        own = url.removeprefix("http://")
+        port = own.partition(":")[2]
+        assert ask(own, "GET", "/config")[0] == 200
+        for path in ("/", "/config", "/gradio_api/queue/data?session_hash=x", "/gradio_api/startup-events"):
+            assert ask(own, "GET", path, Host=f"evil.com:{port}")[0] == 403
+        status, _, headers = ask(own, "POST", "/gradio_api/queue/join", b"{}", Origin=f"http://evil.com:{port}")
+        assert status == 403 and not any("access-control" in name.lower() for name in headers)
+        form = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nstored\r\n--x--\r\n'
+        kind = {"Content-Type": "multipart/form-data; boundary=x"}
+        for origin in ({}, {"Origin": url}, {"Origin": "http://evil.com"}):
+            assert ask(own, "POST", "/gradio_api/upload", form, **kind, **origin)[0] == 403
+        assert not [path for path in inspector.folder.rglob("*") if path.is_file()]
+        preflight = {"Origin": "http://evil.com", "Access-Control-Request-Method": "POST"}
+        assert ask(own, "OPTIONS", "/gradio_api/queue/join", **preflight)[0] == 403
+    assert not inspector.folder.exists()
 
 
 @pytest.mark.browser

@@ -1,0 +1,91 @@
+"""Who is answered at all: pages that this server itself gave out, asked for under a name that is this server's.
+
+A web page elsewhere can have its visitor's browser ask 127.0.0.1 (Origin tells it), or give its own name that address
+(DNS rebinding: Host tells it). Either gets 403, on every route. So do uploads and whatever else the page does not use.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+ANY = ("0.0.0.0", "[::]")  # all addresses of the machine: who connects to one of them may name it
+API = "/gradio_api/"
+USED = (
+    "queue/join", "queue/data", "heartbeat/", "file=", "startup-events", "info", "app_id", "theme.css", "cancel",
+    "reset",
+)  # fmt: skip
+READING = ("GET", "HEAD")
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Any, Any], Awaitable[None]]
+
+
+class Guard:
+    """An ASGI application in front of another. `names` are the values of Host that are this server's."""
+
+    def __init__(self, app: App, names: set[str], any_address: bool = False) -> None:
+        self.app, self.names, self.any_address = app, names, any_address
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+        elif why := self.refusal(scope):
+            await _refuse(scope["type"], why, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def refusal(self, scope: Scope) -> str:
+        """Why the request is not answered, "" where it is."""
+        asked = {name: _values(scope, name) for name in ("host", "origin", "sec-fetch-site", "sec-fetch-dest")}
+        names = self.names | (_own_address(scope) if self.any_address else set())
+        if len(asked["host"]) != 1 or asked["host"][0] not in names:
+            return f"this server answers as {', '.join(sorted(self.names))} only, port included"
+        schemes = ("https", "http")  # the public address of --share has the one, its way to here the other
+        own = [f"{scheme}://{asked['host'][0]}" for scheme in schemes]
+        if any(origin not in own for origin in asked["origin"]):
+            return "this server answers its own pages only"
+        if set(asked["sec-fetch-site"]) - {"same-origin", "none"} and asked["sec-fetch-dest"] != ["document"]:
+            return "this server answers its own pages only"
+        return "" if _is_used(scope) else "the inspector does not use this route"
+
+
+def names_of(host: str, port: int) -> set[str]:
+    """Host as a browser writes it, for loopback and the address that was given; port 80 goes without saying."""
+    plain = host.strip("[]").lower()
+    hosts = {*LOOPBACK, f"[{plain}]" if ":" in plain else plain}
+    return {name for each in hosts for name in (f"{each}:{port}", *([each] if port == 80 else []))}
+
+
+def is_any(host: str) -> bool:
+    return host in ANY or f"[{host}]" in ANY
+
+
+def _is_used(scope: Scope) -> bool:
+    """Of Gradio's own routes those that the page needs; beside them files of Gradio's, to read."""
+    if scope["type"] == "websocket":
+        return False
+    path = scope["path"]
+    if path.startswith(API):
+        return path.removeprefix(API).startswith(USED)
+    return scope["method"] in READING
+
+
+def _values(scope: Scope, name: str) -> list[str]:
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    return [value.decode("latin-1").strip().lower() for key, value in headers if key.lower() == name.encode()]
+
+
+def _own_address(scope: Scope) -> set[str]:
+    """The address at which this very connection came in."""
+    if not scope.get("server"):
+        return set()
+    address, port = scope["server"]
+    return names_of(str(address).removeprefix("::ffff:"), port)
+
+
+async def _refuse(kind: str, why: str, send: Any) -> None:
+    if kind == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": why})
+        return
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{why}\n".encode()})

@@ -1,0 +1,30 @@
+"""What needs the networks themselves: a run's modules, and an episode of it. The only room that loads torch."""
+
+from pathlib import Path
+
+from agents.loading import load_run
+from envs_gym.drawn import RenderError
+from envs_gym.gym_env import EnvError
+from inspector.episode import player_markup, record_for_browser
+from inspector.markup import Markup, card, join, note
+from inspector.model import config, model
+from inspector.runs import RunFacts
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+from utils.video_file import VideoError
+
+
+def network(each: RunFacts) -> Markup:
+    """Without a checkpoint that loads, the config is still worth reading."""
+    try:
+        return model(each, load_run(each.run.id))
+    except (UserError, EnvError, RenderError) as error:
+        return join([card("Network", note(str(error))), config(each)])
+
+
+def recorded(run: RunDir, checkpoint: str, seed: int, mode: str, steps: int, folder: Path) -> Markup:
+    """An episode for episode.js, its videos in `folder`; UserError, one line, where there is none."""
+    try:
+        return player_markup(record_for_browser(load_run(run.id, checkpoint), seed, mode, steps, folder))
+    except (EnvError, RenderError, VideoError) as error:
+        raise UserError(str(error)) from error

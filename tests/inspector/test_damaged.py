@@ -1,0 +1,149 @@
+"""One damaged run harms nobody else: its row says why, the rooms say a line, all others are shown as before."""
+
+import math
+import random
+import shutil
+
+import pytest
+from tiny_runs import tiny_run
+
+from inspector.charts import Line, draw
+from inspector.compare import compare
+from inspector.rooms import Rooms
+from inspector.table import runs_table
+from scripts.faults.damaged_runs import kinds
+from trainer_callbacks.curve import Point
+from utils.user_error import UserError
+
+TOLD = {  # a kind of damage, and what its row says
+    "config.json goal 0": "goal is not a finite number",
+    "config.json env_id 0": "env_id is not a text",
+    "config.json link loop": "config.json is a link",
+    "config.json FIFO": "config.json is a FIFO",
+    "config.json half": "config.json is not valid JSON",
+    "config.json deep": "config.json is not valid JSON",
+    "config.json missing": "config.json does not exist",
+    "config.gamma 0": "a number in it is larger than any key takes",
+    "metrics.csv train/clock/env_steps 'inf'": "train/clock/env_steps is inf",
+    "metrics.csv train/clock/env_steps 'nan'": "train/clock/env_steps is nan",
+    "metrics.csv train/clock/env_steps '1e300'": "train/clock/env_steps is 1e+300",
+    "metrics.csv folder": "metrics.csv is a folder",
+    "metrics.csv link loop": "metrics.csv is a link",
+    "metrics.csv link elsewhere": "metrics.csv is a link",
+    "metrics.csv garbage": "metrics.csv has no column",
+    "metrics.csv header of a megabyte": "metrics.csv begins with no line of names",
+    "metrics.csv wrong number of cells": "none of its rows can be read",
+    "checkpoints/best.json garbage": "best.json is not valid JSON",
+    "checkpoints/best.json folder": "best.json is a folder",
+    "checkpoints/best.json huge number": "it has no score",
+    "checkpoints link elsewhere": "checkpoints is a link",
+}
+SOUND = ["metrics.csv empty", "metrics.csv header only", "metrics.csv torn end", "metrics.csv missing"]
+LIGHT = {
+    "overview": lambda rooms, run, sound: rooms.overview(run),
+    "compare": lambda rooms, run, sound: compare([rooms.runs.look_into(each) for each in (sound, run)]),
+    "videos": lambda rooms, run, sound: rooms.videos(run),
+}
+HEAVY = {
+    "model": lambda rooms, run, sound: rooms.model(run),
+    "episode": lambda rooms, run, sound: rooms.episode(run, "best", 0, "greedy", 3),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("runs")
+        patch.setenv("STRIDE_RUNS", str(folder))
+        secret = tmp_path_factory.mktemp("elsewhere") / "secret"
+        secret.write_text("sesame-4711")
+        sound = tiny_run()
+        yield sound, kinds(secret), Rooms(tmp_path_factory.mktemp("lent"))
+
+
+@pytest.fixture
+def damaged(place):
+    folder = place[0].path.with_name("20990101-000000-damaged")
+    shutil.copytree(place[0].path, folder, symlinks=True)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def said(look, *given):
+    """What a room says; a UserError of one line is an answer, any other exception ends the test."""
+    try:
+        page = look(*given)
+    except UserError as error:
+        page = str(error)
+        assert len(page.splitlines()) == 1 and len(page) < 600
+    assert "sesame" not in page and "<script" not in page
+    return page
+
+
+@pytest.mark.parametrize("name", [*TOLD, *SOUND])
+def test_a_damaged_run_is_a_row_with_a_reason(place, damaged, name):
+    sound, known, rooms = place
+    row = runs_table(rooms.runs.page(sound.id)).partition("<tbody>")[2].partition("</tr>")[0]
+    known[name](damaged)
+    table = runs_table(rooms.runs.page())
+    assert row in table and f'data-run="{damaged.name}"' in table
+    line = next(each for each in rooms.runs.page().lines if each.id == damaged.name)
+    assert TOLD.get(name, "") in line.fault and (line.status == "damaged") == (name in TOLD)
+    assert str(damaged) not in line.fault
+    for look in LIGHT.values():
+        page = said(look, rooms, damaged.name, sound.id)
+    told = said(LIGHT["overview"], rooms, damaged.name, "").replace("&#x27;", "'")
+    assert line.fault.removeprefix("config.json ") in told
+    assert page and "Episode return" in rooms.overview(sound.id)
+
+
+def test_other_damage_raises_nothing_either(place, damaged):
+    sound, known, rooms = place
+    whole = damaged.with_name("whole")
+    damaged.rename(whole)
+    for name in random.Random(3).sample(sorted(known.keys() - TOLD.keys() - {"metrics.csv large"}), 20):
+        shutil.copytree(whole, damaged, symlinks=True)
+        known[name](damaged)
+        assert sound.id in runs_table(rooms.runs.page())
+        for look in LIGHT.values():
+            said(look, rooms, damaged.name, sound.id)
+        shutil.rmtree(damaged)
+    whole.rename(damaged)
+
+
+HEAVIER = [
+    "config.json goal 0", "config.hidden_dims 0", "config.env_id 0", "checkpoints/best.ckpt link loop",
+    "checkpoints/best.json list", "checkpoints missing", "metrics.csv folder", "report.md link elsewhere",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEAVIER)
+def test_rooms_that_load_the_network_say_a_line(place, damaged, name):
+    sound, known, rooms = place
+    known[name](damaged)
+    for look in HEAVY.values():
+        assert said(look, rooms, damaged.name, sound.id)
+
+
+def test_any_numbers_can_be_drawn():
+    draws = random.Random(1)
+    odd = [
+        0.0,
+        -0.0,
+        5e-324,
+        1e-300,
+        1e300,
+        -1e308,
+        1.7e308,
+        math.nan,
+        math.inf,
+        1.0,
+        1.0 + 2**-52,
+        1e16,
+        1e16 + 2,
+    ]
+    for _ in range(300):
+        points = [Point(float(x), draws.choice(odd)) for x in range(draws.randint(0, 4))]
+        goal = draws.choice([None, *(each for each in odd if abs(each) < 1.8e308)])
+        page = draw([Line("x", points, "c0", *([[point.y for point in points]] * 2))], goal=goal)
+        assert "nan" not in page.replace("nothing", "") and "inf" not in page

@@ -1,0 +1,152 @@
+"""Who the inspector answers: its own page under its own name; and what is left when it ends: nothing."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from inspector.app import Inspector
+from inspector.guard import Guard, is_any, names_of
+from inspector.scratch import PREFIX, scratch, sweep
+from run_inspect import ended_by_signals
+from utils.user_error import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+async def answered(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+
+
+def asked(guard, path="/", method="GET", kind="http", server=("127.0.0.1", 7860), **headers):
+    """The first message that comes back."""
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items() if value is not None]
+    scope = {"type": kind, "path": path, "method": method, "headers": pairs, "server": server}
+    told = []
+
+    async def send(message):
+        told.append(message)
+
+    asyncio.run(guard(scope, None, send))
+    return told[0].get("status", told[0]["type"])
+
+
+@pytest.fixture
+def guard():
+    return Guard(answered, names_of("127.0.0.1", 7860))
+
+
+OWN = "127.0.0.1:7860"
+EVIL = [
+    {"host": "evil.com:7860"}, {"host": "evil.com"}, {"host": None}, {"host": ""}, {"host": "127.0.0.1"},
+    {"host": "127.0.0.1:80"}, {"host": "127.0.0.1.evil.com:7860"}, {"host": "0.0.0.0:7860"},
+    {"host": "localhost.:7860"},    {"host": OWN, "origin": "http://evil.com:7860"}, {"host": OWN, "origin": "null"},
+    {"host": OWN, "origin": "http://localhost:9000"}, {"host": OWN, "origin": "file://"},
+    {"host": OWN, "origin": "http://127.0.0.1:7860.evil.com"}, {"host": "evil.com:7860", "origin": "http://evil.com:7860"},
+    {"host": OWN, "sec_fetch_site": "cross-site", "sec_fetch_dest": "image"},
+    {"host": OWN, "sec_fetch_site": "same-site", "sec_fetch_dest": "empty"},
+    {"host": OWN, "sec_fetch_site": "cross-site", "sec_fetch_dest": "iframe"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("headers", EVIL, ids=str)
+@pytest.mark.parametrize("path", ["/", "/config", "/gradio_api/queue/join", "/gradio_api/queue/data", "/static/x.js"])
+def test_other_names_and_other_pages_are_refused_everywhere(guard, headers, path):
+    for method in ("GET", "POST", "OPTIONS", "HEAD"):
+        assert asked(guard, path, method, **headers) == 403
+    assert asked(guard, path, kind="websocket", **headers) == "websocket.close"
+
+
+@pytest.mark.parametrize("host", [OWN, "localhost:7860", "LOCALHOST:7860", "[::1]:7860"])
+def test_its_own_page_is_answered(guard, host):
+    assert asked(guard, host=host) == 200
+    own = {"host": host, "origin": f"http://{host}", "sec_fetch_site": "same-origin", "sec_fetch_dest": "empty"}
+    assert asked(guard, "/gradio_api/queue/join", "POST", **own) == 200
+    assert asked(guard, host=host, sec_fetch_site="cross-site", sec_fetch_dest="document") == 200  # a link to it
+
+
+def test_the_given_host_is_answered_and_two_names_are_none():
+    guard = Guard(answered, names_of("192.168.1.5", 80))
+    assert [asked(guard, host=host) for host in ("192.168.1.5", "192.168.1.5:80", "evil.com")] == [200, 200, 403]
+    twice = {"type": "http", "path": "/", "method": "GET", "headers": [(b"host", b"192.168.1.5"), (b"Host", b"evil")]}
+    assert guard.refusal(twice)
+    everywhere = Guard(answered, names_of("0.0.0.0", 7860), is_any("0.0.0.0"))
+    here = {"server": ("192.168.1.5", 7860)}
+    assert [asked(everywhere, host=f"{name}:7860", **here) for name in ("192.168.1.5", "192.168.1.6")] == [200, 403]
+    assert names_of("::1", 7860) == names_of("127.0.0.1", 7860) and is_any("::")
+
+
+UNUSED = ["upload", "upload_progress", "proxy=http://x", "process_recording", "vibe-edit/", "api/x", "call/x", "run/x"]
+UNUSED += ["stream/x", "component_server", "deep_link", "runs", "openapi.json", "file/etc/passwd"]
+
+
+@pytest.mark.parametrize("route", UNUSED)
+def test_routes_that_the_page_does_not_use_are_closed(guard, route):
+    assert {asked(guard, f"/gradio_api/{route}", method, host=OWN) for method in ("GET", "POST", "PUT")} == {403}
+    assert asked(guard, "/login", "POST", host=OWN) == 403
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_what_a_killed_process_left_is_swept_and_what_is_in_use_is_not(temporary):
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    left = temporary / f"{PREFIX}abc"
+    left.mkdir()
+    (left / "video.mp4").touch()
+    (temporary / f"{PREFIX}link").symlink_to(elsewhere)
+    with scratch() as folder:
+        assert not left.exists() and (elsewhere / "kept").exists()
+        (folder / "film").touch()
+        assert sweep() == 0 and (folder / "film").exists()
+    assert not folder.exists()
+
+
+def test_nothing_is_left_of_one_that_could_not_begin(temporary, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(temporary / "runs"))
+    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
+    with pytest.raises(UserError):
+        Inspector("@last")
+    assert not any(temporary.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_it_in_order(temporary, number):
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as ended, ended_by_signals(), scratch() as folder:
+        (folder / "film").touch()
+        os.kill(os.getpid(), number)
+    assert ended.value.code == 128 + number and not any(temporary.iterdir()) and signal.getsignal(number) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_process_at_any_end(tmp_path, number):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {**os.environ, "STRIDE_RUNS": str(tmp_path / "runs"), "TMPDIR": str(temporary)}
+    words = [sys.executable, str(ROOT / "run_inspect.py"), "--port", "0"]
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as process:
+        lines = [process.stdout.readline() for _ in range(2)]
+        assert "http://127.0.0.1:" in lines[1] and len([*temporary.glob(f"{PREFIX}*")]) == 1
+        process.send_signal(number)
+        code = process.wait(60)
+    if number == signal.SIGKILL:
+        assert code == -number
+        subprocess.run(
+            [sys.executable, "-c", "from inspector.scratch import sweep; assert sweep() == 1"],
+            env=env, cwd=ROOT, check=True,
+        )  # fmt: skip
+    else:
+        assert code == 128 + number
+    assert not any(temporary.iterdir())
