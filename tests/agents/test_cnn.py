@@ -183,7 +183,7 @@ VECTOR = Box(-1, 1, (3,), np.float32)
         (
             {"policy": "cnn", "policy_kwargs": {"features": 0}},
             image_space(3, 84, 84),
-            r"policy_kwargs.features must be at least 1, not 0",
+            r"policy_kwargs.features must be at least 1 and at most .*, not 0",
         ),
         (
             {"policy": "cnn", "policy_kwargs": {"features": "many"}},

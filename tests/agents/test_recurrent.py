@@ -293,7 +293,7 @@ def test_masks_and_images_go_together_with_a_memory():
         ),
         ({"batch_size": 0.5, "n_steps": 16, "n_envs": 1}, r"\(8 rows\) cuts .*; 16 does"),
         ({"hidden_dims": (), "batch_size": 1.0}, r"hidden_dims=\[\] needs policy_kwargs.hidden_size"),
-        ({"policy_kwargs": {"hidden_size": 0}}, r"hidden_size must be at least 1, not 0"),
+        ({"policy_kwargs": {"hidden_size": 0}}, r"hidden_size must be at least 1 and at most .*, not 0"),
         ({"policy_kwargs": {"hiden_size": 8}}, r"lstm has no 'hiden_size'; did you mean hidden_size\?"),
     ],
 )
