@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 SCRIPTS = {
     "kill": (
-        ["--trials", "8", "--replays", "4"],
-        ["fused engine: **8 of 8 resumed bit-identical**", "memmap: **4 of 4 resumed bit-identical**", "0 corrupt"],
+        ["--trials", "13", "--groups", "1"],
+        ["PPO, fused: **1 of 1 resumed bit-identical**", "SAC: **1 of 1", "LSTM: **1 of 1", "seeds: **2 of 2 runs"],
     ),
     "environments": (["--faults", "4"], ["**4 of 4** ended as they should", "**4 of 4** ended by an error", "0 proc"]),
     "damage": (["--flips", "20", "--cuts", "10"], ["**30 of 30** damaged", "30 of 30 times", "did go on"]),
