@@ -24,7 +24,7 @@ from envs_gym.drawn import RenderError, frame_of, frames_per_second, has_display
 from envs_gym.gym_env import EnvError
 from envs_gym.keyboard import Keyboard, Quit, Steering
 from utils.closed_pipe import outlive_readers
-from utils.user_error import UserError
+from utils.user_error import UserError, one_line
 from utils.video_file import VideoError, VideoFile
 
 Say = Callable[[str], None]
@@ -167,7 +167,7 @@ def command(argv: list[str]) -> int:
     try:
         return main(argv)
     except (UserError, EnvError, RenderError, VideoError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

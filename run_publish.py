@@ -21,7 +21,7 @@ from publishing.folder import build_files, refusal
 from publishing.hub import Pushed, push, who_am_i
 from publishing.scrub import scrub_prose, secrets
 from utils.closed_pipe import outlive_readers
-from utils.user_error import UserError
+from utils.user_error import UserError, one_line
 
 NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
 
@@ -86,7 +86,7 @@ def command(argv: list[str]) -> int:
     try:
         return main(argv)
     except (UserError, EnvError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

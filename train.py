@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.doorstep import knock
+from utils.closed_pipe import outlive_readers
 
 if __name__ == "__main__":
+    outlive_readers()
     knock(sys.argv[1:])  # here, as the imports below take seconds
 
 import lightning as L
@@ -57,13 +59,12 @@ from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import INTERRUPTED, Stop
 from trainer_callbacks.video import Video
 from utils import checkpoint_set
-from utils.closed_pipe import outlive_readers
 from utils.durable_file import check_room, read_json, write_json
 from utils.run_dir import RunDir, list_runs, runs_root
 from utils.run_lock import locked
 from utils.run_log import open_run_log
 from utils.seed_group import train_seeds
-from utils.user_error import NumbersError, UserError
+from utils.user_error import NumbersError, UserError, one_line
 
 utils.quick_start.loaded()
 
@@ -347,12 +348,11 @@ def command(argv: list[str]) -> int:
     try:
         return main(argv)
     except (UserError, NumbersError, EnvError, NoRoomError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":
-    outlive_readers()
     utils.quick_start.leave(command(sys.argv[1:]))

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +27,16 @@ STAMP = re.compile(r"\d{8}-\d{6}-")
 
 
 def runs_root() -> Path:
-    """The folder of all runs: $STRIDE_RUNS, or runs/ of the project."""
-    return Path(os.environ.get("STRIDE_RUNS") or PROJECT / "runs").absolute()
+    """The folder of all runs: $STRIDE_RUNS, or runs/ of the project; a folder, or nothing yet."""
+    root = Path(os.environ.get("STRIDE_RUNS") or PROJECT / "runs").absolute()
+    try:
+        if not stat.S_ISDIR(os.stat(root).st_mode):
+            raise UserError(f"STRIDE_RUNS names {root}, which is no folder")
+    except FileNotFoundError:
+        return root
+    except OSError as error:
+        raise UserError(f"STRIDE_RUNS names {root}: {error.strerror}") from error
+    return root
 
 
 def check_id(run_id: str) -> str:
@@ -154,8 +163,12 @@ def _folder(selector: str) -> Path:
     """A run folder given by its path; '..' is refused, so that no selector climbs out of where it seems to be."""
     if "\0" in selector or ".." in Path(selector).parts or len(selector) > 4096:
         raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed in it, give it from the root")
-    path = Path(selector).resolve()
-    if not _is_run(path):
+    try:
+        path = Path(selector).resolve()
+        is_run = _is_run(path)
+    except (OSError, ValueError) as error:  # a name that is too long, half a character
+        raise UserError(f"{selector!r} is not the path of a run: {error}") from error
+    if not is_run:
         raise UserError(f"{selector!r} is not the folder of a run: it has no config.json and no checkpoints/")
     return path
 
