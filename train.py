@@ -320,9 +320,9 @@ def train_group(arguments: Arguments) -> int:
 
 def print_help(arguments: Arguments) -> int:
     """The flags, and with ENV:VARIANT every key it has: its value there and what it means."""
+    keys = f"\n{help_text(arguments.load())}" if arguments.config_id or arguments.file else ""
     build_parser().print_help()
-    if arguments.config_id or arguments.file:
-        print(f"\n{help_text(arguments.load())}")
+    print(keys, end="\n" if keys else "")
     return 0
 
 

@@ -25,8 +25,14 @@ SCRIPTS = {
         ["12 folders, 1 of that id", "1 owner, 11 refused", "0 failed", "2 ended well in 2 folders"],
     ),
     "fuzz": (
-        ["--commands", "30", "--loads", "400", "--ids", "60"],
-        ["**30 of 30** wrong configs", "**0 other exceptions**", "**300 of 300** refused"],
+        ["--commands", "30", "--loads", "400", "--ids", "60", "--words", "300", "--folders", "20"],
+        [
+            "**30 of 30** wrong configs",
+            "**0 other exceptions**",
+            "**300 of 300** refused",
+            "**0 of 300** wrong",
+            "**0 of 180** wrong",
+        ],
     ),
     "hostile": (["--files", "12"], ["**60 of 60** refused", "**0 executed**"]),
     "signals": (["--trials", "7"], ["SIGTERM: **7 of 7**", "SIGINT: **7 of 7**"]),
