@@ -5,8 +5,6 @@ The story of a run, top to bottom: arguments -> config -> worlds and agent -> ru
 
 import utils.quick_start  # isort: skip  # before all others
 
-import hashlib
-import json
 import logging
 import os
 import shlex
@@ -53,14 +51,24 @@ from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.outcome import Header, Outcome, next_commands
 from trainer_callbacks.report import write_report
-from trainer_callbacks.resume import adopt, continued_facts, find_again, fork_facts, host_facts, provenance_once
+from trainer_callbacks.resume import (
+    adopt,
+    continued_facts,
+    find_again,
+    fork_facts,
+    host_facts,
+    plain_hash,
+    provenance_once,
+    settings_hash,
+)
 from trainer_callbacks.room import NoRoomError, explained
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import INTERRUPTED, Stop
 from trainer_callbacks.video import Video
 from utils import checkpoint_set
-from utils.durable_file import check_room, read_json, write_json
-from utils.run_dir import RunDir, list_runs, runs_root
+from utils.durable_file import check_room
+from utils.run_dir import RunDir, runs_root, sound_runs
+from utils.run_files import write_json
 from utils.run_lock import locked
 from utils.run_log import open_run_log
 from utils.seed_group import train_seeds
@@ -68,6 +76,7 @@ from utils.user_error import NumbersError, UserError, one_line
 
 utils.quick_start.loaded()
 
+DEVICE = "cpu"
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
 
@@ -96,7 +105,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     if arguments.resume:
         if arguments.checkpoint in ("", "last"):
             stack.enter_context(locked(RunDir.find(arguments.resume).path))
-        again = find_again(arguments.resume, arguments.checkpoint, arguments.overrides)
+        again = find_again(arguments.resume, arguments.checkpoint, arguments.overrides, arguments.accept_changes)
     config = again.config if again else arguments.load()
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
@@ -116,12 +125,13 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     facts |= {"engine": agent.engine.name, "engine_reason": agent.engine_reason, "goal": goal}
     facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
     facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
+    facts["settings_sha256"] = settings_hash(facts)
     start = NEW
     if again and not again.fork:
         run = again.source
-        run.sweep()
+        run.tidy()
         checkpoint_set.sweep_orphans(run.checkpoints)
-        write_json(run.config_json, continued_facts(again))
+        write_json(run.config_json, continued_facts(again, facts))
     else:
         facts = fork_facts(again, facts) if again else facts
         run = RunDir.create(config.env_id, config.variant, config.seed, facts)
@@ -134,7 +144,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     console.start(header(config, agent, backend, goal, run))
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.debug(shlex.join(sys.argv))
-        for line in again.lines(agent.collector.envs.resume) if again else ():
+        for line in again.lines(agent.collector.envs.resume, bits_rest_on(agent)) if again else ():
             log.info(line)
         with explained(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
@@ -142,9 +152,9 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
             log.debug(ended.outcome.sentence())
             status = "interrupted" if interrupts.number else "finished"
             done = {"status": status, "outcome": asdict(ended.outcome)}
-            write_json(run.config_json, {**read_json(run.config_json), **done})
-            if not ended.lost:
+            if not ended.lost:  # before the run is called finished: whoever dies in between writes it when it goes on
                 write_report(run, config, read_csv(run.metrics_csv), ended.outcome)
+            write_json(run.config_json, {**run.facts(), **done})
     console.finish(ended.outcome, next_commands(ended.outcome, f"{config.env_id}:{config.variant}"))
     if ended.lost:
         print(ended.lost, file=sys.stderr)
@@ -182,7 +192,9 @@ def fit(
     stop = Stop(config, goal, evaluate.test, interrupts, start.closing)
     csv = CsvLog(run.metrics_csv, start.exported)
     export = ExportMetrics(evaluate, [csv, console, stop])
-    sidecar = {"resume": agent.collector.envs.resume, "config_sha256": config_hash(config), **host_facts()}
+    plain = to_plain(config)
+    sidecar = {"resume": agent.collector.envs.resume, "env_backend": choose_backend(config).name, "config": plain}
+    sidecar |= {"config_sha256": plain_hash(plain), **bits_rest_on(agent)}
     checkpoint = Checkpoint(run, evaluate, config, sidecar)
     video = Video(config, run)
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
@@ -255,9 +267,9 @@ def checkpoint_size(agent: Agent) -> int:
     return 6 * weights + (agent.memory.bytes if agent.memory.replayed else 0)
 
 
-def config_hash(config: Config) -> str:
-    """SHA-256 of a config as it stands in config.json."""
-    return hashlib.sha256(json.dumps(to_plain(config), sort_keys=True).encode()).hexdigest()
+def bits_rest_on(agent: Agent) -> dict[str, Any]:
+    """What else must be the same for the rest of a run to be the same, to the bit."""
+    return {"engine": agent.engine.name, "device": DEVICE, **host_facts()}
 
 
 class Unprofiled(PassThroughProfiler):
@@ -296,7 +308,7 @@ def header(config: Config, agent: Agent, backend: Backend, goal: float | None, r
         engine_why=agent.engine_reason,
         env_backend=backend.name,
         env_backend_why=backend.reason,
-        device="cpu",
+        device=DEVICE,
         n_envs=config.n_envs,
         seed=config.seed,
         parameters=sum(p.numel() for p in agent.policy.parameters()),
@@ -329,11 +341,11 @@ def print_help(arguments: Arguments) -> int:
 def print_variants(term: str) -> int:
     """The shipped variants and what each last reached on this machine."""
     last: dict[str, str] = {}
-    for facts in (read_json(run.config_json) for run in list_runs()[::-1] if run.config_json.is_file()):
+    for _, facts in sound_runs():  # the newest first
         outcome = facts.get("outcome", {})
         if outcome.get("test_mean") is not None:
             reached = f"{outcome['test_mean']:.1f} after {outcome['env_steps']:,} steps"
-            last[f"{facts['env_id']}:{facts['variant']}"] = reached
+            last.setdefault(f"{facts.get('env_id')}:{facts.get('variant')}", reached)
     rows = [("env:variant", "algorithm", "goal", "last result here", "description")]
     for env, variant, algorithm, goal, description, reached in list_environments(term, last):
         rows += [(f"{env}:{variant}", algorithm, goal, reached, description)]

@@ -26,10 +26,10 @@ from config.schema import Config, ReplayConfig, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from envs_gym.drawn import make_drawn
 from envs_gym.make import make_envs
-from utils import checkpoint_set
-from utils.checkpoint_set import EPOCH, LINKS, Chosen
-from utils.durable_file import read_json
+from utils import checkpoint_set, run_files
+from utils.checkpoint_set import LINKS, Chosen
 from utils.run_dir import RunDir
+from utils.run_facts import finite
 from utils.user_error import UserError
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
@@ -56,8 +56,7 @@ class LoadedRun:
     @property
     def goal(self) -> float | None:
         """The mean return that counts as solved."""
-        goal = self.facts.get("goal")
-        return float(goal) if isinstance(goal, int | float) else None
+        return finite(self.facts.get("goal"))
 
     def make_envs(self, num_envs: int) -> VecEnv:
         """Fresh worlds of the run, side by side."""
@@ -76,8 +75,8 @@ def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
     if selector.startswith(HUB):
         return _load_published(selector, checkpoint)
     run = RunDir.find(selector)
-    facts = read_json(run.config_json)
-    if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
+    facts = run.facts()
+    if "config" not in facts:
         raise UserError(f"{run.config_json} holds no config")
     # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
     config = replace(from_plain(facts["config"], run.id), env_backend="gym")
@@ -104,15 +103,14 @@ def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
     """The checkpoint behind best, last or epoch=NN and what it holds; a run in training may thin them out meanwhile."""
     for _ in range(3):
         chosen = checkpoint_set.choose(run.checkpoints, name, run.id)
-        if chosen.path.exists():
+        if run_files.exists(chosen.path):
             break
     return chosen, read_checkpoint(chosen.path)
 
 
 def list_checkpoints(run: RunDir) -> list[str]:
     """`epoch=NN` of every checkpoint, in order."""
-    stems = [path.stem for path in run.checkpoints.glob("epoch=*.ckpt") if EPOCH.fullmatch(path.stem)]
-    return sorted(stems, key=lambda stem: int(stem.removeprefix("epoch=")))
+    return checkpoint_set.epochs(run.checkpoints)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -122,7 +120,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if what:
         raise UserError(f"{path} {what}")
     try:
-        with open(path, "rb") as file:
+        with run_files.open_file(path) as file:
             check_archive(file, str(path))
             file.seek(0)
             state = torch.load(file, map_location="cpu", weights_only=True)

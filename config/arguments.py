@@ -32,6 +32,7 @@ class Arguments:
     seeds: tuple[int, ...]
     resume: str
     checkpoint: str
+    accept_changes: bool
     group: str
     list_envs: str | None
     quiet: bool
@@ -74,6 +75,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint", metavar="NAME", default="", help="with --resume: best or epoch=NN, as a new run"
     )
+    parser.add_argument(
+        "--accept-changes", action="store_true", help="with --resume: take a config.json that was edited by hand"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, nothing else")
     parser.add_argument("--debug", action="store_true", help="one world, a tiny budget, all checks, a profiler trace")
     parser.add_argument("--group", default="", help=argparse.SUPPRESS)
@@ -107,6 +111,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
         )
     if found.checkpoint and not found.resume:
         raise UserError("--checkpoint says where to --resume a run; give both")
+    if found.accept_changes and not found.resume:
+        raise UserError("--accept-changes says how to --resume a run; give both")
     return Arguments(
         words[0] if words else "",
         tuple(overrides),
@@ -114,6 +120,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
         seeds,
         found.resume,
         found.checkpoint,
+        found.accept_changes,
         found.group,
         found.list_envs,
         found.quiet,

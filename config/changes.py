@@ -1,5 +1,6 @@
 """What may be changed about a run that goes on: every difference is named, those that break its state are refused."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from config.loader import to_plain
@@ -15,6 +16,13 @@ WORLDS = (
 REPLAY = ("buffer_size", "prioritised", "quantiles", "n_step", "noise_correlation")
 NETWORK = ("policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk", "optimizer", "policy_targets")
 FIXED = frozenset((*IDENTITY, *WORLDS, *REPLAY, *NETWORK))
+# how often a run is looked at, told of and saved: tests/test_exactness.py holds the weights behind them to the bit
+NEUTRAL = frozenset((
+    "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic",
+    "early_stop_on_train_threshold", "early_stop_on_eval_threshold", "early_stop_patience",
+    "checkpoint_freq_epochs", "checkpoint_minutes", "checkpoint_keep_last", "checkpoint_keep_best",
+    "video_freq_epochs", "video_max_steps", "description", "project_id", "engine",
+))  # fmt: skip
 
 
 class Change(NamedTuple):
@@ -37,6 +45,16 @@ def changes(before: Config, after: Config) -> list[Change]:
         told = ", ".join(str(change) for change in broken)
         raise UserError(f"{told}: the saved state was made for the old value; start a new run for that")
     return found
+
+
+def unproven(found: Sequence[Change], config: Config, engine: str) -> list[Change]:
+    """Those of the changes behind which the rest of the run may be another one. Of engines the names are compared."""
+    neutral = set(NEUTRAL)
+    if not config.schedules():  # they may count from the budget's end
+        neutral.add("max_timesteps")
+    if engine == "fused_cpu":
+        neutral.add("threads")
+    return [change for change in found if change.key not in neutral]
 
 
 def _shown(value: Any) -> str:

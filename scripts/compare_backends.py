@@ -19,7 +19,7 @@ import agents.algorithms  # noqa: E402, F401  # makes every algorithm's keys kno
 from scripts.compare_engines import begin, curves, parser_of, reached, signed, spread  # noqa: E402
 from scripts.evidence import run_as_command, train  # noqa: E402
 from scripts.evidence_file import Evidence  # noqa: E402
-from utils.run_dir import write_json  # noqa: E402
+from utils.durable_file import write_json  # noqa: E402
 from utils.statistics import interval, iqm  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 

@@ -24,7 +24,7 @@ from scripts.evidence import Parser, run_as_command, train  # noqa: E402
 from scripts.evidence_file import Evidence, Record, config_hash, file_stem  # noqa: E402
 from trainer_callbacks.curve import Band, Point, bands_svg  # noqa: E402
 from trainer_callbacks.typography import duration, number, score  # noqa: E402
-from utils.run_dir import write_json  # noqa: E402
+from utils.durable_file import write_json  # noqa: E402
 from utils.statistics import interval, iqm  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 

@@ -31,8 +31,9 @@ from scripts.evidence_file import Evidence, config_hash, file_stem  # noqa: E402
 from scripts.evidence_progress import Job, Progress  # noqa: E402
 from scripts.evidence_report import write_results  # noqa: E402
 from trainer_callbacks.typography import duration, score  # noqa: E402
+from utils.durable_file import read_json  # noqa: E402
 from utils.process_pool import Finished, run_all  # noqa: E402
-from utils.run_dir import read_json, runs_root  # noqa: E402
+from utils.run_dir import runs_root  # noqa: E402
 from utils.user_error import UserError, nearest  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"

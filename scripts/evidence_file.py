@@ -16,7 +16,7 @@ from typing import Any
 
 from config.loader import to_plain
 from config.schema import Config
-from utils.run_dir import read_json, write_json
+from utils.durable_file import read_json, write_json
 from utils.statistics import interval, iqm
 from utils.user_error import UserError
 

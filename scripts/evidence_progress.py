@@ -8,7 +8,7 @@ from config.schema import Config
 from trainer_callbacks.csv_log import read_csv
 from trainer_callbacks.history import STEPS
 from trainer_callbacks.typography import duration
-from utils.run_dir import RunDir, list_runs, read_json
+from utils.run_dir import RunDir, list_runs
 
 EVERY = 30.0  # seconds between lines
 
@@ -65,6 +65,6 @@ class Progress:
         """Which runs of the group have begun."""
         places = {(job.config.env_id, job.config.variant, job.seed): index for index, job in enumerate(self.jobs)}
         for run in list_runs():
-            facts = read_json(run.config_json) if run.config_json.is_file() else {}
+            facts = run.facts() if run.config_json.is_file() else {}
             if facts.get("group") == self.group:
                 self._runs[places[facts["env_id"], facts["variant"], facts["seed"]]] = run

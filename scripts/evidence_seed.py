@@ -31,7 +31,8 @@ from trainer_callbacks.csv_log import read_csv  # noqa: E402
 from trainer_callbacks.evaluate import Evaluate  # noqa: E402
 from trainer_callbacks.history import TRAIN, VAL  # noqa: E402
 from trainer_callbacks.report import Row, points  # noqa: E402
-from utils.run_dir import RunDir, list_runs, read_json, write_json  # noqa: E402
+from utils.durable_file import write_json  # noqa: E402
+from utils.run_dir import RunDir, list_runs  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 
 SCORES = {  # record -> metric
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> int:
 def find_run(group: str, variant: str, seed: int) -> RunDir:
     config = load_config(*parse_config_id(variant))
     for run in list_runs():
-        facts = read_json(run.config_json) if run.config_json.is_file() else {}
+        facts = run.facts() if run.config_json.is_file() else {}
         wanted = {"group": group, "env_id": config.env_id, "variant": config.variant, "seed": seed}
         if all(facts.get(key) == value for key, value in wanted.items()):
             return run

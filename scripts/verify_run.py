@@ -40,7 +40,6 @@ from trainer_callbacks.resume import host_facts
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import Stop
 from utils import checkpoint_set
-from utils.durable_file import read_json
 from utils.run_dir import RunDir
 from utils.user_error import UserError
 
@@ -74,7 +73,7 @@ def main(argv: list[str]) -> int:
 def verify(run: RunDir, iterations: int, tolerance: float) -> Verdict:
     path = compared_checkpoint(run, iterations)
     sidecar = checkpoint_set.facts_of(path)
-    facts = read_json(run.config_json)
+    facts = run.facts()
     if facts.get("resumed") and any(again.get("changed") for again in facts["resumed"]):
         raise UserError(f"{run.id} was resumed with other settings; only what one config made can be repeated")
     if facts.get("parent"):

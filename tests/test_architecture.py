@@ -34,10 +34,34 @@ HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "st
 HEAVYWEIGHTS |= {"pygame"}
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
-LIGHT_UTILS += ("durable_file", "run_lock", "checkpoint_set")
+LIGHT_UTILS += ("durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
 LIGHT = ("config/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
 DESERIALIZERS = ("agents/loading.py",)
+# a file of a run is opened by utils/run_files.py alone; these open what is none
+OPENERS = {
+    "utils/run_files.py": "the door",
+    "utils/durable_file.py": "files of the project, and what the door is made of",
+    "utils/run_dir.py": "the folder of all runs, and a new run in it",
+    "utils/run_lock.py": "/proc",
+    "utils/kernel_cache.py": "the project's own code",
+    "utils/provenance.py": "the project's own code",
+    "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
+    "config/loader.py": "YAML of the project or of the user",
+    "config/yaml_file.py": "YAML of the project or of the user",
+    "agents/experience/storage.py": "/proc, and the nameless file of a replay memory",
+    "agents/engines/fused_cpu/": "compiled kernels",
+    "envs_fast/numba_env.py": "compiled kernels",
+    "agents/hub_run.py": "downloads, which are checked there",
+    "run_publish.py": "the folder of a dry run",
+    "scripts/": "evidence, and faults that are planted on purpose",
+    "inspector/": "not yet through the door",
+    "publishing/": "not yet through the door",
+}
+OPENED = "a run's file is opened by utils/run_files.py"
+OPENING = {"open", "fdopen", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "glob", "rglob",
+           "scandir", "listdir", "readlink", "unlink", "rmdir", "mkdir", "makedirs", "symlink_to", "hardlink_to",
+           "touch", "FileHandler", "memmap", "fromfile", "tofile", "loadtxt", "genfromtxt"}  # fmt: skip
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 SAFE_LOADERS = {"SafeLoader", "CSafeLoader"}
 
@@ -256,6 +280,26 @@ def dotted(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def runs_are_opened_by_one_door(house: House) -> Iterator[str]:
+    for source in house.values():
+        found: list[tuple[int, str]] = []
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call):
+                found.append((node.lineno, dotted(node.func)))
+            elif isinstance(node, ast.ImportFrom) and node.module in ("utils.durable_file", "shutil"):
+                found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
+        if not source.path.startswith(tuple(OPENERS)):
+            yield from (at(source, line, f"{name}: {OPENED}") for line, name in found if opens(name))
+
+
+def opens(name: str) -> bool:
+    """Whether a call or an import of this name could get at a run's file past the door."""
+    module, _, last = name.rpartition(".")
+    if module in ("shutil", "utils.durable_file"):
+        return last not in ("check_room", "OUT_OF_ROOM")
+    return module != "run_files" and (last in OPENING or name in ("os.replace", "os.rename"))
+
+
 RULES: tuple[Callable[[House], Iterator[str]], ...] = (
     everyone_has_a_storey,
     imports_run_downward,
@@ -266,6 +310,7 @@ RULES: tuple[Callable[[House], Iterator[str]], ...] = (
     names_say_something,
     modules_introduce_themselves,
     only_plain_data_is_loaded,
+    runs_are_opened_by_one_door,
 )
 
 
@@ -294,6 +339,7 @@ GOOD = {
     "train.py": '"""Trains."""\nimport agents.engines.graphed\ntry: ...\nexcept BaseException:\n    log()\n    raise\n',
 }
 
+DOOR = "runs_are_opened_by_one_door"
 LOAD = "only_plain_data_is_loaded"
 BAD = [  # (rule, file, what stands under its docstring, the complaint)
     ("everyone_has_a_storey", "lib/x.py", "", "lib/x.py:1: belongs to no storey"),
@@ -316,6 +362,14 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     (LOAD, "train.py", "from torch import load", "train.py:2: write torch.load"),
     (LOAD, "train.py", "yaml.load(x, yaml.Loader)", "train.py:2: yaml.load without"),
     (LOAD, "train.py", "yaml.unsafe_load(x)", "train.py:2: yaml.unsafe_load runs"),
+    (DOOR, "agents/base.py", "(run.path / 'x').read_text()", f"agents/base.py:2: .read_text: {OPENED}"),
+    (DOOR, "agents/base.py", "open(run.metrics_csv)", f"agents/base.py:2: open: {OPENED}"),
+    (DOOR, "agents/loading.py", "path.open('rb')", f"agents/loading.py:2: path.open: {OPENED}"),
+    (DOOR, "train.py", "shutil.copyfile(run.metrics_csv, x)", f"train.py:2: shutil.copyfile: {OPENED}"),
+    (DOOR, "train.py", "from shutil import copyfile", f"train.py:2: shutil.copyfile: {OPENED}"),
+    (DOOR, "train.py", "os.open(run.path / '.lock', 0)", f"train.py:2: os.open: {OPENED}"),
+    (DOOR, "run_play.py", "from utils.durable_file import read_json", f"utils.durable_file.read_json: {OPENED}"),
+    (DOOR, "utils/run_log.py", "logging.FileHandler(path)", f"utils/run_log.py:2: logging.FileHandler: {OPENED}"),
     *((LOAD, path, "torch.load(x)", f"{path}:2: torch.load without") for path in DESERIALIZERS),
 ]
 

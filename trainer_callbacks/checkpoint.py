@@ -20,8 +20,7 @@ from agents.experience.segments import prune
 from agents.loading import read_checkpoint
 from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
-from utils import checkpoint_set
-from utils.durable_file import replacing, sync_file
+from utils import checkpoint_set, run_files
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError
 
@@ -56,7 +55,7 @@ class AtomicIO(CheckpointIO):
         self.written: dict[str, Any] = {}  # size and hash of the last file
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        with replacing(Path(path), sync_name=False) as file:  # checkpoint_set.seal syncs the folder
+        with run_files.replacing(Path(path), sync_name=False) as file:  # checkpoint_set.seal syncs the folder
             hashing = Hashing(file)
             try:
                 torch.save(checkpoint, hashing)  # type: ignore[arg-type]  # write and flush are all it asks
@@ -70,7 +69,7 @@ class AtomicIO(CheckpointIO):
         return read_checkpoint(Path(path))
 
     def remove_checkpoint(self, path: Any) -> None:
-        Path(path).unlink()
+        run_files.remove(Path(path))
 
 
 class Checkpoint(LightningCheckpoint):
@@ -155,7 +154,7 @@ class Checkpoint(LightningCheckpoint):
         improves = evaluated and self._improves()
         stem = f"epoch={agent.epoch:02d}" if here else f"step={agent.progress['env_steps']}"
         path = folder / f"{stem}.ckpt"
-        sync_file(self.run.metrics_csv)  # the rows up to here are no younger than the state
+        run_files.sync(self.run.metrics_csv)  # the rows up to here are no younger than the state
         trainer.save_checkpoint(path, weights_only=False)
         assert isinstance(trainer.strategy.checkpoint_io, AtomicIO)
         score = self.evaluate.mean if evaluated and math.isfinite(self.evaluate.mean) else None

@@ -4,15 +4,20 @@ Which rows exist and when they are due is decided by export_metrics.
 """
 
 import errno
+import itertools
+import logging
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from config.metrics import load_metrics
-from utils.durable_file import replacing
+from utils import run_files
 
+log = logging.getLogger("stride")
 STEPS = "train/clock/env_steps"
+COLUMN = re.compile(r"[A-Za-z0-9_.+-]{1,80}(/[A-Za-z0-9_.+-]{1,80}){1,5}")
 EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
 
 
@@ -30,6 +35,7 @@ def read_csv(path: Path | str) -> list[dict[str, float]]:
 
 
 def _parse(columns: list[str], cells: list[str]) -> dict[str, float]:
+    """{} for a line that is damaged."""
     try:
         return {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
     except ValueError:  # a power cut can leave zero bytes in the middle of a file
@@ -38,13 +44,9 @@ def _parse(columns: list[str], cells: list[str]) -> dict[str, float]:
 
 def _read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
     """(columns, rows of cells). What follows the last newline was never finished and is dropped."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = run_files.read_bytes(path).decode("utf-8", errors="replace")
     whole = text.split("\n")[:-1]
-    if not whole:
-        return [], []
-    columns = whole[0].split(",")
-    rows = [line.split(",") for line in whole[1:]]
-    return columns, [cells for cells in rows if len(cells) == len(columns)]
+    return (whole[0].split(","), [line.split(",") for line in whole[1:]]) if whole else ([], [])
 
 
 def _before(columns: list[str], lines: list[list[str]], resume_at: int) -> list[list[str]]:
@@ -56,6 +58,25 @@ def _before(columns: list[str], lines: list[list[str]], resume_at: int) -> list[
         if row and steps <= resume_at and not any(name.startswith("test/") for name in row):
             kept.append(cells)
     return kept
+
+
+def _damage(columns: list[str], lines: list[list[str]], kept: list[list[str]], resume_at: int) -> str:
+    """What the file lacks of the rows up to `resume_at`, in words; "" where it has them all."""
+    if not columns:
+        return "it is empty" if resume_at else ""
+    if STEPS not in columns or len({*columns}) < len(columns) or not all(map(COLUMN.fullmatch, columns)):
+        return "its first line does not hold the names of metrics"
+    damaged = sum(not _parse(columns, cells) for cells in lines)
+    if damaged:
+        return f"{damaged:,} of its lines are damaged"
+    last = max((_parse(columns, cells).get(STEPS, 0.0) for cells in kept), default=0.0)
+    return f"its rows end at {last:,.0f} env steps" if last < resume_at else ""
+
+
+def _free(path: Path) -> Path:
+    """Where a damaged file is kept: a name beside it that is not taken."""
+    names = (path.with_name(f"{path.stem}.damaged-{number}{path.suffix}") for number in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 class CsvLog:
@@ -73,10 +94,24 @@ class CsvLog:
         self._columns: list[str] = []
         self._known: frozenset[str] = frozenset()
         lines: list[list[str]] = []
-        if resume_at is not None and self.path.exists():
-            self._columns, lines = _read_lines(self.path)
-            lines = _before(self._columns, lines, resume_at)
+        if resume_at is not None:
+            self._columns, lines = self._taken_over(resume_at)
         self._rewrite(self._columns, lines)
+
+    def _taken_over(self, resume_at: int) -> tuple[list[str], list[list[str]]]:
+        """What is kept of the file that is there; where rows are lost that is told, and the file as it was kept."""
+        if not run_files.exists(self.path):
+            if resume_at:
+                log.warning(f"{self.path.name} is missing: the rows up to {resume_at:,} env steps are lost")
+            return [], []
+        columns, lines = _read_lines(self.path)
+        kept = _before(columns, lines, resume_at)
+        damage = _damage(columns, lines, kept, resume_at)
+        if damage:
+            aside = _free(self.path)
+            run_files.copy(self.path, aside)
+            log.warning(f"{self.path.name} lacks rows up to {resume_at:,} env steps: {damage}; kept as {aside.name}")
+        return (columns, kept) if not damage.startswith("its first") else ([], [])
 
     def write(self, row: Mapping[str, float]) -> None:
         if not row.keys() <= self._known:
@@ -103,8 +138,8 @@ class CsvLog:
     def _rewrite(self, columns: list[str], lines: list[list[str]]) -> None:
         """Put a whole new file in the old one's place, then append to it."""
         text = "".join(",".join(cells) + "\n" for cells in ([columns] if columns else []) + lines)
-        with replacing(self.path) as file:
+        with run_files.replacing(self.path) as file:
             file.write(text.encode())
         self._columns, self._known = columns, frozenset(columns)
         # kept open: opening per row would cost more than the row
-        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        self._file = run_files.open_to_write(self.path, append=True)

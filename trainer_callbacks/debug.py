@@ -5,6 +5,7 @@ parameter, logs/trace.json opens in chrome://tracing or Perfetto.
 """
 
 import csv
+import io
 import logging
 from contextlib import ExitStack
 from functools import partial
@@ -16,6 +17,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from agents.base import Agent
+from utils import run_files
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError
 
@@ -63,7 +65,7 @@ class Debug(Callback):
     def _end_trace(self) -> None:
         if self._profiler is not None:
             self._profiler.stop()
-            self._profiler.export_chrome_trace(str(self.run.logs / "trace.json"))
+            self._profiler.export_chrome_trace(str(run_files.check(self.run.logs / "trace.json")))
             log.info(
                 f"debug: {self.run.logs / 'trace.json'} holds a trace of iterations {PROFILED[0]} to {PROFILED[-1]}"
             )
@@ -78,10 +80,9 @@ class Debug(Callback):
     def _close(self) -> None:
         self._end_trace()
         self._closing.close()
-        with open(self.run.logs / "debug.csv", "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(HEAD)
-            writer.writerows(self._rows)
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows([HEAD, *self._rows])
+        run_files.write_text(self.run.logs / "debug.csv", text.getvalue())
 
 
 def row(iteration: int, name: str, value: Tensor) -> tuple[Any, ...]:

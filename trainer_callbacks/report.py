@@ -16,7 +16,8 @@ from trainer_callbacks.curve import Point, curve_svg
 from trainer_callbacks.history import STEPS, TRAIN, VAL
 from trainer_callbacks.outcome import Outcome
 from trainer_callbacks.typography import area_chart, number
-from utils.run_dir import RunDir, read_json
+from utils import run_files
+from utils.run_dir import RunDir
 
 Row = Mapping[str, float]
 WHERE = ("git_hash", "versions", "host")
@@ -25,11 +26,11 @@ IDENTITY = {"env_id", "variant", "algo_id", "project_id", "description", "schema
 
 def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outcome) -> None:
     """Write report.md and logs/curve.svg; `rows` as in metrics.csv, oldest first."""
-    facts = read_json(run.config_json)
+    facts = run.facts()
     title = f"{config.env_id}:{config.variant}"
-    run.logs.mkdir(exist_ok=True)
+    run_files.make_folder(run.logs)
     svg = curve_svg(f"{title}, seed {config.seed}", points(rows, TRAIN), points(rows, VAL), outcome.goal)
-    (run.logs / "curve.svg").write_text(svg, encoding="utf-8")
+    run_files.write_text(run.logs / "curve.svg", svg)
     parts = [
         f"**{outcome.sentence()}**",
         f"# {title}",
@@ -47,7 +48,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
             ("what", "value"), [(key, _plain(facts[key])) for key in ("git_hash", "versions", "host") if key in facts]
         ),
     ]
-    run.report.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    run_files.write_text(run.report, "\n\n".join(part for part in parts if part) + "\n")
 
 
 def points(rows: Sequence[Row], name: str) -> list[Point]:

@@ -4,23 +4,25 @@
 that checkpoint and of the rows up to it, and says in config.json whose child it is.
 """
 
-import os
-import shutil
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from config.changes import Change, changes
+from config.changes import Change, changes, unproven
 from config.loader import from_plain, to_plain
 from config.schema import Config
-from utils import checkpoint_set
-from utils.durable_file import read_json
-from utils.provenance import provenance
+from utils import checkpoint_set, run_files
+from utils.provenance import provenance, source_hash
 from utils.run_dir import RunDir
 from utils.user_error import UserError
+
+MOST = 4  # edited keys that are named
+SETTINGS = ("config", "engine", "env_backend")  # of config.json: what decides the numbers of a run
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Again:
     changed: tuple[Change, ...]
     notes: tuple[str, ...]
     fork: bool
+    edited: tuple[str, ...] = ()
+    """What was changed in config.json by hand and accepted."""
 
     @property
     def env_steps(self) -> int:
@@ -45,47 +49,64 @@ class Again:
         """Whether the run was over but for its last words; a change means that more is wanted."""
         return not self.fork and not self.changed and self.facts.get("status") != "finished"
 
-    def lines(self, how: str) -> list[str]:
-        """What a person should know; `how` is the worlds' exact or seam."""
+    def lines(self, how: str, now: Mapping[str, Any]) -> list[str]:
+        """What a person should know; `how` is the worlds' exact or seam, `now` what the bits rest on here."""
         if self.checkpoint is None:
             where = "before its first checkpoint; it begins anew"
         else:
-            where = f"at {self.env_steps:,} env steps ({self.checkpoint.stem}), {self.exactness(how)}"
+            where = f"at {self.env_steps:,} env steps ({self.checkpoint.stem}), {self.exactness(how, now)}"
         told = [*self.notes, f"{'fork of' if self.fork else 'resuming'} {self.source.id} {where}"]
+        told += [f"edited by hand in config.json: {', '.join(self.edited)}"] if self.edited else []
         return told + ([f"changed: {', '.join(map(str, self.changed))}"] if self.changed else [])
 
-    def exactness(self, how: str) -> str:
+    def exactness(self, how: str, now: Mapping[str, Any]) -> str:
         """exact, or what keeps the rest of the run from being the one it would have been."""
-        now = host_facts()
-        then = {key: self.sidecar.get(key, now[key]) for key in now}
-        other = [f"{key} {then[key]} then, {now[key]} now" for key in now if then[key] != now[key]]
+        versions = self.sidecar.get("versions", {})
+        then = {**self.sidecar, **versions}
+        here = {**{key: now[key] for key in now if key != "versions"}, **now["versions"]}
+        other = [
+            f"{key} {_told(then.get(key, 'unknown'))} then, {_told(here[key])} now"
+            for key in here
+            if then.get(key) != here[key]
+        ]
+        keys = [change.key for change in unproven(self.changed, self.config, now["engine"])]
+        other += [f"{', '.join(keys)} changed"] if keys else []
+        if self.edited and not self.changed:
+            other.append("config.json was edited by hand")
         if how == "seam":
             other.append("seam: running episodes end as truncated")
         return "; ".join(["not to the bit", *other]) if other else "exact"
 
 
-def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...]) -> Again:
+def _told(fact: Any) -> str:
+    """A fact of a sidecar, which anybody may have written, in a few printable words."""
+    return "".join(c if c.isprintable() else "?" for c in str(fact))[:160]
+
+
+def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...], accept_changes: bool = False) -> Again:
     """The run and the checkpoint that --resume and --checkpoint name, checked; who continues holds the run's lock."""
     run = RunDir.find(selector)
+    run_files.check_folder(run.path)
     fork = checkpoint not in ("", "last")
-    facts = read_json(run.config_json)
-    if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
+    facts = run.facts()
+    if "config" not in facts:
         raise UserError(f"{run.config_json} holds no config")
-    before = from_plain(facts["config"], run.id)
-    engine = facts.get("engine", "eager")
+    path, notes = _checkpoint(run, checkpoint or "last")
+    sidecar = checkpoint_set.facts_of(path) if path else {}
+    edited = tuple(edits(facts, sidecar))
+    if edited and not accept_changes:
+        raise UserError(
+            f"{run.config_json} was edited by hand: {', '.join(edited)}; undo that and say it as key=value, or give "
+            "--accept-changes"
+        )
+    chosen = {key: sidecar.get(key, facts.get(key)) for key in ("engine", "env_backend")}
+    before = from_plain(sidecar.get("config", facts["config"]), run.id)
     if any(word.startswith("algo_id=") and word != f"algo_id={before.algo_id}" for word in overrides):
         raise UserError(f"algo_id {before.algo_id} stays: another algorithm is another run")
     after = from_plain(facts["config"], run.id, overrides)
-    if before.env_backend == "auto":  # what was chosen then holds, whatever has been compiled since
-        chosen = facts.get("env_backend", "gym")
-        before = replace(before, env_backend=chosen)
-        after = replace(after, env_backend=chosen) if after.env_backend == "auto" else after
-    before = replace(before, engine=engine) if before.engine == "auto" else before
-    after = replace(after, engine=engine) if after.engine == "auto" else after
+    before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
     changed = tuple(changes(before, after))
-    path, notes = _checkpoint(run, checkpoint or "last")
-    sidecar = checkpoint_set.facts_of(path) if path else {}
-    again = Again(run, path, facts, sidecar, after, changed, notes, fork)
+    again = Again(run, path, facts, sidecar, after, changed, notes, fork, edited)
     iteration = again.env_steps // max(1, sidecar.get("iterations", 0))
     if not again.closing and path and again.env_steps + iteration > after.max_timesteps:
         raise UserError(f"{run.id} has spent its budget of {after.max_timesteps:,}; give more: --max-timesteps N")
@@ -99,10 +120,44 @@ def _checkpoint(run: RunDir, name: str) -> tuple[Path | None, tuple[str, ...]]:
     return checkpoint_set.choose(folder, name, run.id, remembering=True)
 
 
+def _as_chosen(config: Config, chosen: Mapping[str, Any], where: str) -> Config:
+    """Where the config leaves it open, what was taken then holds, whatever else would be taken now."""
+    taken = {"engine": chosen["engine"] or "eager", "env_backend": chosen["env_backend"] or "gym"}
+    open_keys = {key: value for key, value in taken.items() if vars(config)[key] == "auto"}
+    return from_plain({**to_plain(config), **open_keys}, where) if open_keys else config
+
+
+def settings_hash(facts: Mapping[str, Any]) -> str:
+    """SHA-256 of what config.json says of how a run is trained; written beside it by whoever trains."""
+    return plain_hash({key: facts.get(key) for key in SETTINGS})
+
+
+def plain_hash(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def edits(facts: Mapping[str, Any], sidecar: Mapping[str, Any]) -> list[str]:
+    """What was changed in config.json by another hand than this program's, key by key where that can be told."""
+    if "settings_sha256" in facts or "engine" in sidecar:
+        same = facts.get("settings_sha256") == settings_hash(facts)
+    else:  # of an older version
+        same = sidecar.get("config_sha256", "") in ("", plain_hash(facts["config"]))
+    if same:
+        return []
+    then = {**sidecar.get("config", {}), "engine of the run": sidecar.get("engine")}
+    now = {**facts["config"], "engine of the run": facts.get("engine")}
+    known = "config" in sidecar
+    found = [Change(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)]
+    if not known or not found:
+        return ["it no longer has the hash it was written with"]
+    more = [f"and {len(found) - MOST} more"] if len(found) > MOST else []
+    return [_told(change) for change in found[:MOST]] + more
+
+
 def host_facts() -> dict[str, Any]:
-    """What equal bits rest on, beside the code: for sidecars, and to compare with them."""
+    """What equal bits rest on: for sidecars, and to compare with them."""
     known = provenance_once()
-    return {"versions": known["versions"], "cpu": torch.backends.cpu.get_cpu_capability()}
+    return {"code": source_hash(), "versions": known["versions"], "cpu": torch.backends.cpu.get_cpu_capability()}
 
 
 _PROVENANCE: dict[str, Any] = {}
@@ -122,26 +177,25 @@ def fork_facts(again: Again, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**facts, "parent": parent, "changed": [list(change) for change in again.changed]}
 
 
-def continued_facts(again: Again) -> dict[str, Any]:
-    """config.json of the run that goes on: its origin stays, this resume is listed beside it."""
+def continued_facts(again: Again, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json of the run that goes on: its origin stays, this resume is listed; `facts` are as of a new run."""
     now = {**provenance_once(), "env_steps": again.env_steps, "changed": [list(change) for change in again.changed]}
     resumed = [*again.facts.get("resumed", []), now]
-    return {**again.facts, "resumed": resumed, "status": "running", "config": to_plain(again.config)}
+    settings = {key: facts[key] for key in ("engine", "engine_reason", "settings_sha256", *SETTINGS)}
+    return {**again.facts, **settings, "resumed": resumed, "status": "running"}
 
 
 def adopt(run: RunDir, again: Again) -> Path:
     """Give a fork its parent's checkpoint and rows; the checkpoint's new path."""
     assert again.checkpoint is not None
     copy = run.checkpoints / again.checkpoint.name
-    shutil.copyfile(again.checkpoint, copy)
-    with open(copy, "rb") as file:
-        os.fsync(file.fileno())
+    run_files.copy(again.checkpoint, copy)
     old, new = (each.checkpoints / checkpoint_set.SEGMENTS for each in (again.source, run))
-    new.mkdir(exist_ok=True)
-    for name in again.sidecar.get("segments", []):
-        shutil.copyfile(old / name, new / name)
-    if again.source.metrics_csv.exists():
-        shutil.copyfile(again.source.metrics_csv, run.metrics_csv)
+    run_files.make_folder(new)
+    for name in again.sidecar.get("segments", []):  # of the exact form, as facts_of found them
+        run_files.copy(old / name, new / name)
+    if run_files.exists(again.source.metrics_csv):
+        run_files.copy(again.source.metrics_csv, run.metrics_csv)
     facts = {key: value for key, value in again.sidecar.items() if key != "file"}
     checkpoint_set.seal(copy, facts, ("best", "last"))
     return copy

@@ -14,6 +14,7 @@ from config.schema import Config
 from envs_gym.drawn import RenderError, frames_per_second, make_drawn
 from envs_gym.gym_env import EnvError
 from trainer_callbacks.evaluate import is_due, worlds_seed
+from utils import run_files
 from utils.counter_rng import EVALUATE
 from utils.run_dir import RunDir
 from utils.user_error import UserError
@@ -52,7 +53,8 @@ class Video(Callback):
         player = Player(agent.policy, env.observation_space, env.action_space)
         start = Start(worlds_seed(config, EVALUATE, 0), 0, EVALUATE)
         mode: Mode = "greedy" if config.eval_deterministic else "sampled"
-        with VideoFile(self.run.videos / f"epoch={agent.epoch:02d}.mp4", frames_per_second(env)) as video:
+        path = run_files.check(self.run.videos / f"epoch={agent.epoch:02d}.mp4")
+        with VideoFile(path, frames_per_second(env)) as video:
             record(env, player, config, start, mode, config.video_max_steps, video.add)
 
     def close(self) -> None:

@@ -12,11 +12,13 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from utils.durable_file import read_json, relink, sync_folder, write_json
+from utils import run_files, run_names
+from utils.run_facts import whole
 from utils.user_error import UserError, nearest
 
-NAME = re.compile(r"(?:epoch|step)=(\d{1,18})")
-EPOCH = re.compile(r"epoch=(\d{1,18})")
+NAME = run_names.CHECKPOINT
+EPOCH = re.compile(r"epoch=([0-9]{1,18})")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 LINKS = ("best", "last")
 SEGMENTS = "segments"  # the folder of a replay memory's rows, beside the checkpoints: first-last-hash.rows
 CHUNK = 1 << 20
@@ -36,61 +38,77 @@ def seal(path: Path, facts: dict[str, Any], links: tuple[str, ...]) -> None:
     3 ms; after a power cut between the two syncs there is at most half a set, which a reader takes for none.)
     """
     sidecar = path.with_suffix(".json")
-    write_json(sidecar, {"file": path.name, **facts}, sync_name=False)
-    sync_folder(path.parent)
+    run_files.write_json(sidecar, {"file": path.name, **facts}, sync_name=False)
+    run_files.sync_folder(path.parent)
     point(path, links)
 
 
 def point(path: Path, links: tuple[str, ...]) -> None:
     """Have these links name a checkpoint."""
     for link in sorted(links):
-        relink(path.with_name(f"{link}.json"), path.with_suffix(".json"))
-        relink(path.with_name(f"{link}.ckpt"), path)
-    sync_folder(path.parent)
+        run_files.point(path.with_name(f"{link}.json"), f"{path.stem}.json")
+        run_files.point(path.with_name(f"{link}.ckpt"), path.name)
+    run_files.sync_folder(path.parent)
 
 
 def digest(path: Path) -> dict[str, Any]:
     """What a sidecar says of a file's bytes."""
-    with open(path, "rb") as file:
+    with run_files.open_file(path) as file:
         return {"size": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def facts_of(path: Path) -> dict[str, Any]:
     """A checkpoint's sidecar; {} where there is none that could be one."""
     try:
-        facts = read_json(path.with_suffix(".json"))
+        facts = run_files.read_json(path.with_suffix(".json"))
     except UserError:
         return {}
-    sound = (
-        isinstance(facts, dict)
-        and isinstance(facts.get("sha256"), str)
-        and all(type(facts.get(key)) is int for key in ("size", "epoch", "iterations", "env_steps", "exported"))
+    return facts if isinstance(facts, dict) and _sound(facts) else {}
+
+
+def _sound(facts: dict[str, Any]) -> bool:
+    """Whether every name and number in a sidecar has the form it is written in: paths are built of them."""
+    segments = facts.get("segments", [])
+    return (
+        isinstance(facts.get("sha256"), str)
+        and SHA256.fullmatch(facts["sha256"]) is not None
+        and all(whole(facts.get(key)) for key in ("size", "epoch", "iterations", "env_steps", "exported"))
+        and isinstance(segments, list)
+        and all(isinstance(name, str) and run_names.SEGMENT.fullmatch(name) for name in segments)
+        and all(isinstance(facts.get(key, {}), dict) for key in ("config", "versions"))
     )
-    return facts if sound else {}
 
 
 def fault(path: Path, remembering: bool = False) -> str:
     """Why the checkpoint cannot be trusted, "" where it can; `remembering`: with the rows of its replay memory."""
     facts = facts_of(path)
-    if not path.is_file() or path.is_symlink():
+    try:
+        found = run_files.status(path)
+    except UserError:
+        return "is not a file of this run"
+    if found is None:
         return "is not there"
     if not facts:
         return "has no sidecar that says what it should be"
-    if path.stat().st_size != facts["size"]:
-        return f"is damaged: {path.stat().st_size:,} bytes instead of {facts['size']:,}"
+    if found.st_size != facts["size"]:
+        return f"is damaged: {found.st_size:,} bytes instead of {facts['size']:,}"
     if digest(path)["sha256"] != facts["sha256"]:
         return "is damaged: its bytes do not have the hash they had"
-    lost = [name for name in facts.get("segments", []) if remembering and not _whole(path.parent / SEGMENTS / name)]
-    return f"lacks a part of its replay memory: {lost[0]} is missing or damaged" if lost else ""
+    rows = [path.parent / SEGMENTS / name for name in dict.fromkeys(facts.get("segments", []))] if remembering else []
+    lost = next((segment.name for segment in rows if not _whole(segment)), "")
+    return f"lacks a part of its replay memory: {lost} is missing or damaged" if lost else ""
 
 
 def _whole(segment: Path) -> bool:
-    return segment.is_file() and digest(segment)["sha256"][:16] == segment.stem.rpartition("-")[2]
+    try:
+        return str(digest(segment)["sha256"])[:16] == segment.stem.rpartition("-")[2]
+    except UserError:
+        return False
 
 
 def known(folder: Path) -> dict[str, dict[str, Any]]:
     """The sidecar of every checkpoint by its name, oldest first; those without one are none."""
-    found = {path.stem: facts_of(path) for path in folder.glob("*=*.ckpt") if NAME.fullmatch(path.stem)}
+    found = {stem: facts_of(folder / f"{stem}.ckpt") for stem in _stems(folder, ".ckpt")}
     there = [(stem, facts) for stem, facts in found.items() if facts]
     return dict(sorted(there, key=lambda each: (each[1]["iterations"], each[0])))
 
@@ -100,17 +118,21 @@ def names(folder: Path) -> list[str]:
     return list(known(folder))
 
 
+def _stems(folder: Path, suffix: str) -> list[str]:
+    """The names of all files of this kind, in no order that means anything."""
+    stems = [name.removesuffix(suffix) for name in run_files.list_names(folder) if name.endswith(suffix)]
+    return [stem for stem in stems if NAME.fullmatch(stem)]
+
+
+def epochs(folder: Path) -> list[str]:
+    """`epoch=NN` of every file that could be such a checkpoint, in order."""
+    stems = [stem for stem in _stems(folder, ".ckpt") if EPOCH.fullmatch(stem)]
+    return sorted(stems, key=lambda stem: int(stem.removeprefix("epoch=")))
+
+
 def target(link: Path) -> str:
     """The name of the checkpoint a link means, beside it and nowhere else; "" where there is no link."""
-    try:
-        found = os.readlink(link)
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise UserError(f"{link} is not a link to a checkpoint: {error.strerror}") from error
-    if not NAME.fullmatch(found.removesuffix(".ckpt")) or not found.endswith(".ckpt"):
-        raise UserError(f"{link} points at {found!r}, which is not a checkpoint of this run")
-    return found.removesuffix(".ckpt")
+    return run_files.read_link(link).removesuffix(".ckpt")
 
 
 def choose(folder: Path, name: str, whose: str, remembering: bool = False) -> Chosen:
@@ -143,8 +165,7 @@ def choose(folder: Path, name: str, whose: str, remembering: bool = False) -> Ch
 
 def _epoch(folder: Path, number: int, name: str, whose: str, remembering: bool) -> Path:
     there = names(folder)
-    files = sorted(path.stem for path in folder.glob("epoch=*.ckpt") if EPOCH.fullmatch(path.stem))
-    for stem in files:
+    for stem in epochs(folder):
         if int(stem.removeprefix("epoch=")) == number:
             what = fault(folder / f"{stem}.ckpt", remembering)
             if what:
@@ -186,17 +207,15 @@ def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict
         kept.update(epochs[-keep_last:], worthy[:keep_best])
     for stem in there:
         if stem not in kept:
-            (folder / f"{stem}.json").unlink(missing_ok=True)
-            (folder / f"{stem}.ckpt").unlink(missing_ok=True)
+            run_files.remove(folder / f"{stem}.json")
+            run_files.remove(folder / f"{stem}.ckpt")
     return {stem: facts for stem, facts in there.items() if stem in kept}
 
 
 def sweep_orphans(folder: Path) -> int:
     """Delete halves of sets: what a process left that died between a checkpoint and its sidecar."""
-    swept = 0
-    for path in [*folder.glob("*=*.ckpt"), *folder.glob("*=*.json")]:
-        other = path.with_suffix(".json" if path.suffix == ".ckpt" else ".ckpt")
-        if NAME.fullmatch(path.stem) and not path.is_symlink() and not other.exists():
-            path.unlink()
-            swept += 1
-    return swept
+    halves = set(_stems(folder, ".ckpt")) ^ set(_stems(folder, ".json"))
+    for stem in halves:
+        run_files.remove(folder / f"{stem}.ckpt")
+        run_files.remove(folder / f"{stem}.json")
+    return len(halves)

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,17 +32,30 @@ def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
 
     Without `sync_name` the caller syncs the folder, once for all that it puts there.
     """
-    beside = temporary(path)
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        with open(beside, "wb") as file:
+        with replacing_in(folder, path.name, sync_name) as file:
+            yield file
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def replacing_in(folder: int, name: str, sync_name: bool = True) -> Iterator[BinaryIO]:
+    """The same in a folder that is open already."""
+    beside = temporary(Path(name)).name
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
         if sync_name:
-            sync_folder(path.parent)
+            os.fsync(folder)
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=folder)
 
 
 def sync_folder(folder: Path) -> None:
@@ -52,12 +65,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_file(path: Path) -> None:
-    """What was written to the file, by whomever, survives a power cut from here on; nothing where there is none."""
-    if path.exists():
-        sync_folder(path)
 
 
 def write_json(path: Path, data: Any, sync_name: bool = True) -> None:
@@ -93,12 +100,12 @@ def relink(link: Path, target: Path) -> None:
         raise
 
 
-def sweep(folder: Path, all_dead: bool = False) -> int:
-    """Delete what was being written in the folder by processes that are gone; `all_dead`: by any process but this."""
+def sweep(folder: Path) -> int:
+    """Delete what was being written in the folder by processes that are gone."""
     swept = 0
     for path in folder.iterdir():
         match = TEMPORARY.fullmatch(path.name)
-        if not match or int(match[1]) == os.getpid() or not (all_dead or _gone(int(match[1]))):
+        if not match or int(match[1]) == os.getpid() or not _gone(int(match[1])):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -1,15 +1,18 @@
 """What one needs to know to repeat a run: the exact command, the code's state, versions and the machine."""
 
+import hashlib
 import os
 import platform
 import shlex
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parent.parent
+CODE = ("utils", "config", "envs_fast", "envs_gym", "agents", "trainer_callbacks")
 PACKAGES = ("torch", "lightning", "gymnasium", "numba", "numpy")
 
 
@@ -21,6 +24,16 @@ def git_hash() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return commit.strip() + ("+changes" if changes.strip() else "")
+
+
+@cache
+def source_hash() -> str:
+    """The first 16 digits of the SHA-256 of all code that a training can run, with or without a git checkout."""
+    digest = hashlib.sha256()
+    for folder in CODE:
+        for path in sorted((PROJECT / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(PROJECT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _git(*arguments: str) -> str:

@@ -4,21 +4,25 @@ What is written into these files belongs to the callbacks, how they are written 
 """
 
 import errno
-import math
+import logging
 import os
 import re
 import secrets
 import shutil
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utils.durable_file import read_json, relink, sweep, sync_folder, temporary, write_json
+from utils import run_files, run_names
+from utils.durable_file import relink, sweep, sync_folder, temporary
+from utils.run_facts import finite, read_facts
+from utils.run_files import read_json, write_json
 from utils.user_error import UserError, nearest
 
+log = logging.getLogger("stride")
 PROJECT = Path(__file__).resolve().parent.parent
 LAST = "@last"
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
@@ -100,10 +104,17 @@ class RunDir:
             raise UserError(f"cannot make a run folder under {root}: {error.strerror}") from error
         return run
 
-    def sweep(self) -> int:
-        """Delete what a process that trained this run before left half-written; only for who holds its lock."""
-        folders = (self.path, self.checkpoints, self.videos, self.logs)
-        return sum(sweep(folder, all_dead=True) for folder in folders if folder.is_dir())
+    def facts(self) -> dict[str, Any]:
+        """config.json; UserError, one line, where it is missing, damaged or no file."""
+        return read_facts(self.path)
+
+    def tidy(self) -> None:
+        """What a process that trained this run before left half-written goes, missing folders come; only for who holds
+        its lock."""
+        for name in ("", *run_names.FOLDERS):
+            run_files.sweep(self.path / name)
+        for folder in (self.checkpoints, self.logs, self.videos):
+            run_files.make_folder(folder)
 
     @classmethod
     def find(cls, selector: str) -> "RunDir":
@@ -135,7 +146,10 @@ def list_runs() -> list[RunDir]:
 
 
 def _is_run(path: Path) -> bool:
-    return bool(ID.fullmatch(path.name)) and ((path / "config.json").is_file() or (path / "checkpoints").is_dir())
+    """Whatever is in it: whether that is sound is found out by who reads it."""
+    return bool(ID.fullmatch(path.name)) and any(
+        os.path.lexists(path / name) for name in ("config.json", "checkpoints")
+    )
 
 
 def _make_unique(root: Path, name: str, facts: Mapping[str, Any] | None) -> Path:
@@ -165,10 +179,9 @@ def _folder(selector: str) -> Path:
         raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed in it, give it from the root")
     try:
         path = Path(selector).resolve()
-        is_run = _is_run(path)
-    except (OSError, ValueError) as error:  # a name that is too long, half a character
-        raise UserError(f"{selector!r} is not the path of a run: {error}") from error
-    if not is_run:
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a name too long, half a character
+        raise UserError(f"{selector!r} is not the path of a run: it leads nowhere") from error
+    if not _is_run(path):
         raise UserError(f"{selector!r} is not the folder of a run: it has no config.json and no checkpoints/")
     return path
 
@@ -187,26 +200,33 @@ def _last() -> Path:
     return path
 
 
-def _object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; anything else in it is an error of its own line."""
-    data = read_json(path)
-    if not isinstance(data, dict):
-        raise UserError(f"{path} does not hold a JSON object")
-    return data
+def sound_runs() -> Iterator[tuple[RunDir, dict[str, Any]]]:
+    """Every run that has a config.json with its facts, newest first; a damaged one is told and harms no other."""
+    for run in list_runs():
+        if os.path.lexists(run.config_json):  # else it is still being made
+            try:
+                yield run, run.facts()
+            except UserError as error:
+                log.warning("left out: %s", error)
 
 
 def _best(env_id: str, variant: str) -> RunDir:
     """The run of this environment (and variant) with the highest `score` in checkpoints/best.json."""
     scored: list[tuple[float, str, RunDir]] = []
     environments: set[str] = set()
-    for run in list_runs():
-        sidecar = run.checkpoints / "best.json"
-        if not (run.config_json.is_file() and sidecar.is_file()):
-            continue  # still being made, or never evaluated
-        config, score = _object(run.config_json), _object(sidecar).get("score")
-        environments.add(str(config.get("env_id")))
-        wanted = config.get("env_id") == env_id and variant in ("", config.get("variant"))
-        if wanted and isinstance(score, int | float) and math.isfinite(score):
+    for run, facts in sound_runs():
+        if not os.path.lexists(run.checkpoints / "best.json"):
+            continue  # never evaluated
+        environments.add(str(facts.get("env_id")))
+        if facts.get("env_id") != env_id or variant not in ("", facts.get("variant")):
+            continue
+        try:
+            sidecar = read_json(run.checkpoints / "best.json")
+        except UserError as error:
+            log.warning("left out: %s", error)
+            continue
+        score = finite(sidecar.get("score")) if isinstance(sidecar, dict) else None
+        if score is not None:
             scored.append((score, run.id, run))
     if not scored:
         what = f"{env_id}:{variant}" if variant else env_id

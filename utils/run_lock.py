@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from utils import run_files
 from utils.user_error import UserError
 
-NAME = ".lock"
+NAME, MOST = ".lock", 4096
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -33,47 +34,44 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        run_files.remove(path)
 
 
 def owner(folder: Path) -> dict[str, Any] | None:
     """The living process that trains the run, None where there is none."""
     try:
-        return _living((folder / NAME).read_text(encoding="utf-8"))
-    except OSError:
+        return _living(run_files.read_bytes(folder / NAME))
+    except UserError:
         return None
 
 
 def _claim(path: Path, run_id: str) -> None:
     """Write our name into the lock, unless a living process stands there; who reads and writes holds it meanwhile."""
     while True:
-        with open(path, "a+", encoding="utf-8") as file:
+        with run_files.open_to_write(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if not _same(file.fileno(), path):  # its owner has just let go of it
                 continue
-            file.seek(0)
-            other = _living(file.read())
+            other = _living(file.read(MOST))
             if other is not None:
                 raise RunInTrainingError(f"{run_id} is being trained by process {other['pid']}; stop that one first")
+            file.seek(0)
             file.truncate(0)
-            file.write(json.dumps(identity(os.getpid())))
-            file.flush()
+            file.write(json.dumps(identity(os.getpid())).encode())
             os.fsync(file.fileno())
             return
 
 
 def _same(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
+    there = run_files.status(path)
+    return there is not None and os.path.samestat(os.fstat(descriptor), there)
 
 
-def _living(text: str) -> dict[str, Any] | None:
+def _living(text: bytes) -> dict[str, Any] | None:
     """Who is named in a lock, if that very process still lives; a torn or empty lock belongs to nobody."""
     try:
         claim = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(claim, dict) or type(claim.get("pid")) is not int or claim["pid"] <= 0:
         return None

@@ -3,6 +3,7 @@
 Everything it changes in the process (handlers, warnings, the threads' exception hook) is put back on leaving.
 """
 
+import io
 import logging
 import os
 import re
@@ -14,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
+
+from utils.run_files import open_to_write
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -28,6 +31,10 @@ class _PlainText(logging.Formatter):
 
 class _File(logging.FileHandler):
     """A line that the disk has no room for is lost, and nothing else: what fails loudly is the training itself."""
+
+    def _open(self) -> io.TextIOWrapper:
+        file = open_to_write(Path(self.baseFilename), append=True)
+        return io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", errors="backslashreplace")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
         return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from utils.process_pool import run_all
-from utils.run_dir import list_runs, read_json
+from utils.run_dir import sound_runs
 from utils.statistics import interval, iqm
 
 
@@ -26,8 +26,8 @@ def train_seeds(command: Sequence[str], seeds: Sequence[int], workers: int) -> i
 
 def outcomes(group: str) -> list[dict[str, Any]]:
     """How each finished run of a group ended, oldest first."""
-    facts = [read_json(run.config_json) for run in list_runs()[::-1] if run.config_json.is_file()]
-    return [fact["outcome"] for fact in facts if fact.get("group") == group and "outcome" in fact]
+    facts = [facts for _, facts in sound_runs() if facts.get("group") == group and "outcome" in facts]
+    return [each["outcome"] for each in facts[::-1]]
 
 
 def summary(ended: Sequence[dict[str, Any]]) -> str:

@@ -5,7 +5,6 @@ change once written; what does (extras, priorities) lies in the checkpoint itsel
 """
 
 import hashlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
@@ -13,7 +12,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from utils.durable_file import sync_folder
+from utils import run_files, run_names
 from utils.user_error import UserError
 
 PIECE = 64 << 20  # bytes of a segment, about
@@ -34,27 +33,21 @@ def write_segment(folder: Path, first: int, last: int, tensors: Iterable[Tensor]
     data = b"".join(to_bytes(tensor) for tensor in tensors)
     digest = hashlib.sha256(data).hexdigest()
     name = f"{first}-{last}-{digest[:16]}.rows"
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f"{name}.{os.getpid()}.tmp"
-    try:  # also where a file of that name is there: it may be damaged
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / name)
-        sync_folder(folder)
-    finally:
-        temporary.unlink(missing_ok=True)
+    run_files.make_folder(folder)
+    with run_files.replacing(folder / name) as file:  # also where a file of that name is there: it may be damaged
+        file.write(data)
     return Segment(file=name, first=first, last=last, bytes=len(data), sha256=digest)
 
 
 def read_segment(folder: Path, segment: Segment) -> memoryview:
     """Its bytes, compared with the hash."""
-    path = folder / Path(segment["file"]).name
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing: the replay memory of this checkpoint is incomplete") from error
+    path = folder / segment["file"]
+    if path.name != segment["file"] or not run_names.SEGMENT.fullmatch(path.name):
+        raise UserError(f"{path.name[:80]!r} is not the name of a part of a replay memory")
+    found = run_files.status(path)
+    if found is None:
+        raise UserError(f"{path} is missing: the replay memory of this checkpoint is incomplete")
+    data = run_files.read_bytes(path) if found.st_size == segment["bytes"] else b""
     if len(data) != segment["bytes"] or hashlib.sha256(data).hexdigest() != segment["sha256"]:
         raise UserError(f"{path} is damaged: its hash is not the one the checkpoint names")
     return memoryview(bytearray(data))
@@ -79,7 +72,8 @@ def take(data: memoryview, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor
 def prune(folder: Path, named: Iterable[str]) -> list[str]:
     """Delete the segments that no kept checkpoint names, and rubbish of writes that were killed; what was deleted."""
     kept = set(named)
-    found = [path for path in sorted(folder.glob("*")) if path.suffix in (".rows", ".tmp") and path.name not in kept]
-    for path in found:
-        path.unlink()
-    return [path.name for path in found]
+    found = [name for name in run_files.list_names(folder) if run_names.SEGMENT.fullmatch(name) and name not in kept]
+    for name in found:
+        run_files.remove(folder / name)
+    run_files.sweep(folder)
+    return found

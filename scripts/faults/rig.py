@@ -129,7 +129,7 @@ def state_of(run: RunDir) -> dict[str, Any]:
 def leftovers(root: Path) -> list[str]:
     """Files nobody will ever want again: temporaries, halves of sets, locks of the dead."""
     found = [path for path in root.rglob("*") if re.search(r"\.tmp$|^\.(?!lock)|^\.lock$", path.name)]
-    for folder in root.glob("*/checkpoints"):
+    for folder in (path for path in root.glob("*/checkpoints") if not path.parent.is_symlink()):
         halves = [
             (path, path.with_suffix(".json" if path.suffix == ".ckpt" else ".ckpt")) for path in folder.glob("*=*")
         ]

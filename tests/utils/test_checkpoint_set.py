@@ -129,8 +129,10 @@ class Disk:
             elif name == "unlink":
                 self.pending.append((os.path.basename(first), None))
             else:
-                linked = os.path.islink(first)
-                data = os.readlink(first) if linked else first.read_bytes() if str(first) in self.written else b""
+                first_path = self.folder / first  # a name alone is one in the folder that is open
+                linked = first_path.is_symlink()
+                written = str(first_path) in self.written
+                data = os.readlink(first_path) if linked else first_path.read_bytes() if written else b""
                 self.pending.append((os.path.basename(others[0]), data))
             return function(first, *others, **options)
 

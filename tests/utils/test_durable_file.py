@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from utils import run_files
 from utils.durable_file import check_room, replacing, sweep, temporary, write_json
 from utils.user_error import UserError
 
@@ -39,7 +40,8 @@ def test_only_the_litter_of_the_dead_is_swept(tmp_path):
     (half_a_run / "checkpoints").mkdir(parents=True)
     assert sweep(tmp_path) == 2
     assert not dead.exists() and not half_a_run.exists() and alive.exists() and mine.exists()
-    assert sweep(tmp_path, all_dead=True) == 1 and mine.exists() and all(path.exists() for path in others)
+    assert run_files.sweep(tmp_path) == 1 and mine.exists() and all(path.exists() for path in others)
+    assert not alive.exists(), "whoever holds a run's lock knows that nobody else writes there"
 
 
 def test_a_link_left_half_made_is_swept_too(tmp_path):

@@ -34,21 +34,23 @@ def test_opening_twice_prints_once_and_leaves_nothing(tmp_path: Path, capsys: py
     before = (logger.handlers[:], logger.level, logger.propagate, warnings.showwarning, threading.excepthook)
     hook = sys.excepthook
     for name in ("a.log", "b.log"):
-        with open_run_log(tmp_path / name) as log:
+        (tmp_path / name).mkdir()
+        with open_run_log(tmp_path / name / "run.log") as log:
             log.info(name)
     assert capsys.readouterr().out == "a.log\nb.log\n"
-    assert (tmp_path / "a.log").read_text().count("\n") == 1
+    assert (tmp_path / "a.log" / "run.log").read_text().count("\n") == 1
     after = (logger.handlers[:], logger.level, logger.propagate, warnings.showwarning, threading.excepthook)
     assert after == before and sys.excepthook is hook
 
 
 def test_inner_log_takes_over_and_gives_back(tmp_path: Path) -> None:
-    with open_run_log(tmp_path / "outer.log", quiet=True) as log:
-        with open_run_log(tmp_path / "inner.log", quiet=True):
+    (tmp_path / "inner").mkdir()
+    with open_run_log(tmp_path / "run.log", quiet=True) as log:
+        with open_run_log(tmp_path / "inner" / "run.log", quiet=True):
             log.info("inside")
         log.info("outside")
-    assert "inside" not in (tmp_path / "outer.log").read_text()
-    assert "outside" in (tmp_path / "outer.log").read_text()
+    assert "inside" not in (tmp_path / "run.log").read_text()
+    assert "outside" in (tmp_path / "run.log").read_text()
 
 
 def test_uncaught_exception_leaves_its_traceback_in_the_file_alone(

@@ -1,0 +1,182 @@
+"""A resume says "exact" only where it is: what was edited, lost or is another now is refused or told."""
+
+import shutil
+
+import pytest
+from tiny_runs import tiny_run
+
+import train
+from agents.loading import read_checkpoint
+from config.changes import NEUTRAL
+from scripts.plain_tree import fingerprint
+from utils import checkpoint_set
+from utils.run_dir import RunDir
+from utils.run_files import read_json, write_json
+
+MORE = ("--max-timesteps", "160")
+EDITED = "was edited by hand"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("whole")))
+        return tiny_run(max_timesteps=96, checkpoint_freq_epochs=2, policy_lr=3e-4, clip_range=0.2)
+
+
+@pytest.fixture
+def run(finished, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    return RunDir(shutil.copytree(finished.path, tmp_path / finished.id, symlinks=True))
+
+
+def told(run, *words):
+    """What run.log says of a resume."""
+    assert train.command(["--resume", run.id, "-q", *words]) == 0
+    return run.run_log.read_text()
+
+
+def edit(run, **changes):
+    facts = read_json(run.config_json)
+    write_json(run.config_json, {**facts, "config": {**facts["config"], **changes}})
+
+
+def forge(run, **changes):
+    """The newest checkpoint's sidecar, as another program, machine or engine would have written it."""
+    path = run.checkpoints / checkpoint_set.target(run.checkpoints / "last.ckpt")
+    write_json(path.with_suffix(".json"), {**read_json(path.with_suffix(".json")), **changes})
+
+
+def weights(run, name="last"):
+    state = read_checkpoint(run.checkpoints / f"{checkpoint_set.target(run.checkpoints / f'{name}.ckpt')}.ckpt")
+    return fingerprint({name: state[name] for name in ("state_dict", "optimizer_states")})
+
+
+def test_nothing_changed_is_exact(run):
+    assert "(epoch=06), exact" in told(run, *MORE)
+
+
+def test_another_engine_is_told_and_not_exact(run):
+    before = read_json(run.config_json)["engine"]
+    line = told(run, *MORE, "engine=eager")
+    assert f"not to the bit; engine {before} then, eager now" in line and f"engine {before} -> eager" in line
+    facts = read_json(run.config_json)
+    assert facts["engine"] == facts["config"]["engine"] == "eager"
+    assert "not to the bit" not in told(run, "--max-timesteps", "192").split("changed:")[-1]
+
+
+@pytest.mark.parametrize(
+    ("key", "then"), [("code", "0123456789abcdef"), ("device", "cuda"), ("cpu", "AVX9"), ("versions", {"torch": "1.0"})]
+)
+def test_what_the_bits_rest_on_is_compared(run, key, then):
+    forge(run, **{key: then})
+    name, value = ("torch", "1.0") if key == "versions" else (key, then)
+    line = told(run, *MORE)
+    assert "not to the bit" in line and f"{name} {value} then, " in line
+
+
+def test_an_edited_config_is_refused_by_its_keys(run, capsys):
+    before = weights(run)
+    edit(run, gamma=0.5)
+    assert train.command(["--resume", run.id, *MORE]) == 2
+    line = capsys.readouterr().err
+    assert EDITED in line and "gamma 0.98 -> 0.5" in line and "--accept-changes" in line and line.count("\n") == 1
+    assert weights(run) == before and read_json(run.config_json)["status"] == "finished"
+    line = told(run, *MORE, "--accept-changes")
+    assert "not to the bit; gamma changed" in line and "edited by hand in config.json: gamma 0.98 -> 0.5" in line
+    assert "exact" in told(run, "--max-timesteps", "224"), "what was accepted is the run's own from then on"
+
+
+def test_a_removed_engine_is_an_edit(run, capsys):
+    facts = read_json(run.config_json)
+    write_json(run.config_json, {key: value for key, value in facts.items() if key != "engine"})
+    assert train.command(["--resume", run.id, *MORE]) == 2
+    assert EDITED in capsys.readouterr().err
+    for gone in (("settings_sha256",), ("settings_sha256", "engine")):
+        write_json(run.config_json, {key: value for key, value in facts.items() if key not in gone})
+        assert train.command(["--resume", run.id, *MORE]) == 2 and EDITED in capsys.readouterr().err
+
+
+def test_an_older_runs_config_is_compared_with_its_sidecar(run, capsys):
+    facts = read_json(run.config_json)
+    write_json(run.config_json, {key: value for key, value in facts.items() if key != "settings_sha256"})
+    path = run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.json"
+    older = {key: value for key, value in read_json(path).items() if key not in ("config", "engine", "device", "code")}
+    write_json(path, older)
+    edit(run, gamma=0.5)
+    assert train.command(["--resume", run.id, *MORE]) == 2 and EDITED in capsys.readouterr().err
+    edit(run, gamma=0.98)
+    assert "not to the bit; engine unknown then" in told(run, *MORE)
+
+
+def test_a_resume_that_died_before_its_first_checkpoint_left_no_edit(run, monkeypatch):
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "fit", dies)
+        assert train.command(["--resume", run.id, "-q", *MORE, "gamma=0.5"]) == 130
+    assert read_json(run.config_json)["config"]["gamma"] == 0.5
+    assert "not to the bit; gamma changed" in told(run)
+
+
+def test_keys_that_are_called_neutral_are(run, tmp_path):
+    """All of them at once, and the budget: equal weights at the end of the same steps."""
+    other = RunDir(shutil.copytree(run.path, tmp_path / "other", symlinks=True))
+    changed = {
+        "log_freq_epochs": 3, "eval_freq_epochs": 1, "eval_warmup_epochs": 1, "eval_episodes": 1, "threads": 2,
+        "eval_deterministic": "false", "early_stop_on_train_threshold": 1000, "early_stop_on_eval_threshold": 1000,
+        "early_stop_patience": 3, "checkpoint_freq_epochs": 1, "checkpoint_minutes": "null", "checkpoint_keep_last": 2,
+        "checkpoint_keep_best": 2, "video_max_steps": 5, "description": "other", "project_id": "other",
+    }  # fmt: skip
+    assert {*changed, "video_freq_epochs", "engine"} == {*NEUTRAL, "threads"}
+    assert "exact" in told(run, *MORE)
+    line = told(other, *MORE, *(f"{key}={value}" for key, value in changed.items()))
+    assert "(epoch=06), exact" in line and "changed: " in line
+    assert weights(run) == weights(other)
+
+
+def test_a_budget_that_schedules_count_from_is_not_neutral(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    scheduled = tiny_run(policy_lr="lin_0.001")
+    assert "not to the bit; max_timesteps changed" in told(scheduled, *MORE)
+
+
+LOSSES = {
+    "gone": (lambda path: path.unlink(), "metrics.csv is missing: the rows up to 96 env steps are lost", 0),
+    "emptied": (lambda path: path.write_bytes(b""), "it is empty; kept as metrics.damaged-1.csv", 1),
+    "garbage": (lambda path: path.write_bytes(b"GARBAGE\nx\n"), "does not hold the names of metrics; kept as", 1),
+    "zeros": (lambda path: path.write_bytes(path.read_bytes() + b"\0\0\n"), "1 of its lines are damaged; kept as", 1),
+    "cut": (lambda path: path.write_text(path.read_text().split("\n")[0] + "\n"), "its rows end at 0 env steps;", 1),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_lost_rows_are_told_and_what_is_left_is_kept_aside(run, loss):
+    spoil, words, kept = LOSSES[loss]
+    spoil(run.metrics_csv)
+    left = run.metrics_csv.read_bytes() if kept else b""
+    assert words in told(run, *MORE)
+    aside = sorted(run.path.glob("metrics.damaged-*.csv"))
+    assert len(aside) == kept and all(path.read_bytes() == left for path in aside)
+    lines = run.metrics_csv.read_text().splitlines()
+    assert "train/clock/env_steps" in lines[0].split(",") and "GARBAGE" not in lines
+
+
+def test_sound_rows_are_taken_over_without_a_word(run):
+    assert "metrics.csv" not in told(run, *MORE) and not list(run.path.glob("metrics.damaged*"))
+
+
+def test_the_report_is_there_before_the_run_is_called_finished(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(train, "write_report", dies)
+        train.main(["CartPole-v1:ppo", "-q", "n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=32"])
+    run = RunDir.find("@last")
+    assert read_json(run.config_json)["status"] == "running" and not run.report.exists()
+    assert train.command(["--resume", run.id, "-q"]) == 0
+    assert read_json(run.config_json)["status"] == "finished" and run.report.exists()

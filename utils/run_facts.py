@@ -1,0 +1,76 @@
+"""What config.json says of a run, checked where it is read: each key that readers rely on has its type. No torch."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from utils.run_files import read_json
+from utils.user_error import UserError
+
+LONGEST, LARGEST = 4000, 2**63  # of a text, of a whole number
+TEXTS = ("env_id", "variant", "status", "engine", "engine_reason", "env_backend", "env_backend_reason", "resume",
+         "git_hash")  # fmt: skip
+WHOLE = ("test_episodes", "env_steps")
+NUMBERS = ("goal", "val_best", "test_mean", "test_std", "seconds")
+
+
+def read_facts(run: Path) -> dict[str, Any]:
+    """config.json of the run in this folder; UserError, one line, for one that no training wrote."""
+    path = run / "config.json"
+    facts = read_json(path)
+    if not isinstance(facts, dict):
+        raise UserError(f"{path} does not hold a JSON object")
+    wrong = _wrong(facts)
+    if wrong:
+        raise UserError(f"{path} is damaged: {wrong}")
+    return facts
+
+
+def finite(value: object) -> float | None:
+    """A JSON number as a float, None for all that is none: NaN, infinities, what no float can hold, true and false."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def whole(value: object) -> bool:
+    """Whether it is a whole number from zero to what 64 bits hold."""
+    return type(value) is int and 0 <= value < LARGEST
+
+
+def text(value: object) -> bool:
+    """Whether it is printable text of a length that a line may have."""
+    return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
+
+
+def _wrong(facts: dict[str, Any]) -> str:
+    """The first key that is not what it should be, in words; "" where all are."""
+    for key in TEXTS:
+        if key in facts and not text(facts[key]):
+            return f"{key} is not a text"
+    if facts.get("group") is not None and not text(facts["group"]):
+        return "group is not a text"
+    if facts.get("goal") is not None and finite(facts["goal"]) is None:
+        return "goal is not a finite number"
+    if "seed" in facts and not whole(facts["seed"]):
+        return "seed is not a whole number"
+    for key in ("config", "parent", "versions", "host", "outcome"):
+        if key in facts and not isinstance(facts[key], dict):
+            return f"{key} is not an object"
+    resumed = facts.get("resumed", [])
+    if not isinstance(resumed, list) or not all(isinstance(each, dict) for each in resumed):
+        return "resumed is not a list of objects"
+    return _wrong_outcome(facts["outcome"]) if "outcome" in facts else ""
+
+
+def _wrong_outcome(outcome: dict[str, Any]) -> str:
+    if type(outcome.get("solved")) is not bool or not text(outcome.get("reason", "")):
+        return "outcome.solved and outcome.reason are not true or false and a text"
+    for key in NUMBERS:
+        if outcome.get(key) is not None and finite(outcome[key]) is None:
+            return f"outcome.{key} is not a finite number"
+    return "" if all(whole(outcome.get(key)) for key in WHOLE) else "outcome.env_steps is not a whole number"

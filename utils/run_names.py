@@ -1,0 +1,76 @@
+"""What the files of a run are called, and in which of its folders each lies: names of any other form are nobody's.
+
+Nothing is opened here. No torch.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from utils.user_error import UserError
+
+SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
+CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
+LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
+FOLDERS = ("checkpoints", "checkpoints/segments", "videos", "logs")  # of a run
+
+
+class Form(NamedTuple):
+    """What a file of a run may be called, in which folders of the run, and how many bytes of it are read at most."""
+
+    name: re.Pattern[str]
+    folders: tuple[str, ...]
+    most: int
+
+
+FORMS = (
+    Form(re.compile(r"config\.json"), (), 16 << 20),
+    Form(re.compile(r"metrics\.csv"), (), 1 << 30),
+    Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
+    Form(re.compile(r"run\.log"), (), 1 << 30),
+    Form(re.compile(r"report\.md"), (), 16 << 20),
+    Form(re.compile(r"\.lock"), (), 4096),
+    Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.json"), ("checkpoints",), 16 << 20),
+    Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.ckpt"), ("checkpoints",), 16 << 30),
+    Form(SEGMENT, ("checkpoints", "segments"), 4 << 30),
+    Form(re.compile(r"epoch=[0-9]{1,18}\.mp4"), ("videos",), 4 << 30),
+    Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
+)
+
+
+class Place(NamedTuple):
+    """Where a file of a run is: the folder that is trusted to be one, those below it, its name there."""
+
+    root: Path
+    folders: tuple[str, ...]
+    name: str
+    most: int
+
+
+def locate(path: Path) -> Place:
+    """The run's folder and the way from there to the file, by the form of the name alone."""
+    for form in FORMS:
+        if form.name.fullmatch(path.name):
+            return Place(*_climb(path.parent, form.folders), path.name, form.most)
+    raise UserError(f"{shown(path)} is not the name of a run's file")
+
+
+def _climb(folder: Path, wanted: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    below: tuple[str, ...] = ()
+    for name in wanted[::-1]:
+        if folder.name != name:
+            break
+        folder, below = folder.parent, (name, *below)
+    return folder, below
+
+
+def below(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """The run's folder, and the names from there to this one of FOLDERS; of any other folder itself."""
+    ways = [each.split("/") for each in FOLDERS]
+    return _climb(folder, next((tuple(way) for way in ways if way[-1] == folder.name), ()))
+
+
+def shown(path: Path) -> str:
+    """The path in a line: printable and not too long."""
+    text = "".join(c if c.isprintable() else "?" for c in str(path))
+    return text if len(text) <= 200 else f"...{text[-197:]}"
