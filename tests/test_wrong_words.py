@@ -14,6 +14,7 @@ import run_play
 import run_publish
 import train
 from agents.experience import storage
+from config.loader import from_plain
 from utils.user_error import MOST, UserError, one_line, shortened
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -168,3 +169,9 @@ def test_a_line_is_a_line():
     assert len(one_line("word " * 10**6)) <= MOST and "…" in one_line("word " * 1000)
     assert shortened("abcdefgh", 5) == "ab…gh" and shortened("abcdefgh", 4) == "ab…h"
     assert str(UserError(f"{UserError('y' * 400)}: x")).endswith("y: x")
+
+
+def test_a_config_that_is_no_mapping():
+    for values in ("x", ["x"], None, 5):
+        with pytest.raises(UserError, match=r"config.json: a config is a mapping"):
+            from_plain(values)
