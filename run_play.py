@@ -24,6 +24,7 @@ from envs_gym.gym_env import EnvError
 from envs_gym.keyboard import Keyboard, Quit, Steering
 from utils.closed_pipe import outlive_readers
 from utils.interrupted import ctrl_c
+from utils.one_line import one_line
 from utils.statistics import mean_and_deviation
 from utils.user_error import NumbersError, UserError
 from utils.video_file import VideoError, VideoFile
@@ -170,7 +171,7 @@ def command(argv: list[str]) -> int:
         with ctrl_c():
             return main(argv)
     except (UserError, EnvError, NumbersError, RenderError, VideoError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         failed = isinstance(error, EnvError | NumbersError) or (isinstance(error, RenderError) and not error.missing)
         return 1 if failed else 2
     except KeyboardInterrupt:

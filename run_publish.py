@@ -23,6 +23,7 @@ from publishing.hub import Pushed, push, who_am_i
 from publishing.own_secrets import Own, find_own
 from utils.closed_pipe import outlive_readers
 from utils.interrupted import ctrl_c
+from utils.one_line import one_line
 from utils.user_error import NumbersError, UserError
 
 NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
@@ -100,7 +101,7 @@ def command(argv: list[str]) -> int:
         with ctrl_c():
             return main(argv)
     except (UserError, EnvError, NumbersError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

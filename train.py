@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.doorstep import knock
+from utils.closed_pipe import outlive_readers
 
 if __name__ == "__main__":
+    outlive_readers()
     knock(sys.argv[1:])  # here, as the imports below take seconds
 
 import lightning as L
@@ -65,10 +67,9 @@ from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import INTERRUPTED, Stop
 from trainer_callbacks.video import Video
 from utils import checkpoint_set
-from utils.closed_pipe import outlive_readers
 from utils.durable_file import check_room
 from utils.interrupted import ctrl_c
-from utils.one_line import told
+from utils.one_line import one_line, told
 from utils.run_dir import RunDir, runs_root, sound_runs
 from utils.run_fate import died
 from utils.run_files import read_json, write_json
@@ -360,9 +361,9 @@ def train_group(arguments: Arguments) -> int:
 
 def print_help(arguments: Arguments) -> int:
     """The flags, and with ENV:VARIANT every key it has: its value there and what it means."""
+    keys = f"\n{help_text(arguments.load())}" if arguments.config_id or arguments.file else ""
     build_parser().print_help()
-    if arguments.config_id or arguments.file:
-        print(f"\n{help_text(arguments.load())}")
+    print(keys, end="\n" if keys else "")
     return 0
 
 
@@ -389,12 +390,11 @@ def command(argv: list[str]) -> int:
         with ctrl_c():
             return main(argv)
     except (UserError, NumbersError, EnvError, NoRoomError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":
-    outlive_readers()
     utils.quick_start.leave(command(sys.argv[1:]))

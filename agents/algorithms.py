@@ -9,6 +9,7 @@ from agents.engines.eager import Eager, Engine
 from agents.engines.fused_cpu.engine import FusedCPU
 from agents.engines.fused_cpu.recipes import why_not, why_not_here, why_not_played
 from agents.engines.fused_cpu.replay_engine import FusedReplay
+from agents.networks.threads import one_thread
 from agents.ppo import PPO
 from agents.pqn import PQN
 from agents.q_learning import QLearning
@@ -66,7 +67,8 @@ def choose_engine(config: Config, agent: Agent) -> Choice:
 
 def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
     """The agent of a config, on these worlds, with its engine."""
-    agent: Agent = ALGORITHMS[config.algo_id](config, envs, rank)
+    with one_thread():
+        agent: Agent = ALGORITHMS[config.algo_id](config, envs, rank)
     choice = choose_engine(config, agent)
     agent.engine, agent.engine_reason = choice
     return agent

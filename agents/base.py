@@ -25,6 +25,7 @@ from agents.engines.eager import Eager, Engine
 from agents.experience.collector import Collector, Policy
 from agents.experience.memory import Memory
 from agents.experience.numbers import blame, look, mend
+from agents.experience.storage import check_iteration
 from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import Key
@@ -69,6 +70,7 @@ class Agent(L.LightningModule):
             setattr(self.live, name, schedule.at(0, config.max_timesteps))
         self.collector = Collector(envs, policy, config.seed, rank=rank)
         example = self.collector.example()
+        check_iteration(config, example, policy.draws, rows)
         frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
         kept = (keep_terminal, replayed, storage, frames)
         self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, *kept)

@@ -20,6 +20,7 @@ examples:
   python train.py --resume group:NAME                  the same for every unfinished run of a group
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
 """
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -136,12 +137,14 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """`3`, `1,2,3` or `1-5`, each once."""
     seeds: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        match = re.fullmatch(r"\s*(\d{1,40})\s*(?:-\s*(\d{1,40})\s*)?", part)
         if not match:
             raise UserError(f"--seed {text}: seeds are whole numbers from 0, such as 3, 1,2,3 or 1-5")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise UserError(f"--seed {text}: {first}-{last} runs backwards")
+        if len(seeds) + last - first >= MOST_SEEDS:
+            raise UserError(f"--seed {text}: a group has at most {MOST_SEEDS:,} seeds")
         seeds += range(first, last + 1)
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seed {text}: a seed is given twice")

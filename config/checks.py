@@ -10,6 +10,7 @@ from config.schedule import Schedule
 from config.schema import CHANGES, SCHEMA_VERSION, Config, PPOConfig, REINFORCEConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_sizes
 from config.spec import Quantity, Spec
+from utils.given import LARGEST
 from utils.user_error import UserError
 
 LEAST_ROWS = 100  # of each environment, that a replay memory is worth its name
@@ -101,8 +102,12 @@ def _check_range(name: str, value: Any, allowed: Range, max_timesteps: int) -> N
             raise UserError(f"{name}: the schedule must rise above {allowed.low:g} somewhere")
         return
     for number in value if isinstance(value, tuple) else (value,):
-        if number is not None and not isinstance(number, bool) and not allowed.holds(number):
+        if number is None or isinstance(number, bool):
+            continue
+        if not allowed.holds(number):
             raise UserError(f"{name} must be {allowed}, not {number}")
+        if number > LARGEST and isinstance(number, int):
+            raise UserError(f"{name} must be at most {LARGEST}, not {number}")
 
 
 def _check_wrappers(wrappers: tuple[dict[str, Any], ...]) -> None:

@@ -12,10 +12,11 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from config.schedule import Schedule, is_named
 from config.spec import Quantity, Spec
+from utils.given import DEEPEST, MOST_DIGITS
+from utils.one_line import shortened
 from utils.user_error import UserError, nearest
 
 NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
-DEEPEST = 20  # a YAML anchor inside itself has no end
 T = TypeVar("T")
 _resolved: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # slow, and asked for every key of every variant
 
@@ -101,7 +102,7 @@ def _take(name: str, member: Any, value: object) -> Any:
 
 
 def _unquoted(value: object) -> object:
-    if isinstance(value, str) and NUMBER.fullmatch(value):
+    if isinstance(value, str) and len(value) <= 2 * MOST_DIGITS and NUMBER.fullmatch(value):
         digits = value.replace("_", "")
         return float(digits) if re.search(r"[.eE]", digits) else int(digits)
     return value
@@ -171,8 +172,7 @@ def _schedule(name: str, value: object) -> Any:
 def _shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
+    return shortened(repr(value), 60)
 
 
 def _advice(hint: Any, value: object) -> str:

@@ -1,9 +1,12 @@
 """The command line of run_inspect.py, every word of it checked. No serving here."""
 
+import re
 from dataclasses import dataclass
 
 from config.arguments import OneLineParser
 from utils.user_error import UserError, nearest
+
+ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -34,4 +37,6 @@ def parse_inspect(argv: list[str]) -> InspectArguments:
         raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
     if not 0 <= found.port <= 65535:
         raise UserError(f"--port lies between 0 and 65535, not at {found.port}")
+    if not ADDRESS.fullmatch(found.host):
+        raise UserError(f"--host takes an address such as 127.0.0.1, not {found.host!r}")
     return InspectArguments(**vars(found))

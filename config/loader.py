@@ -17,6 +17,7 @@ from config.schedule_keys import Raw, fold
 from config.schema import ALGORITHMS, Config, REINFORCEConfig
 from config.sizes import check_whole_numbers
 from config.variants import EnvironmentFile
+from utils.given import check_value
 from utils.user_error import UserError, nearest
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
@@ -66,6 +67,8 @@ def to_plain(config: Config) -> dict[str, Any]:
 
 def from_plain(values: Mapping[str, Any], where: str = "config.json", overrides: Sequence[str] = ()) -> Config:
     """The config back from to_plain's data, with every check of a YAML file, and overrides on top."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where}: a config is a mapping, not {values!r}")
     check_whole_numbers(values, where)
     try:
         values = migrate(values)
@@ -77,7 +80,7 @@ def from_plain(values: Mapping[str, Any], where: str = "config.json", overrides:
     for key in given:
         check_key(key, algo_id, where)
     raw, algo_id = apply_overrides(Raw(given, dict.fromkeys(given, where)), overrides, algo_id)
-    raw = fold(raw, _defaults(algo_id))
+    raw = fold(_checked(raw), _defaults(algo_id))
     return _build(raw, algo_id, str(values.get("variant", "")), where)
 
 
@@ -95,11 +98,21 @@ def _load(file: EnvironmentFile, variant: str, overrides: Sequence[str]) -> Conf
     where = f"{file.path.name}:{variant}"
     raw, algo_id = apply_overrides(file.raw(variant), overrides, file.algorithm(variant))
     values = {"env_id": file.path.stem, "project_id": file.path.stem, **raw.values, "algo_id": algo_id}
-    raw = fold(Raw(values, {**dict.fromkeys(values, where), **raw.where}), _defaults(algo_id))
+    raw = fold(_checked(Raw(values, {**dict.fromkeys(values, where), **raw.where})), _defaults(algo_id))
     config = _build(raw, algo_id, variant, where)
     if isinstance(config, REINFORCEConfig) and config.policy_targets == "returns" and "vf_coef" in raw.values:
         raise UserError(f"{raw.where['vf_coef']}: vf_coef does nothing without policy_targets: advantages")
     return config
+
+
+def _checked(raw: Raw) -> Raw:
+    """The same, nothing in it endless or impossible to write down."""
+    for key, value in raw.values.items():
+        try:
+            check_value(key, value)
+        except UserError as error:
+            raise UserError(f"{raw.where[key]}: {error}") from error
+    return raw
 
 
 def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:

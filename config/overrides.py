@@ -4,6 +4,7 @@ Hydra's additions (+, ++, ~, sweeps) are refused: they would add keys nobody rea
 
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
+from itertools import accumulate
 from typing import Any, get_origin
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,13 +15,18 @@ from config.keys import check_algorithm, check_key
 from config.schedule_keys import Raw
 from config.schema import ALGORITHMS
 from config.variants import overlay
+from utils.given import DEEPEST
 from utils.user_error import UserError
 
 PREFIXES = ("++", "+", "~")
+MOST, LONGEST = 200, 10_000  # overrides, and characters of one
+BRACKETS = {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}
 
 
 def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[Raw, str]:
     """`raw` with the overrides on top, and the algorithm, which they may change."""
+    if len(overrides) > MOST:
+        raise UserError(f"{len(overrides):,} overrides are too many; write a file and give it by --config")
     texts = [_bare(text) for text in overrides]
     for text in texts:
         if text.startswith("algo_id="):
@@ -47,6 +53,8 @@ def _bare(text: str) -> str:
     """`--key=value`, as trackers' sweeps write it, is the same override."""
     if len(text.splitlines()) > 1:
         raise UserError(f"{' '.join(text.split())}: an override is one line")
+    if len(text) > LONGEST or _depth(text) > DEEPEST or text.partition("=")[0].count(".") > DEEPEST:
+        raise UserError(f"{text}: an override has at most {LONGEST:,} characters, nested {DEEPEST} deep")
     bare = text.removeprefix("--").strip()
     for prefix in PREFIXES:
         if bare.startswith(prefix):
@@ -54,6 +62,11 @@ def _bare(text: str) -> str:
     if "=" not in bare or bare.startswith("="):
         raise UserError(f"{text!r} is not an override; write key=value, for example gamma=0.98")
     return bare
+
+
+def _depth(text: str) -> int:
+    """How deep its brackets go, whether or not some of them are text."""
+    return max(accumulate(BRACKETS.get(each, 0) for each in text), default=0)
 
 
 def _check_key(key: str, algo_id: str, text: str) -> None:
@@ -89,6 +102,8 @@ def _value(text: str) -> Any:
         return override.value()
     except HydraException as error:
         raise UserError(f"{text}: cannot be read: {' '.join(str(error).split())}") from error
+    except (ValueError, OverflowError) as error:  # of a number with thousands of digits
+        raise UserError(f"{text}: cannot be read: {error}") from error
 
 
 def _nested(earlier: object, path: list[str], value: object, text: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from config.arguments import OneLineParser
+from utils.given import check_name
 from utils.user_error import UserError, nearest
 
 EXAMPLES = """\
@@ -103,6 +104,7 @@ def _check_together(arguments: PlayArguments) -> None:
         return
     if not arguments.video.endswith(".mp4"):
         raise UserError(f"--video writes .mp4 files, not {arguments.video}")
+    check_name(arguments.video, "--video")
     folder = Path(arguments.video).absolute().parent
     if not folder.is_dir():
         raise UserError(f"--video {arguments.video}: there is no folder {folder}")

@@ -4,6 +4,7 @@ import argparse
 from dataclasses import dataclass
 
 from config.arguments import OneLineParser
+from utils.given import check_name
 from utils.user_error import UserError, nearest
 
 EXAMPLES = """\
@@ -64,4 +65,6 @@ def parse_publish(argv: list[str]) -> PublishArguments:
         raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
     if found.run_id.startswith("hub:"):
         raise UserError(f"{found.run_id} is published already; --run-id takes a run of this machine")
+    if found.folder:
+        check_name(found.folder, "--dry-run")
     return PublishArguments(**vars(found))

@@ -98,7 +98,7 @@ class Config:
     engine: Literal["auto", "eager", "fused_cpu"] = "auto"
     """How updates are computed; auto takes the fastest that knows everything this config asks for."""
     threads: int = 1
-    """CPU threads; results of fused_cpu do not depend on it."""
+    """CPU threads; first weights and fused_cpu's results do not depend on it, large sums of eager may by rounding."""
     epoch_iterations: int = 1
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
     log_freq_epochs: int | None = None

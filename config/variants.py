@@ -15,6 +15,7 @@ from config.yaml_file import read_yaml
 from utils.user_error import UserError, nearest
 
 INHERIT = "_inherit_"
+LONGEST_CHAIN = 20
 VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 Block = Mapping[str, Any]
 
@@ -68,6 +69,8 @@ class EnvironmentFile:
                 raise UserError(f"{where}: {INHERIT} names no block of this file: {parent!r}{meant}")
             if parent in names:
                 raise UserError(f"{where}: {INHERIT} goes in a circle: {' -> '.join([*names, parent])}")
+            if len(names) == LONGEST_CHAIN:
+                raise UserError(f"{where}: {INHERIT} goes on over more than {LONGEST_CHAIN} blocks, from {variant} on")
             names.append(parent)
         return names
 

@@ -1,13 +1,16 @@
 """Reads YAML the way people expect it: 1e-3 is a number, `no` is a word, a key given twice is an error with its line.
 
-Knows nothing of configs; metrics.yaml is read by it too."""
+A tag says what its text is or the text is refused; there are no dates and no bytes. Knows nothing of configs;
+metrics.yaml is read by it too."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from utils.given import read_given, whole
 from utils.user_error import UserError
 
 RESOLVED = (
@@ -19,14 +22,18 @@ RESOLVED = (
     ("merge", r"<<", ["<"]),
 )  # fmt: skip
 
+UNREAD = ("timestamp", "binary", "omap", "pairs")
 
-MOST_BYTES, MOST_NODES = 1 << 20, 100_000
+MOST_BYTES, MOST_NODES, DEEPEST = 1 << 18, 100_000, 24
 
 
 class Loader(yaml.SafeLoader):
     """YAML 1.1 less its surprises: no words as booleans, no octal 010, no 1:30 in base 60, no dates."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012  (PyYAML's own way to start from none)
+    yaml_constructors = {  # noqa: RUF012
+        tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if str(tag).split(":")[-1] not in UNREAD
+    }
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Refuses a key given twice; here, before merge keys are folded in, since those may be overridden."""
@@ -34,35 +41,45 @@ class Loader(yaml.SafeLoader):
         seen: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
                 advice = "; merge several with <<: [*a, *b]" if key.value == "<<" else ""
                 problem = f"{key.value!r} is given twice, first on line {seen[key.value]}{advice}"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            seen[str(key.value)] = line
+            seen[key.value] = line
         return node
 
-    def construct_whole(self, node: yaml.ScalarNode) -> int:
-        """Decimal, whatever the leading zeros."""
-        return int(str(self.construct_scalar(node)).replace("_", ""))
+    def construct_checked(self, node: yaml.ScalarNode) -> Any:
+        """What the text of a number or a flag says; `!!int x` is an error. Decimal, whatever the leading zeros."""
+        text, kind = str(self.construct_scalar(node)), node.tag.rpartition(":")[2]
+        kinds = (kind, "int") if kind == "float" else (kind,)
+        if not any(name in kinds and re.fullmatch(pattern, text) for name, pattern, _ in RESOLVED):
+            raise yaml.MarkedYAMLError(problem=f"{text!r} is no {kind}", problem_mark=node.start_mark)
+        try:
+            return MAKE[kind](text)
+        except ValueError as error:
+            raise yaml.MarkedYAMLError(problem=f"{text!r}: {error}", problem_mark=node.start_mark) from error
 
 
+MAKE: dict[str, Callable[[str], object]] = {
+    "bool": lambda text: text.lower() == "true",
+    "int": lambda text: whole(text.replace("_", "")),
+    "float": lambda text: float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan")),
+}
 for tag, pattern, first in RESOLVED:
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), first)
-Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_whole)
+for tag in MAKE:
+    Loader.add_constructor(f"tag:yaml.org,2002:{tag}", Loader.construct_checked)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in the file; anything else is a UserError of one line with file:line."""
     try:
-        text = path.read_bytes()
-        if len(text) > MOST_BYTES:
-            raise UserError(f"{path.name}: {len(text):,} bytes are more than a config has")
-        loader = Loader(text)
+        loader = Loader(read_given(path, MOST_BYTES))
         root = loader.get_single_node()
         check_size(root, path.name)
         data = None if root is None else loader.construct_document(root)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
     except UserError:
         raise
     except (yaml.YAMLError, ValueError) as error:
@@ -78,13 +95,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def check_size(root: yaml.Node | None, name: str) -> None:
-    """UserError where aliases of aliases would unfold to more than a config ever holds."""
+    """UserError where it is deeper, or aliases of aliases would unfold to more, than a config ever is."""
     sizes: dict[int, int] = {}
     under_way: set[int] = set()
 
     def size(node: yaml.Node) -> int:
         if id(node) in under_way:
             raise UserError(f"{name}: an alias inside its own anchor is nested too deep")
+        if len(under_way) > DEEPEST:
+            raise UserError(f"{name}:{node.start_mark.line + 1}: nested too deep")
         if id(node) not in sizes:
             under_way.add(id(node))
             inside = node.value if isinstance(node, yaml.CollectionNode) else []

@@ -93,7 +93,7 @@ class Checkpoint(LightningCheckpoint):
         if agent.progress["iterations"]:  # resumed: that state is on the disk
             self.saved = dict(agent.progress)
             self.best = self._best_on_disk()
-            self._link_as_best(agent)
+            self._link(agent)
             self._thin_out()  # the process before may have died on the way to it
 
     def _best_on_disk(self) -> float:
@@ -101,13 +101,17 @@ class Checkpoint(LightningCheckpoint):
         whole = stem and not checkpoint_set.fault(folder / f"{stem}.ckpt")
         return checkpoint_set.score_of(folder / f"{stem}.ckpt") if whole else -math.inf
 
-    def _link_as_best(self, agent: Agent) -> None:
-        """The state that the run goes on from, where the process before died between its sidecar and that link."""
+    def _link(self, agent: Agent) -> None:
+        """The state that the run goes on from, where the process before died between its sidecar and the links."""
         folder = self.run.checkpoints
         for stem, facts in checkpoint_set.known(folder).items():
             path = folder / f"{stem}.ckpt"
             score = checkpoint_set.score_of(path)
-            if facts["iterations"] == agent.progress["iterations"] and (score > self.best or self.best == -math.inf):
+            if facts["iterations"] != agent.progress["iterations"]:
+                continue
+            if not checkpoint_set.target(folder / "last.ckpt"):  # the first save was the last one, too
+                checkpoint_set.point(path, ("last",))
+            if score > self.best or self.best == -math.inf:
                 checkpoint_set.point(path, ("best",))
                 self.best = score
 

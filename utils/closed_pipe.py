@@ -1,4 +1,4 @@
-"""Standard streams that outlive whoever read them: after `| head -1` a program goes on, and nobody hears of it."""
+"""Standard streams that outlive whoever read them: after `| head -1` or `>&-` a program goes on, unheard."""
 
 import errno
 import io
@@ -23,12 +23,22 @@ class Outlet(io.FileIO):
 def outlive_readers() -> None:
     """For the entry points, before anything is printed: stdout and stderr, if pipes or terminals, become Outlets.
 
-    The signal stays ignored, as Python has it: a socket that its peer closes must not end the process.
+    What was closed (`>&-`) is /dev/null from here on: else the next file that is opened would take its number, and what
+    is printed would go there. The signal stays ignored, as Python has it: a socket that its peer closes must not end
+    the process.
     """
-    sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free is this one
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115  (it stays)
+    sys.stdout, sys.stderr = _lasting(sys.stdout, 1), _lasting(sys.stderr, 2)
 
 
-def _lasting(stream: TextIO) -> TextIO:
+def _lasting(stream: TextIO | None, number: int) -> TextIO:
+    if stream is None:  # so it was when Python began
+        return open(number, "w", closefd=False)
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     mode = os.fstat(stream.fileno()).st_mode

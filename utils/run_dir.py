@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,8 +31,16 @@ STAMP = re.compile(r"\d{8}-\d{6}-")
 
 
 def runs_root() -> Path:
-    """The folder of all runs: $STRIDE_RUNS, or runs/ of the project."""
-    return Path(os.environ.get("STRIDE_RUNS") or PROJECT / "runs").absolute()
+    """The folder of all runs: $STRIDE_RUNS, or runs/ of the project; a folder, or nothing yet."""
+    root = Path(os.environ.get("STRIDE_RUNS") or PROJECT / "runs").absolute()
+    try:
+        if not stat.S_ISDIR(os.stat(root).st_mode):
+            raise UserError(f"STRIDE_RUNS names {root}, which is no folder")
+    except FileNotFoundError:
+        return root
+    except OSError as error:
+        raise UserError(f"STRIDE_RUNS names {root}: {error.strerror}") from error
+    return root
 
 
 def check_id(run_id: str) -> str:
@@ -175,8 +184,8 @@ def _folder(selector: str) -> Path:
         raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed in it, give it from the root")
     try:
         path = Path(selector).resolve()
-    except (OSError, RuntimeError) as error:  # a link to itself
-        raise UserError(f"{selector[:200]!r} is not the path of a run: it leads nowhere") from error
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a name too long, half a character
+        raise UserError(f"{selector!r} is not the path of a run: it leads nowhere") from error
     if not _is_run(path):
         raise UserError(f"{selector!r} is not the folder of a run: it has no config.json and no checkpoints/")
     return path

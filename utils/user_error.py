@@ -4,9 +4,16 @@ for numbers that stopped being numbers."""
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from utils.one_line import one_line
+
+LONGEST_NAME = 100  # beyond that nothing is near
+
 
 class UserError(ValueError):
     """One clear line about what is wrong and how to right it; entry points print it and exit with code 2."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(one_line(text))
 
 
 class NumbersError(ArithmeticError, ValueError):
@@ -16,7 +23,7 @@ class NumbersError(ArithmeticError, ValueError):
 def nearest(word: str, options: Iterable[str], n: int = 3) -> str:
     """`"; did you mean a, b?"` with up to `n` options close to `word`, or `""` when none is."""
     original = {option.lower(): option for option in options}
-    lower = word.lower()
+    lower = word[:LONGEST_NAME].lower()
     close = get_close_matches(lower, original, n=n, cutoff=0.6)
     if not close and len(lower) >= 2:
         close = sorted(option for option in original if lower in option or (len(option) >= 2 and option in lower))[:n]

@@ -72,7 +72,9 @@ class Window:
         return {"ep_rew/mean": mean, "ep_rew/best": self.best, "ep_len/mean": length, "episodes": count}
 
     def state_dict(self) -> dict:
-        return {"ring": self.ring.clone(), "count": self.count.clone(), "best": self.best}
+        ring = self.ring.clone()
+        ring[:, WINDOW] = 0  # what lies in the bin depends on where a run was stopped
+        return {"ring": ring, "count": self.count.clone(), "best": self.best}
 
     def load_state_dict(self, state: dict) -> None:
         self.ring.copy_(state["ring"])

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from agents.experience.nouns import Tree, leaves, tree_map
+from config.schema import Config, ReplayConfig
 from utils.run_dir import runs_root
 from utils.user_error import UserError
 
@@ -66,18 +67,27 @@ def free_bytes(storage: str) -> int:
     return free
 
 
-def check_fits(size: int, steps: int, storage: str) -> None:
-    """UserError with the key to lower where a memory of `steps` env steps and `size` bytes would not fit."""
+def check_fits(size: int, count: int, storage: str = "ram", key: str = "buffer_size") -> None:
+    """UserError with the key to lower where the `size` bytes that its `count` asks for would not fit."""
     allowed = int(SPARE * free_bytes(storage))
     if size > allowed:
         place = "on the disk of the runs" if storage == "memmap" else "in memory"
-        fits = f"buffer_size={allowed * steps // size:,} fits".replace(",", "_")
-        raise UserError(
-            f"buffer_size {steps:,} takes {in_words(size)}, {in_words(allowed)} may be taken {place}; {fits}"
-        )
+        fits = f"{key}={allowed * count // size:,} fits".replace(",", "_")
+        raise UserError(f"{key} {count:,} takes {in_words(size)}, {in_words(allowed)} may be taken {place}; {fits}")
+
+
+def check_iteration(config: Config, example: Tree, draws: int, rows: int) -> None:
+    """The same for what an iteration takes at least: a rollout's rows, or draws, and a batch with what follows it."""
+    row = bytes_of(example)
+    if isinstance(config, ReplayConfig):
+        check_fits(4 * draws * config.train_freq * config.n_envs, config.train_freq, key="train_freq")
+        check_fits(2 * row // config.n_envs * config.batch_size, config.batch_size, key="batch_size")
+    else:
+        check_fits(row * rows, rows, key="n_steps")
 
 
 def in_words(size: int) -> str:
     """3.2 GB, as disks are sold."""
-    number, unit = next((n, u) for n, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes")) if size >= n or n == 1)
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
+    number, unit = next((n, u) for n, u in units if size >= n or n == 1)
     return f"{size / number:.3g} {unit}"

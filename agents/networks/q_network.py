@@ -17,6 +17,7 @@ from agents.networks.dense import Dense
 from agents.networks.encoders import FlatEncoder, images
 from agents.networks.heads import IMPOSSIBLE
 from agents.networks.policies import checked_options
+from agents.networks.threads import LayerNorm
 from config.schema import Config
 from envs_fast.vec_env import VecEnv
 from envs_gym.spaces import MASK
@@ -161,7 +162,7 @@ def _mlp(flatten_images: bool = False) -> None:
 def hidden_layers(size: int, hidden_dims: tuple[int, ...], activation: str, layer_norm: bool = False) -> nn.Sequential:
     layers: list[nn.Module] = []
     for fan_in, fan_out in zip((size, *hidden_dims), hidden_dims, strict=False):
-        normed = [Dense(fan_in, fan_out), nn.LayerNorm(fan_out), ACTIVATIONS[activation]()]
+        normed = [Dense(fan_in, fan_out), LayerNorm(fan_out), ACTIVATIONS[activation]()]
         layers += normed if layer_norm else [Dense(fan_in, fan_out, activation)]
     return nn.Sequential(*layers)
 

@@ -1,6 +1,6 @@
 """Mutated configs and hostile run ids: one line that names the key, exit code 2, no traceback, no run folder.
 
-python scripts/faults/fuzz.py --commands 200 --loads 10000 --ids 60
+python scripts/faults/fuzz.py --commands 200 --loads 10000 --ids 60 --words 20000 --folders 2000
 """
 
 import contextlib
@@ -23,6 +23,8 @@ import train
 from config.loader import load_config, load_file
 from config.variants import EnvironmentFile
 from inspector.runs import Runs
+from scripts.faults.fuzz_folders import folders
+from scripts.faults.fuzz_words import words
 from scripts.faults.record import command_line
 from scripts.faults.rig import finish
 from utils.user_error import UserError
@@ -72,7 +74,9 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         loads(counts["loads"], draw, folder / "CartPole-v1.yaml"),
         hostile_ids(counts["ids"], folder / "runs"),
     ]
-    return [line for line, _ in parts], all(good for _, good in parts)
+    several = [words(counts["words"], draw, folder), folders(counts["folders"], draw, folder)]
+    lines = [*(line for line, _ in parts), *(line for each, _ in several for line in each)]
+    return lines, all(good for _, good in (*parts, *several))
 
 
 def commands(number: int, draw: random.Random, root: Path) -> tuple[str, bool]:
@@ -250,6 +254,14 @@ def hostile_ids(number: int, root: Path) -> tuple[str, bool]:
 if __name__ == "__main__":
     sys.exit(
         command_line(
-            __doc__ or "", "fuzz", "Wrong configs and hostile run ids", run, commands=200, loads=10_000, ids=60
+            __doc__ or "",
+            "fuzz",
+            "Wrong configs, hostile run ids, damaged run folders",
+            run,
+            commands=200,
+            loads=10_000,
+            ids=60,
+            words=20_000,
+            folders=2_000,
         )
     )

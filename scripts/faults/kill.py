@@ -1,14 +1,15 @@
 """SIGKILL at random instants, then `train.py --resume`: does the run end as if nothing had happened?
 
-    python scripts/faults/kill.py --trials 200 --replays 60
+    python scripts/faults/kill.py --trials 200 --groups 10
 
-Trials are of PPO on the fused engine, replays of DQN with a memory mapped from the disk: as many of a prioritised one
-as of the fused engine's. Half the kills come from outside at a random moment of the run. The other half strike inside
-a save, at one of its file operations drawn at random: in the middle of a write, before or after an fsync, a rename, a
-link, a deletion. Every other trial runs on another filesystem, /dev/shm.
+Trials go round all algorithms and engines. Half the kills come from outside at a random moment of the run. The other
+half strike inside a save, at one of its file operations drawn at random: in the middle of a write, before or after an
+fsync, a rename, a link, a deletion. Every other trial runs on another filesystem, /dev/shm. A group is one command with
+two seeds: its parent is killed while they train, who is left is counted and ended, and each run is resumed by its id.
 """
 
 import collections
+import contextlib
 import os
 import random
 import shutil
@@ -22,8 +23,22 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from scripts.faults.record import command_line
-from scripts.faults.rig import REPLAY, TINY, Ended, amounts_to, faults, finish, last_run, leftovers, start
+from scripts.faults.rig import (
+    REPLAY,
+    SMALL,
+    TINY,
+    Ended,
+    amounts_to,
+    faults,
+    finish,
+    last_run,
+    leftovers,
+    start,
+    state_of,
+)  # fmt: skip
+from scripts.plain_tree import differences, walk
 from trainer_callbacks.checkpoint import Checkpoint, Hashing
+from utils.run_dir import RunDir
 
 WATCHED = ("fsync", "replace", "symlink", "unlink")
 
@@ -78,22 +93,49 @@ class Mine:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-FUSED_REPLAY = (*(word for word in REPLAY if word != "prioritised=true"), "engine=fused_cpu")
+MEMORY = tuple(word for word in REPLAY[1:] if word != "prioritised=true")
+SAC = ("Pendulum-v1:sac", *(word for word in MEMORY if word != "n_step=3"))
+LSTM = ("policy=lstm", "engine=eager", "max_timesteps=640")
+CASES = {
+    "PPO, fused": (*TINY, "engine=fused_cpu"),
+    "DQN, prioritised, memmap": (*REPLAY, "engine=eager"),
+    "SAC": (*SAC, "engine=eager"),
+    "PPO, LSTM": (*TINY, *LSTM),
+    "DQN, fused, memmap": ("CartPole-v1:dqn", *MEMORY, "engine=fused_cpu"),
+    "SAC, fused": (*SAC, "engine=fused_cpu", "replay_storage=ram"),
+    "PQN": ("CartPole-v1:pqn", *TINY[1:]),
+    "PPO": (*TINY, "engine=eager"),
+    "REINFORCE, fused": ("CartPole-v1:reinforce", *TINY[1:], "engine=fused_cpu"),
+    "REINFORCE, LSTM": ("CartPole-v1:reinforce", *TINY[1:], *LSTM, "policy_targets=advantages"),
+    "Q-learning": ("FrozenLake-v1:q_learning", *SMALL, "n_envs=4", "n_steps=16", "epoch_iterations=2"),
+    "Q-learning, one save": ("FrozenLake-v1:q_learning", *SMALL, "n_envs=4", "n_steps=16"),
+    "PPO, fused, on Gymnasium's worlds": (*TINY, "engine=fused_cpu", "env_backend=gym"),
+}
 OTHER = Path("/dev/shm")  # a folder on another filesystem
+GROUP = ("--seed", "1,2")
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
     """The figures in words, and whether all of them are what they should be."""
     other = Path(tempfile.mkdtemp(prefix="kill-", dir=OTHER))
+    each, more = divmod(counts["trials"], len(CASES))
+    trials = {title: each + (place < more) for place, title in enumerate(CASES)}
     try:
         parts = [
-            killed("PPO, fused engine", (*TINY, "engine=fused_cpu"), counts["trials"], draw, [folder, other]),
-            killed("DQN, prioritised, memmap", REPLAY, counts["replays"], draw, [folder, other]),
-            killed("DQN, fused engine, memmap", FUSED_REPLAY, counts["replays"], draw, [folder, other]),
+            killed(title, last_words(words), trials[title], draw, [folder, other])
+            for title, words in CASES.items()
+            if trials[title]
         ]
+        if counts["groups"]:
+            parts.append(killed_groups(last_words(CASES["PPO, fused"]), counts["groups"], draw, folder))
     finally:
         shutil.rmtree(other, ignore_errors=True)
     return [line for lines, _ in parts for line in lines], all(good for _, good in parts)
+
+
+def last_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The last of each key, as a key may be given once."""
+    return tuple({word.partition("=")[0]: word for word in words}.values())
 
 
 def killed(
@@ -104,7 +146,8 @@ def killed(
     assert ended.code == 0, ended.said
     whole, points = last_run(straight), told.read_text().split()
     assert whole is not None
-    wanted = amounts_to(whole)
+    wanted, state = amounts_to(whole), state_of(whole)
+    leaves = sum(1 for _ in walk(state))
     quick = finish(words, places[0] / f"{title} again").seconds
     found: collections.Counter[str] = collections.Counter()
     where: collections.Counter[str] = collections.Counter()
@@ -131,7 +174,7 @@ def killed(
         if told.exists():
             found["inside"] += 1
             where[told.read_text()] += 1
-        outcome = revived(words, root, wanted)
+        outcome = revived(words, root, wanted, state)
         found[outcome] += 1
         if outcome != "identical":
             print(
@@ -145,16 +188,74 @@ def killed(
         shutil.rmtree(root)
         if (trial + 1) % 20 == 0:
             print(f"{title}: {trial + 1}/{trials} {dict(found)} {time.monotonic() - began:.0f} s", flush=True)
-    lines = [
-        f"{title}: {trials} runs, {found['killed']} killed before their end, {found['inside']} of these inside a save "
-        f"(at one of their {len(points):,} file operations), {found['other filesystem']} on another filesystem (tmpfs)",
-        f"{title}: **{found['identical']} of {trials} resumed bit-identical** to the run that was never stopped: "
-        "weights, optimizer, statistics, worlds, memory, counters, every row of metrics.csv, the links",
-        f"{title}: {found['corrupt']} corrupt checkpoints, segments or links, {found['leftovers']} leftovers after the "
-        "next start",
-        f"{title}: killed " + ", ".join(f"{place} {count}x" for place, count in sorted(where.items())),
-    ]
-    return lines, found["identical"] == trials and not found["corrupt"] and not found["leftovers"]
+    struck = ", ".join(f"{place} {count}x" for place, count in sorted(where.items()))
+    line = (
+        f"{title}: **{found['identical']} of {trials} resumed bit-identical** in {leaves:,} leaves, rows, links, files "
+        f"and report; {found['killed']} killed before their end, {found['inside']} inside a save ({len(points):,} file "
+        f"operations: {struck or 'none'}), {found['other filesystem']} on tmpfs; {found['corrupt']} corrupt files or "
+        f"links, {found['leftovers']} leftovers"
+    )
+    return [line], found["identical"] == trials and not found["corrupt"] and not found["leftovers"]
+
+
+def killed_groups(words: tuple[str, ...], trials: int, draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+    """Two seeds by one command whose parent is killed: nobody is left, and each run ends in its own bits."""
+    wanted, found = {}, collections.Counter[str]()
+    for seed in (1, 2):
+        straight = folder / f"group straight {seed}"
+        ended = finish([*words, f"seed={seed}"], straight)
+        whole = last_run(straight)
+        assert ended.code == 0 and whole is not None, ended.said
+        wanted[seed] = amounts_to(whole)
+    for trial in range(trials):
+        root = folder / f"group {trial}"
+        child = start([*words, *GROUP], root)
+        while child.lives() and not runs_of(root):  # the processes are still loading
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0.0, 1.0))
+        children = children_of(child.pid)
+        os.kill(child.pid, signal.SIGKILL)
+        found["killed"] += child.wait().code == 137
+        found["left alive"] += len(left_after(children, 2.0))
+        begun = runs_of(root)
+        for seed in (1, 2):
+            again = ["--resume", begun[seed].id, "-q"] if seed in begun else [*words, f"seed={seed}"]
+            ended = finish(again, root)
+            there = runs_of(root)[seed]
+            spent = ended.code == 2 and "spent its budget" in ended.said
+            found["identical"] += (not ended.code or spent) and amounts_to(there) == wanted[seed]
+            found["corrupt"] += len(faults(there))
+        found["leftovers"] += len(leftovers(root))
+        shutil.rmtree(root)
+    line = (
+        f"Groups of two seeds: **{found['identical']} of {2 * trials} runs resumed bit-identical**, "
+        f"{found['killed']} of {trials} parents killed before their end, {found['left alive']} trainings left alive, "
+        f"{found['corrupt']} corrupt, {found['leftovers']} leftovers"
+    )
+    good = found["identical"] == 2 * trials and not (found["left alive"] or found["corrupt"] or found["leftovers"])
+    return [line], good
+
+
+def runs_of(root: Path) -> dict[int, RunDir]:
+    """The runs under a root by their seed."""
+    paths = [path for path in root.glob("*-s*") if path.is_dir() and not path.is_symlink()]
+    return {int(path.name.rpartition("-s")[2].partition("-")[0]): RunDir(path) for path in paths}
+
+
+def children_of(pid: int) -> list[int]:
+    """Its child processes, by the kernel's word."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def left_after(pids: list[int], seconds: float) -> list[int]:
+    """Which of them still live after so long; they are ended."""
+    deadline = time.monotonic() + seconds
+    while (alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for pid in alive:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+    return alive
 
 
 def killed_at(words: tuple[str, ...], seconds: float, root: Path) -> Ended:
@@ -167,7 +268,7 @@ def killed_at(words: tuple[str, ...], seconds: float, root: Path) -> Ended:
     return child.wait()
 
 
-def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, Any]) -> str:
+def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, Any], state: dict[str, Any]) -> str:
     """Resume (or start anew where not even a folder was there) and compare: "identical", or what is wrong."""
     words = ["--resume", "@last", "-q"] if last_run(root) else list(begun)
     ended = finish(words, root)
@@ -177,9 +278,10 @@ def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, Any]) -> str:
     if ended.code or run is None:
         return f"resume ended with {ended.code}: {ended.said[-300:]}"
     got = amounts_to(run)
-    wrong = [name for name in wanted if got[name] != wanted[name]]
-    return f"differs in {', '.join(f'{name} {got[name]} / {wanted[name]}' for name in wrong)}" if wrong else "identical"
+    wrong = [f"{name} {got[name]} / {wanted[name]}" for name in wanted if got[name] != wanted[name]]
+    wrong += [f"{each.name} {each.words}" for each in differences(state_of(run), state)[:5]]
+    return f"differs in {', '.join(wrong)}" if wrong else "identical"
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "kill", "Killed and resumed", run, trials=200, replays=60))
+    sys.exit(command_line(__doc__ or "", "kill", "Killed and resumed", run, trials=200, groups=10))

@@ -23,17 +23,18 @@ from trainer_callbacks.csv_log import read_csv
 from utils import checkpoint_set
 from utils.run_dir import RunDir
 
+SMALL = (
+    "-q", "max_timesteps=1280", "log_freq_epochs=1", "eval_freq_epochs=2", "eval_episodes=2", "eval_warmup_epochs=0",
+    "early_stop_on_eval_threshold=false", "checkpoint_freq_epochs=2", "checkpoint_keep_last=3",
+)  # fmt: skip
 TINY = (
-    "CartPole-v1:ppo", "-q", "n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=4", "max_timesteps=1280",
-    "log_freq_epochs=1", "eval_freq_epochs=2", "eval_episodes=2", "eval_warmup_epochs=0", "normalize_obs=true",
-    "normalize_reward=true", "early_stop_on_eval_threshold=false", "checkpoint_freq_epochs=2",
-    "checkpoint_keep_last=3",
+    "CartPole-v1:ppo", *SMALL, "n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=4", "normalize_obs=true",
+    "normalize_reward=true",
 )  # fmt: skip
 REPLAY = (
-    "CartPole-v1:dqn", "-q", "n_envs=4", "train_freq=16", "gradient_steps=4", "batch_size=8", "buffer_size=400",
-    "learning_starts=100", "epoch_iterations=1", "hidden_dims=32", "max_timesteps=1280", "prioritised=true", "n_step=3",
-    "replay_storage=memmap", "normalize_obs=true", "log_freq_epochs=1", "eval_freq_epochs=2", "eval_episodes=2",
-    "eval_warmup_epochs=0", "early_stop_on_eval_threshold=false", "checkpoint_freq_epochs=2", "checkpoint_keep_last=3",
+    "CartPole-v1:dqn", *SMALL, "n_envs=4", "train_freq=16", "gradient_steps=4", "batch_size=8", "buffer_size=400",
+    "learning_starts=100", "epoch_iterations=1", "hidden_dims=32", "prioritised=true", "n_step=3",
+    "replay_storage=memmap", "normalize_obs=true",
 )  # fmt: skip
 SAVED = ("state_dict", "optimizer_states", "stride", "callbacks")  # of a checkpoint, what is ours
 
@@ -110,18 +111,24 @@ def last_run(root: Path) -> RunDir | None:
 
 def amounts_to(run: RunDir) -> dict[str, Any]:
     """A finished run in comparable form: state, rows without wall time, links."""
-    path = run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.ckpt"
-    state = read_checkpoint(path)
     rows = [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
     steps = [row["train/clock/env_steps"] for row in read_csv(run.metrics_csv) if "train/clock/iterations" in row]
     links = {link: checkpoint_set.target(run.checkpoints / f"{link}.ckpt") for link in checkpoint_set.LINKS}
     return {
-        "state": fingerprint({name: state[name] for name in SAVED}),
+        "state": fingerprint(state_of(run)),
         "rows": fingerprint(rows),
         "increasing": steps == sorted(set(steps)),
         "links": links,
         "files": sorted(path.name for path in run.checkpoints.iterdir()),
+        "report": run.report.is_file(),
     }
+
+
+def state_of(run: RunDir) -> dict[str, Any]:
+    """What its last checkpoint holds of ours."""
+    path = run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.ckpt"
+    state = read_checkpoint(path)
+    return {name: state[name] for name in SAVED}
 
 
 def leftovers(root: Path) -> list[str]:

@@ -221,7 +221,7 @@ WRONG = [
     (["--run-id", "hub:a/b"], "published already"),
     (["--checkpoint", "epoch=77"], "it has epoch=02, epoch=04"),
     (["--privat"], "did you mean --private"),
-    (["--dry-run", "/dev/null/x"], "cannot write into"),
+    (["--dry-run", "/dev/null/x"], "Not a directory"),
 ]
 
 

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 SCRIPTS = {
     "kill": (
-        ["--trials", "8", "--replays", "4"],
-        ["fused engine: **8 of 8 resumed bit-identical**", "memmap: **4 of 4 resumed bit-identical**", "0 corrupt"],
+        ["--trials", "13", "--groups", "1"],
+        ["PPO, fused: **1 of 1 resumed bit-identical**", "SAC: **1 of 1", "LSTM: **1 of 1", "seeds: **2 of 2 runs"],
     ),
     "environments": (
         ["--faults", "8"],
@@ -33,8 +33,14 @@ SCRIPTS = {
         ["12 folders, 1 of that id", "1 owner, 11 refused", "0 failed", "2 ended well in 2 folders"],
     ),
     "fuzz": (
-        ["--commands", "30", "--loads", "400", "--ids", "60"],
-        ["**30 of 30** wrong configs", "**0 other exceptions**", "**300 of 300** refused"],
+        ["--commands", "30", "--loads", "400", "--ids", "60", "--words", "300", "--folders", "20"],
+        [
+            "**30 of 30** wrong configs",
+            "**0 other exceptions**",
+            "**300 of 300** refused",
+            "**0 of 300** wrong",
+            "**0 of 180** wrong",
+        ],
     ),
     "hostile": (["--files", "12"], ["**60 of 60** refused", "**0 executed**"]),
     "folder": (["--cases", "8", "--each", "2"], ["**16 of 16** ended as they should", "**0 read or wrote outside**"]),

@@ -1,0 +1,179 @@
+"""Words and files of another mind: each is refused in one line of at most 300 characters, and nothing is made."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import run_inspect
+import run_play
+import run_publish
+import train
+from agents.experience import storage
+from config.loader import from_plain
+from utils.one_line import MOST, one_line, shortened
+from utils.user_error import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+NINES = {n: "9" * n for n in (41, 310, 4300, 5000)}
+DEEP = "[" * 500 + "]" * 500
+CHAIN = "max_timesteps: 1e5\nv0: {algo_id: ppo}\n" + "".join(
+    f"v{n}: {{_inherit_: v{n - 1}, seed: {n}}}\n" for n in range(1, 3000)
+)
+GOOD = "max_timesteps: 1e5\nppo: {}\n"
+
+WORDS = [
+    *(["--seed", digits] for digits in NINES.values()),
+    *([f"{key}={digits}"] for key in ("gamma", "seed", "max_timesteps", "batch_size", "spec.goal", "policy_lr")
+      for digits in NINES.values()),
+    ["--seed", "1-99999999999"], ["--seed", "1-2000000000"], ["--seed", f"1-{NINES[5000]}"],
+    ["--max-timesteps", NINES[5000]], [f"spec.returns=[0,{NINES[310]}]"], [f"policy_lr=lin_{NINES[5000]}"],
+    [f"policy_lr={{kind:linear,start_value:{NINES[310]}}}"], [f"env_kwargs.x={NINES[310]}"],
+    [f"n_steps=int('{NINES[5000]}')"], [f"n_steps=int('{NINES[310]}')"], [f"n_envs={'0' * 5000}"], ["n_envs=1e300"],
+    [f"hidden_dims={DEEP}"], [f"policy_kwargs.x={DEEP}"], [f"env_kwargs.{'a.' * 300}b=1"],
+    [f"env_kwargs.x={'{a:' * 300}"],
+    ["description=\udcff"], ["env_kwargs.x=\ud800"], ["env_id=\ud800"], ["--group", "x", "\ud800:ppo"],
+    ["description=" + "x" * 20_000], [f"{'x' * 5000}=1"], ["x" * 5000], [f"--{'x' * 5000}"],
+    [f"env_kwargs.k{n}=1" for n in range(3000)], ["gamma=\x1b[31mred"], ["gamma=‮9.0"],
+    ["--resume", "a/" * 4000], ["--resume", "a" * 300 + "/b"], ["--resume", "x" * 5000], ["--resume", "\ud800/x"],
+    ["--config", "/dev/zero"], ["--config", "/dev/stdin"], ["--config", "x" * 300], ["--config", "\x00"],
+    ["--config", "/"], ["--config", "\ud800"], ["--config", "/proc/self/mem"],
+]  # fmt: skip
+FILES = [
+    "x: !!bool maybe\n", "x: !!float ''\n", "x: !!int ''\n", "x: !!timestamp xyz\n", "x: !!binary xyz\n",
+    "x: !!float nan\n", 'description: "\\ud800"\n', '"\\ud800": 1\n',
+    "env_kwargs: {x: 2001-01-01T00:00:00 , y: !!omap 3}\n",
+    *(f"{key}: {digits}\n" for key in ("gamma", "seed", "batch_size", "n_envs") for digits in NINES.values()),
+    *(f"spec: {{returns: [0, {digits}]}}\n" for digits in NINES.values()),
+    f"env_kwargs: {{x: {NINES[310]}}}\n", f"policy_lr: {{kind: linear, start_value: {NINES[4300]}}}\n",
+    f"hidden_dims: {DEEP}\n", f"policy_kwargs: {{x: {'[' * 21}{']' * 21}}}\n", f"x: {'{a: ' * 300}\n", "- " * 50_000,
+    f"seed: '{NINES[5000]}'\n", CHAIN, f"{'x' * 5000}: 1\n", "# " + "x" * (1 << 19) + "\n", "? [1, [2]]\n: 1\n",
+    "a: &a {x: 1}\n" + "".join(f"a{n}: &a{n} [*a{n - 1 or ''}, *a{n - 1 or ''}]\n" for n in range(1, 40)),
+    "? &a [1]\n: 1\n" + "".join(f"? &a{n} [*a{n - 1 or ''}, *a{n - 1 or ''}]\n: 1\n" for n in range(1, 40)),
+]  # fmt: skip
+PLAYS = [[f"--{name}", digits] for name in ("episodes", "max-steps", "seed", "fps") for digits in NINES.values()] + [
+    ["--video", "x" * 300 + ".mp4"],
+    ["--video", "\x00.mp4"],
+    ["--video", "a/" * 3000 + "b.mp4"],
+    ["--run-id", "x" * 5000],
+]
+PUBLISHES = [["--dry-run", "x" * 300], ["--dry-run", "\x00"], ["--repo", "x" * 5000], ["--checkpoint", "x" * 5000]]
+INSPECTS = [["--port", digits] for digits in NINES.values()] + [
+    ["--host", "x" * 300],
+    ["--host", "\x00"],
+    ["--host", "\ud800"],
+]
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+def refused(command, words, capfd):
+    """The one line of it."""
+    began = time.process_time()
+    code = command(words)
+    said = capfd.readouterr()
+    lines = (said.out + said.err).splitlines()
+    assert code == 2 and len(lines) == 1, (words, code, said)
+    assert lines[0].startswith("error: ") and len(lines[0]) <= 300 and lines[0].isprintable()
+    assert time.process_time() - began < 5
+    assert not Path("runs").exists()
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    "words", WORDS, ids=lambda words: one_line(" ".join(words))[:50].encode("unicode_escape").decode()
+)
+def test_words_of_train(words, capfd):
+    name = [] if words[0] in ("--resume", "--config", "--group") else ["CartPole-v1:ppo"]
+    refused(train.command, [*name, "-q", *words], capfd)
+
+
+@pytest.mark.parametrize("text", FILES, ids=lambda text: text[:40].encode("unicode_escape").decode())
+def test_files_of_train(text, capfd, tmp_path):
+    file = tmp_path / "Test-v0.yaml"
+    file.write_text(text if "max_timesteps" in text else text + GOOD)
+    refused(train.command, ["--config", str(file), "-q"], capfd)
+
+
+@pytest.mark.parametrize(("command", "words"), [
+    *((run_play.command, words) for words in PLAYS),
+    *((run_publish.command, words) for words in PUBLISHES),
+    *((run_inspect.command, words) for words in INSPECTS),
+], ids=lambda x: x[0] + x[1][:9] if isinstance(x, list) else x.__module__)  # fmt: skip
+def test_words_of_the_others(command, words, capfd):
+    refused(command, words, capfd)
+
+
+def test_a_pipe_is_no_config(tmp_path, capfd):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket.yaml"))
+        for name in ("pipe.yaml", "socket.yaml"):
+            assert "cannot read" in refused(train.command, ["--config", str(tmp_path / name)], capfd)
+
+
+def test_runs_that_are_a_file(tmp_path, monkeypatch, capfd):
+    (tmp_path / "file").touch()
+    for where in ("file", "file/x", "x" * 300):
+        monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / where))
+        for command, words in (
+            (train.command, ["CartPole-v1:ppo", "engine=eager", "env_backend=gym"]),
+            (train.command, ["--resume", "@last"]),
+            (train.command, ["--list-envs"]), (run_play.command, []), (run_publish.command, ["--dry-run"]),
+        ):  # fmt: skip
+            assert "STRIDE_RUNS names" in refused(command, words, capfd)
+
+
+@pytest.mark.parametrize(("config_id", "word", "fits"), [
+    ("CartPole-v1:dqn", "train_freq=16e6", "train_freq="), ("CartPole-v1:dqn", "batch_size=6e7", "batch_size="),
+    ("Pendulum-v1:sac", "batch_size=6e7", "batch_size="), ("CartPole-v1:ppo", "n_steps=16e6", "n_steps="),
+    ("FrozenLake-v1:q_learning", "n_steps=16e6", "n_steps="),
+])  # fmt: skip
+def test_memory_that_cannot_be_had_is_refused_before_a_folder_is_made(config_id, word, fits, capfd, monkeypatch):
+    monkeypatch.setattr(storage, "free_bytes", lambda storage: 64 << 20)
+    words = [config_id, "-q", word, "max_timesteps=1e14", "engine=eager", "env_backend=gym"]
+    words += ["buffer_size=1000"] if word[0] != "n" else []
+    line = refused(train.command, words, capfd)
+    assert f"; {fits}" in line and line.endswith(" fits")
+
+
+@pytest.mark.parametrize("closed", ["1", "1 2", "0 1 2"])
+def test_a_closed_stream_is_nobody_who_listens(closed):
+    """Descriptor 1 is not taken by the next file that is opened, nor is sys.stdout missing."""
+    program = "import sys, os; sys.path.insert(0, sys.argv[1]); from utils.closed_pipe import outlive_readers\n"
+    program += "outlive_readers(); sys.stdout.isatty(); print('x'); print('y', file=sys.stderr); sys.stdin.read()\n"
+    program += "assert open(sys.argv[1] + '/Makefile').fileno() > 2; print('z', flush=True); sys.exit(7)"
+    streams = " ".join(f"{number}{'<' if number == '0' else '>'}&-" for number in closed.split())
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" {streams}', "-", sys.executable, "-c", program, ROOT], capture_output=True
+    )
+    assert done.returncode == 7 and done.stdout == b"" and done.stderr == (b"" if "2" in closed else b"y\n")
+
+
+def test_a_line_is_a_line():
+    assert one_line("a\nb\t c\x1b[31m\ud800\u202e") == "a b c\\x1b[31m\\ud800\\u202e"
+    assert one_line("x" * 200) == "x" * 200
+    long = one_line(f"--seed {'9' * 5000}: seeds are whole numbers; did you mean this?")
+    assert (
+        len(long) <= MOST
+        and long.startswith("--seed 999")
+        and long.endswith("9: seeds are whole numbers; did you mean this?")
+    )
+    assert len(one_line("word " * 10**6)) <= MOST and "…" in one_line("word " * 1000)
+    assert shortened("abcdefgh", 5) == "ab…gh" and shortened("abcdefgh", 4) == "ab…h"
+    assert str(UserError(f"{UserError('y' * 400)}: x")).endswith("y: x")
+
+
+def test_a_config_that_is_no_mapping():
+    for values in ("x", ["x"], None, 5):
+        with pytest.raises(UserError, match=r"config.json: a config is a mapping"):
+            from_plain(values)
