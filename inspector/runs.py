@@ -20,6 +20,7 @@ from trainer_callbacks.curve import Point
 from utils import run_files
 from utils.run_dir import RunDir, runs_root
 from utils.run_facts import LARGEST, finite, read_facts
+from utils.run_lock import owner
 from utils.user_error import UserError
 
 SILENT_AFTER = 300.0  # seconds without a sign of life: the process was probably killed
@@ -35,7 +36,8 @@ class Brief(NamedTuple):
 
     id: str
     status: str = "damaged"
-    """live, silent (running by its own account, but nothing was heard for minutes), finished or damaged"""
+    """finished, failed, interrupted or damaged; of one that is running by its own account live, or, where nothing was
+    heard for minutes, silent, and died where no process here trains it"""
     variant: str = "?"
     tail: Tail = Tail()
     goal: float | None = None
@@ -165,7 +167,9 @@ class Runs:
             return entry, entry.head
         signs = (found, _stat(f"{folder}/metrics.csv"), _stat(f"{folder}/run.log"))
         heard = time.time() - max(each.st_mtime for each in signs if each)
-        return entry, entry.head._replace(status="live" if heard < SILENT_AFTER else "silent")
+        if heard < SILENT_AFTER:
+            return entry, entry.head._replace(status="live")
+        return entry, entry.head._replace(status="silent" if owner(Path(folder)) else "died")
 
     def _matching(self, root: str, known: Iterable[str], wanted: list[str]) -> list[str]:
         """Runs that have ended are looked at again by turns: there are many, and only a resume changes one."""

@@ -9,7 +9,7 @@ from trainer_callbacks.typography import score
 from utils.run_dir import runs_root
 
 HEAD = ("", "run", "status", "variant", "steps", "best", "last", "goal")
-BADGES = ("live", "silent", "damaged")
+BADGES = ("live", "silent", "died", "failed", "damaged")
 LONGEST = 120  # characters of a cell
 ROWS = 6000  # that are kept as they were made
 

@@ -22,6 +22,7 @@ from inspector.runs import Runs
 from inspector.table import runs_table
 from inspector.videos import epoch_videos, lend, poster
 from trainer_callbacks.curve import Point
+from utils.run_lock import locked
 from utils.user_error import UserError
 from utils.video_file import VideoFile
 
@@ -49,12 +50,14 @@ def test_runs_are_listed_and_filtered(runs):
     assert runs[0].id in runs_table(found.page()) and "no run under" in runs_table(found.page("nothing"))
 
 
-def test_a_run_without_a_word_for_minutes_is_silent(runs, monkeypatch):
+def test_a_run_without_a_word_for_minutes_is_silent_or_has_died(runs, monkeypatch):
     facts = json.loads(runs[2].config_json.read_text())
     runs[2].config_json.write_text(json.dumps({**facts, "status": "running"}))
     assert read_run(runs[2]).brief.status == "live"
     monkeypatch.setattr("inspector.runs.SILENT_AFTER", -1.0)
-    assert read_run(runs[2]).brief.status == "silent"
+    assert read_run(runs[2]).brief.status == "died"
+    with locked(runs[2].path):
+        assert read_run(runs[2]).brief.status == "silent"
     runs[2].config_json.write_text(json.dumps(facts))
 
 
