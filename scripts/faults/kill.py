@@ -12,6 +12,7 @@ import collections
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -113,6 +114,7 @@ CASES = {
 }
 OTHER = Path("/dev/shm")  # a folder on another filesystem
 GROUP = ("--seed", "1,2")
+SEEDED = re.compile(r"[0-9]{8}-[0-9]{6}-.+-s([0-9]+)-[a-z2-7]{4}")  # a run's folder
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
@@ -237,9 +239,9 @@ def killed_groups(words: tuple[str, ...], trials: int, draw: random.Random, fold
 
 
 def runs_of(root: Path) -> dict[int, RunDir]:
-    """The runs under a root by their seed."""
-    paths = [path for path in root.glob("*-s*") if path.is_dir() and not path.is_symlink()]
-    return {int(path.name.rpartition("-s")[2].partition("-")[0]): RunDir(path) for path in paths}
+    """The runs under a root by their seed; one that is still being made has another name."""
+    found = ((SEEDED.fullmatch(path.name), path) for path in root.iterdir()) if root.is_dir() else ()
+    return {int(match[1]): RunDir(path) for match, path in found if match and not path.is_symlink()}
 
 
 def children_of(pid: int) -> list[int]:
