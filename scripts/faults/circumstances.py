@@ -83,18 +83,22 @@ AT_THE_START: dict[str, Callable[[], Any]] = {
 MIB = 1 << 20
 LIMITS = (
     *(("memory", more * MIB) for more in (60, 80, 100, 150)),
-    *(("file size", size) for size in (2_000, 12_000, 40_000, 150_000)),
-    *(("descriptors", more) for more in (2, 5, 10)),
-    *(("inodes", number) for number in (22, 30, 40, 55)),
+    *(("file size", size) for size in (2_000, 12_000, 40_000, 100_000)),
+    *(("descriptors", more) for more in (1, 2, 4)),
+    *(("inodes", number) for number in (12, 16, 20, 24)),
 )
+ROOMY = last_words((*CASES["DQN, fused, memmap"], "replay_storage=ram", "buffer_size=3_000_000"))  # for "memory"
 STOPS = 4
-STOPPED = (FUSED, *(CASES[name] for name in ("PPO", "DQN, fused, memmap", "SAC, fused", "PQN", "Q-learning")))
+STOPPED = tuple(
+    last_words(CASES[name]) for name in ("PPO, fused", "PPO", "DQN, fused, memmap", "SAC, fused", "PQN", "Q-learning")
+)
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
     torch.set_num_threads(1)
-    straight = finish(FUSED, folder / "straight")
-    assert straight.code == 0, straight.said
+    for name, words in (("straight", FUSED), ("straight, roomy", ROOMY)):
+        straight = finish(words, folder / name)
+        assert straight.code == 0, straight.said
     references = pick([*REFERENCES], counts["references"])
     moments = [(place, draw.random()) for place in range(max(counts["stops"], counts["resumes"]))]
     changed = pick([(base, change) for change in CHANGES for base in BASES], counts["cases"])
@@ -173,13 +177,14 @@ def surrounded(name: str, folder: Path) -> str:
 def limited(limit: tuple[str, int], folder: Path) -> str:
     kind, amount = limit
     root = folder / f"limited {kind} {amount}" / "runs"
+    words, straight = (ROOMY, "straight, roomy") if kind == "memory" else (FUSED, "straight")
     root.parent.mkdir()
     if kind == "inodes":
         options = ["-o", f"nr_inodes={amount},size=30m", "tmpfs", str(root.parent)]
         if subprocess.run(["mount", "-t", "tmpfs", *options], capture_output=True).returncode:
             return "skipped: a tmpfs could not be mounted here"
     try:
-        ended = finish(FUSED, root, partial(limit_itself, kind, amount))
+        ended = finish(words, root, partial(limit_itself, kind, amount))
         if ended.code and not (ended.code in (1, 2) and one_line(ended.said)):
             return f"{ended.code} {ended.said[-600:]}"
         run = last_run(root)
@@ -189,8 +194,8 @@ def limited(limit: tuple[str, int], folder: Path) -> str:
             subprocess.run(["mount", "-o", "remount,nr_inodes=1000", str(root.parent)], check=True)
         if ended.code:
             (folder / f"struck by {kind} {amount}").touch()
-            ended = finish(["--resume", "@last", "-q"] if run else FUSED, root)
-        return judged(ended, last_run(root), folder / "straight", ESSENCE)
+            ended = finish(["--resume", "@last", "-q"] if run else words, root)
+        return judged(ended, last_run(root), folder / straight, ESSENCE)
     finally:
         if kind == "inodes":
             subprocess.run(["umount", str(root.parent)], check=True)
@@ -203,14 +208,17 @@ def limit_itself(kind: str, amount: int) -> None:
     elif kind == "file size":
         resource.setrlimit(resource.RLIMIT_FSIZE, (amount, amount))
     elif kind == "descriptors":
-        number = max(map(int, os.listdir("/proc/self/fd"))) + amount
+        free = os.dup(1)
+        os.close(free)
+        number = free + amount  # the next descriptors to be taken
         resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
 
 
 def paused(case: tuple[int, float], folder: Path) -> str:
     words, draw = STOPPED[case[0] % len(STOPPED)], random.Random(case[1])
     straight, root = folder / f"paused {case[0]}, straight", folder / f"paused {case[0]}"
-    finish(words, straight)
+    ended = finish(words, straight)
+    assert ended.code == 0, ended.said
     child = start(words, root)
     while last_run(root) is None and child.lives():
         time.sleep(0.005)
