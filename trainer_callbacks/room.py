@@ -1,5 +1,6 @@
-"""Memory or disk that ran out, as one line that says which key to lower and how to go on."""
+"""Memory, disk or descriptors that ran out, as one line that says which key to lower and how to go on."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,11 +11,12 @@ from config.schema import Config
 from utils.durable_file import OUT_OF_ROOM
 
 HUNGRY = ("buffer_size", "memory_size", "n_envs", "n_steps", "batch_size", "hidden_dims", "frame_stack", "resize_obs")
+SHORT = (*OUT_OF_ROOM, errno.EMFILE, errno.ENFILE)
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "invalid storage size", "overflow")
 
 
 class NoRoomError(RuntimeError):
-    """There was not enough memory or disk; exit code 1."""
+    """There was not enough memory, disk or descriptors; exit code 1."""
 
 
 @contextmanager
@@ -23,7 +25,7 @@ def explained(config: Config, where: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in OUT_OF_ROOM:
+        if error.errno not in SHORT:
             raise
         place = f" ({error.filename})" if error.filename else ""
         raise NoRoomError(f"{error.strerror}{place}: the checkpoints written before are whole; {where}") from error

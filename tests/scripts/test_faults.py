@@ -49,6 +49,30 @@ SCRIPTS = {
         ["--trials", "7", "--groups", "1"],
         ["SIGTERM: **7 of 7**", "SIGINT: **7 of 7**", "SIGHUP: **7 of 7**", "gets SIGKILL: **1 of 1** times"],
     ),
+    "circumstances": (
+        [
+            "--references",
+            "2",
+            "--environments",
+            "3",
+            "--limits",
+            "5",
+            "--stops",
+            "2",
+            "--resumes",
+            "1",
+            "--cases",
+            "16",
+        ],
+        [
+            "**10 of 10** comparisons",
+            "**3 of 3** environments",
+            "** limits",
+            "**2 of 2** runs stopped",
+            "**1 of 1** times three resumes",
+            "**16 of 16** resumes",
+        ],
+    ),
 }
 
 

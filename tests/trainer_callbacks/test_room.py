@@ -1,0 +1,16 @@
+"""What ran out is one line that says how to go on."""
+
+import errno
+import os
+
+import pytest
+
+from config.schema import Config
+from trainer_callbacks.room import NoRoomError, explained
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC])
+def test_descriptors_and_disk_that_ran_out_are_told_in_a_line(number):
+    whole = pytest.raises(NoRoomError, match=rf"{os.strerror(number)} \(a.ckpt\): .* whole; go on so")
+    with whole, explained(Config("CartPole-v1", "ppo"), "go on so"):
+        raise OSError(number, os.strerror(number), "a.ckpt")
