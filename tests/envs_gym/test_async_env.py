@@ -211,6 +211,7 @@ def parent(tmp_path, how):
     return process, [int(word) for word in process.stdout.readline().split()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_orphans_when_the_parent_is_killed(tmp_path):
     process, pids = parent(tmp_path, "wait")
