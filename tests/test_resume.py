@@ -280,6 +280,13 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_anew():
     assert state_hash(dead) == state_hash(straight) and rows(dead) == rows(straight)
 
 
+def test_a_run_interrupted_in_its_last_iteration_only_closes():
+    straight, stopped = run("CartPole-v1:ppo"), run("CartPole-v1:ppo", stop_at=20)
+    assert train.command(["--resume", stopped.id, "-q"]) == 0
+    assert state_hash(stopped) == state_hash(straight) and rows(stopped) == rows(straight)
+    assert read_json(stopped.config_json)["outcome"]["env_steps"] == 1280
+
+
 @pytest.mark.parametrize("extra", [(), ("early_stop_on_eval_threshold=1", "spec.goal=5")], ids=["budget", "goal"])
 def test_a_run_that_died_in_its_closing_test_only_closes(extra):
     straight, dead = run("CartPole-v1:ppo", *extra), run("CartPole-v1:ppo", *extra)

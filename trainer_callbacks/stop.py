@@ -95,9 +95,11 @@ class Stop(Callback):
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         """From here on an iteration is under way, which a signal waits for; the training may be over already."""
         assert isinstance(agent, Agent)
-        self._steps = agent.progress["env_steps"]
+        self._steps = steps = agent.progress["env_steps"]
         if not (self.closing and self.reason):
-            self.reason, self.tested = "", {}
+            # a signal in the last iteration stops a run whose budget is spent: nothing is left to train
+            spent = steps and steps + steps // agent.progress["iterations"] > self.budget
+            self.reason, self.tested = "budget spent" if spent else "", {}
         trainer.should_stop = bool(self.reason)
         self.interrupts.listen()
         self.interrupts.patient = True
