@@ -98,7 +98,7 @@ class Stop(Callback):
         self._steps = steps = agent.progress["env_steps"]
         if not (self.closing and self.reason):
             # a signal in the last iteration stops a run whose budget is spent: nothing is left to train
-            spent = steps and steps + steps // agent.progress["iterations"] > self.budget
+            spent = steps and steps + steps // max(1, agent.progress["iterations"]) > self.budget
             self.reason, self.tested = "budget spent" if spent else "", {}
         trainer.should_stop = bool(self.reason)
         self.interrupts.listen()
