@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from agents.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
-from agents.loading import LoadedRun, load_run
-from agents.player import check_mode
+from agents.playing.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
+from agents.playing.loading import LoadedRun, load_run
+from agents.playing.player import check_mode
 from config.play_arguments import PlayArguments, parse_play
 from envs_gym.drawn import RenderError, frame_of, frames_per_second, has_display, make_drawn
 from envs_gym.gym_env import EnvError

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from agents.hub_client import check_repo, find_token
-from agents.hub_run import FACTS, WEIGHTS
-from agents.loading import LoadedRun, load_run
+from agents.playing.hub_client import check_repo, find_token
+from agents.playing.hub_run import FACTS, WEIGHTS
+from agents.playing.loading import LoadedRun, load_run
 from config.publish_arguments import TEMPORARY, parse_publish
 from envs_gym.gym_env import EnvError
 from publishing.facts import Text, findings, public_facts, refuse, shown, written_texts

@@ -43,15 +43,16 @@ from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import Backend, choose_backend, env_info, make_envs
 from envs_gym.step_watch import last_words
+from report.console import Console
+from report.metrics_csv import CsvLog, read_csv
+from report.outcome import Header, Outcome, next_commands
+from report.page import write_report
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
-from trainer_callbacks.console import Console
-from trainer_callbacks.csv_log import CsvLog, read_csv
 from trainer_callbacks.debug import Debug
+from trainer_callbacks.disk_space import NoRoomError, explained
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
-from trainer_callbacks.outcome import Header, Outcome, next_commands
-from trainer_callbacks.report import write_report
 from trainer_callbacks.resume import (
     adopt,
     continued_facts,
@@ -62,7 +63,6 @@ from trainer_callbacks.resume import (
     provenance_once,
     settings_hash,
 )
-from trainer_callbacks.room import NoRoomError, explained
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import INTERRUPTED, Stop
 from trainer_callbacks.video import Video

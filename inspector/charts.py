@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from inspector.markup import Markup, join, safe, tag
-from trainer_callbacks.curve import Point, ticks
-from trainer_callbacks.typography import plain, short
+from report.curve import Point, ticks
+from report.typography import plain, short
 
 POINTS = 400  # more cannot be seen, and in small half of them
 LARGEST = 1e100  # what is beyond is not drawn

@@ -8,9 +8,9 @@ from inspector.charts import LARGEST, Line, bound, responsive
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.overview import differences
 from inspector.runs import RunFacts
-from trainer_callbacks.curve import Point
-from trainer_callbacks.history import TRAIN, VAL
-from trainer_callbacks.typography import score
+from report.curve import Point
+from report.history import TRAIN, VAL
+from report.typography import score
 from utils.statistics import interval
 from utils.user_error import UserError
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from inspector.tail import header, steps_of
-from trainer_callbacks.curve import Point
-from trainer_callbacks.history import STEPS, VAL
+from report.curve import Point
+from report.history import STEPS, VAL
 from utils.run_files import open_file, status
 from utils.user_error import UserError
 

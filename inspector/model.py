@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 from torch import nn
 
-from agents.loading import LoadedRun
+from agents.playing.loading import LoadedRun
 from inspector.markup import Markup, card, join, table, tag
 from inspector.runs import RunFacts
 from utils import run_files

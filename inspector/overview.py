@@ -13,9 +13,9 @@ from inspector.charts import Line, bound, draw, responsive
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
 from inspector.table import badge
-from trainer_callbacks.history import TRAIN, VAL
-from trainer_callbacks.report import IDENTITY
-from trainer_callbacks.typography import number, score
+from report.history import TRAIN, VAL
+from report.page import IDENTITY
+from report.typography import number, score
 from utils.run_facts import whole
 from utils.user_error import UserError
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agents.loading import load_run
+from agents.playing.loading import load_run
 from envs_gym.drawn import RenderError
 from envs_gym.gym_env import EnvError
 from inspector.episode import player_markup, record_for_browser

@@ -14,7 +14,7 @@ from utils.run_dir import RunDir
 from utils.run_files import list_names
 from utils.user_error import UserError
 
-MODES = ("greedy", "sampled", "random")  # those of agents.player, which loads torch
+MODES = ("greedy", "sampled", "random")  # those of agents.playing.player, which loads torch
 WELCOME = note("choose a run above, or in the table of runs")
 MOST_CHECKPOINTS = 500  # to choose from; any other can be typed
 KEPT = 8  # overviews

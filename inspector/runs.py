@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from inspector.curves import Curves
 from inspector.listing import Listing
 from inspector.tail import Tail, read_tail
-from trainer_callbacks.curve import Point
+from report.curve import Point
 from utils import run_files
 from utils.run_dir import RunDir, runs_root
 from utils.run_facts import LARGEST, finite, read_facts

@@ -5,7 +5,7 @@ from functools import lru_cache
 from inspector.charts import bound
 from inspector.markup import Markup, join, note, safe, tag
 from inspector.runs import Brief, Page
-from trainer_callbacks.typography import score
+from report.typography import score
 from utils.run_dir import runs_root
 
 HEAD = ("", "run", "status", "variant", "steps", "best", "last", "goal")

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from trainer_callbacks.history import STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST
+from report.history import STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST
 from utils.run_facts import LARGEST
 from utils.run_files import open_file
 from utils.user_error import UserError

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from inspector.markup import Markup, join, note, tag
 from inspector.runs import RunFacts
-from trainer_callbacks.typography import score
+from report.typography import score
 from utils.run_dir import RunDir
 from utils.run_files import exists, list_names, open_file
 from utils.user_error import UserError

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import gymnasium
 
-from agents.loading import LoadedRun
 from agents.networks.policies import POLICIES
+from agents.playing.loading import LoadedRun
 from config.checks import DEVICE
 from config.field_types import hints
 from config.loader import environment_files, to_plain

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.episode import play_episodes, record_episode
-from agents.hub_run import FACTS, WEIGHTS, config_of
-from agents.loading import LoadedRun
-from agents.weights_file import write_weights
+from agents.playing.episode import play_episodes, record_episode
+from agents.playing.hub_run import FACTS, WEIGHTS, config_of
+from agents.playing.loading import LoadedRun
+from agents.playing.weights_file import write_weights
 from envs_gym.drawn import RenderError, frames_per_second, make_drawn
 from envs_gym.gym_env import EnvError
 from publishing.card import CURVE, REPLAY, write_card
 from publishing.metrics_table import read_metrics, write_metrics
 from publishing.own_secrets import Own, held
-from trainer_callbacks.curve import curve_svg
-from trainer_callbacks.history import TRAIN, VAL
-from trainer_callbacks.report import points
+from report.curve import curve_svg
+from report.history import TRAIN, VAL
+from report.page import points
 from utils.statistics import mean_and_deviation
 from utils.user_error import UserError
 from utils.video_file import VideoError, VideoFile

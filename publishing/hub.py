@@ -4,8 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from agents.hub_client import connect, endpoint, find_token, hub, hub_errors, list_files, retried
-from agents.hub_run import BESIDES, NEEDED, PUBLISHED
+from agents.playing.hub_client import connect, endpoint, find_token, hub, hub_errors, list_files, retried
+from agents.playing.hub_run import BESIDES, NEEDED, PUBLISHED
 from publishing.card import REPLAY
 from utils.user_error import UserError
 

@@ -1,7 +1,7 @@
 """metrics.csv as others get it: written anew from numbers, under names that metrics.yaml declares, and nothing else."""
 
 from config.metrics import load_metrics
-from trainer_callbacks.csv_log import format_number
+from report.metrics_csv import format_number
 from utils import run_files
 from utils.run_dir import RunDir
 from utils.user_error import UserError

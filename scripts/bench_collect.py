@@ -35,8 +35,8 @@ from config.metrics import load_metrics  # noqa: E402
 from config.schedule import Schedule  # noqa: E402
 from config.schema import PPOConfig  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
+from report.console import Console  # noqa: E402
 from train import build_trainer, fit  # noqa: E402
-from trainer_callbacks.console import Console  # noqa: E402
 from utils.counter_rng import SHUFFLE  # noqa: E402
 from utils.provenance import provenance  # noqa: E402
 from utils.run_dir import RunDir  # noqa: E402

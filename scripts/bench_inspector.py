@@ -24,7 +24,7 @@ from config.loader import load_config, to_plain
 from config.metrics import load_metrics
 from inspector.runs import Runs
 from inspector.table import runs_table
-from trainer_callbacks.history import VAL, VAL_BEST
+from report.history import VAL, VAL_BEST
 
 ROOT = Path(__file__).resolve().parent.parent
 NEW_YEAR = 1767225600  # 2026

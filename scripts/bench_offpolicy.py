@@ -36,12 +36,12 @@ from config.metrics import load_metrics  # noqa: E402
 from config.schedule import Schedule  # noqa: E402
 from config.schema import DQNConfig, ReplayConfig, SACConfig  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
+from report.console import Console  # noqa: E402
 from scripts.bench_collect import machine  # noqa: E402
 from scripts.bench_limit import SIDE, multiply_add_limit  # noqa: E402
 from scripts.bench_plot import bars_svg  # noqa: E402
 from scripts.profile_offpolicy import profile  # noqa: E402
 from train import fit  # noqa: E402
-from trainer_callbacks.console import Console  # noqa: E402
 from utils.run_dir import RunDir  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 

@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
 from config.loader import load_config, parse_config_id  # noqa: E402
+from report.curve import Band, Point, bands_svg  # noqa: E402
+from report.typography import duration, number, score  # noqa: E402
 from scripts.evidence import Parser, run_as_command, train  # noqa: E402
 from scripts.evidence_file import Evidence, Record, config_hash, file_stem  # noqa: E402
-from trainer_callbacks.curve import Band, Point, bands_svg  # noqa: E402
-from trainer_callbacks.typography import duration, number, score  # noqa: E402
 from utils.durable_file import write_json  # noqa: E402
 from utils.statistics import interval, iqm  # noqa: E402
 from utils.user_error import UserError  # noqa: E402

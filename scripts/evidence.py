@@ -27,10 +27,10 @@ sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 import agents.algorithms  # noqa: E402, F401  # makes every algorithm's keys known
 from config.listing import list_environments  # noqa: E402
 from config.loader import load_config, parse_config_id  # noqa: E402
+from report.typography import duration, score  # noqa: E402
 from scripts.evidence_file import Evidence, config_hash, file_stem  # noqa: E402
 from scripts.evidence_progress import Job, Progress  # noqa: E402
 from scripts.evidence_report import write_results  # noqa: E402
-from trainer_callbacks.typography import duration, score  # noqa: E402
 from utils.durable_file import read_json  # noqa: E402
 from utils.process_pool import Finished, run_all  # noqa: E402
 from utils.run_dir import runs_root  # noqa: E402

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from config.schema import Config
-from trainer_callbacks.csv_log import read_csv
-from trainer_callbacks.history import STEPS
-from trainer_callbacks.typography import duration
+from report.history import STEPS
+from report.metrics_csv import read_csv
+from report.typography import duration
 from utils.run_dir import RunDir, list_runs
 
 EVERY = 30.0  # seconds between lines

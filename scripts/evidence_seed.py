@@ -17,20 +17,20 @@ import torch  # noqa: E402
 
 from agents.experience.collector import Policy  # noqa: E402
 from agents.experience.nouns import Tree, leaves, tree_map  # noqa: E402
-from agents.loading import LoadedRun, load_run  # noqa: E402
 from agents.networks.actor_critic import ActorCritic  # noqa: E402
+from agents.playing.loading import LoadedRun, load_run  # noqa: E402
 from config.loader import load_config, parse_config_id  # noqa: E402
 from config.schema import Config  # noqa: E402
 from envs_gym.gym_env import GymEnv  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
 from envs_gym.transition_table import PUBLISHED, Floats, policy_value, read_table  # noqa: E402
 from envs_gym.wrappers.registry import wrappers_of  # noqa: E402
+from report.history import TRAIN, VAL  # noqa: E402
+from report.metrics_csv import read_csv  # noqa: E402
+from report.page import Row, points  # noqa: E402
 from scripts.evidence_blackjack import LONGEST, blackjack  # noqa: E402
 from scripts.evidence_file import is_solved  # noqa: E402
-from trainer_callbacks.csv_log import read_csv  # noqa: E402
 from trainer_callbacks.evaluate import Evaluate  # noqa: E402
-from trainer_callbacks.history import TRAIN, VAL  # noqa: E402
-from trainer_callbacks.report import Row, points  # noqa: E402
 from utils.durable_file import write_json  # noqa: E402
 from utils.run_dir import RunDir, list_runs  # noqa: E402
 from utils.user_error import UserError  # noqa: E402

@@ -26,14 +26,14 @@ from lightning.pytorch.callbacks import Callback
 import train
 from agents.algorithms import build_agent
 from agents.base import Agent
-from agents.loading import read_checkpoint
+from agents.playing.loading import read_checkpoint
 from config.loader import from_plain
 from config.metrics import load_metrics
 from config.schema import Config
 from envs_gym.make import make_envs
+from report.metrics_csv import CsvLog, read_csv
 from scripts.plain_tree import Difference, differences
 from trainer_callbacks.checkpoint import Checkpoint
-from trainer_callbacks.csv_log import CsvLog, read_csv
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.resume import host_facts

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STOREYS = (  # a file may import from its own storey and those above it in this list
     ("utils/",),
     ("config/",),
+    ("report/",),
     ("envs_fast/",),
     ("envs_gym/",),
     ("agents/experience/", "agents/networks/", "agents/returns.py"),
@@ -24,7 +25,7 @@ STOREYS = (  # a file may import from its own storey and those above it in this 
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
     ("agents/engines/",),
     ("agents/algorithms.py",),
-    ("agents/loading.py", "agents/episode.py"),
+    ("agents/playing/",),
     ("trainer_callbacks/",),
     ("inspector/", "publishing/"),
     ("scripts/", "*.py"),
@@ -36,11 +37,11 @@ LAZY = {"inspector.played"}  # brings torch: for those who look at a network, no
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
-LIGHT = ("config/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
+LIGHT = ("config/", "report/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT_ROOMS = ("compare", "guard", "overview", "runs", "scratch", "table", "videos")
 LIGHT += tuple(f"inspector/{name}.py" for name in LIGHT_ROOMS)
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
-DESERIALIZERS = ("agents/loading.py",)
+DESERIALIZERS = ("agents/playing/loading.py",)
 # a file of a run is opened by utils/run_files.py alone; these open what is none
 OPENERS = {
     "utils/run_files.py": "the door",
@@ -342,7 +343,7 @@ GOOD = {
     "agents/ppo.py": '"""PPO."""\nimport torch\nfrom agents.base import Agent\nnet.eval()\n',
     "agents/base.py": '"""Agent."""\nfrom config.loader import load\n',
     "agents/engines/graphed.py": '"""Fast."""\nfrom agents.ppo import PPO\ndef f():\n    import cupy\n',
-    "agents/loading.py": '"""Loads."""\nimport torch\ntorch.load(path, weights_only=True)\n',
+    "agents/playing/loading.py": '"""Loads."""\nimport torch\ntorch.load(path, weights_only=True)\n',
     "train.py": '"""Trains."""\nimport agents.engines.graphed\ntry: ...\nexcept BaseException:\n    log()\n    raise\n',
 }
 
@@ -371,7 +372,7 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     (LOAD, "train.py", "yaml.unsafe_load(x)", "train.py:2: yaml.unsafe_load runs"),
     (DOOR, "agents/base.py", "(run.path / 'x').read_text()", f"agents/base.py:2: .read_text: {OPENED}"),
     (DOOR, "agents/base.py", "open(run.metrics_csv)", f"agents/base.py:2: open: {OPENED}"),
-    (DOOR, "agents/loading.py", "path.open('rb')", f"agents/loading.py:2: path.open: {OPENED}"),
+    (DOOR, "agents/playing/loading.py", "path.open('rb')", f"agents/playing/loading.py:2: path.open: {OPENED}"),
     (DOOR, "train.py", "shutil.copyfile(run.metrics_csv, x)", f"train.py:2: shutil.copyfile: {OPENED}"),
     (DOOR, "train.py", "from shutil import copyfile", f"train.py:2: shutil.copyfile: {OPENED}"),
     (DOOR, "train.py", "os.open(run.path / '.lock', 0)", f"train.py:2: os.open: {OPENED}"),

@@ -6,7 +6,7 @@ import pytest
 from tiny_runs import tiny_run
 
 import train
-from agents.loading import read_checkpoint
+from agents.playing.loading import read_checkpoint
 from config.changes import NEUTRAL
 from scripts.plain_tree import fingerprint
 from utils import checkpoint_set

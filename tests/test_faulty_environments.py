@@ -10,7 +10,7 @@ from tiny_runs import TINY
 import run_play
 import run_publish
 import train
-from agents.loading import load_run
+from agents.playing.loading import load_run
 from envs_gym.answers import FIRST
 from envs_gym.gym_env import GymEnv
 from utils import checkpoint_set

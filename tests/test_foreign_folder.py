@@ -12,9 +12,9 @@ from tiny_runs import tiny_run
 import run_play
 import run_publish
 import train
+from report.metrics_csv import read_csv
 from scripts.faults.folder import COMMANDS, attempt, sound_run, wrong
 from scripts.faults.foreign import Target, cases
-from trainer_callbacks.csv_log import read_csv
 from utils import checkpoint_set
 from utils.run_dir import RunDir, list_runs
 from utils.run_facts import read_facts

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import train
-from trainer_callbacks.csv_log import read_csv
+from report.metrics_csv import read_csv
 from utils.run_dir import RunDir
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from commands import run_command
 import train
 from agents.algorithms import ALGORITHMS, build_agent
 from agents.base import Agent
-from agents.loading import read_checkpoint
+from agents.playing.loading import read_checkpoint
 from config.arguments import parse_arguments
 from config.field_types import hints
 from config.keys import known_keys
@@ -24,8 +24,8 @@ from config.loader import NOT_BUILT, environment_files, from_plain, load_config
 from config.schema import ReplayConfig, RolloutConfig
 from config.variants import EnvironmentFile
 from envs_gym.make import make_envs
+from report.metrics_csv import read_csv
 from scripts.plain_tree import fingerprint
-from trainer_callbacks.csv_log import read_csv
 from utils import checkpoint_set
 from utils.durable_file import write_json
 from utils.run_dir import RunDir, list_runs, read_json

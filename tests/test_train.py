@@ -14,7 +14,7 @@ import train
 from agents.engines.fused_cpu.warm import warm
 from agents.ppo import PPO
 from envs_fast import registry
-from trainer_callbacks.csv_log import read_csv
+from report.metrics_csv import read_csv
 from utils.run_dir import RunDir, list_runs
 
 ROOT = Path(train.__file__).parent

@@ -11,7 +11,7 @@ from config.listing import list_environments
 from config.loader import load_config
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from envs_gym.make import EXTRAS, find_spec
-from trainer_callbacks.csv_log import read_csv
+from report.metrics_csv import read_csv
 from utils.run_dir import list_runs
 
 MODULES = {"Box2D": "Box2D", "MuJoCo": "mujoco", "ale-py": "ale_py"}  # what an extra's title is imported as

@@ -17,7 +17,7 @@ from lightning.pytorch.plugins.io import CheckpointIO
 
 from agents.base import Agent
 from agents.experience.segments import prune
-from agents.loading import read_checkpoint
+from agents.playing.loading import read_checkpoint
 from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
 from utils import checkpoint_set, run_files

@@ -8,8 +8,8 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
-from agents.episode import record
-from agents.player import Mode, Player, Start
+from agents.playing.episode import record
+from agents.playing.player import Mode, Player, Start
 from config.schema import Config
 from envs_gym.drawn import RenderError, frames_per_second, make_drawn
 from envs_gym.gym_env import EnvError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from agents.loading import load_run, read_checkpoint
+from agents.playing.loading import load_run, read_checkpoint
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, finish, last_run
 from utils import checkpoint_set

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import train
-from agents.loading import load_run
+from agents.playing.loading import load_run
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, faults, finish, last_run
 from utils import checkpoint_set

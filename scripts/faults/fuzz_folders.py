@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import train
-from agents.loading import load_run
+from agents.playing.loading import load_run
 from inspector.compare import compare
 from inspector.model import config, report_text
 from inspector.overview import overview

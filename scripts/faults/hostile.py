@@ -25,7 +25,7 @@ import torch
 import run_play
 import run_publish
 import train
-from agents.loading import load_run, read_checkpoint
+from agents.playing.loading import load_run, read_checkpoint
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, finish, last_run
 from utils import checkpoint_set

@@ -23,10 +23,10 @@ from agents.engines.fused_cpu.engine import FusedCPU
 from agents.engines.fused_cpu.replay_engine import FusedReplay
 from agents.experience.collector import Collector
 from agents.experience.memory import Memory
-from agents.loading import read_checkpoint
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.recurrent import RecurrentActorCritic
 from agents.networks.squashed import SquashedPolicy
+from agents.playing.loading import read_checkpoint
 from scripts.faults.record import command_line
 from scripts.faults.rig import faults, finish, last_run
 from utils import checkpoint_set

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 
 import train
-from agents.loading import read_checkpoint
+from agents.playing.loading import read_checkpoint
+from report.metrics_csv import read_csv
 from scripts.plain_tree import fingerprint
-from trainer_callbacks.csv_log import read_csv
 from utils import checkpoint_set
 from utils.run_dir import RunDir
 

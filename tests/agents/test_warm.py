@@ -18,7 +18,7 @@ import train
 from agents.algorithms import may_be_fused
 from agents.engines.fused_cpu import recipes
 from agents.engines.fused_cpu.warm import warm
-from agents.loading import load_run
+from agents.playing.loading import load_run
 from config.loader import load_config
 from envs_fast import registry
 from utils.user_error import UserError

@@ -10,14 +10,14 @@ from typing import get_args
 
 import pytest
 
-from agents.player import Mode
+from agents.playing.player import Mode
 from inspector import app, curves, listing, rooms, runs, tail
 from inspector.curves import POINTS, WHOLE, Curves
 from inspector.episode import MOST_STEPS
 from inspector.listing import Listing
 from inspector.runs import PAGE, Runs
 from inspector.tail import Tail, read_tail
-from trainer_callbacks.history import STEPS, TRAIN, VAL, VAL_BEST
+from report.history import STEPS, TRAIN, VAL, VAL_BEST
 from utils.run_dir import list_runs
 
 ROOT = Path(__file__).resolve().parents[2]

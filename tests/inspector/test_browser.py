@@ -14,7 +14,7 @@ from tiny_runs import tiny_run
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.policies import POLICIES
 from inspector.runs import PAGE
-from trainer_callbacks.history import STEPS, VAL
+from report.history import STEPS, VAL
 
 # the tables scroll inside of their own frames
 WIDEST = "Math.max(document.querySelector('main').scrollWidth, document.documentElement.scrollWidth)"

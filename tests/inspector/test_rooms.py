@@ -9,8 +9,8 @@ import pytest
 from tiny_runs import tiny_run
 
 import run_inspect
-from agents.episode import record_episode
-from agents.loading import load_run
+from agents.playing.episode import record_episode
+from agents.playing.loading import load_run
 from inspector.charts import Line, draw
 from inspector.compare import compare, groups, mean_curve
 from inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
@@ -21,7 +21,7 @@ from inspector.pictures import GAP, heat_frames, seen_frames, tiles
 from inspector.runs import Runs
 from inspector.table import runs_table
 from inspector.videos import epoch_videos, lend, poster
-from trainer_callbacks.curve import Point
+from report.curve import Point
 from utils.run_lock import locked
 from utils.user_error import UserError
 from utils.video_file import VideoFile

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load
 
 import run_play
-from agents.loading import load_run
-from agents.weights_file import write_weights
+from agents.playing.loading import load_run
+from agents.playing.weights_file import write_weights
 from publishing.facts import public_facts
 from publishing.folder import _json
 

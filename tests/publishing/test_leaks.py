@@ -9,7 +9,7 @@ import socket
 import pytest
 
 import run_publish
-from agents.loading import load_run
+from agents.playing.loading import load_run
 from publishing.facts import findings, public_facts, refuse, shown, written_texts
 from publishing.metrics_table import read_metrics, write_metrics
 from publishing.own_secrets import NAME, find_own, is_secret_name

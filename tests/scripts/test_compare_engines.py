@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from report.curve import Band, Point, bands_svg
 from scripts.compare_engines import comparison, reached
-from trainer_callbacks.curve import Band, Point, bands_svg
 from utils.user_error import UserError
 
 

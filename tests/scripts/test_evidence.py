@@ -16,12 +16,12 @@ from config.listing import list_environments
 from config.loader import load_config
 from envs_gym.make import make_envs
 from envs_gym.transition_table import policy_value, read_table
+from report.curve import Point
 from scripts import evidence
 from scripts.evidence_blackjack import HIT, LONGEST, STICK, blackjack
 from scripts.evidence_file import Evidence, config_hash, is_solved, summary
 from scripts.evidence_report import CURVE, WHY_NOT, markdown, mean_curve, write_results
 from scripts.evidence_seed import answers, exact_value
-from trainer_callbacks.curve import Point
 from utils.user_error import UserError
 
 SCRIPT = Path(evidence.__file__)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from agents.loading import read_checkpoint
+from agents.playing.loading import read_checkpoint
 from scripts.plain_tree import differences, fingerprint
 from scripts.verify_run import main
 from utils import checkpoint_set

@@ -15,7 +15,7 @@ from config.arguments import parse_arguments
 from config.loader import load_config
 from config.metrics import load_metrics
 from envs_gym.make import make_envs
-from trainer_callbacks.csv_log import read_csv
+from report.metrics_csv import read_csv
 from trainer_callbacks.evaluate import Evaluate, is_due, summarize
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import Stop, threshold

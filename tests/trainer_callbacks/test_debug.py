@@ -9,7 +9,7 @@ from torch import nn
 
 import train
 from trainer_callbacks.debug import check
-from trainer_callbacks.room import explained
+from trainer_callbacks.disk_space import explained
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError
 

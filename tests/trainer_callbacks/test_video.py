@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from agents.episode import record
-from agents.loading import load_run
-from agents.player import Start
+from agents.playing.episode import record
+from agents.playing.loading import load_run
+from agents.playing.player import Start
 from envs_gym.drawn import make_drawn
 from trainer_callbacks.evaluate import worlds_seed
 from utils.counter_rng import EVALUATE

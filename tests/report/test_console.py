@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console as Terminal
 
 from config.metrics import Metric, load_metrics
-from trainer_callbacks.console import Console
-from trainer_callbacks.dashboard import Page, shown_metrics, table
-from trainer_callbacks.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
-from trainer_callbacks.outcome import Header, Outcome
-from trainer_callbacks.typography import bar, duration, number, score, sparkline
+from report.console import Console
+from report.dashboard import Page, shown_metrics, table
+from report.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
+from report.outcome import Header, Outcome
+from report.typography import bar, duration, number, score, sparkline
 
 METRICS = load_metrics()
 HEADER = Header(

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from config.schema import Config
-from trainer_callbacks.room import NoRoomError, explained
+from trainer_callbacks.disk_space import NoRoomError, explained
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC])

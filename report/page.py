@@ -12,10 +12,10 @@ from typing import Any
 
 from config.metrics import Metric, load_metrics
 from config.schema import Config
-from trainer_callbacks.curve import Point, curve_svg
-from trainer_callbacks.history import STEPS, TRAIN, VAL
-from trainer_callbacks.outcome import Outcome
-from trainer_callbacks.typography import area_chart, number
+from report.curve import Point, curve_svg
+from report.history import STEPS, TRAIN, VAL
+from report.outcome import Outcome
+from report.typography import area_chart, number
 from utils import run_files
 from utils.run_dir import RunDir
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from torch._weights_only_unpickler import UnpicklingError
 
 from agents.algorithms import build_agent
-from agents.allowance import Allowance
-from agents.checkpoint_archive import check_archive
-from agents.hub_run import HUB, fetch
-from agents.player import Player
+from agents.playing.allowance import Allowance
+from agents.playing.checkpoint_archive import check_archive
+from agents.playing.hub_run import HUB, fetch
+from agents.playing.player import Player
 from config.loader import from_plain
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_foreign

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from rich.text import Text
 
 from config.metrics import STAGES, Metric
-from trainer_callbacks.history import TAIL, History, Series
-from trainer_callbacks.outcome import Header, Outcome
-from trainer_callbacks.typography import bar, duration, number, plain, score, sparkline
+from report.history import TAIL, History, Series
+from report.outcome import Header, Outcome
+from report.typography import bar, duration, number, plain, score, sparkline
 
 ABOVE = {"train/time/seconds"}  # like the clock: it stands above the table
 AREAS = ("roll", "loss", "policy", "value", "time")

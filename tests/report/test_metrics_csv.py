@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from trainer_callbacks.csv_log import CsvLog, format_number, read_csv
+from report.metrics_csv import CsvLog, format_number, read_csv
 
 STEPS = "train/clock/env_steps"
 REWARD = "train/roll/ep_rew/mean"

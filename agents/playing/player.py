@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Tree, copy_into
-from agents.saliency import Saliency, saliency
+from agents.playing.saliency import Saliency, saliency
 from config.spec import Quantity, Spec
 from envs_gym.spaces import MASK, actions, observation_space, observation_writer, zeros
 from utils.counter_rng import PLAY, Key, normal, uniforms

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-from agents.hub_client import endpoint, find_token
+from agents.playing.hub_client import endpoint, find_token
 from utils.user_error import UserError
 
 LISTING = 1 << 20  # bytes of an answer that is about files, and of one that is an error

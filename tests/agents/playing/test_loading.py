@@ -12,8 +12,8 @@ from tiny_runs import tiny_run
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act
-from agents.loading import list_checkpoints, load_run, read_checkpoint
-from agents.player import Player, Start
+from agents.playing.loading import list_checkpoints, load_run, read_checkpoint
+from agents.playing.player import Player, Start
 from envs_gym.spaces import observation_space
 from utils import checkpoint_set
 from utils.durable_file import write_json

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_callbacks.typography import duration, plain, score
+from report.typography import duration, plain, score
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import pytest
 
 from config.metrics import load_metrics
 from config.schema import PPOConfig
-from trainer_callbacks.curve import POINTS, Point, curve_svg, seeds_svg, ticks
-from trainer_callbacks.history import STEPS, TRAIN, VAL
-from trainer_callbacks.outcome import Outcome
-from trainer_callbacks.report import points, write_report
+from report.curve import POINTS, Point, curve_svg, seeds_svg, ticks
+from report.history import STEPS, TRAIN, VAL
+from report.outcome import Outcome
+from report.page import points, write_report
 from utils.run_dir import RunDir, write_json
 
 OUTCOME = Outcome(False, "budget spent", 475.0, 317.25, 301.5, 40.0, 100, 150_000, 31.0, "runs/r")

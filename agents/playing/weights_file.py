@@ -1,6 +1,6 @@
 """model.safetensors: tensors by name in a file that can hold nothing else, its header checked before anything is made.
 
-Whether the tensors are those of a policy is for agents/loading.py to say.
+Whether the tensors are those of a policy is for agents/playing/loading.py to say.
 """
 
 import json

@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.text import Text
 
 from config.metrics import Metric
-from trainer_callbacks.dashboard import Page, closing_block, head, header_block, plain_line, shown_metrics, table
-from trainer_callbacks.history import VAL, History
-from trainer_callbacks.outcome import Header, Outcome
+from report.dashboard import Page, closing_block, head, header_block, plain_line, shown_metrics, table
+from report.history import VAL, History
+from report.outcome import Header, Outcome
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation

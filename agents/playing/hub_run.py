@@ -1,6 +1,6 @@
 """A run published on the Hugging Face Hub, downloaded and distrusted: names, sizes, JSON, tensors, and no code.
 
-Building a policy from it, and comparing the two, belongs to agents/loading.py.
+Building a policy from it, and comparing the two, belongs to agents/playing/loading.py.
 """
 
 import itertools
@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from agents.hub_client import check_repo, hub_errors, retried
-from agents.hub_download import COMMIT, Listed, find_commit, list_commit, read_file
-from agents.weights_file import read_weights
+from agents.playing.hub_client import check_repo, hub_errors, retried
+from agents.playing.hub_download import COMMIT, Listed, find_commit, list_commit, read_file
+from agents.playing.weights_file import read_weights
 from config.loader import from_plain
 from config.schema import Config
 from config.sizes import check_foreign, check_whole_numbers

@@ -14,9 +14,9 @@ import numpy as np
 
 from agents.experience.collector import Collector
 from agents.experience.numbers import NotFiniteError, first_not_finite
-from agents.loading import LoadedRun
-from agents.player import Choice, Mode, Opinion, Player, Start, check_mode
-from agents.saliency import Saliency
+from agents.playing.loading import LoadedRun
+from agents.playing.player import Choice, Mode, Opinion, Player, Start, check_mode
+from agents.playing.saliency import Saliency
 from config.schema import Config
 from envs_gym.blame import Blame
 from envs_gym.drawn import frame_of, frames_per_second, make_drawn
