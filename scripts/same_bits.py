@@ -44,7 +44,12 @@ CONFIGS: dict[str, tuple[str, ...]] = {  # name: config, overrides; what is not 
     "pqn": ("CartPole-v1:pqn", "n_envs=4", "n_steps=32", "batch_size=32"),
     "q_learning": ("FrozenLake-v1:q_learning", "n_envs=8", "n_steps=16", "visits_power=0.6"),
 }
-SHORT = ("max_timesteps=2560", "eval_freq_epochs=5", "eval_episodes=4", "early_stop_on_eval_threshold=false")
+SHORT: tuple[str, ...] = (
+    "max_timesteps=2560",
+    "eval_freq_epochs=5",
+    "eval_episodes=4",
+    "early_stop_on_eval_threshold=false",
+)
 SHORT += ("epoch_iterations=1", "log_freq_epochs=1", "eval_warmup_epochs=0")
 
 
