@@ -1,12 +1,11 @@
-"""What there is to train, for `--list-envs [TERM]`: one row per shipped variant.
-
-Results of runs are passed in; nothing is printed."""
+"""What there is to train, for `--list-envs [TERM]`: one row per shipped variant."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from config.loader import environment_files, load_config
 from config.variants import EnvironmentFile
+from utils.run_dir import sound_runs
 from utils.user_error import UserError, nearest
 
 NOT_MEASURED = "not measured"
@@ -46,3 +45,20 @@ def _rows(stem: str, results: Mapping[str, str]) -> list[Row]:
         last = results.get(f"{config.env_id}:{variant}", NOT_MEASURED)
         rows.append(Row(env, variant, config.algo_id, goal, config.description, last))
     return rows
+
+
+def print_variants(term: str) -> int:
+    """The shipped variants and what each last reached on this machine."""
+    last: dict[str, str] = {}
+    for _, facts in sound_runs():  # the newest first
+        outcome = facts.get("outcome", {})
+        if outcome.get("test_mean") is not None:
+            reached = f"{outcome['test_mean']:.1f} after {outcome['env_steps']:,} steps"
+            last.setdefault(f"{facts.get('env_id')}:{facts.get('variant')}", reached)
+    rows = [("env:variant", "algorithm", "goal", "last result here", "description")]
+    for env, variant, algorithm, goal, description, reached in list_environments(term, last):
+        rows += [(f"{env}:{variant}", algorithm, goal, reached, description)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for cells in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    return 0

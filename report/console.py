@@ -1,4 +1,4 @@
-"""The Sink a person looks at: a live table on a terminal, plain lines in a pipe, one closing line when quiet.
+"""The sink a person looks at: a live table on a terminal, plain lines in a pipe, one closing line when quiet.
 
 When to draw is decided here, what it looks like in dashboard.
 """
@@ -6,19 +6,22 @@ When to draw is decided here, what it looks like in dashboard.
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from rich import console as rich_console
 from rich.live import Live
 from rich.text import Text
 
-from config.metrics import Metric
+from config.metrics import load_metrics
+from config.schema import Config
 from report.dashboard import Page, closing_block, head, header_block, plain_line, shown_metrics, table
 from report.history import VAL, History
-from report.outcome import Header, Outcome
+from report.outcome import Header, Outcome, next_commands
+from report.sink import Sink
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation
+TESTED = "test/roll/episodes"  # in the row of the closing test
 
 
 def standard_output() -> rich_console.Console:
@@ -26,45 +29,43 @@ def standard_output() -> rich_console.Console:
     return rich_console.Console(highlight=False, force_terminal=None if sys.stdout.isatty() else False)
 
 
-class Console:
-    """start(header), write(row) and note(line) in any number, finish(outcome), close(); close() is always safe.
+class Console(Sink):
+    """Holds numbers, never the agent.
 
     `first_step`: the env steps a resumed run starts at, so that speed and time left count this process alone.
-    Holds numbers, never the agent.
     """
 
     def __init__(
         self,
-        metrics: Mapping[str, Metric],
-        max_timesteps: int,
-        goal: float | None = None,
         quiet: bool = False,
         first_step: int = 0,
         terminal: rich_console.Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._shown = shown_metrics(list(metrics.values()))
+        self._shown = shown_metrics(list(load_metrics().values()))
         self._history = History([metric.name for metric in self._shown], first_step)
-        self._max_timesteps, self._goal, self._quiet = max_timesteps, goal, quiet
+        self._quiet = quiet
         self._terminal = terminal or standard_output()
         self._in_place = self._terminal.is_interactive and not quiet
         self._interval = DRAW_SECONDS if self._in_place else LINE_SECONDS
         self._live: Live | None = None
+        self._header: Header
         self._clock = clock
         self._begun = clock()
         self._drawn = -math.inf
-        self._stale = self._closed = False
+        self._stale = False
 
-    def start(self, header: Header) -> None:
+    def begin(self, header: Header, config: Config) -> None:
         """Print the facts; the time shown counts from here."""
+        self._header = header
         if not self._quiet:
             self._print(Text())
             self._print(header_block(header))
             self._print(Text())
         self._begun = self._clock()
 
-    def write(self, row: Mapping[str, float]) -> None:
-        if self._quiet or self._closed:  # rows after the end (the test) are told by finish
+    def row(self, row: Mapping[str, float]) -> None:
+        if self._quiet or TESTED in row:  # the closing test is told by the outcome
             return
         self._history.add(row)
         self._stale = True
@@ -72,29 +73,22 @@ class Console:
         if now - self._drawn >= self._interval or (VAL in row and not self._in_place):
             self._draw(now)
 
-    def note(self, line: str) -> None:
-        """One line of text, above the table where there is one."""
-        if not self._quiet:
-            self._print(Text(f"  {line}"))
-
-    def finish(self, outcome: Outcome, next_commands: Sequence[str] = ()) -> None:
-        """The last state of the table, then the result and what to type next."""
-        self.close()
-        if self._quiet:
-            self._print(Text(f"{outcome.sentence()} {outcome.run_path}".replace("±", "+-")))
-            return
-        self._print(Text())
-        self._print(closing_block(outcome, next_commands, not self._in_place or self._terminal.options.ascii_only))
-        self._print(Text())
-
-    def close(self) -> None:
-        """Draw what came after the last drawing and give the cursor back; the table stays on the screen."""
+    def end(self, outcome: Outcome | None) -> None:
+        """The last state of the table, then the result and what to type next; the cursor is given back."""
         if self._stale:
             self._draw(self._clock())
         if self._live is not None:
             self._live.stop()
             self._live = None
-        self._closed = True
+        if outcome is None:
+            return
+        if self._quiet:
+            self._print(Text(f"{outcome.sentence()} {outcome.run_path}".replace("±", "+-")))
+            return
+        self._print(Text())
+        commands = next_commands(outcome, self._header.config_id)
+        self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
+        self._print(Text())
 
     def _draw(self, now: float) -> None:
         self._drawn, self._stale = now, False
@@ -102,13 +96,13 @@ class Console:
         if self._in_place:
             self._refresh(self._page(elapsed))
         else:
-            line = plain_line(self._history, self._max_timesteps, self._goal, elapsed)
+            line = plain_line(self._history, self._header.max_timesteps, self._header.goal, elapsed)
             self._print(Text(line))
 
     def _page(self, elapsed: float) -> Text:
         width, height = self._terminal.size
         page = Page(width, max(4, height - 6), self._terminal.options.ascii_only)  # six lines are not the table's
-        top = head(self._history, self._max_timesteps, self._goal, elapsed, page)
+        top = head(self._history, self._header.max_timesteps, self._header.goal, elapsed, page)
         return Text("\n", no_wrap=True, overflow="crop").join([*top, Text(), *table(self._history, self._shown, page)])
 
     def _refresh(self, page: Text) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from config.metrics import load_metrics
+from report.outcome import Outcome
+from report.sink import Sink
 from utils import run_files
 
 log = logging.getLogger("stride")
@@ -79,8 +81,8 @@ def _free(path: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
-class CsvLog:
-    """A Sink. The file stays open; a row is one write of one whole line.
+class MetricsCsv(Sink):
+    """The file stays open; a row is one write of one whole line.
 
     Columns stand in the order of config/metrics.yaml with the clock first, undeclared ones behind by name,
     so equal rows give equal files however they were interrupted. `resume_at` (env steps) keeps the rows up to there.
@@ -113,7 +115,7 @@ class CsvLog:
             log.warning(f"{self.path.name} lacks rows up to {resume_at:,} env steps: {damage}; kept as {aside.name}")
         return (columns, kept) if not damage.startswith("its first") else ([], [])
 
-    def write(self, row: Mapping[str, float]) -> None:
+    def row(self, row: Mapping[str, float]) -> None:
         if not row.keys() <= self._known:
             self._grow(row.keys() - self._known)
         cells = [format_number(row[name]) if name in row else "" for name in self._columns]
@@ -123,7 +125,7 @@ class CsvLog:
             self._file.truncate(self._file.tell() - (written or 0))
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
-    def close(self) -> None:
+    def end(self, outcome: Outcome | None) -> None:
         self._file.close()
 
     def _grow(self, names: Iterable[str]) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from report.typography import duration, plain, score
 
+INTERRUPTED = "interrupted"  # the reason of an end that a signal asked for
+
 
 @dataclass(frozen=True)
 class Header:
@@ -41,6 +43,8 @@ class Outcome:
     env_steps: int
     seconds: float
     run_path: str
+    lost: str = ""
+    """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
 
     @property
     def word(self) -> str:
@@ -72,7 +76,7 @@ def next_commands(outcome: Outcome, config_id: str) -> list[str]:
     """What one may want to type now, with an interpreter that has what it takes."""
     python = "python" if os.environ.get("VIRTUAL_ENV") else os.path.relpath(sys.executable)
     resume = f"{python} train.py --resume {Path(outcome.run_path).name}"
-    if outcome.reason == "interrupted":
+    if outcome.reason == INTERRUPTED:
         return [resume]
     if not outcome.solved:
         return [f"{resume} --max-timesteps {2 * outcome.env_steps}"]

@@ -14,7 +14,9 @@ from config.metrics import Metric, load_metrics
 from config.schema import Config
 from report.curve import Point, curve_svg
 from report.history import STEPS, TRAIN, VAL
-from report.outcome import Outcome
+from report.metrics_csv import read_csv
+from report.outcome import INTERRUPTED, Header, Outcome
+from report.sink import Sink
 from report.typography import area_chart, number
 from utils import run_files
 from utils.run_dir import RunDir
@@ -22,6 +24,28 @@ from utils.run_dir import RunDir
 Row = Mapping[str, float]
 WHERE = ("git_hash", "versions", "host")
 IDENTITY = {"env_id", "variant", "algo_id", "project_id", "description", "schema_version", "spec"}  # nobody tuned these
+
+
+class ReportPage(Sink):
+    """Writes the end of a run to its disk: report.md, then what config.json says of it.
+
+    In this order, since who dies in between writes both when the run goes on.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+
+    def begin(self, header: Header, config: Config) -> None:
+        self._config = config
+
+    def end(self, outcome: Outcome | None) -> None:
+        if outcome is None:
+            return
+        if not outcome.lost:
+            write_report(self._run, self._config, read_csv(self._run.metrics_csv), outcome)
+        status = "interrupted" if outcome.reason == INTERRUPTED else "finished"
+        told = {name: value for name, value in dataclasses.asdict(outcome).items() if name != "lost"}
+        run_files.write_json(self._run.config_json, {**self._run.facts(), "status": status, "outcome": told})
 
 
 def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outcome) -> None:

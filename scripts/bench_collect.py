@@ -35,8 +35,8 @@ from config.metrics import load_metrics  # noqa: E402
 from config.schedule import Schedule  # noqa: E402
 from config.schema import PPOConfig  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
-from report.console import Console  # noqa: E402
-from train import build_trainer, fit  # noqa: E402
+from report.metrics_csv import MetricsCsv  # noqa: E402
+from trainer_callbacks.session import build_trainer, fit  # noqa: E402
 from utils.counter_rng import SHUFFLE  # noqa: E402
 from utils.provenance import provenance  # noqa: E402
 from utils.run_dir import RunDir  # noqa: E402
@@ -169,9 +169,8 @@ def trained(config: PPOConfig, iterations: int, kind: type[PPO] = PPO) -> Traine
     with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
         run = RunDir(Path(folder))
         run.checkpoints.mkdir()
-        console = Console(load_metrics(), config.max_timesteps, quiet=True)
         began = time.perf_counter()
-        fit(config, agent, None, run, console)
+        fit(config, agent, None, run, [MetricsCsv(run.metrics_csv)])
         return Trained(agent, time.perf_counter() - began)
 
 

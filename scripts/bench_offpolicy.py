@@ -32,16 +32,15 @@ from agents.algorithms import build_agent  # noqa: E402
 from agents.base import Agent  # noqa: E402
 from agents.engines.fused_cpu.warm import warm  # noqa: E402
 from config.loader import load_config  # noqa: E402
-from config.metrics import load_metrics  # noqa: E402
 from config.schedule import Schedule  # noqa: E402
 from config.schema import DQNConfig, ReplayConfig, SACConfig  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
-from report.console import Console  # noqa: E402
+from report.metrics_csv import MetricsCsv  # noqa: E402
 from scripts.bench_collect import machine  # noqa: E402
 from scripts.bench_limit import SIDE, multiply_add_limit  # noqa: E402
 from scripts.bench_plot import bars_svg  # noqa: E402
 from scripts.profile_offpolicy import profile  # noqa: E402
-from train import fit  # noqa: E402
+from trainer_callbacks.session import fit  # noqa: E402
 from utils.run_dir import RunDir  # noqa: E402
 from utils.user_error import UserError  # noqa: E402
 
@@ -155,9 +154,8 @@ def trained(config: ReplayConfig) -> tuple[Agent, float]:
     with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
         run = RunDir(Path(folder))
         run.checkpoints.mkdir()
-        console = Console(load_metrics(), config.max_timesteps, quiet=True)
         began = time.perf_counter()
-        fit(config, agent, None, run, console)
+        fit(config, agent, None, run, [MetricsCsv(run.metrics_csv)])
         return agent, time.perf_counter() - began
 
 

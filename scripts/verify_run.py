@@ -23,7 +23,6 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-import train
 from agents.algorithms import build_agent
 from agents.base import Agent
 from agents.playing.loading import read_checkpoint
@@ -31,13 +30,14 @@ from config.loader import from_plain
 from config.metrics import load_metrics
 from config.schema import Config
 from envs_gym.make import make_envs
-from report.metrics_csv import CsvLog, read_csv
+from report.metrics_csv import MetricsCsv, read_csv
 from scripts.plain_tree import Difference, differences
 from trainer_callbacks.checkpoint import Checkpoint
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.resume import host_facts
 from trainer_callbacks.schedule import ApplySchedules
+from trainer_callbacks.session import build_trainer
 from trainer_callbacks.stop import Stop
 from utils import checkpoint_set
 from utils.run_dir import RunDir
@@ -174,11 +174,11 @@ def repeated(config: Config, goal: float | None, iterations: int) -> RunDir:
     run = RunDir.create(config.env_id, config.variant, config.seed, {"env_id": config.env_id})
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
-    stop, csv = Stop(config, goal, evaluate.test), CsvLog(run.metrics_csv)
     checkpoint = Checkpoint(run, evaluate, replace(config, checkpoint_minutes=None), {})
-    export = ExportMetrics(evaluate, [csv, stop])
-    train.build_trainer([ApplySchedules(), evaluate, export, stop, Enough(iterations), checkpoint]).fit(agent)
-    csv.close()
+    export = ExportMetrics(evaluate, [MetricsCsv(run.metrics_csv)])
+    stop = Stop(config, goal, evaluate.test, lambda: export.row)
+    build_trainer([ApplySchedules(), evaluate, export, stop, Enough(iterations), checkpoint]).fit(agent)
+    export.end(None)
     evaluate.close()
     agent.collector.envs.close()
     return run

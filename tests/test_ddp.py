@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 from agents.algorithms import build_agent
 from config.loader import load_config
 from envs_gym.make import make_envs
-from train import build_trainer
+from trainer_callbacks.session import build_trainer
 from trainer_callbacks.stop import Stop
 
 config = load_config("CartPole-v1", "ppo", ["n_envs=4", "n_steps=16", "n_epochs=2", "max_timesteps=384"])

@@ -8,6 +8,7 @@ from tiny_runs import tiny_run
 import train
 from agents.playing.loading import read_checkpoint
 from config.changes import NEUTRAL
+from report import page
 from scripts.plain_tree import fingerprint
 from utils import checkpoint_set
 from utils.run_dir import RunDir
@@ -174,7 +175,7 @@ def test_the_report_is_there_before_the_run_is_called_finished(tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(train, "write_report", dies)
+        patch.setattr(page, "write_report", dies)
         train.main(["CartPole-v1:ppo", "-q", "n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=32"])
     run = RunDir.find("@last")
     assert read_json(run.config_json)["status"] != "finished" and not run.report.exists()

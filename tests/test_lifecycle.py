@@ -11,7 +11,7 @@ from agents.algorithms import ALGORITHMS, build_agent
 from agents.ppo import PPO
 from config.loader import load_config
 from envs_gym.make import make_envs
-from train import build_trainer
+from trainer_callbacks.session import build_trainer
 from trainer_callbacks.stop import Stop
 
 SMALL = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2", "policy_lr=1e-3", "engine=eager")

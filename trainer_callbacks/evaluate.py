@@ -6,7 +6,6 @@ Evaluations repeat one set of worlds, so that they compare weights and not luck;
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -60,7 +59,7 @@ class Evaluate(Callback):
         self.epoch, self.mean, self.best, self.tests = 0, float("nan"), float("-inf"), 0
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
         config = self.config

@@ -1,14 +1,17 @@
-"""The only writer of numbers: builds one row per due epoch and hands it to every sink."""
+"""The only writer of numbers: builds one row per due epoch, owns the sinks and tells each what it wants to know."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
 from config.metrics import declared
+from config.schema import Config
+from report.outcome import Header, Outcome
+from report.sink import Sink
 from trainer_callbacks.evaluate import Evaluate
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
@@ -16,22 +19,21 @@ ROWS = 200  # rows of a whole run when log_freq_epochs is left open
 Row = dict[str, float]
 
 
-class Sink(Protocol):
-    """Where rows go: CSV, console, the stop rules, later a memory-mapped file and W&B."""
-
-    def write(self, row: Mapping[str, float]) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class ExportMetrics(Callback):
     """Asks agent and collector for their numbers, which is the interval's one wait for the device."""
 
     def __init__(self, evaluate: Evaluate, sinks: Sequence[Sink]) -> None:
         self.evaluate, self.sinks = evaluate, sinks
+        self.row: Row = {}  # of the iteration just done, {} where none was due
+        self._beating = [sink for sink in sinks if type(sink).beat is not Sink.beat]
         self._every = 0
         self._began = self._since = perf_counter()
         self._before = {"env_steps": 0, "iterations": 0, "collect": 0.0, "learn": 0.0}
+
+    def begin(self, header: Header, config: Config) -> None:
+        """Tell every sink which run this is."""
+        for sink in self.sinks:
+            sink.begin(header, config)
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         assert isinstance(agent, Agent)
@@ -39,15 +41,31 @@ class ExportMetrics(Callback):
         self._before |= agent.progress | agent.seconds
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
-        if not agent.epoch_ended:
-            return
-        self._every = self._every or self._cadence(agent)
-        if agent.epoch % self._every == 0 or self.evaluate.epoch == agent.epoch:
+        self.row = {}
+        if agent.epoch_ended and self._is_due(agent):
             agent.progress["exported"] = agent.progress["env_steps"]
-            self.emit(self._row(agent))
+            self.row = self._row(agent)
+            self.emit(self.row)
+            return
+        for sink in self._beating:
+            sink.beat(agent.progress)
+
+    def _is_due(self, agent: Agent) -> bool:
+        self._every = self._every or self._cadence(agent)
+        return agent.epoch % self._every == 0 or self.evaluate.epoch == agent.epoch
+
+    def media(self, video: Path) -> None:
+        """Tell every sink of a video."""
+        for sink in self.sinks:
+            sink.media(video)
+
+    def end(self, outcome: Outcome | None) -> None:
+        """Tell every sink the outcome, None where an error ended the training."""
+        for sink in self.sinks:
+            sink.end(outcome)
 
     def finish(self, agent: Agent, tested: Mapping[str, float]) -> None:
         """The last row: what remains since the one before, with the test; a resumed run drops it again."""
@@ -69,7 +87,7 @@ class ExportMetrics(Callback):
         for name in row:
             declared(name)
         for sink in self.sinks:
-            sink.write(row)
+            sink.row(row)
 
     def _clock(self, agent: Agent) -> Row:
         now, progress, seconds, before = perf_counter(), agent.progress, agent.seconds, self._before

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -10,9 +9,8 @@ from lightning.pytorch.callbacks import Callback
 from agents.base import Agent
 from agents.experience.collector import WINDOW, Policy
 from config.schema import Config
+from report.outcome import INTERRUPTED
 from trainer_callbacks.interrupt import Interrupts
-
-INTERRUPTED = "interrupted"
 
 log = logging.getLogger("stride")
 
@@ -25,7 +23,7 @@ def threshold(setting: bool | float, goal: float | None) -> float | None:
 
 
 class Stop(Callback):
-    """Reads the exported rows; ends the training between two iterations. `reason` says why, "" while it runs.
+    """Ends the training between two iterations; `reason` says why, "" while it runs.
 
     A threshold reached in evaluation counts once `test` (100 fresh episodes) confirms it; else training goes on.
     """
@@ -35,21 +33,26 @@ class Stop(Callback):
         config: Config,
         goal: float | None,
         test: Callable[[Policy], Mapping[str, float]],
+        exported: Callable[[], Mapping[str, float]] = dict,
         interrupts: Interrupts | None = None,
         closing: bool = False,
     ) -> None:
-        """`closing`: a resumed run whose training was over when its process died only needs its end told."""
+        """`exported`: the row of the iteration just done, {} where none was due.
+
+        `closing`: a resumed run whose training was over when its process died only needs its end told.
+        """
         self.budget, self.patience = config.max_timesteps, config.early_stop_patience
         self.train_threshold = threshold(config.early_stop_on_train_threshold, goal)
         self.eval_threshold = threshold(config.early_stop_on_eval_threshold, goal)
         self.test, self.tested = test, dict[str, float]()
+        self.exported = exported
         self.reason = ""
         self.streak = {"train": 0, "val": 0}
         self.interrupts, self.closing = interrupts or Interrupts(), closing
         self._evaluated, self._steps = False, 0
 
-    def write(self, row: Mapping[str, float]) -> None:
-        """A new row: count how often in a row a threshold was reached."""
+    def count(self, row: Mapping[str, float]) -> None:
+        """How often in a row each threshold was reached."""
         full = row.get("train/roll/episodes", 0) >= WINDOW
         if "train/roll/ep_rew/mean" in row and self.train_threshold is not None and full:
             reached = row["train/roll/ep_rew/mean"] >= self.train_threshold
@@ -59,14 +62,12 @@ class Stop(Callback):
             reached = row["val/roll/ep_rew/mean"] >= self.eval_threshold
             self.streak["val"] = self.streak["val"] + 1 if reached else 0
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
         self.interrupts.reached()
+        self.count(self.exported())
         self.reason = self._why(agent)
         trainer.should_stop = bool(self.reason)
 

@@ -1,7 +1,8 @@
 """Videos of an evaluation episode on their own cadence: videos/epoch=NN.mp4. Training neither notices nor depends."""
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
 import gymnasium
 import lightning as L
@@ -26,13 +27,14 @@ log = logging.getLogger("stride")
 class Video(Callback):
     """Records what the first world of every evaluation plays; the first failure is told, and is the last attempt."""
 
-    def __init__(self, config: Config, run: RunDir) -> None:
-        self.config, self.run = config, run
+    def __init__(self, config: Config, run: RunDir, written: Callable[[Path], None]) -> None:
+        """`written` is told of every video that is whole."""
+        self.config, self.run, self.written = config, run, written
         self._env: gymnasium.Env | None = None
         self._failed = False
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
         due = agent.epoch_ended and is_due(agent.epoch, self.config.video_freq_epochs, 0)
@@ -56,6 +58,7 @@ class Video(Callback):
         path = run_files.check(self.run.videos / f"epoch={agent.epoch:02d}.mp4")
         with VideoFile(path, frames_per_second(env)) as video:
             record(env, player, config, start, mode, config.video_max_steps, video.add)
+        self.written(path)
 
     def close(self) -> None:
         """Release the renderer."""

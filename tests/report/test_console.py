@@ -4,11 +4,12 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from rich.console import Console as Terminal
 
+from config.loader import load_config
 from config.metrics import Metric, load_metrics
 from report.console import Console
 from report.dashboard import Page, shown_metrics, table
@@ -17,6 +18,7 @@ from report.outcome import Header, Outcome
 from report.typography import bar, duration, number, score, sparkline
 
 METRICS = load_metrics()
+CONFIG = load_config("CartPole-v1", "ppo")
 HEADER = Header(
     "CartPole-v1:ppo",
     "ppo",
@@ -44,12 +46,22 @@ class Watch:
         return self.now
 
 
+def begun(**kinds: Any) -> tuple[Console, Terminal, Watch]:
+    """As `console`, with a run under way and the screen empty again."""
+    view, terminal, watch = console(**kinds)
+    view.begin(HEADER, CONFIG)
+    assert isinstance(terminal.file, io.StringIO)
+    terminal.file.truncate(0)
+    terminal.file.seek(0)
+    return view, terminal, watch
+
+
 def console(
     width: int = 100, tty: bool = False, quiet: bool = False, **kinds: float
 ) -> tuple[Console, Terminal, Watch]:
     terminal = Terminal(file=io.StringIO(), width=width, height=50, force_terminal=tty, color_system=None, _environ={})
     watch = Watch()
-    return Console(METRICS, 150_000, 475.0, quiet, terminal=terminal, clock=watch), terminal, watch
+    return Console(quiet, terminal=terminal, clock=watch), terminal, watch
 
 
 def written(terminal: Terminal) -> str:
@@ -64,14 +76,14 @@ def row(steps: int, reward: float, **more: float) -> dict[str, float]:
 def feed(view: Console, watch: Watch, rows: Sequence[dict[str, float]], seconds: float) -> None:
     for one in rows:
         watch.now += seconds
-        view.write(one)
+        view.row(one)
 
 
 def test_pipe_gets_one_ascii_line_per_evaluation_and_one_in_five_seconds() -> None:
-    view, terminal, watch = console()
+    view, terminal, watch = begun()
     rows = [row(1000 * n, 10.0 * n, **({"val": 243.1} if n == 4 else {})) for n in range(1, 13)]
     feed(view, watch, rows, seconds=1.0)
-    view.close()
+    view.end(None)
     lines = written(terminal).splitlines()
     assert [line.split()[0] for line in lines] == ["1,000", "4,000", "9,000", "12,000"]
     expected = "    4,000 steps    3%  ep_rew 40.0 (best 40.0)  val 243.1 / goal 475  4,812 steps/s  left 2:26"
@@ -80,16 +92,16 @@ def test_pipe_gets_one_ascii_line_per_evaluation_and_one_in_five_seconds() -> No
 
 
 def test_long_plain_lines_are_not_folded() -> None:
-    view, terminal, watch = console(width=40)
+    view, terminal, watch = begun(width=40)
     feed(view, watch, [row(1000, 10.0, val=3.0)], seconds=1.0)
     assert written(terminal).count("\n") == 1
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_table_fits_the_terminal(width: int) -> None:
-    view, terminal, watch = console(width, tty=True)
+    view, terminal, watch = begun(width=width, tty=True)
     feed(view, watch, [row(1000 * n, 10.0 * n, val=9.0 * n) for n in range(1, 30)], seconds=0.3)
-    view.close()
+    view.end(None)
     lines = re.split(r"\x1b\[[0-9]*[AK]", written(terminal))[-1].splitlines()  # what the last drawing left
     assert max(map(len, lines)) <= width
     assert any(METRICS[TRAIN].title[:10] in line and "290.0" in line for line in lines)
@@ -98,32 +110,31 @@ def test_table_fits_the_terminal(width: int) -> None:
 
 
 def test_terminal_is_drawn_at_most_four_times_a_second_and_shows_the_last_row() -> None:
-    view, terminal, watch = console(tty=True)
+    view, terminal, watch = begun(tty=True)
     feed(view, watch, [row(n, float(n)) for n in range(1, 1001)], seconds=0.001)
     assert written(terminal).count("/ 150,000") == 4
-    view.close()
+    view.end(None)
     assert "1,000 / 150,000" in written(terminal)
     assert written(terminal).endswith("\x1b[?25h")  # the cursor is back
 
 
 @pytest.mark.parametrize("tty", [True, False])
-def test_a_row_after_the_end_draws_nothing(tty: bool) -> None:
-    view, terminal, watch = console(tty=tty)
+def test_the_row_of_the_closing_test_draws_nothing(tty: bool) -> None:
+    view, terminal, watch = begun(tty=tty)
     feed(view, watch, [row(1000, 10.0)], seconds=1.0)
-    view.close()
     before = written(terminal)
-    feed(view, watch, [{STEPS: 1000.0, "test/roll/ep_rew/mean": 9.0}], seconds=60.0)
-    view.close()
+    feed(view, watch, [{STEPS: 1000.0, "test/roll/ep_rew/mean": 77.0, "test/roll/episodes": 100}], seconds=60.0)
     assert written(terminal) == before
+    view.end(None)
+    assert "77.0" not in written(terminal) and (tty or written(terminal) == before)
 
 
 def test_quiet_prints_one_line_at_the_end() -> None:
     view, terminal, watch = console(tty=True, quiet=True)
-    view.start(HEADER)
-    view.note("saved")
+    view.begin(HEADER, CONFIG)
     feed(view, watch, [row(1000, 10.0, val=3.0)], seconds=1.0)
     assert written(terminal) == ""
-    view.finish(OUTCOME, ["python run_play.py"])
+    view.end(OUTCOME)
     assert written(terminal) == (
         "Solved (goal reached), test 489.3 +- 21.0 over 100 episodes, best val 492.1, goal 475; "
         "61,440 env steps in 0:14. runs/x\n"
@@ -132,15 +143,14 @@ def test_quiet_prints_one_line_at_the_end() -> None:
 
 def test_beginning_and_end_name_the_facts() -> None:
     view, terminal, _ = console()
-    view.start(HEADER)
-    view.note("resumed from epoch=7.ckpt")
-    view.finish(OUTCOME, ["python run_play.py --run-id @last"])
+    view.begin(HEADER, CONFIG)
+    view.end(OUTCOME)
     text = written(terminal)
     for fact in ("CartPole-v1:ppo", "475 within 150,000 env steps", "9,155 parameters", "eager (the only one)", "cpu"):
         assert fact in text
-    for fact in ("  resumed from epoch=7.ckpt\n", "solved: goal reached", "489.3 +- 21.0 over 100 episodes", "runs/x"):
+    for fact in ("solved: goal reached", "489.3 +- 21.0 over 100 episodes", "runs/x"):
         assert fact in text
-    assert text.index("next") < text.index("python run_play.py --run-id @last")
+    assert text.index("next") < text.index("run_play.py --run-id @last")
 
 
 def test_outcome_words() -> None:
@@ -152,7 +162,7 @@ def test_outcome_words() -> None:
 
 def test_brackets_are_text_and_not_markup() -> None:
     view, terminal, _ = console()
-    view.note("wrappers [bold] kept")
+    view.begin(replace(HEADER, engine_why="wrappers [bold] kept"), CONFIG)
     assert "wrappers [bold] kept" in written(terminal)
 
 

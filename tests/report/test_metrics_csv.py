@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from report.metrics_csv import CsvLog, format_number, read_csv
+from report.metrics_csv import MetricsCsv, format_number, read_csv
 
 STEPS = "train/clock/env_steps"
 REWARD = "train/roll/ep_rew/mean"
@@ -13,10 +13,10 @@ ORDER = (REWARD, VAL, STEPS)  # the clock is declared last and still comes first
 
 def write(path: Path, rows: list[dict[str, float]], resume_at: int | None = None) -> str:
     path.parent.mkdir(exist_ok=True)
-    log = CsvLog(path, resume_at, ORDER)
+    log = MetricsCsv(path, resume_at, ORDER)
     for row in rows:
-        log.write(row)
-    log.close()
+        log.row(row)
+    log.end(None)
     return path.read_text()
 
 
@@ -42,11 +42,11 @@ def test_header_grows_in_declared_order_and_keeps_the_rows(tmp_path: Path) -> No
 
 
 def test_a_row_is_in_the_file_before_close(tmp_path: Path) -> None:
-    log = CsvLog(tmp_path / "metrics.csv", order=ORDER)
-    log.write({STEPS: 10})
+    log = MetricsCsv(tmp_path / "metrics.csv", order=ORDER)
+    log.row({STEPS: 10})
     assert read_csv(tmp_path / "metrics.csv") == [{STEPS: 10}]
-    log.close()
-    log.close()
+    log.end(None)
+    log.end(None)
 
 
 def test_equal_rows_give_equal_files(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_reader_skips_torn_short_and_overwritten_lines(tmp_path: Path) -> None:
 
 
 def test_columns_of_a_real_run_are_declared(tmp_path: Path) -> None:
-    log = CsvLog(tmp_path / "metrics.csv")
-    log.write({VAL: 2.0, REWARD: 1.0, STEPS: 10})
-    log.close()
+    log = MetricsCsv(tmp_path / "metrics.csv")
+    log.row({VAL: 2.0, REWARD: 1.0, STEPS: 10})
+    log.end(None)
     assert (tmp_path / "metrics.csv").read_text().splitlines()[0].startswith(STEPS)

@@ -18,6 +18,7 @@ from envs_gym.make import make_envs
 from report.metrics_csv import read_csv
 from trainer_callbacks.evaluate import Evaluate, is_due, summarize
 from trainer_callbacks.schedule import ApplySchedules
+from trainer_callbacks.session import build_trainer
 from trainer_callbacks.stop import Stop, threshold
 from utils import checkpoint_set
 from utils.run_dir import RunDir
@@ -171,10 +172,10 @@ def test_a_lucky_evaluation_that_100_episodes_do_not_confirm_goes_on():
     config = load_config("CartPole-v1", "ppo", BASE)
     stop = Stop(config, 475.0, lambda agent: {"test/roll/ep_rew/mean": 474.0})
     agent = build_agent(config, make_envs(config, 2))
-    stop.write({"val/roll/ep_rew/mean": 500.0})
+    stop.count({"val/roll/ep_rew/mean": 500.0})
     assert stop._why(agent) == "" and stop.streak["val"] == 0 and stop.tested == {}
     stop.test = lambda agent: {"test/roll/ep_rew/mean": 475.0}
-    stop.write({"val/roll/ep_rew/mean": 480.0})
+    stop.count({"val/roll/ep_rew/mean": 480.0})
     assert stop._why(agent) == "goal reached" and stop.tested["test/roll/ep_rew/mean"] == 475.0
 
 
@@ -182,9 +183,9 @@ def test_the_training_threshold_waits_for_a_full_window():
     config = load_config("CartPole-v1", "ppo", [*BASE, "early_stop_on_train_threshold=10"])
     stop = Stop(config, None, lambda agent: {})
     agent = build_agent(config, make_envs(config, 2))
-    stop.write({"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": 99})
+    stop.count({"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": 99})
     assert stop._why(agent) == ""
-    stop.write({"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": 100})
+    stop.count({"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": 100})
     assert stop._why(agent) == "training return reached"
 
 
@@ -256,7 +257,7 @@ def test_schedules_act_before_the_iteration_and_the_optimizer_follows():
             super().on_train_batch_start(trainer, agent, batch, index)
             seen.append((agent.live.policy_lr, trainer.optimizers[0].param_groups[0]["lr"], agent.live.clip_range))
 
-    train.build_trainer([Watch(), Stop(config, None, lambda agent: {})], enable_checkpointing=False).fit(agent)
+    build_trainer([Watch(), Stop(config, None, lambda agent: {})], enable_checkpointing=False).fit(agent)
     assert [lr for lr, _, _ in seen] == pytest.approx([0.01 * (1 - k / 10) for k in range(10)])
     assert all(lr == optimizer_lr and clip == 0.3 for lr, optimizer_lr, clip in seen)
 

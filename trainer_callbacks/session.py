@@ -1,0 +1,237 @@
+"""One training from its first callback to its last word: callbacks in their order, Lightning's Trainer, the outcome."""
+
+import logging
+import os
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning as L
+from lightning.pytorch.profilers import PassThroughProfiler
+
+from agents.base import Agent
+from config.loader import to_plain
+from config.schema import Config
+from envs_gym.gym_env import EnvError
+from envs_gym.make import choose_backend, make_envs
+from envs_gym.step_watch import last_words
+from report.outcome import INTERRUPTED, Header, Outcome
+from report.sink import Sink
+from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
+from trainer_callbacks.evaluate import Evaluate
+from trainer_callbacks.export_metrics import ExportMetrics
+from trainer_callbacks.interrupt import Dropped, Interrupts
+from trainer_callbacks.resume import host_facts, plain_hash
+from trainer_callbacks.schedule import ApplySchedules
+from trainer_callbacks.stop import Stop
+from trainer_callbacks.video import Video
+from utils import checkpoint_set
+from utils.one_line import told
+from utils.run_dir import RunDir
+from utils.run_files import read_json, write_json
+from utils.user_error import NumbersError, UserError
+
+DEVICE = "cpu"
+
+log = logging.getLogger("stride")
+
+
+class Start(NamedTuple):
+    """From where a training goes on; all empty where it begins."""
+
+    checkpoint: Path | None = None
+    env_steps: int = 0
+    exported: int | None = None  # env steps of the last row that belongs to the checkpoint
+    closing: bool = False  # only the end of the run is missing
+    lines: tuple[str, ...] = ()  # what a person should know of it
+
+
+def fit(
+    config: Config,
+    agent: Agent,
+    goal: float | None,
+    run: RunDir,
+    sinks: Sequence[Sink] = (),
+    start: Start = Start(),  # noqa: B008  (immutable)
+    interrupts: Interrupts | None = None,
+    watchers: Sequence[L.Callback] = (),
+) -> Outcome:
+    """Train in this run's folder until Stop says so, test, and tell every sink; what is made for it is closed.
+
+    A signal ends it well, with what it cost in `outcome.lost`; errors of any kind pass, the sinks having been told.
+    """
+    began = time.perf_counter()
+    evaluate = Evaluate(config, lambda n: make_envs(config, n))
+    export = ExportMetrics(evaluate, sinks)
+    stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing)
+    checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent))
+    video = Video(config, run, export.media)
+    agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
+    # a row is made of what was evaluated, Stop reads it, and a checkpoint holds what all of them remember
+    trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, *watchers, checkpoint])
+    try:
+        export.begin(header(config, agent, goal, run), config)
+        for line in start.lines:
+            log.info(line)
+        lost = trained(trainer, agent, start.checkpoint, stop, checkpoint)
+        lost += f"; continue: python train.py --resume {run.id}" if lost else ""
+        if not lost:
+            export.finish(agent, stop.tested)
+        evaluate.close()
+        video.close()
+        agent.collector.envs.close()
+        env_steps = checkpoint.saved["env_steps"] if lost else agent.progress["env_steps"]
+        outcome = outcome_of(run, goal, stop, evaluate, env_steps, time.perf_counter() - began, lost)
+        log.debug(outcome.sentence())
+        export.end(outcome)
+    except BaseException:
+        export.end(None)
+        raise
+    return outcome
+
+
+def trained(trainer: L.Trainer, agent: Agent, start: Path | None, stop: Stop, checkpoint: Checkpoint) -> str:
+    """Train to the end and test; what a signal cost, "" where nothing."""
+    try:
+        restored(trainer, agent, start)
+        stop.interrupts.patient = False  # what comes now can be done again at any time
+        if not stop.tested and agent.config.eval_freq_epochs and not stop.interrupts.number:
+            stop.tested = dict(stop.test(agent.policy))
+    except Dropped:
+        stop.interrupts.given_up()
+        stop.reason, stop.tested = INTERRUPTED, {}
+        saved = checkpoint.saved
+        where = f"the checkpoint at {saved['env_steps']:,}" if saved["iterations"] else "the start"
+        steps = agent.progress["env_steps"] - saved["env_steps"]
+        return f"stopped by {stop.interrupts.name}: {steps:,} env steps since {where} are lost"
+    return ""
+
+
+class TrainingBegan(L.Callback):
+    """Notes that the training itself began: errors before that are of what was loaded."""
+
+    reached = False
+
+    def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        self.reached = True
+
+
+def restored(trainer: L.Trainer, agent: Agent, checkpoint: Path | None) -> None:
+    """Trainer.fit; a checkpoint whose content does not fit this program and config becomes one clear line."""
+    began = TrainingBegan()
+    trainer.callbacks.insert(0, began)  # type: ignore[attr-defined]
+    try:
+        trainer.fit(agent, ckpt_path=checkpoint, weights_only=True if checkpoint else None)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
+        if checkpoint is None or began.reached or isinstance(error, UserError | EnvError | NumbersError):
+            raise
+        line = " ".join(str(error).split())[:300]
+        raise UserError(f"{checkpoint} does not fit this run: {type(error).__name__}: {line}") from error
+
+
+def outcome_of(
+    run: RunDir, goal: float | None, stop: Stop, evaluate: Evaluate, env_steps: int, seconds: float, lost: str
+) -> Outcome:
+    """How it ended, of what the callbacks know."""
+    mean = stop.tested.get("test/roll/ep_rew/mean")
+    return Outcome(
+        solved=goal is not None and mean is not None and mean >= goal,
+        reason=INTERRUPTED if stop.interrupts.number else stop.reason,
+        goal=goal,
+        val_best=evaluate.best if evaluate.best > float("-inf") else None,
+        test_mean=mean,
+        test_std=stop.tested.get("test/roll/ep_rew/std"),
+        test_episodes=int(stop.tested.get("test/roll/episodes", 0)),
+        env_steps=env_steps,
+        seconds=seconds,
+        run_path=os.path.relpath(run.path),
+        lost=lost,
+    )
+
+
+def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Header:
+    """The facts above a training."""
+    backend = choose_backend(config)
+    return Header(
+        config_id=f"{config.env_id}:{config.variant}",
+        algo_id=config.algo_id,
+        engine=agent.engine.name,
+        engine_why=agent.engine_reason,
+        env_backend=backend.name,
+        env_backend_why=backend.reason,
+        device=DEVICE,
+        n_envs=config.n_envs,
+        seed=config.seed,
+        parameters=sum(p.numel() for p in agent.policy.parameters()),
+        goal=goal,
+        max_timesteps=config.max_timesteps,
+        run_path=os.path.relpath(run.path),
+    )
+
+
+def sidecar_facts(config: Config, agent: Agent) -> dict[str, Any]:
+    """What every checkpoint says of itself beside its clock."""
+    plain = to_plain(config)
+    facts = {"resume": agent.collector.envs.resume, "env_backend": choose_backend(config).name, "config": plain}
+    return {**facts, "config_sha256": plain_hash(plain), **bits_rest_on(agent)}
+
+
+def bits_rest_on(agent: Agent) -> dict[str, Any]:
+    """What else must be the same for the rest of a run to be the same, to the bit."""
+    return {"engine": agent.engine.name, "device": DEVICE, **host_facts()}
+
+
+def checkpoint_size(agent: Agent) -> int:
+    """About how many bytes two checkpoints take: weights with two moments each, and the replay memory once."""
+    weights = sum(value.nbytes for value in agent.state_dict().values())
+    return 6 * weights + (agent.memory.bytes if agent.memory.replayed else 0)
+
+
+@contextmanager
+def failures_told(run: RunDir, stack: ExitStack) -> Iterator[None]:
+    """Whatever ends the training but a signal is told in the run's config.json, and goes on."""
+
+    def failed(line: str) -> None:
+        with suppress(OSError, UserError):  # what is told at the terminal is the cause, not that it cannot be written
+            write_json(run.config_json, {**read_json(run.config_json), "status": "failed", "failure": line})
+
+    last_words.append(failed)
+    stack.callback(last_words.remove, failed)
+    try:
+        yield
+    except Dropped:
+        raise
+    except BaseException as error:
+        failed(told(error))
+        raise
+
+
+class Unprofiled(PassThroughProfiler):
+    """Lightning asks its profiler 38 times an iteration; one context for all of them saves 2 us each time."""
+
+    _nothing = nullcontext()
+
+    def profile(self, action_name: str) -> Any:
+        return self._nothing
+
+
+def build_trainer(callbacks: list[L.Callback], **options: object) -> L.Trainer:
+    """A Trainer that does nothing we do ourselves: no epochs of its own, no bars, no files, no talk."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    settings: dict[str, Any] = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "max_epochs": -1,
+        "logger": False,
+        "plugins": [AtomicIO()],
+        "profiler": Unprofiled(),
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+    }
+    return L.Trainer(callbacks=callbacks, **{**settings, **options})
