@@ -34,6 +34,7 @@ Say = Callable[[str], None]
 
 def main(argv: list[str]) -> int:
     arguments = parse_play(argv)
+    # with --json standard output holds the object and nothing else
     say: Say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     loaded = load_run(arguments.run_id, arguments.checkpoint)
     torch.set_num_threads(loaded.config.threads)

@@ -57,6 +57,8 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
+    # --help is a flag of ours: with ENV:VARIANT it shows that variant's keys. No abbreviations: a word that is
+    # mistyped is refused with the nearest flag, not guessed
     parser = OneLineParser(
         prog="python train.py",
         description="Train an agent from a config.",
@@ -91,6 +93,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
     parser = build_parser()
     flags = [flag for action in parser._actions for flag in action.option_strings]
     tracker = [word for word in argv if word.startswith("--") and "=" in word and word.partition("=")[0] not in flags]
+    # intermixed: flags may stand between the words
     found, unknown = parser.parse_known_intermixed_args([word for word in argv if word not in tracker])
     if unknown:
         raise UserError(f"unknown flag {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
@@ -128,7 +131,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
         found.group,
         found.list_envs,
         found.quiet,
-        found.debug or sys.gettrace() is not None,
+        found.debug or sys.gettrace() is not None,  # a debugger is attached
         found.help,
     )
 

@@ -37,6 +37,6 @@ def parse_inspect(argv: list[str]) -> InspectArguments:
         raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
     if not 0 <= found.port <= 65535:
         raise UserError(f"--port lies between 0 and 65535, not at {found.port}")
-    if not ADDRESS.fullmatch(found.host):
+    if not ADDRESS.fullmatch(found.host):  # its form alone: whether this machine has it, the server finds out
         raise UserError(f"--host takes an address such as 127.0.0.1, not {found.host!r}")
     return InspectArguments(**vars(found))

@@ -46,7 +46,12 @@ def parse_config_id(text: str) -> ConfigId:
 
 
 def load_config(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> Config:
-    """The config of a shipped variant with `key=value` overrides on top."""
+    """The config of a shipped variant with `key=value` overrides on top.
+
+    What comes back has known keys, exact types, values in range and every rule between fields kept; UserError, one
+    line that names file, block or override, for the first thing that is not. Not looked at here: whether the
+    environment can be made, its policy exists, and memory suffices; their own doors say that before a run begins.
+    """
     return _load(_shipped(env_id), variant_id, overrides)
 
 
@@ -128,6 +133,7 @@ def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
             converted[key] = convert(key, types[key], value)
         except UserError as error:
             raise UserError(f"{raw.where[key]}: {error}") from error
+    # 0 and null both mean never; only one of them goes on from here
     for cadence in ("eval_freq_epochs", "video_freq_epochs"):
         if converted.get(cadence) == 0:
             converted[cadence] = None

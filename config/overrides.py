@@ -28,7 +28,7 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
     if len(overrides) > MOST:
         raise UserError(f"{len(overrides):,} overrides are too many; write a file and give it by --config")
     texts = [_bare(text) for text in overrides]
-    for text in texts:
+    for text in texts:  # first of all, because it decides which keys there are
         if text.startswith("algo_id="):
             algo_id = check_algorithm(_value(text), text)
     seen: dict[str, str] = {}

@@ -57,7 +57,7 @@ def build_play_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--checkpoint", metavar="NAME", default="best", help="best (the default), last or epoch=NN")
     parser.add_argument("--episodes", type=int, metavar="N", default=5, help="how many; 5 by default")
-    who = parser.add_mutually_exclusive_group()
+    who = parser.add_mutually_exclusive_group()  # four flags, one answer: `mode`
     for flag, mode, text in (
         ("--deterministic", "greedy", "the most likely action; the default"),
         ("--sampled", "sampled", "actions by the policy's chances"),

@@ -117,7 +117,10 @@ class GymEnv:
         self._cut: set[int] = set()  # worlds whose episode a checkpoint could not carry over
 
     def reset(self, seed: int) -> Tree:
-        """Seed and start every world; world i has the same stream whatever the number of worlds."""
+        """Seed and start every world; world i has the same stream whatever the number of worlds.
+
+        The observation is the buffer that every step overwrites.
+        """
         self._seed = seed
         self._seeds = self._draw_seeds(0)
         self._episodes = [0] * self.num_envs
@@ -136,11 +139,16 @@ class GymEnv:
         return integers(key, self.first_world + self.num_envs, SEEDS)[self.first_world :]
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world; an episode that ends is reset at once, by its own generator."""
+        """Advance every world; an episode that ends is reset at once, by its own generator.
+
+        The answer's buffers are overwritten by the next step. EnvError, with world, file and line, for whatever an
+        environment raises or answers that it must not; then some worlds have been stepped and some have not.
+        """
         if action.shape != self._action_shape or action.dtype != self._action_dtype:
             expected = f"{self._action_dtype}{list(self._action_shape)}"
             raise ValueError(f"{self.env_id} takes actions {expected}, got {action.dtype}{list(action.shape)}")
         raw = action.cpu().numpy()
+        # a copy: who acts may write into the same tensor again, and a checkpoint replays these
         remembered = raw.tolist() if raw.ndim == 1 else raw.copy()
         self._terminated.fill(False)
         self._truncated.fill(False)
@@ -220,7 +228,7 @@ class GymEnv:
         """Plain data from which a new process continues every episode (`resume` says whether exactly)."""
         if not self._seeds:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
-        exact = self.resume == "exact"
+        exact = self.resume == "exact"  # else the running episodes will be cut, and their actions are of no use
         with self._blame:
             generators = [rng_state(env.unwrapped) for env in self.envs]
         shape, dtype = self._actions.example.shape, self._actions.example.numpy().dtype

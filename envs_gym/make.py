@@ -58,7 +58,12 @@ class EnvInfo(NamedTuple):
 
 
 def make_envs(config: Config, num_envs: int) -> VecEnv:
-    """`num_envs` worlds of the config's environment; they start with the first `reset(seed)`."""
+    """`num_envs` worlds of the config's environment; they start with the first `reset(seed)`.
+
+    Compiled or Gymnasium's (`choose_backend` says which, and why): the VecEnv contract is the same, the numbers of an
+    episode are not. UserError for what a person can right, EnvError for what the environment's own code does. The
+    caller closes them.
+    """
     if choose_backend(config).name == "fast":
         return registry.make(config.env_id, num_envs, None, config.max_episode_steps, **config.env_kwargs)
     return _make_gym(config, num_envs)

@@ -91,7 +91,7 @@ def replay(
     Seeding comes first in any case, for what an environment derives from its seed once.
     """
     obs, _ = env.reset(seed=beginning.seed)
-    if beginning.rng:
+    if beginning.rng:  # else it is the world's first episode, which the seed itself began
         set_rng_state(env.unwrapped, beginning.rng)
         for wrapper, memory in zip(remembering, beginning.memories, strict=True):
             wrapper.load_state_dict(memory)

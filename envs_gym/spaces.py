@@ -46,6 +46,7 @@ def observation_writer(space: Space[Any], buffers: Tree, name: str = "") -> Writ
     """
     in_leaf = f" {name}" if name else ""
     if isinstance(space, spaces.Dict | spaces.Tuple):
+        # by the entries of the space: what else a value holds is ignored, what it lacks is an error
         writers = [(key, observation_writer(child, buffers, _join(name, key))) for key, child in _children(space)]
 
         def write_all(world: int, value: Any) -> None:

@@ -162,6 +162,7 @@ class Inspector:
         def ticked(event: Any) -> Any:
             return gr.Dropdown(choices=self._ids(), value=[runs.find(str(each)).id for each in event.runs])
 
+        # always_last: while a table is made, of all that is typed only the last filter waits
         words.input(table, [words, self.most], [listed, more], trigger_mode="always_last", **QUIET)
         more.click(longer, [words, self.most], [self.most, listed, more], **QUIET)
         opened = listed.select(self._on_event(lambda event: runs.find(str(event.run)).id), None, run, **QUIET)

@@ -96,6 +96,7 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
     config = loaded.config
     names, observed = observed_numbers(episode.observations)
     _, seen = observed_numbers(episode.seen)
+    # what the first layer gets is shown beside what the world gave only where normalising made something else of it
     differs = seen.shape == observed.shape and not np.allclose(seen, observed, atol=1e-4)
     told = {name: brief(values) for name, values in judged(episode, config.gamma, _lambda(loaded)).items()}
     mask, pictures = leaves(episode.observations).get(MASK), images(episode.observations)

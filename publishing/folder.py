@@ -74,6 +74,7 @@ def build_files(
     video = film(loaded, say)
     if video:
         files[REPLAY] = video
+    # last, because the card shows only what is there
     files["README.md"] = write_card(repo, facts, vars(result), frozenset(files), refused).encode()
     return files
 

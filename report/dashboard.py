@@ -70,6 +70,7 @@ def _row(metric: Metric, series: Series, group: str, title_width: int, page: Pag
     if page.width >= WIDE:
         line.append(f" {_unit(metric, page.ascii_only):<{UNIT}}"[: UNIT + 1], "dim")
     line.append_text(_change(metric, series, page.ascii_only))
+    # in cells of the terminal: two blanks before the sparkline, and the last column stays free, or some terminals wrap
     room = page.width - line.cell_len - 3
     cells = max(0, min(TAIL, room - len(outside) - 2 if outside else room))
     line.append(f"  {sparkline(series.values, cells, page.ascii_only):<{cells}}", "cyan")

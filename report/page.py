@@ -53,6 +53,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
     facts = run.facts()
     title = f"{config.env_id}:{config.variant}"
     run_files.make_folder(run.logs)
+    # the curve before the page that links to it: whoever sees the page sees a curve
     svg = curve_svg(f"{title}, seed {config.seed}", points(rows, TRAIN), points(rows, VAL), outcome.goal)
     run_files.write_text(run.logs / "curve.svg", svg)
     parts = [

@@ -146,6 +146,11 @@ class Checkpoint(LightningCheckpoint):
         return self.evaluate.mean > self.best and math.isfinite(self.evaluate.mean)
 
     def save(self, trainer: L.Trainer, agent: Agent) -> None:
+        """Write the state between two iterations as a set, link it as `last` (and `best`), then thin out older ones.
+
+        NumbersError before a byte is written where a weight is not finite (nan_guard: off does not look). OSError where
+        the disk has no room: the sets before it stay whole and linked. Takes as long as a sync of the disk.
+        """
         began = time.monotonic()
         if self.config.nan_guard != "off":
             check_finite(agent)

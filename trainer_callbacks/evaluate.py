@@ -72,7 +72,12 @@ class Evaluate(Callback):
         agent.metrics.set(row | ({"val/roll/ep_rew/best": self.best} if self.best > float("-inf") else {}))
 
     def test(self, policy: Policy) -> dict[str, float]:
-        """100 fresh episodes of the weights as they are; every call plays others."""
+        """100 fresh episodes of the weights as they are; every call plays others, counted over resumes, too.
+
+        Worlds and draws of their own: training goes on as if nobody had looked. Without a finished episode (within
+        eval_max_steps; or non-finite ones under nan_guard: skip) there is no mean, only their number, 0.
+        NumbersError where a number is not finite and nan_guard is stop.
+        """
         self.tests += 1
         return summarize("test", self._play(policy, TEST, self.tests, TEST_EPISODES))
 

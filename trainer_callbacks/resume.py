@@ -110,6 +110,7 @@ def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...], accep
     before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
     changed = tuple(changes(before, after))
     again = Again(run, path, facts, sidecar, after, changed, notes, fork, edited)
+    # env steps of an iteration: a budget into which not one more fits is spent
     iteration = again.env_steps // max(1, sidecar.get("iterations", 0))
     if not again.closing and path and again.env_steps + iteration > after.max_timesteps:
         raise UserError(f"{run.id} has spent its budget of {after.max_timesteps:,}; give more: --max-timesteps N")

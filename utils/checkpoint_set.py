@@ -139,7 +139,8 @@ def choose(folder: Path, name: str, whose: str, remembering: bool = False) -> Ch
     """The checkpoint meant by best, last or epoch=NN; `remembering`: one whose replay memory is whole, too.
 
     Where a link's own is damaged, or has no `best` yet, the one before it is taken and that is said; an epoch that was
-    asked for by its number is taken or refused.
+    asked for by its number is taken or refused. Its bytes had the hash of its sidecar a moment ago; a run in training
+    may thin it out the next moment, and whether it fits a config is for its reader to say.
     """
     match = EPOCH.fullmatch(name)
     if not match and name not in LINKS:
@@ -151,6 +152,7 @@ def choose(folder: Path, name: str, whose: str, remembering: bool = False) -> Ch
     if name == "best" and not wanted:
         notes.append(f"{whose} has no best checkpoint: taking last")
         wanted = target(folder / "last.ckpt")
+    # what the link names comes first; behind it the highest scores, or the newest
     candidates = _by_worth(known(folder)) if name == "best" else names(folder)[::-1]
     if wanted:
         candidates = [wanted, *(stem for stem in candidates if stem != wanted)]

@@ -21,7 +21,7 @@ MASK = 0xFFFFFFFF
 
 
 class Key(NamedTuple):
-    """Names one table of draws; two different keys share nothing."""
+    """Names one table of draws; two different keys share nothing. Who uses a key twice gets the same numbers twice."""
 
     seed: int  # [0, 2**63)
     purpose: int
@@ -128,14 +128,18 @@ def fill_uniforms(key: Key, out: Tensor) -> Tensor:
 
 
 def uniforms(key: Key, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
-    """A table of uniforms, float32 in [0, 1); a longer table of the same key begins with the same numbers."""
+    """A table of uniforms, float32 in [0, 1); a longer table of the same key begins with the same numbers.
+
+    Key and place decide, and nothing else: every device and number of threads gives the same bits. 24 bits each, so 0
+    may be drawn, 1 never, and values are multiples of 2**-24: too coarse to pick one of a million rows evenly.
+    """
     return fill_uniforms(key, torch.empty(shape, dtype=torch.float32, device=device))
 
 
 def normal(uniform: Tensor) -> Tensor:
     """Standard normals (float32) from uniforms in [0, 1) by the inverse distribution function, finite at 0.
 
-    Half a grid step is added in float64: in float32 the largest uniform would round up to 1.
+    Half a grid step is added in float64: in float32 the largest uniform would round up to 1. The tails end at +-5.42.
     """
     return torch.special.ndtri(uniform.double() + 2.0**-25).float()
 
@@ -149,7 +153,10 @@ def integers(key: Key, n: int, high: int) -> list[int]:
 
 
 def permutation(key: Key, n: int, device: torch.device | str = "cpu") -> Tensor:
-    """A random order of 0..n-1, int64 [n]: indices sorted by their word, ties (1 in 2**32) by index."""
+    """A random order of 0..n-1, int64 [n]: indices sorted by their word, ties (1 in 2**32) by index.
+
+    The same on every device, because no two sort keys are equal; for another `n` it is another order.
+    """
     if torch.device(device).type == "cpu":
         words = torch.from_numpy(words_numpy(key, n).astype(np.int64))
     else:

@@ -24,7 +24,10 @@ class Metrics:
         self._last: dict[str, Tensor | float] = {}
 
     def add(self, values: Mapping[str, Tensor]) -> None:
-        """Add one sample of each name; the tensors are scalars on one device."""
+        """Add one sample of each name; the tensors are scalars on one device.
+
+        Nothing waits, and nothing is checked: names are looked up when a row is written, a NaN stays in its own mean.
+        """
         if not values:
             return
         names = tuple(values)

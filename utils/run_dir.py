@@ -96,7 +96,11 @@ class RunDir:
 
     @classmethod
     def create(cls, env_id: str, variant: str, seed: int, facts: Mapping[str, Any] | None = None) -> "RunDir":
-        """Make a new folder with its subfolders and its config.json, whole from the start; `@last` points at it."""
+        """Make a new folder with its subfolders and its config.json, whole from the start; `@last` points at it.
+
+        Its name is taken by nobody else, however many processes ask at once. It is not locked: who trains in it does
+        that (`run_lock.locked`). UserError where the folder of all runs cannot be written to.
+        """
         root = runs_root()
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{env_id}-{variant}-s{seed}")[:100]
         try:
@@ -123,7 +127,11 @@ class RunDir:
 
     @classmethod
     def find(cls, selector: str) -> "RunDir":
-        """The run meant by `@last`, `@best:ENV[:VARIANT]`, an id, the unique beginning of one, or a folder's path."""
+        """The run meant by `@last`, `@best:ENV[:VARIANT]`, an id, the unique beginning of one, or a folder's path.
+
+        UserError, with the nearest ids, where there is none or more than one. Only that it is there is promised: what
+        lies in it is looked at by who reads it (`facts`, `checkpoint_set`), and a path may lead to a foreign run.
+        """
         if "/" in selector or os.sep in selector:
             return cls(_folder(selector))
         if selector.startswith("@best:"):

@@ -31,6 +31,7 @@ def _opened(path: Path, root: Path, folders: tuple[str, ...]) -> Iterator[int]:
     here, descriptor = root, -1
     try:
         descriptor = os.open(root, FOLDER)
+        # each folder is opened inside the one before and never by its path: a link put there meanwhile leads nowhere
         for name in folders:
             here, above = here / name, descriptor
             descriptor = os.open(name, FOLDER, dir_fd=above)
@@ -115,7 +116,11 @@ def exists(path: Path) -> bool:
 
 
 def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
-    """A run's file to read, of at most `most` bytes (its form's own limit where that is less)."""
+    """A run's file to read, of at most `most` bytes (its form's own limit where that is less); the caller closes it.
+
+    UserError where it is missing, not readable, a link, no regular file or larger. Its contents are not looked at. One
+    that is replaced meanwhile stays readable as it was; of one that grows more may be read than `most`.
+    """
     place = locate(path)
     try:
         file = os.fdopen(_open(path, place, os.O_RDONLY), "rb")
@@ -131,7 +136,10 @@ def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
 
 
 def open_to_write(path: Path, append: bool = False) -> BinaryIO:
-    """A run's file, unbuffered, to read and write in place, made if it is not there."""
+    """A run's file, unbuffered, to read and write in place, made if it is not there.
+
+    For what grows (metrics.csv, run.log) or is locked: a crash may leave half a line; `replacing` leaves the old file.
+    """
     flags = os.O_RDWR | os.O_CREAT | (os.O_APPEND if append else 0)
     descriptor = _open(path, locate(path), flags)
     if os.fstat(descriptor).st_nlink > 1:
@@ -152,6 +160,7 @@ def _open(path: Path, place: Place, flags: int) -> int:
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """All of the file, as large as it was when it was opened; refused as by `open_file`."""
     with open_file(path, most) as file:
         return file.read(os.fstat(file.fileno()).st_size)
 
@@ -168,7 +177,11 @@ def read_json(path: Path, most: int | None = None) -> Any:
 
 @contextmanager
 def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
-    """durable_file.replacing for a file of a run; OSError where the disk has no room for it."""
+    """durable_file.replacing for a file of a run: readers see the old bytes or all of the new ones, never a part.
+
+    Where the block or the disk fails nothing has changed; OSError where the disk has no room. Once it ends well the
+    bytes survive a power cut, and so does the name unless `sync_name` is False.
+    """
     place = locate(path)
     with _opened(path, place.root, place.folders) as folder:
         found = _look(folder, place.name)
@@ -185,6 +198,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, data: Any, sync_name: bool = True) -> None:
+    """Replace the file in one instant, as `replacing` does; TypeError for data that is not plain."""
     with replacing(path, sync_name) as file:
         file.write((json.dumps(data, indent=2) + "\n").encode())
 

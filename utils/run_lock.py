@@ -25,7 +25,11 @@ class RunInTrainingError(UserError):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Owns the run in `folder` for the length of the block; UserError where it is being trained or not writable."""
+    """Owns the run in `folder` for the length of the block; UserError where it is being trained or not writable.
+
+    Only against those that ask, on this machine: who reads a run is not kept out, and a lock that a process of another
+    machine holds, on a disk they share, looks like a dead one's.
+    """
     path = folder / NAME
     try:
         _claim(path, folder.name)

@@ -62,6 +62,7 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
     handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
     file = _file_handler(path)
     chosen = [*([file] if file else []), *([] if quiet else [_Stdout(logging.INFO)])]
+    # never an empty list: then logging itself would print warnings on stderr, by its handler of last resort
     logger.handlers[:] = chosen or [logging.NullHandler()]
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
@@ -100,6 +101,7 @@ def _append(file: logging.FileHandler | None, level: int, message: str, exc_info
 
 def _divert(log: logging.FileHandler, quiet: bool) -> None:
     """Warnings and dying threads leave a line in the file first, then go where they went before."""
+    # not logging.captureWarnings, which would take them from stderr
     show, hook = warnings.showwarning, threading.excepthook
 
     def showwarning(

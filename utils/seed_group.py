@@ -68,6 +68,7 @@ def _train(program: Sequence[str], group: str, jobs: Sequence[Job], workers: int
     with Noted() as noted:
         commands = [[*program, *job.words] for job in jobs]
         for done in run_all(commands, workers, stop=lambda: noted.number):
+            # ended by a signal: Popen says -number, shells and we say 128 + number
             code = done.returncode if done.returncode >= 0 else 128 - done.returncode
             lines = done.output_tail.strip().splitlines() or [f"ended with code {code} and no word"]
             worst, ended_well = max(worst, code), ended_well + (code == 0)

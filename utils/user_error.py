@@ -10,7 +10,11 @@ LONGEST_NAME = 100  # beyond that nothing is near
 
 
 class UserError(ValueError):
-    """One clear line about what is wrong and how to right it; entry points print it and exit with code 2."""
+    """One clear line about what is wrong and how to right it; entry points print it and exit with code 2.
+
+    For what a person can right: words, files, a full disk. Never for our own mistakes, which keep their traceback.
+    Whatever text comes in, what goes out is one printable line of bounded length (`one_line`).
+    """
 
     def __init__(self, text: str = "") -> None:
         super().__init__(one_line(text))

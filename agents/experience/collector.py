@@ -24,15 +24,25 @@ class Policy(nn.Module):
     """uniforms one answer takes"""
 
     def initial(self, num_envs: int) -> Tree:
-        """The carry before an episode's first step."""
+        """The carry before an episode's first step, [num_envs, ...] leaves; () where nothing is remembered."""
         raise NotImplementedError
 
     def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        """An action for each world from `noise` [N, draws]; resets its own carry where is_first."""
+        """An action for each world of one instant, leaves [N, ...], from the uniforms `noise` [N, draws] in [0, 1).
+
+        The same arguments and weights give the same answer: it draws nothing itself. It resets the carry where
+        is_first and hands a new one back, never written in place. `greedy` asks for the best action instead of a draw.
+        Collectors call it in inference mode, so gradients are not to be had here; and the next step overwrites `obs`,
+        so an answer must not hold on to it.
+        """
         raise NotImplementedError
 
     def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
-        """What `act` would start from, for people to look at; changes nothing."""
+        """What `act` would start from, for people to look at: no draw, no carry handed on, nothing changes.
+
+        Leaves [N, ...] of one instant. Gradients flow from the answer to `obs` (saliency takes them), so images may
+        come as floats here. How the numbers are made may change with the algorithm: nothing is learnt from them.
+        """
         raise NotImplementedError
 
 
@@ -54,6 +64,8 @@ class Window:
     def add(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> None:
         """[T, N] each; where `ended`, an episode of that return and length came to its end."""
         ended = ended.flatten()
+        # the number of each episode among those that ended here, 1, 2, ..: only the last WINDOW get a place of the
+        # ring, everything else is written to the bin, so that the shapes do not depend on the data
         order = ended.long().cumsum(0)
         total = order[-1:]
         kept = ended & (order > total - WINDOW)
@@ -109,7 +121,12 @@ class Collector:
 
     @torch.inference_mode()
     def collect(self, steps: int, memory: Memory) -> None:
-        """Play `steps` steps in every world and write them down."""
+        """Play `steps` steps in every world and write them down: `steps` rows, whatever ends on the way.
+
+        The current observation, is_first and carry are afterwards those behind the last row. Nothing is learnt or
+        checked here, env steps are counted by the agent, and no gradient leads from what was written to the policy.
+        The draws are one table per call: two calls of 64 steps are another run than one of 128.
+        """
         rows = []
         for noise in self.noise(steps):
             act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
@@ -123,7 +140,9 @@ class Collector:
     def play(self, count: int, max_steps: int | None = None, guarded: bool = True) -> Played:
         """`count` whole episodes, shared out evenly over the worlds so that short ones are not favoured.
 
-        Worlds that are done go on without being counted. After `max_steps` steps per world what is unfinished is left.
+        For worlds that have just begun. Nothing is written to a memory or to the window of finished episodes.
+        Worlds that are done go on without being counted. After `max_steps` steps per world what is unfinished is left,
+        so there may be fewer than `count`.
         NotFiniteError where `guarded` and what would count has met what is no number.
         """
         n = self.envs.num_envs

@@ -33,7 +33,10 @@ GATHERED = 64 << 20  # bytes of rows that `batches` gathers at once
 
 
 def slots_for(steps: int, time_limit: int | None) -> int:
-    """How many final observations one world can leave in `steps` steps: few where a time limit is declared."""
+    """How many final observations one world can leave in `steps` steps: few where a time limit is declared.
+
+    One episode that was under way may be cut, then one per `time_limit` steps; and one place is always being written.
+    """
     return steps if time_limit is None else min(steps, steps // time_limit + 2)
 
 
@@ -104,6 +107,11 @@ class Memory:
         return [segment["file"] for segment in self.saved.segments] if self.saved else []
 
     def write(self, obs: Tree, is_first: Tensor, act: Act, step: Step) -> None:
+        """Copy one row of all worlds to the write head, and the step's final observations to the slots it names.
+
+        In a full ring the oldest row goes. Costs no wait for the device and no branch on what is in the tensors; so
+        nothing is checked here: that a slot is used again too early is noted by `rollout` and `check_slots`.
+        """
         last = step.final_obs
         if self.frames > 1:
             obs, last = newest(obs, self.frames), newest(last, self.frames)
@@ -135,7 +143,11 @@ class Memory:
         return truncated | self.table.terminated[head] if self.keep_terminal else truncated
 
     def rollout(self, start: Tree, next: Final) -> Rollout:
-        """The on-policy view: the table itself, whose rows must all belong to this iteration."""
+        """The on-policy view: the table itself, whose rows must all belong to this iteration.
+
+        `start` is the carry before the first row, `next` the instant behind the last. Nothing is copied: it is valid
+        until the next step is collected. More cuts than slots raise the flag `overflowed`, not an error.
+        """
         if self.slots < self.rows:  # as many cuts as slots: the rows after the last one have used the first slot again
             set_flag(self.overflowed, _most(self.table.truncated) >= self.slots)
         return Rollout(self.table, start, next, self.final)
@@ -165,7 +177,12 @@ class Memory:
             yield min(most, number - first)
 
     def transitions(self, count: int, steps: int, gamma: float, beta: float = 0.0) -> Transitions:
-        """`count` n-step transitions, uniformly or by priority; n, gamma and the two kinds of end are spent here."""
+        """`count` n-step transitions, uniformly or by priority; n, gamma and the two kinds of end are spent here.
+
+        Drawn with replacement, as copies. None crosses the write head; where an episode ends on the way fewer than
+        `steps` rewards are summed. Each call takes the next table of draws, so the number of calls is part of a run.
+        ValueError where fewer than `steps` + 1 rows are remembered (`ready` tells).
+        """
         self.check_slots()
         row, world, weight = (
             self._draw_by_priority(count, steps, beta) if self.priorities else self._draw(count, steps + 1)
@@ -177,6 +194,7 @@ class Memory:
         )
         ended = terminated | truncated
         live = ended.cumsum(0) - ended.long() == 0  # no end before this row
+        # R = sum of gamma^k r_k over the k < taken rows of the episode, then gamma^taken V(next_obs) unless it ended
         power = gamma ** torch.arange(steps + 1, device=row.device)
         taken = live.sum(0)
         last = row + taken - 1

@@ -8,7 +8,11 @@ from utils.counter_rng import Key, permutation
 
 
 def minibatches(table: Tree, size: int, key: Key) -> Iterator[Tree]:
-    """One pass over [T, N, ...] leaves in an order drawn from `key`: the rows are gathered once, then cut."""
+    """One pass over [T, N, ...] leaves in an order drawn from `key`: the rows are gathered once, then cut.
+
+    Every row comes once, leaves [size, ...]; the last minibatch is smaller where `size` does not divide T x N, which
+    the checks of a config exclude.
+    """
     flat = tree_map(lambda x: x.flatten(0, 1), table)
     first = leaves(flat)[0]
     order = permutation(key, len(first), first.device)

@@ -82,6 +82,7 @@ class Priorities:
 
     def weights(self, row_id: Tensor, beta: float) -> Tensor:
         """(p / smallest p of the batch)^-beta, float32 [B], at most 1: what makes up for frequent draws."""
+        # (rows p / sum)^-beta / max of the batch, Schaul et al. section 3.4: rows and sum cancel out
         p = torch.from_numpy(self.tree[self._half + self._place(row_id)])
         return (p / p.min()).pow(-beta).float()
 

@@ -17,6 +17,7 @@ class RewardScale:
         """[T, N] -> [T, N]: learn from this rollout, then scale it; within +-10."""
         if not self.enabled:
             return reward
+        # R_t = r_t + gamma R_t-1, and 0 after an end, as VecNormalize does: a sum over rewards that are past
         returns, before = torch.empty_like(reward), self.running.clone()
         for t in range(len(reward)):
             torch.add(reward[t], self.running, alpha=self.gamma, out=returns[t])

@@ -61,6 +61,7 @@ def free_bytes(storage: str) -> int:
     if MEMINFO.is_file():
         lines = (line.split() for line in MEMINFO.read_text().splitlines())
         free = next((int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"), free)
+    # a container's own limit (cgroup v2), which /proc/meminfo does not know; "max" where there is none
     limit, used = CGROUP / "memory.max", CGROUP / "memory.current"
     if limit.is_file() and used.is_file() and limit.read_text().strip().isdigit():
         free = min(free, int(limit.read_text()) - int(used.read_text()))

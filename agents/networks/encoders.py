@@ -37,6 +37,7 @@ class RunningNorm(nn.Module):
     def learn(self, x: Tensor) -> None:
         """x [..., size]: merge the moments of these rows."""
         x = x.reshape(-1, x.shape[-1]).double()
+        # M2 = M2_a + M2_b + delta^2 n_a n_b / (n_a + n_b), Chan, Golub and LeVeque 1979; M2 is var times count
         n, total, delta = len(x), self.count + len(x), x.mean(0) - self.mean
         m2 = self.var * self.count + x.var(0, unbiased=False) * n + delta.square() * self.count * n / total
         sound = m2.isfinite().all()  # rows that hold what is no number are not learnt from, and nobody waits to know

@@ -129,6 +129,7 @@ class Gaussian(nn.Module):
         return p.mean
 
     def log_prob(self, p: Normal, action: Tensor) -> Tensor:
+        """log N(action; mean, std^2) summed over the A numbers: -z^2 / 2 - log std - log(2 pi) / 2 each."""
         z = (action - p.mean) * (-p.log_std).exp()
         return (-0.5 * z.square() - p.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 

@@ -78,7 +78,10 @@ POLICIES: dict[str, Callable[..., ActorCritic]] = {
 
 
 def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
-    """The network a config names, for these worlds."""
+    """The network a config names, for these worlds; its first weights follow from the config and the spaces alone.
+
+    UserError where the name or an option is unknown, or the observation is not one it reads. It stays on the CPU.
+    """
     check_name(config)
     recipe = POLICIES[config.policy]
     options = checked_options(config.policy, recipe, config.policy_kwargs)

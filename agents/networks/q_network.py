@@ -55,7 +55,7 @@ class QNetwork(nn.Module):
         q = self.advantage(features)
         if self.quantiles > 1 or self.state_value is not None:
             q = q.unflatten(-1, (self.actions, self.quantiles))
-            if self.state_value is not None:
+            if self.state_value is not None:  # Q = V + A - mean of A over the actions (Wang et al. 2016, eq. 9)
                 q = q - q.mean(-2, keepdim=True) + self.state_value(features)[..., None, :]
             q = q if self.quantiles > 1 else q.squeeze(-1)
         return q

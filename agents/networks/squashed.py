@@ -56,6 +56,7 @@ class SquashedPolicy(Policy):
             np.isfinite([action_space.low, action_space.high])
         ):
             raise UserError(f"sac needs actions with bounds, not {action_space}; dqn takes discrete ones, ppo any")
+        # one uniform for each number of an action; the head gives a mean and a log std for each
         self.draws, self.correlation, self.at_random = math.prod(action_space.shape), correlation, False
         self.encoder = FlatEncoder(observation_space, normalize_obs, cnn)
         self.torso = hidden_layers(self.encoder.size, hidden_dims, activation)
@@ -75,6 +76,7 @@ class SquashedPolicy(Policy):
             return Act(self(obs).mean.tanh(), carry=carry)
         z = normal(noise)
         if self.correlation:
+            # rho z' + sqrt(1 - rho^2) z has variance 1 again
             kept = self.correlation * carry + math.sqrt(1 - self.correlation**2) * z
             carry = z = torch.where(is_first[:, None], z, kept)
         if self.at_random:

@@ -25,13 +25,14 @@ def check_archive(file: BinaryIO, where: str) -> None:
             entries = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OverflowError) as error:
         raise UserError(f"{where} is damaged: {' '.join(str(error).split())[:100]}") from error
+    # entries are stored as they are, so together they cannot be larger than the file unless they overlap or lie
     size = file.seek(0, 2)
     if len(entries) > ENTRIES or sum(entry.file_size for entry in entries) > size:
         raise UserError(f"{where} claims to hold more than its {size:,} bytes and was not loaded")
     seen: set[str] = set()
     tops: set[str] = set()
     for entry in entries:
-        match = ENTRY.fullmatch(entry.filename)
+        match = ENTRY.fullmatch(entry.filename)  # below: the upper 16 bits are the Unix mode, flag 1 is encryption
         if not match or entry.filename in seen or stat.S_ISLNK(entry.external_attr >> 16):
             raise UserError(f"{where} holds {entry.filename[:60]!r}, which no checkpoint does, and was not loaded")
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:

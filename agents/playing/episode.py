@@ -112,9 +112,13 @@ def start_of(seed: int, number: int) -> Start:
 def play_episodes(
     loaded: LoadedRun, episodes: int, seed: int = 0, policy_mode: str = "greedy", max_steps: int | None = None
 ) -> Iterator[Counted]:
-    """Returns and lengths of episodes 0, 1, .. of a seed, by many worlds at once."""
+    """Returns and lengths of episodes 0, 1, .. of a seed, by many worlds at once, in their order.
+
+    Returns are raw. An episode has the same numbers as one recorded of its number. NumbersError where anything that
+    would count is not finite: then not even the sound episodes of its crowd are told.
+    """
     config, mode = loaded.config, check_mode(policy_mode)
-    if max_steps is not None:
+    if max_steps is not None:  # as a shorter time limit: worlds side by side cannot be stopped one by one
         limit = env_info(config).max_episode_steps
         config = replace(config, max_episode_steps=min(max_steps, limit or max_steps))
     for first in range(0, episodes, CROWD):
@@ -141,7 +145,11 @@ def record_episode(
     number: int = 0,
     saliency: bool = False,
 ) -> Episode:
-    """Episode `number` of a seed, with everything about it; gradients, which cost time, on wish."""
+    """Episode `number` of a seed, with everything about it; gradients, which cost time, on wish.
+
+    Worlds, draws and so the return are those that `play_episodes` counts under this number. Non-finite numbers are
+    kept as they came (`check_numbers` looks at them); what the environment raises is an EnvError.
+    """
     mode = check_mode(policy_mode)
     env = make_drawn(loaded.config, "rgb_array" if frames else None)
     try:
@@ -176,6 +184,7 @@ def record(
     opinions = [moment.opinion for moment in told]
     causes = [moment.saliency for moment in told if moment.saliency is not None]
     policy_actions = np.stack([moment.choice.policy_action for moment in told])
+    # one more than there were choices: where the last action led is looked at, and not acted upon
     instants = [*opinions, player.explain(last.next_obs)]
     return Episode(
         env_id=config.env_id,

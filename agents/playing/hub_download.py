@@ -86,6 +86,7 @@ def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
     """The bytes at a URL, and the headers of the first answer; UserError for more than `most` of them."""
     from huggingface_hub.utils import build_hf_headers, get_session
 
+    # identity: a compressed answer could unpack to more than `most` before anybody counts
     headers = {**build_hf_headers(token=find_token() or False), "Accept-Encoding": "identity"}
     first: Mapping[str, str] | None = None
     until = time.monotonic() + SECONDS
@@ -102,7 +103,7 @@ def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
         target = urljoin(url, target)
         if not same_hub(url, target):
             raise UserError(f"{what}: {_host(url)} sends on to {_host(target)}, no host of the Hub: nothing was loaded")
-        if urlsplit(target).netloc != urlsplit(url).netloc:
+        if urlsplit(target).netloc != urlsplit(url).netloc:  # the token is for the first server alone
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         url = target
     raise UserError(f"{what}: sent on more than {REDIRECTS} times")

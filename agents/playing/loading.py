@@ -75,7 +75,9 @@ class LoadedRun:
 def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
     """The run `selector` names (as RunDir.find, or hub:user/repo) at `checkpoint`: best, last or epoch=NN.
 
-    A run may be in training: what is read was written whole.
+    Reads only: no lock is taken, nothing of the run changes. A run may be in training: what is read was written whole.
+    Where `best` or `last` is damaged the one before it is taken, and `notes` says so. UserError, one line, for whatever
+    is missing, damaged, of another config, or more than plain data. The agent plays; it cannot go on learning.
     """
     if selector.startswith(HUB):
         return _load_published(selector, checkpoint)
@@ -130,6 +132,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         with run_files.open_file(path) as file:
             check_archive(file, str(path))
             file.seek(0)
+            # weights_only: torch's own unpickler, which makes tensors and plain containers and follows no other name
             state = torch.load(file, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise UserError(f"{path} holds more than plain data and was not loaded") from error

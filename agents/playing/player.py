@@ -99,13 +99,17 @@ class Player:
         self.reset()
 
     def reset(self, start: Start = Start(0)) -> None:  # noqa: B008  # a NamedTuple does not change
-        """Begin an episode: an empty carry, and the draws of this start."""
+        """Begin an episode: an empty carry, and the draws of this start. The environment is reset by the caller."""
         self._start, self._calls = start, 0
         copy_into(self._carry, self.policy.initial(1))
         self._is_first = torch.ones(1, dtype=torch.bool)  # written in place: its inference would stick to a new one
 
     def act(self, obs: Any, greedy: bool = True) -> Any:
-        """The environment's own action for its own observation."""
+        """The environment's own action for its own observation, one of a single world, in its units and dtype.
+
+        Takes the carry one step on, so it is called once per step; ValueError or TypeError where the observation does
+        not fit the space the run was trained on.
+        """
         return self.choose(obs, "greedy" if greedy else "sampled").action
 
     @torch.inference_mode()

@@ -41,6 +41,7 @@ def read_weights(data: bytes, where: str) -> dict[str, Tensor]:
 
 def check_header(data: bytes, where: str) -> None:
     """The size, place and kind of every tensor against the bytes that are really there."""
+    # the format: 8 bytes with the header's length, little-endian, the header in JSON, then the numbers without a gap
     size = int.from_bytes(data[:8], "little") if len(data) >= 8 else 0
     if not 2 <= size <= min(HEADER, len(data) - 8):
         raise UserError(f"{where} is no safetensors file: a header of {size:,} bytes in a file of {len(data):,}")

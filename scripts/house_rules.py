@@ -1,0 +1,153 @@
+"""A checkout as its imports draw it: every product file, who imports whom, and the storeys an import may not climb.
+
+Read off the source, nothing is imported or run. tests/test_architecture.py holds the rules, scripts/house.py counts.
+"""
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own storey and those above it in this list
+    ("utils/",),
+    ("config/",),
+    ("report/",),
+    ("envs_fast/",),
+    ("envs_gym/",),
+    ("agents/experience/", "agents/networks/", "agents/returns.py"),
+    ("agents/engines/eager.py",),
+    ("agents/base.py",),
+    ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
+    ("agents/engines/",),
+    ("agents/algorithms.py",),
+    ("agents/playing/",),
+    ("trainer_callbacks/",),
+    ("inspector/", "publishing/"),
+    ("scripts/", "*.py"),
+)
+WRITTEN_IN = ("scripts/house_rules.py", "tests/test_architecture.py")  # where a checkout says what its storeys are
+NOT_OURS = {"tests", "runs", "docs", "build", "dist", "node_modules"}
+
+
+class Import(NamedTuple):
+    """One name a file imports: the dotted module, the line, and whether it hides in a function or class."""
+
+    target: str
+    line: int
+    hidden: bool
+
+
+class Source(NamedTuple):
+    """A parsed file; `name` is how others import it."""
+
+    path: str
+    name: str
+    text: str
+    tree: ast.Module
+    imports: list[Import]
+
+
+House = dict[str, Source]  # by dotted name
+
+
+def read_house(root: Path) -> House:
+    """Every product file under `root`."""
+    sources = [read_source(root, path) for path in product_files(root)]
+    return {source.name: source._replace(imports=[*resolve(source, sources)]) for source in sources}
+
+
+def product_files(root: Path) -> Iterator[Path]:
+    """Every Python file of the checkout but tests, what runs and builds leave, and virtual environments."""
+    for folder, folders, files in os.walk(root):
+        unwanted = NOT_OURS if Path(folder) == root else {"__pycache__"}
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in unwanted)
+        if "pyvenv.cfg" in files:  # somebody's virtual environment
+            folders.clear()
+            continue
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def read_source(root: Path, file: Path) -> Source:
+    path, text = file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return Source(path, name, text, ast.parse(text, path), [])
+
+
+def resolve(source: Source, sources: list[Source]) -> Iterator[Import]:
+    """Imports as modules: `from package import thing` is package.thing where that is a file of ours."""
+    ours = {each.name for each in sources}
+    hidden = {
+        id(node)
+        for scope in ast.walk(source.tree)
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for node in ast.walk(scope)
+    }
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, id(node) in hidden)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                yield Import(inner if inner in ours else module, node.lineno, id(node) in hidden)
+
+
+def storeys_of(root: Path) -> tuple[tuple[str, ...], ...]:
+    """The storeys that a checkout itself declares, ours where it declares none."""
+    for file in (root / place for place in WRITTEN_IN if (root / place).is_file()):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                if dotted(target) == "STOREYS":
+                    return tuple(tuple(line) for line in ast.literal_eval(node.value))
+    return STOREYS
+
+
+def storey(path: str, storeys: tuple[tuple[str, ...], ...] = STOREYS) -> int | None:
+    """Its place in the list: by its own name, else by the innermost folder listed, else as any file of its folder."""
+    folders = [f"{folder}/" for folder in PurePosixPath(path).parents][:-1]
+    for wanted in (path, *folders, f"{folders[0] if folders else ''}*.py"):
+        for place, patterns in enumerate(storeys):
+            if wanted in patterns:
+                return place
+    return None
+
+
+def imports_run_downward(house: House, storeys: tuple[tuple[str, ...], ...] = STOREYS) -> Iterator[str]:
+    for source in house.values():
+        mine = storey(source.path, storeys)
+        for target, line, _ in source.imports:
+            if target.startswith("."):
+                yield at(source, line, f"relative import of {target}; imports are absolute")
+            theirs = storey(house[target].path, storeys) if target in house else None
+            if mine is not None and theirs is not None and theirs > mine:
+                yield at(source, line, f"imports {target}, which stands higher")
+
+
+def no_circles(house: House) -> Iterator[str]:
+    finished: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> Iterator[str]:
+        for target, line, hidden in house[name].imports:
+            if target in trail and not hidden:
+                yield at(house[name], line, f"circle {' -> '.join((*trail[trail.index(target) :], target))}")
+            elif target in house and target not in finished and not hidden:
+                yield from visit(target, (*trail, target))
+        finished.add(name)
+
+    for name in house:
+        if name not in finished:
+            yield from visit(name, (name,))
+
+
+def at(source: Source, line: int, what: str) -> str:
+    return f"{source.path}:{line}: {what}"
+
+
+def dotted(node: ast.AST | None) -> str:
+    """`a.b.c` of an expression, "" where it is none."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
