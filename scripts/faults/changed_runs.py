@@ -1,4 +1,4 @@
-"""A run that was killed and goes on, while something about it or around it is another by then. For circumstances.py."""
+"""A run that was killed and goes on, while something about it or around it is another by then. For circumstances."""
 
 import json
 import os

@@ -1,11 +1,11 @@
 """The same run under other circumstances: does it end in the same bits, or in one line that says why not?
 
-    python scripts/faults/circumstances.py --seed 1        (as root: it mounts small tmpfs)
+    python -m scripts.faults.circumstances --seed 1        (as root: it mounts small tmpfs)
 
 Determinism: each reference again, on two threads, with no and with more evaluation, and in another folder.
 Environment: the whole command, imports and all, under odd variables, a umask, closed streams. Limits: memory, file
 size, descriptors, inodes; then resumed without them. Stops: SIGSTOP and SIGCONT. Resuming: three at once, and under
-changed circumstances (changed_runs.py). A smaller count takes cases evenly out of the list.
+changed circumstances (changed_runs). A smaller count takes cases evenly out of the list.
 """
 
 import concurrent.futures
@@ -21,8 +21,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import torch
 
@@ -41,6 +39,7 @@ from scripts.faults.kill import CASES, last_words
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, Ended, faults, finish, last_run, start, state_of
 from scripts.plain_tree import fingerprint
+from utils import entry
 
 FUSED = CASES["PPO, fused"]
 REFERENCES = {
@@ -234,4 +233,4 @@ def paused(case: tuple[int, float], folder: Path) -> str:
 
 if __name__ == "__main__":
     counts = {"references": 16, "environments": 15, "limits": 15, "stops": 6, "resumes": 6, "cases": 45}
-    sys.exit(command_line(__doc__ or "", "circumstances", "Other circumstances", run, **counts))
+    entry.run(command_line(__doc__, "circumstances", "Other circumstances", run, **counts))

@@ -1,6 +1,6 @@
 """A disk that fills up and a folder that cannot be written to: the previous checkpoint loads, the error is one line.
 
-    python scripts/faults/disk.py --levels 20        (as root: it mounts a small tmpfs)
+    python -m scripts.faults.disk --levels 20        (as root: it mounts a small tmpfs)
 
 The filesystem is filled up to a level below which training fits, drawn over the size of a run, and trained on.
 """
@@ -14,13 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
 import train
 from agents.playing.loading import load_run
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, faults, finish, last_run
-from utils import checkpoint_set
+from utils import checkpoint_set, entry
 
 SIZE = 30 << 20
 NOBODY = 65534
@@ -128,4 +126,4 @@ def refused(words: tuple[str, ...], code: int, said: str, root: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "disk", "Full and read-only disks", run, levels=20))
+    entry.run(command_line(__doc__, "disk", "Full and read-only disks", run, levels=20))

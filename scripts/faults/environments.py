@@ -1,6 +1,6 @@
 """Worlds that raise, leave, hang, die or answer what they should not: named at once, never counted, nobody left behind.
 
-    python scripts/faults/environments.py
+    python -m scripts.faults.environments
 
 In training (PPO and DQN, Gymnasium's worlds, in the process itself), in evaluation and the closing test, in playing and
 publishing, where worlds are made, and in AsyncEnv's worker processes. A world that hangs is ended by Ctrl-C or by
@@ -21,8 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
 import run_play
 import run_publish
 from envs_gym.async_env import AsyncEnv
@@ -42,6 +40,8 @@ from scripts.faults.worlds import (
     UNSOUND,
     VARIABLE,
 )  # fmt: skip
+from utils import entry
+from utils.provenance import PROJECT
 from utils.run_dir import read_json
 from utils.run_fate import died
 
@@ -232,8 +232,7 @@ def pooled(chosen: tuple[str, ...], folder: Path) -> tuple[int, int]:
     """How many faults in workers were named, and how many processes are left; in a process of its own each time."""
     command = [sys.executable, "-c", "from scripts.faults.environments import pool_each; pool_each()"]
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "process_group": 0}
-    home = Path(__file__).resolve().parent.parent.parent
-    with subprocess.Popen([*command, str(folder), *chosen], cwd=home, **options) as driver:
+    with subprocess.Popen([*command, str(folder), *chosen], cwd=PROJECT, **options) as driver:
         answers = [json.loads(line) for line in driver.stdout or ()]
     named, left = 0, len(living(driver.pid))
     for answer in answers:
@@ -242,7 +241,7 @@ def pooled(chosen: tuple[str, ...], folder: Path) -> tuple[int, int]:
         named += good
         if not good or answer["left"]:
             print(f"{answer['what']}, in a worker: {answer['said']!r}, {answer['left']} workers left", flush=True)
-    with subprocess.Popen([*command, str(folder), "hangs", "for ever"], cwd=home, **options) as driver:
+    with subprocess.Popen([*command, str(folder), "hangs", "for ever"], cwd=PROJECT, **options) as driver:
         while not (folder / "hangs.told").exists():
             time.sleep(0.01)
         driver.kill()
@@ -280,4 +279,4 @@ def pool_each() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "environments", "Worlds that go wrong", run, faults=len(FAULTS)))
+    entry.run(command_line(__doc__, "environments", "Worlds that go wrong", run, faults=len(FAULTS)))

@@ -1,6 +1,6 @@
 """Mutated configs and hostile run ids: one line that names the key, exit code 2, no traceback, no run folder.
 
-python scripts/faults/fuzz.py --commands 200 --loads 10000 --ids 60 --words 20000 --folders 2000
+python -m scripts.faults.fuzz --commands 200 --loads 10000 --ids 60 --words 20000 --folders 2000
 """
 
 import contextlib
@@ -8,13 +8,8 @@ import io
 import os
 import random
 import string
-import sys
 from collections.abc import Callable
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
-import yaml
 
 import run_inspect
 import run_play
@@ -27,6 +22,8 @@ from scripts.faults.fuzz_folders import folders
 from scripts.faults.fuzz_words import words
 from scripts.faults.record import command_line
 from scripts.faults.rig import finish
+from scripts.faults.watch import ANYTHING
+from utils import entry
 from utils.user_error import UserError
 
 BASE = """\
@@ -188,10 +185,6 @@ def garbled(draw: random.Random) -> str:
     return "".join(text)
 
 
-ANYTHING = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
-    NameError, OSError, RuntimeError, SyntaxError, SystemExit, TypeError, ValueError, yaml.YAMLError,
-)  # fmt: skip
 VALUES = (
     "1",
     "-1",
@@ -214,17 +207,13 @@ COMMANDS: dict[str, Callable[[str], int]] = {
     "fork": lambda text: train.command(["--resume", text, "--checkpoint", "best"]),
     "play": lambda text: run_play.command(["--run-id", text, "--headless"]),
     "publish": lambda text: run_publish.command(["--run-id", text, "--dry-run"]),
-    "inspect": lambda text: looked(text),
+    "inspect": lambda text: entry.ended(looked, [text]),
 }
 
 
-def looked(text: str) -> int:
+def looked(argv: list[str]) -> int:
     """What the browser does with what was typed there."""
-    try:
-        Runs().find(text)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    Runs().find(argv[0])
     return 0
 
 
@@ -252,9 +241,9 @@ def hostile_ids(number: int, root: Path) -> tuple[str, bool]:
 
 
 if __name__ == "__main__":
-    sys.exit(
+    entry.run(
         command_line(
-            __doc__ or "",
+            __doc__,
             "fuzz",
             "Wrong configs, hostile run ids, damaged run folders",
             run,
