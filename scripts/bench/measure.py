@@ -99,16 +99,17 @@ def rates_in_turns(who: Contenders, config: PPOConfig, seconds: float, repeats: 
     for _ in range(repeats):
         for name, run in who.items():
             rates[name].append(counts[name] * config.rollout_size / run(counts[name]))
-    return {name: spread(each) for name, each in rates.items()}
+    return {name: median_of(each) for name, each in rates.items()}
 
 
-def spread(values: list[float]) -> Figures:
+def median_of(values: list[float]) -> Figures:
+    """As it lies in a file of figures, with all it is the median of."""
     return {"median": statistics.median(values), "all": values}
 
 
 def ratio(ours: Figures, theirs: Figures) -> Figures:
     """Turn by turn: how many times theirs ours is."""
-    return spread([mine / other for mine, other in zip(ours["all"], theirs["all"], strict=True)])
+    return median_of([mine / other for mine, other in zip(ours["all"], theirs["all"], strict=True)])
 
 
 def machine(threads: int, *packages: str) -> str:

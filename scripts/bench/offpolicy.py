@@ -24,7 +24,7 @@ from config.schema import ReplayConfig
 from envs_gym.make import make_envs
 from scripts.bench import peer_sb3
 from scripts.bench.limit import SIDE, multiply_add_limit
-from scripts.bench.measure import OURS, Engine, Figures, machine, spread, trained
+from scripts.bench.measure import OURS, Engine, Figures, machine, median_of, trained
 from scripts.bench.plot import bars_svg
 from scripts.bench.profile_offpolicy import profile
 from scripts.usage import parser_of
@@ -118,7 +118,7 @@ def side_by_side(config: ReplayConfig, repeats: int, minutes: float) -> Figures:
     figures["flops"] = flops(config) * figures["updates_per_second"][OURS[0]]
     if peers := [name for name in runs if name not in OURS]:
         best = [min(all_) for all_ in zip(*(seconds[name] for name in peers), strict=True)]
-        figures["ratio"] = spread([peer / mine for peer, mine in zip(best, seconds[OURS[0]], strict=True)])
+        figures["ratio"] = median_of([peer / mine for peer, mine in zip(best, seconds[OURS[0]], strict=True)])
     return figures
 
 

@@ -6,7 +6,7 @@
 Exit code 1: they differ, or a seed failed.
 """
 
-from scripts.evidence.comparison import Ways, arguments, difference, spread
+from scripts.evidence.comparison import Ways, arguments, difference, iqm_text
 from utils import entry
 
 BACKENDS = Ways("env_backend", ("gym", "fast"), {"CartPole-v1:ppo": ()})
@@ -18,7 +18,9 @@ def main(argv: list[str]) -> int:
     failed = 0 if given.only_report else BACKENDS.train_missing(given)
     compared = BACKENDS.compare(BACKENDS.read())
     for (variant, measure), each in compared.items():
-        print(f"  {variant} {measure:5} gym {spread(each.first)}, fast {spread(each.second)}, {len(each.first)} seeds")
+        print(
+            f"  {variant} {measure:5} gym {iqm_text(each.first)}, fast {iqm_text(each.second)}, {len(each.first)} seeds"
+        )
         print(f"        fast - gym {difference(each)}")
     verdict = BACKENDS.verdict(compared)
     print(f"\n  {verdict or 'no difference'}")

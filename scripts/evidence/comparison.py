@@ -150,8 +150,8 @@ def curves(variant: str, found: Mapping[str, Evidence]) -> str:
     return bands_svg(f"{variant}, {seeds} seeds each, mean and 95 % interval", bands, goal)
 
 
-def spread(values: Sequence[float]) -> str:
-    """IQM and its interval."""
+def iqm_text(values: Sequence[float]) -> str:
+    """With its interval."""
     low, high = interval(values)
     return f"{score(iqm(values))} [{score(low)}, {score(high)}]"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from report.typography import duration
-from scripts.evidence.comparison import Comparison, Found, Ways, arguments, difference, spread
+from scripts.evidence.comparison import Comparison, Found, Ways, arguments, difference, iqm_text
 from scripts.evidence.file import file_stem
 from scripts.evidence.report import table
 from scripts.evidence.variants import RESULTS
@@ -57,7 +57,7 @@ def markdown(found: Found, compared: Mapping[tuple[str, str], Comparison]) -> st
     for (variant, measure), each in compared.items():
         spent = [np.median([r["seconds"] for r in found[variant][name].finished()]) for name in ENGINES.names]
         rows.append((
-            variant, str(len(each.first)), measure, spread(each.first), spread(each.second), difference(each),
+            variant, str(len(each.first)), measure, iqm_text(each.first), iqm_text(each.second), difference(each),
             "same" if each.same else "**different**", " and ".join(duration(float(seconds)) for seconds in spent),
         ))  # fmt: skip
     codes = {str(r["git_hash"])[:10] for by in found.values() for e in by.values() for r in e.finished()}

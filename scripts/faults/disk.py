@@ -17,7 +17,7 @@ from pathlib import Path
 import train
 from agents.playing.loading import load_run
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, faults, finish, last_run
+from scripts.faults.rig import TINY, faults, finish, last_run, refused_in_a_line
 from utils import checkpoint_set, entry
 
 SIZE = 30 << 20
@@ -59,8 +59,7 @@ def filled(levels: int, mount: Path) -> tuple[list[str], bool]:
         with open(filler, "wb") as file:
             file.write(b"\0" * max(0, shutil.disk_usage(mount).free - room))
         ended = finish(WORDS, mount / "runs")
-        said = ended.said.strip().splitlines()
-        one_line += ended.code in (1, 2) and len(said) == 1 and said[0].startswith("error: ")
+        one_line += ended.code in (1, 2) and refused_in_a_line(ended.said)
         run = last_run(mount / "runs")
         before = run is not None and bool(checkpoint_set.names(run.checkpoints))
         if before and run is not None:
@@ -119,7 +118,7 @@ def like_anybody() -> None:
 
 
 def refused(words: tuple[str, ...], code: int, said: str, root: Path) -> bool:
-    good = code == 2 and "cannot write" in said and str(root) in said and len(said.strip().splitlines()) == 1
+    good = code == 2 and "cannot write" in said and str(root) in said and refused_in_a_line(said)
     if not good:
         print(f"read-only, {words}: {code} {said}")
     return good

@@ -21,7 +21,7 @@ from inspector.runs import Runs
 from scripts.faults.fuzz_folders import folders
 from scripts.faults.fuzz_words import words
 from scripts.faults.record import command_line
-from scripts.faults.rig import finish
+from scripts.faults.rig import finish, refused_in_a_line
 from scripts.faults.watch import ANYTHING
 from utils import entry
 from utils.user_error import UserError
@@ -96,8 +96,7 @@ def commands(number: int, draw: random.Random, root: Path) -> tuple[str, bool]:
                 else ["CartPole-v1:ppo", override]
             )
         ended = finish(words, root)
-        said = ended.said.strip().splitlines()
-        good = ended.code == 2 and len(said) == 1 and said[0].startswith("error: ") and named in said[0]
+        good = ended.code == 2 and refused_in_a_line(ended.said) and named in ended.said
         found += good
         if not good:
             print(f"{words}: {ended.code} {ended.said[-500:]}", flush=True)
@@ -228,8 +227,7 @@ def hostile_ids(number: int, root: Path) -> tuple[str, bool]:
             said = io.StringIO()
             with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
                 code = command(text)
-            lines = said.getvalue().strip().splitlines()
-            good = code == 2 and len(lines) == 1 and lines[0].startswith("error: ")
+            good = code == 2 and refused_in_a_line(said.getvalue())
             refused += good
             if not good:
                 print(f"{name} {text!r}: {code} {said.getvalue()[-300:]!r}", flush=True)

@@ -24,7 +24,7 @@ import run_publish
 import train
 from agents.playing.loading import load_run, read_checkpoint
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, finish, last_run
+from scripts.faults.rig import TINY, finish, last_run, refused_in_a_line
 from utils import checkpoint_set, entry
 from utils.durable_file import write_json
 from utils.run_dir import RunDir
@@ -181,7 +181,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         for what, command in COMMANDS.items():
             total += 1
             code, said = attacked(whole_run, hostile[name], command, folder / "hostile")
-            good = code == 2 and len(said.splitlines()) == 1 and said.startswith("error: ")
+            good = code == 2 and refused_in_a_line(said)
             refused += good
             if not good:
                 print(f"{name} on {what}: {code} {said[-300:]!r}", flush=True)

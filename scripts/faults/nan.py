@@ -25,7 +25,7 @@ from agents.networks.recurrent import RecurrentActorCritic
 from agents.networks.squashed import SquashedPolicy
 from agents.playing.loading import read_checkpoint
 from scripts.faults.record import command_line
-from scripts.faults.rig import faults, finish, last_run
+from scripts.faults.rig import faults, finish, last_run, refused_in_a_line
 from utils import checkpoint_set, entry
 
 COMMON = (
@@ -197,7 +197,7 @@ def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
     planted = plant_fused if "engine=fused_cpu" in words else plant
     ended = finish(words, root, lambda: planted(place, value))
     said = ended.said.strip()
-    if ended.code != 1 or len(said.splitlines()) != 1 or not said.startswith("error: "):
+    if ended.code != 1 or not refused_in_a_line(said):
         return f"exit code {ended.code}: {said[-500:]}"
     whose = f"environment {WORLD} " in said or f"world {WORLD}:" in said
     if place not in said or (place in ("observation", "action", "reward") and not whose):
