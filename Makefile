@@ -23,7 +23,7 @@ check: .venv/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python scripts/write_docs.py --check
+	$(BIN)/python -m scripts.write_docs --check
 	$(FAST)
 
 slow: .venv/ready-ci

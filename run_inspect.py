@@ -16,6 +16,7 @@ from types import FrameType
 
 from config.inspect_arguments import parse_inspect
 from inspector.app import Inspector
+from utils import entry
 from utils.closed_pipe import outlive_readers
 from utils.run_dir import runs_root
 from utils.user_error import UserError
@@ -65,16 +66,11 @@ def free_port(host: str, port: int) -> int:
 
 
 def command(argv: list[str]) -> int:
-    """main with its errors as one line and exit code 2."""
+    """main with its errors as one line and exit code 2; a signal that ended it has its own."""
     try:
-        return main(argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return entry.ended(main, argv)
     except SystemExit as ended:
         return int(ended.code or 0)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ The story, top to bottom: arguments -> loaded run -> episodes, watched one by on
 """
 
 import json
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,11 +21,10 @@ from config.play_arguments import PlayArguments, parse_play
 from envs_gym.drawn import RenderError, frame_of, frames_per_second, has_display, make_drawn
 from envs_gym.gym_env import EnvError
 from envs_gym.keyboard import Keyboard, Quit, Steering
+from utils import entry
 from utils.closed_pipe import outlive_readers
-from utils.interrupted import ctrl_c
-from utils.one_line import one_line
 from utils.statistics import mean_and_deviation
-from utils.user_error import NumbersError, UserError
+from utils.user_error import UserError
 from utils.video_file import VideoError, VideoFile
 
 Say = Callable[[str], None]
@@ -166,17 +164,14 @@ def sentence(summary: dict[str, Any]) -> str:
     return f"mean {summary['mean_return']:.2f} ± {summary['std_return']:.2f} over {over}: {verdict}"
 
 
+def is_refused(error: Exception) -> bool:
+    """Besides words: a package to install, a file that cannot be written. What an environment does wrong is none."""
+    return isinstance(error, UserError | VideoError) or (isinstance(error, RenderError) and error.missing)
+
+
 def command(argv: list[str]) -> int:
     """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in an environment."""
-    try:
-        with ctrl_c():
-            return main(argv)
-    except (UserError, EnvError, NumbersError, RenderError, VideoError) as error:
-        print(f"error: {one_line(str(error))}", file=sys.stderr)
-        failed = isinstance(error, EnvError | NumbersError) or (isinstance(error, RenderError) and not error.missing)
-        return 1 if failed else 2
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    return entry.ended(main, argv, EnvError, RenderError, VideoError, refused=is_refused)
 
 
 if __name__ == "__main__":

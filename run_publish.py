@@ -5,7 +5,6 @@ The story, top to bottom: arguments -> loaded run -> 100 fresh episodes, a video
 
 import json
 import re
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -21,10 +20,9 @@ from publishing.facts import Text, findings, public_facts, refuse, shown, writte
 from publishing.folder import build_files, check_nothing_left, refusal
 from publishing.hub import Pushed, push, who_am_i
 from publishing.own_secrets import Own, find_own
+from utils import entry
 from utils.closed_pipe import outlive_readers
-from utils.interrupted import ctrl_c
-from utils.one_line import one_line
-from utils.user_error import NumbersError, UserError
+from utils.user_error import UserError
 
 NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
 
@@ -97,14 +95,7 @@ def say(text: str) -> None:
 
 def command(argv: list[str]) -> int:
     """main with its errors as one line: 2, or 1 for what went wrong in an environment; the run is never touched."""
-    try:
-        with ctrl_c():
-            return main(argv)
-    except (UserError, EnvError, NumbersError) as error:
-        print(f"error: {one_line(str(error))}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    return entry.ended(main, argv, EnvError)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import utils.quick_start  # isort: skip  # before all others
 
 import os
 import shlex
-import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -48,17 +47,14 @@ from trainer_callbacks.resume import (
     settings_hash,
 )
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, failures_told, fit
-from utils import checkpoint_set
+from utils import checkpoint_set, entry
 from utils.durable_file import check_room
-from utils.interrupted import ctrl_c
-from utils.one_line import one_line
 from utils.run_dir import RunDir, runs_root
 from utils.run_fate import died
 from utils.run_files import write_json
 from utils.run_lock import locked
 from utils.run_log import open_run_log
 from utils.seed_group import PREFIX, resume_seeds, train_seeds
-from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
 
@@ -180,14 +176,7 @@ def print_help(arguments: Arguments) -> int:
 
 def command(argv: list[str]) -> int:
     """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in training."""
-    try:
-        with ctrl_c():
-            return main(argv)
-    except (UserError, NumbersError, EnvError, NoRoomError) as error:
-        print(f"error: {one_line(str(error))}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    return entry.ended(main, argv, EnvError, NoRoomError)
 
 
 if __name__ == "__main__":

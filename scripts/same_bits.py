@@ -10,7 +10,6 @@ and metrics.csv without its columns of wall time. A replay memory's rows are com
 they are cut into files depends on the clock. Exit code 1: something differs.
 """
 
-import argparse
 import csv
 import hashlib
 import os
@@ -23,8 +22,11 @@ from pathlib import Path
 import torch
 
 from agents.playing.loading import read_checkpoint
+from scripts.usage import parser_of
+from utils import entry
+from utils.provenance import PROJECT
+from utils.user_error import UserError
 
-ROOT = Path(__file__).resolve().parent.parent
 ROLLOUT = ("n_envs=4", "n_steps=32", "batch_size=32")
 REPLAY = ("train_freq=16", "gradient_steps=4", "batch_size=16", "buffer_size=2000", "learning_starts=100")
 PRIORITISED = ("prioritised=true", "n_step=3", "replay_storage=memmap", "normalize_obs=true", "buffer_size=512")
@@ -55,9 +57,9 @@ SHORT += ("epoch_iterations=1", "log_freq_epochs=1", "eval_warmup_epochs=0")
 
 def main(argv: list[str]) -> int:
     """A line per configuration and number of threads: what was hashed, and whether it is the same."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("before", type=Path, help="the checkout to compare with")
-    parser.add_argument("now", type=Path, nargs="?", default=ROOT, help="the other one (default: this)")
+    parser.add_argument("now", type=Path, nargs="?", default=PROJECT, help="the other one (default: this)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="configurations whose name begins so")
     parser.add_argument("--threads", nargs="+", type=int, default=[1], metavar="N", help="threads to train with")
     options = parser.parse_args(argv)
@@ -99,7 +101,8 @@ def trained(checkout: Path, root: Path, *words: str) -> Path:
     command = [sys.executable, "train.py", *words, "-q"]
     ended = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
-        sys.exit(f"error: {' '.join(words)} in {checkout}: exit code {ended.returncode}: {ended.stderr.strip()[-300:]}")
+        said = ended.stderr.strip()[-200:]
+        raise UserError(f"{' '.join(words)} in {checkout}: exit code {ended.returncode}: {said}")
     [run] = [each for each in root.iterdir() if not each.is_symlink() and (each / "config.json").is_file()]
     return run
 
@@ -133,4 +136,4 @@ def feed(found: "hashlib._Hash", value: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    entry.run(main)

@@ -3,11 +3,8 @@
 Nothing is trained here; smoke_train_envs does that.
 """
 
-import argparse
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -15,18 +12,17 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # run as a file from anywhere
-
-from agents.experience.nouns import Tree, leaves, tree_map  # noqa: E402
-from config.listing import list_environments  # noqa: E402
-from config.loader import load_config  # noqa: E402
-from config.schema import Config  # noqa: E402
-from envs_fast.vec_env import Step, VecEnv  # noqa: E402
-from envs_gym.gym_env import EnvError  # noqa: E402
-from envs_gym.make import find_spec, make_envs  # noqa: E402
-from envs_gym.wrappers.registry import wrappers_of  # noqa: E402
-from utils.user_error import UserError  # noqa: E402
+from agents.experience.nouns import Tree, leaves, tree_map
+from config.listing import list_environments
+from config.loader import load_config
+from config.schema import Config
+from envs_fast.vec_env import Step, VecEnv
+from envs_gym.gym_env import EnvError
+from envs_gym.make import find_spec, make_envs
+from envs_gym.wrappers.registry import wrappers_of
+from scripts.usage import parser_of
+from utils import entry
+from utils.user_error import UserError
 
 OF_THE_ENDED = ("final_obs", "episode_return", "episode_length")  # elsewhere they mean nothing
 WORLDS = 8
@@ -48,7 +44,7 @@ class Played(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Exit code: 1 when an environment cannot be made or breaks a promise."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--filter", default="", metavar="TERM", help="what --list-envs TERM shows, or any Gymnasium id")
     parser.add_argument("--limit", type=int, metavar="N", help="at most N environments")
     parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps of each of the 8 worlds")
@@ -221,8 +217,4 @@ def short(space: Space[Any]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    entry.run(main)

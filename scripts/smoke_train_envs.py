@@ -3,22 +3,19 @@
 It proves that the variants run, not that they learn. Runs go to a temporary folder.
 """
 
-import argparse
 import os
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # run as a file from anywhere
-
-import agents.algorithms  # noqa: E402, F401  # makes every algorithm's keys known
-from config.listing import list_environments  # noqa: E402
-from config.loader import load_config, parse_config_id  # noqa: E402
-from config.schema import ReplayConfig, RolloutConfig  # noqa: E402
-from utils.process_pool import run_all  # noqa: E402
-from utils.user_error import UserError  # noqa: E402
+import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
+from config.listing import list_environments
+from config.loader import load_config, parse_config_id
+from config.schema import ReplayConfig, RolloutConfig
+from scripts.usage import parser_of
+from utils import entry
+from utils.process_pool import run_all
+from utils.provenance import PROJECT
 
 ITERATIONS = 2
 STEPS = 2000  # where an algorithm has no rollout to count in
@@ -28,7 +25,7 @@ TAIL = 12  # lines shown of a variant that failed
 
 def main(argv: list[str]) -> int:
     """Exit code: 1 when a variant failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--filter", default="", metavar="TERM", help="only variants that --list-envs TERM shows")
     parser.add_argument(
         "--timesteps", type=int, metavar="N", help=f"env steps of each (default: {ITERATIONS} iterations)"
@@ -66,7 +63,7 @@ def command(variant: str, timesteps: int | None) -> list[str]:
     if isinstance(config, ReplayConfig):
         least = config.learning_starts + 1
     budget = max(usual if timesteps is None else timesteps, least)
-    return [sys.executable, str(ROOT / "train.py"), variant, f"max_timesteps={budget}", *EVALUATION, "--quiet"]
+    return [sys.executable, str(PROJECT / "train.py"), variant, f"max_timesteps={budget}", *EVALUATION, "--quiet"]
 
 
 def result(line: str) -> str:
@@ -75,8 +72,4 @@ def result(line: str) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    entry.run(main)

@@ -1,23 +1,19 @@
 """Does a run repeat? Trains its first iterations again from the stored config and seed, and compares.
 
-    python scripts/verify_run.py @last                 up to its earliest checkpoint
-    python scripts/verify_run.py RUN --iterations 50   up to the last checkpoint among the first 50 iterations
+    python -m scripts.verify_run @last                 up to its earliest checkpoint
+    python -m scripts.verify_run RUN --iterations 50   up to the last checkpoint among the first 50 iterations
 
 Compared are the rows of metrics.csv, and at the checkpoint everything a run consists of: weights, optimizer, where
 every world and episode stands, counters. Exit code 0 when identical or the same within tolerance, 1 when not.
 """
 
-import argparse
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import lightning as L
 import torch
@@ -32,6 +28,7 @@ from config.schema import Config
 from envs_gym.make import make_envs
 from report.metrics_csv import MetricsCsv, read_csv
 from scripts.plain_tree import Difference, differences
+from scripts.usage import parser_of
 from trainer_callbacks.checkpoint import Checkpoint
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
@@ -39,7 +36,7 @@ from trainer_callbacks.resume import host_facts
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.session import build_trainer
 from trainer_callbacks.stop import Stop
-from utils import checkpoint_set
+from utils import checkpoint_set, entry
 from utils.run_dir import RunDir
 from utils.user_error import UserError
 
@@ -56,16 +53,13 @@ class Verdict(NamedTuple):
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Exit code."""
+    parser = parser_of(__doc__)
     parser.add_argument("run", help="@last, an id, or a folder")
     parser.add_argument("--iterations", type=int, default=0, help="compare at the last checkpoint among so many")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)
     options = parser.parse_args(argv)
-    try:
-        verdict = verify(RunDir.find(options.run), options.iterations, options.tolerance)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    verdict = verify(RunDir.find(options.run), options.iterations, options.tolerance)
     print("\n".join([*verdict.lines, verdict.word]))
     return 0 if verdict.word != "different" else 1
 
@@ -185,4 +179,4 @@ def repeated(config: Config, goal: float | None, iterations: int) -> RunDir:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    entry.run(main)

@@ -17,7 +17,7 @@ HEAVYWEIGHTS |= {"pygame"}
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
-LIGHT_UTILS += ("durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
+LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
 LIGHT = ("config/", "report/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT_ROOMS = ("compare", "guard", "overview", "runs", "scratch", "table", "videos")
 LIGHT += tuple(f"inspector/{name}.py" for name in LIGHT_ROOMS)
@@ -67,6 +67,14 @@ def imports_stand_on_top(house: House) -> Iterator[str]:
         for target, line, hidden in source.imports:
             if hidden and target.split(".")[0] not in HEAVYWEIGHTS and target not in LAZY:
                 yield at(source, line, f"imports {target} inside a function or class")
+
+
+def nobody_moves_the_path(house: House) -> Iterator[str]:
+    """What is run from the root by its dotted name finds its neighbours, and its imports can stand on top."""
+    for source in house.values():
+        for number, line in enumerate(source.text.splitlines(), 1):
+            if "sys.path." in line or "noqa: E402" in line:
+                yield at(source, number, "python -m needs no path of its own, nor imports below other lines")
 
 
 def light_modules_do_not_load_torch(house: House) -> Iterator[str]:
@@ -183,6 +191,7 @@ RULES: tuple[Callable[[House], Iterator[str]], ...] = (
     imports_run_downward,
     no_circles,
     imports_stand_on_top,
+    nobody_moves_the_path,
     light_modules_do_not_load_torch,
     nothing_is_swallowed,
     names_say_something,
@@ -228,6 +237,8 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     ("imports_run_downward", "agents/dqn.py", "from . import base", "agents/dqn.py:2: relative import"),
     ("no_circles", "agents/base.py", "import agents.ppo", "circle agents.ppo -> agents.base -> agents.ppo"),
     ("imports_stand_on_top", "train.py", "def f():\n    import torch", "train.py:3: imports torch inside"),
+    ("nobody_moves_the_path", "scripts/x.py", "sys.path.insert(0, ROOT)", "scripts/x.py:2: python -m needs no path"),
+    ("nobody_moves_the_path", "train.py", "import config.loader  # noqa: E402", "train.py:2: python -m needs"),
     ("light_modules_do_not_load_torch", "utils/user_error.py", "import lightning", "config/loader.py:2: loads torch"),
     ("nothing_is_swallowed", "train.py", "try: ...\nexcept (KeyError, Exception): ...", "train.py:3: catches"),
     ("nothing_is_swallowed", "train.py", "try: ...\nexcept: ...", "train.py:3: catches"),

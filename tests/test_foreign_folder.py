@@ -179,7 +179,7 @@ def test_hostile_folders_are_many_and_each_spoils_something(run, tmp_path):
 
 @pytest.mark.parametrize("name", ["resume", "fork", "play", "list"])
 def test_commands_end_well_on_hostile_folders(hostile_base, name):
-    """A few of each; scripts/faults/folder.py tries all."""
+    """A few of each; scripts.faults.folder tries all."""
     draw, spoils = random.Random(name), cases()
     for case in draw.sample(list(spoils), 3):
         ended = attempt(hostile_base, spoils[case], COMMANDS[name])

@@ -18,9 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scripts.usage import parser_of
+from utils import entry
+from utils.provenance import PROJECT
 from utils.statistics import interval
+from utils.user_error import UserError
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 ALLOWED = 1.02  # ratio of seconds: less is noise of a shared machine
 
 
@@ -34,7 +37,7 @@ class Cost(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Alternate, print each pair as it is there, then the verdict."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("before", type=Path, help="the other checkout")
     parser.add_argument("--pairs", type=int, default=11, help="how many (default 11)")
     parser.add_argument(
@@ -42,13 +45,13 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what Python shall run in both")
     options = parser.parse_args(argv)
-    for folder in (options.before, ROOT):
+    for folder in (options.before, PROJECT):
         measured(folder, options.command, options.printed)  # kernels, caches
     pairs = []
     for turn in range(options.pairs):
-        order = [options.before, ROOT] if turn % 2 == 0 else [ROOT, options.before]
+        order = [options.before, PROJECT] if turn % 2 == 0 else [PROJECT, options.before]
         costs = {folder: measured(folder, options.command, options.printed) for folder in order}
-        pairs.append((costs[options.before], costs[ROOT]))
+        pairs.append((costs[options.before], costs[PROJECT]))
         print(
             f"pair {turn + 1}: before {told(pairs[-1][0], options.printed)}, now {told(pairs[-1][1], options.printed)}"
         )
@@ -66,7 +69,8 @@ def measured(folder: Path, command: list[str], printed: bool) -> Cost:
     ended = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
     wall, after = time.perf_counter() - began, os.times()
     if ended.returncode:
-        sys.exit(f"error: exit code {ended.returncode} in {folder}: {(ended.stderr or ended.stdout).strip()[-300:]}")
+        said = (ended.stderr or ended.stdout).strip()[-200:]
+        raise UserError(f"exit code {ended.returncode} in {folder}: {said}")
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return Cost(wall, cpu, float(ended.stdout.split()[-1])) if printed else Cost(wall, cpu)
 
@@ -85,4 +89,4 @@ def verdict(name: str, ratios: list[float]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    entry.run(main)

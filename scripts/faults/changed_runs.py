@@ -1,4 +1,4 @@
-"""A run that was killed and goes on, while something about it or around it is another by then. For circumstances.py."""
+"""A run that was killed and goes on, while something about it or around it is another by then. For circumstances."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scripts.faults.kill import CASES, last_words
-from scripts.faults.rig import Ended, amounts_to, faults, finish, last_run, leftovers, start
+from scripts.faults.rig import Ended, amounts_to, faults, finish, last_run, leftovers, refused_in_a_line, start
 from scripts.faults.signals import Pause
 from trainer_callbacks.checkpoint import Checkpoint
 from utils import checkpoint_set
@@ -75,7 +75,9 @@ def resumed_at_once(case: tuple[int, float], folder: Path) -> str:
         child = start(["--resume", "@last", "-q"], root, partial(speak_into, said, pause))
         children.append(child._replace(log=said))
     ended = sorted((child.wait() for child in children), key=lambda each: each.code)
-    if not all(each.code == 2 and one_line(each.said) and "is being trained by" in each.said for each in ended[1:]):
+    if not all(
+        each.code == 2 and refused_in_a_line(each.said) and "is being trained by" in each.said for each in ended[1:]
+    ):
         return f"not refused: {ended}"
     return judged(ended[0], last_run(root), straight_of(base, folder), ESSENCE)
 
@@ -102,7 +104,9 @@ def resumed(case: tuple[str, str], folder: Path) -> str:
     if change.told not in told:
         return f"does not say {change.told!r}: {ended.code} {told[-600:]}"
     if change.code:
-        return "" if ended.code == change.code and one_line(ended.said) else f"{ended.code} {ended.said[-600:]}"
+        return (
+            "" if ended.code == change.code and refused_in_a_line(ended.said) else f"{ended.code} {ended.said[-600:]}"
+        )
     if name == "engine" and ", exact" in told:
         return "called exact"
     return judged(ended, run, straight_of(base, folder), change.equal)
@@ -155,10 +159,6 @@ def killed_after(saves: int) -> Callable[[], None]:
         setattr(Checkpoint, "save", counted)  # noqa: B010
 
     return plant
-
-
-def one_line(said: str) -> bool:
-    return said.startswith("error: ") and len(said.strip().splitlines()) == 1
 
 
 def judged(ended: Ended, run: RunDir | None, straight: Path, equal: tuple[str, ...]) -> str:

@@ -1,11 +1,11 @@
 """The same run under other circumstances: does it end in the same bits, or in one line that says why not?
 
-    python scripts/faults/circumstances.py --seed 1        (as root: it mounts small tmpfs)
+    python -m scripts.faults.circumstances --seed 1        (as root: it mounts small tmpfs)
 
 Determinism: each reference again, on two threads, with no and with more evaluation, and in another folder.
 Environment: the whole command, imports and all, under odd variables, a umask, closed streams. Limits: memory, file
 size, descriptors, inodes; then resumed without them. Stops: SIGSTOP and SIGCONT. Resuming: three at once, and under
-changed circumstances (changed_runs.py). A smaller count takes cases evenly out of the list.
+changed circumstances (changed_runs). A smaller count takes cases evenly out of the list.
 """
 
 import concurrent.futures
@@ -17,12 +17,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import torch
 
@@ -32,15 +30,15 @@ from scripts.faults.changed_runs import (
     CHANGES,
     ESSENCE,
     judged,
-    one_line,
     prepare_bases,
     resumed,
     resumed_at_once,
 )
 from scripts.faults.kill import CASES, last_words
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, Ended, faults, finish, last_run, start, state_of
+from scripts.faults.rig import TINY, Ended, evenly, faults, finish, last_run, refused_in_a_line, start, state_of
 from scripts.plain_tree import fingerprint
+from utils import entry
 
 FUSED = CASES["PPO, fused"]
 REFERENCES = {
@@ -99,18 +97,18 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     for name, words in (("straight", FUSED), ("straight, roomy", ROOMY)):
         straight = finish(words, folder / name)
         assert straight.code == 0, straight.said
-    references = pick([*REFERENCES], counts["references"])
+    references = evenly([*REFERENCES], counts["references"])
     moments = [(place, draw.random()) for place in range(max(counts["stops"], counts["resumes"]))]
-    changed = pick([(base, change) for change in CHANGES for base in BASES], counts["cases"])
+    changed = evenly([(base, change) for change in CHANGES for base in BASES], counts["cases"])
     at_once = [*BASES][: counts["resumes"]]
     prepare_bases(folder, [*dict.fromkeys([*at_once, *(base for base, _ in changed)])])
     classes: dict[str, tuple[list[Any], Callable[..., str]]] = {
         f"comparisons of final weights and moments ({', '.join(MANNERS)}): equal to the reference's"
         f" ({'; '.join(references)})": (references, determined),
         "environments of the process: the same bits, or one line and exit code 2": (
-            pick([*ENVIRONMENTS], counts["environments"]), surrounded),
+            evenly([*ENVIRONMENTS], counts["environments"]), surrounded),
         "limits (memory, file size, descriptors, inodes of a tmpfs): one line or done, every checkpoint whole, resumed "
-        "to the same bits": (pick(LIMITS, counts["limits"]), limited),
+        "to the same bits": (evenly(LIMITS, counts["limits"]), limited),
         f"runs stopped and continued {STOPS} times each (SIGSTOP, SIGCONT): the same bits": (
             moments[: counts["stops"]], paused),
         "times three resumes of one run at once: one owner that ends in the same bits, two refused in a line": (
@@ -134,12 +132,6 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
             print(f"{judge.__name__}: {right} of {total} cases in {time.monotonic() - began:.0f} s", flush=True)
     lines.append(f"{len([*folder.glob('struck by *')])} of the limits struck before the run was done")
     return lines, good
-
-
-def pick(cases: Sequence[Any], count: int) -> list[Any]:
-    """So many of them, evenly."""
-    count = min(count, len(cases))
-    return [cases[place * len(cases) // count] for place in range(count)]
 
 
 def determined(name: str, folder: Path) -> str:
@@ -169,7 +161,7 @@ def surrounded(name: str, folder: Path) -> str:
         preexec_fn=AT_THE_START.get(name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace",
     )  # fmt: skip
     if name.startswith("NUMBA"):
-        good = done.returncode == 2 and one_line(done.stdout) and not last_run(root)
+        good = done.returncode == 2 and refused_in_a_line(done.stdout) and not last_run(root)
         return "" if good else f"{done.returncode} {done.stdout[-600:]}"
     return judged(Ended(done.returncode, done.stdout, 0.0), last_run(root), folder / "straight", ESSENCE)
 
@@ -185,7 +177,7 @@ def limited(limit: tuple[str, int], folder: Path) -> str:
             return "skipped: a tmpfs could not be mounted here"
     try:
         ended = finish(words, root, partial(limit_itself, kind, amount))
-        if ended.code and not (ended.code in (1, 2) and one_line(ended.said)):
+        if ended.code and not (ended.code in (1, 2) and refused_in_a_line(ended.said)):
             return f"{ended.code} {ended.said[-600:]}"
         run = last_run(root)
         if run and (broken := faults(run)):
@@ -234,4 +226,4 @@ def paused(case: tuple[int, float], folder: Path) -> str:
 
 if __name__ == "__main__":
     counts = {"references": 16, "environments": 15, "limits": 15, "stops": 6, "resumes": 6, "cases": 45}
-    sys.exit(command_line(__doc__ or "", "circumstances", "Other circumstances", run, **counts))
+    entry.run(command_line(__doc__, "circumstances", "Other circumstances", run, **counts))

@@ -1,18 +1,15 @@
 """Flipped bytes and cut files: is every damaged checkpoint noticed, and is the one before it taken?
 
-python scripts/faults/damage.py --flips 500 --cuts 200
+python -m scripts.faults.damage --flips 500 --cuts 200
 """
 
 import random
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from agents.playing.loading import load_run, read_checkpoint
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, finish, last_run
-from utils import checkpoint_set
+from utils import checkpoint_set, entry
 from utils.user_error import UserError
 
 
@@ -51,4 +48,4 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "damage", "Damaged files", run, flips=500, cuts=200))
+    entry.run(command_line(__doc__, "damage", "Damaged files", run, flips=500, cuts=200))

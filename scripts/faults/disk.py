@@ -1,6 +1,6 @@
 """A disk that fills up and a folder that cannot be written to: the previous checkpoint loads, the error is one line.
 
-    python scripts/faults/disk.py --levels 20        (as root: it mounts a small tmpfs)
+    python -m scripts.faults.disk --levels 20        (as root: it mounts a small tmpfs)
 
 The filesystem is filled up to a level below which training fits, drawn over the size of a run, and trained on.
 """
@@ -14,13 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
 import train
 from agents.playing.loading import load_run
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, faults, finish, last_run
-from utils import checkpoint_set
+from scripts.faults.rig import TINY, faults, finish, last_run, refused_in_a_line
+from utils import checkpoint_set, entry
 
 SIZE = 30 << 20
 NOBODY = 65534
@@ -61,8 +59,7 @@ def filled(levels: int, mount: Path) -> tuple[list[str], bool]:
         with open(filler, "wb") as file:
             file.write(b"\0" * max(0, shutil.disk_usage(mount).free - room))
         ended = finish(WORDS, mount / "runs")
-        said = ended.said.strip().splitlines()
-        one_line += ended.code in (1, 2) and len(said) == 1 and said[0].startswith("error: ")
+        one_line += ended.code in (1, 2) and refused_in_a_line(ended.said)
         run = last_run(mount / "runs")
         before = run is not None and bool(checkpoint_set.names(run.checkpoints))
         if before and run is not None:
@@ -121,11 +118,11 @@ def like_anybody() -> None:
 
 
 def refused(words: tuple[str, ...], code: int, said: str, root: Path) -> bool:
-    good = code == 2 and "cannot write" in said and str(root) in said and len(said.strip().splitlines()) == 1
+    good = code == 2 and "cannot write" in said and str(root) in said and refused_in_a_line(said)
     if not good:
         print(f"read-only, {words}: {code} {said}")
     return good
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "disk", "Full and read-only disks", run, levels=20))
+    entry.run(command_line(__doc__, "disk", "Full and read-only disks", run, levels=20))

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, finish, last_run
+from utils import entry
 from utils.run_dir import RunDir
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -159,4 +160,4 @@ def answered(host: str, probe: Probe) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "door", "Who asks the inspector", run))
+    entry.run(command_line(__doc__, "door", "Who asks the inspector", run))

@@ -9,13 +9,13 @@ evaluations; what they hold is read from /proc after a quarter of the time and a
 import os
 import random
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 from scripts.faults.record import command_line
 from scripts.faults.rig import Child, last_run, leftovers, start
+from utils import entry
 
 TRAININGS = {
     "PPO, fused": ("CartPole-v1:ppo", "eval_freq_epochs=10"),
@@ -91,4 +91,4 @@ def looked(child: Child, root: Path) -> Held:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "endurance", "A long training", run, seconds=180))
+    entry.run(command_line(__doc__, "endurance", "A long training", run, seconds=180))

@@ -1,6 +1,6 @@
 """Worlds that raise, leave, hang, die or answer what they should not: named at once, never counted, nobody left behind.
 
-    python scripts/faults/environments.py
+    python -m scripts.faults.environments
 
 In training (PPO and DQN, Gymnasium's worlds, in the process itself), in evaluation and the closing test, in playing and
 publishing, where worlds are made, and in AsyncEnv's worker processes. A world that hangs is ended by Ctrl-C or by
@@ -17,18 +17,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import run_play
 import run_publish
 from envs_gym.async_env import AsyncEnv
 from envs_gym.gym_env import EnvError
 from scripts.faults.record import command_line
-from scripts.faults.rig import REPLAY, TINY, Ended, amounts_to, faults, finish, last_run, leftovers, start
+from scripts.faults.rig import REPLAY, TINY, Ended, amounts_to, evenly, faults, finish, last_run, leftovers, start
 from scripts.faults.worlds import (
     ANSWERS,
     DIES,
@@ -42,6 +39,8 @@ from scripts.faults.worlds import (
     UNSOUND,
     VARIABLE,
 )  # fmt: skip
+from utils import entry
+from utils.provenance import PROJECT
 from utils.run_dir import read_json
 from utils.run_fate import died
 
@@ -73,13 +72,8 @@ class Trial(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-def spread(options: Sequence[str], count: int) -> tuple[str, ...]:
-    """So many of them, from all over the list."""
-    return tuple(dict.fromkeys(options[place * len(options) // count] for place in range(min(count, len(options)))))
-
-
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    chosen = spread(FAULTS, counts["faults"])
+    chosen = evenly(FAULTS, counts["faults"])
     wanted: dict[str, dict[str, Any]] = {}
     for agent, words in AGENTS.items():
         ended = finish(words, folder / agent)
@@ -88,7 +82,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         wanted[agent] = amounts_to(straight)
     training = [Trial(agent, what, {"world": WORLD}) for what in chosen for agent in AGENTS if what not in SPINS]
     training += [Trial("ppo", what, {"world": WORLD}, (LIMIT,)) for what in chosen if what in (*HANGS, *SPINS)]
-    counted = spread(COUNTED, counts["faults"])
+    counted = evenly(COUNTED, counts["faults"])
     evaluated = [Trial("ppo", what, where) for what in counted for where in (EVALUATED, TESTED)]
     lines: list[str] = []
     good, orphans = True, 0
@@ -105,13 +99,13 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
             "world and its file and line wherever the process lives on), and resumed to the bits of the run in which "
             "nothing went wrong"
         )
-    making = spread(MAKING, len(chosen))
+    making = evenly(MAKING, len(chosen))
     made = sum(unmade(what, folder / f"making-{place}") for place, what in enumerate(making))
     lines.append(f"where worlds are made: **{made} of {len(making)}** one line, exit code 1 and no run")
     played = [(what, how) for what in counted for how in PLAYING]
     right = sum(misplayed(what, how, folder) for what, how in played)
     lines.append(f"in playing, filming and publishing: **{right} of {len(played)}** named, exit code 1, no verdict")
-    workable = tuple(what for what in chosen if what in (*RAISES, *HANGS, *DIES, *ANSWERS))
+    workable = [what for what in chosen if what in (*RAISES, *HANGS, *DIES, *ANSWERS)]
     named, abandoned = pooled(workable, folder)
     lines += [
         f"in AsyncEnv's workers: **{named} of {len(workable)}** ended by an error that names world {WORKER_WORLD}; "
@@ -228,12 +222,11 @@ def living(group: int) -> list[int]:
     return found
 
 
-def pooled(chosen: tuple[str, ...], folder: Path) -> tuple[int, int]:
+def pooled(chosen: list[str], folder: Path) -> tuple[int, int]:
     """How many faults in workers were named, and how many processes are left; in a process of its own each time."""
     command = [sys.executable, "-c", "from scripts.faults.environments import pool_each; pool_each()"]
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "process_group": 0}
-    home = Path(__file__).resolve().parent.parent.parent
-    with subprocess.Popen([*command, str(folder), *chosen], cwd=home, **options) as driver:
+    with subprocess.Popen([*command, str(folder), *chosen], cwd=PROJECT, **options) as driver:
         answers = [json.loads(line) for line in driver.stdout or ()]
     named, left = 0, len(living(driver.pid))
     for answer in answers:
@@ -242,7 +235,7 @@ def pooled(chosen: tuple[str, ...], folder: Path) -> tuple[int, int]:
         named += good
         if not good or answer["left"]:
             print(f"{answer['what']}, in a worker: {answer['said']!r}, {answer['left']} workers left", flush=True)
-    with subprocess.Popen([*command, str(folder), "hangs", "for ever"], cwd=home, **options) as driver:
+    with subprocess.Popen([*command, str(folder), "hangs", "for ever"], cwd=PROJECT, **options) as driver:
         while not (folder / "hangs.told").exists():
             time.sleep(0.01)
         driver.kill()
@@ -280,4 +273,4 @@ def pool_each() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "environments", "Worlds that go wrong", run, faults=len(FAULTS)))
+    entry.run(command_line(__doc__, "environments", "Worlds that go wrong", run, faults=len(FAULTS)))

@@ -1,6 +1,6 @@
 """Run folders made to harm, on every command that opens one.
 
-    python scripts/faults/folder.py
+    python -m scripts.faults.folder
 
 Beside the runs lies a folder with a secret and with files that can be written: nothing in it may change, nothing of it
 be said or copied. Each command ends by itself, well or with lines that say what is wrong, and a sound run under the
@@ -21,8 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
 import torch
 
 import publishing.folder
@@ -40,6 +38,7 @@ from scripts.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
 from scripts.faults.record import command_line
 from scripts.faults.rig import REPLAY, finish, last_run
 from trainer_callbacks.resume import provenance_once
+from utils import entry
 from utils.run_dir import RunDir
 from utils.seed_group import outcomes
 from utils.user_error import UserError
@@ -254,4 +253,4 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "folder", "Hostile run folders", run, cases=1000, each=7))
+    entry.run(command_line(__doc__, "folder", "Hostile run folders", run, cases=1000, each=7))

@@ -1,6 +1,6 @@
 """Mutated configs and hostile run ids: one line that names the key, exit code 2, no traceback, no run folder.
 
-python scripts/faults/fuzz.py --commands 200 --loads 10000 --ids 60 --words 20000 --folders 2000
+python -m scripts.faults.fuzz --commands 200 --loads 10000 --ids 60 --words 20000 --folders 2000
 """
 
 import contextlib
@@ -8,13 +8,8 @@ import io
 import os
 import random
 import string
-import sys
 from collections.abc import Callable
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
-import yaml
 
 import run_inspect
 import run_play
@@ -26,7 +21,9 @@ from inspector.runs import Runs
 from scripts.faults.fuzz_folders import folders
 from scripts.faults.fuzz_words import words
 from scripts.faults.record import command_line
-from scripts.faults.rig import finish
+from scripts.faults.rig import finish, refused_in_a_line
+from scripts.faults.watch import ANYTHING
+from utils import entry
 from utils.user_error import UserError
 
 BASE = """\
@@ -99,8 +96,7 @@ def commands(number: int, draw: random.Random, root: Path) -> tuple[str, bool]:
                 else ["CartPole-v1:ppo", override]
             )
         ended = finish(words, root)
-        said = ended.said.strip().splitlines()
-        good = ended.code == 2 and len(said) == 1 and said[0].startswith("error: ") and named in said[0]
+        good = ended.code == 2 and refused_in_a_line(ended.said) and named in ended.said
         found += good
         if not good:
             print(f"{words}: {ended.code} {ended.said[-500:]}", flush=True)
@@ -188,10 +184,6 @@ def garbled(draw: random.Random) -> str:
     return "".join(text)
 
 
-ANYTHING = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
-    NameError, OSError, RuntimeError, SyntaxError, SystemExit, TypeError, ValueError, yaml.YAMLError,
-)  # fmt: skip
 VALUES = (
     "1",
     "-1",
@@ -214,17 +206,13 @@ COMMANDS: dict[str, Callable[[str], int]] = {
     "fork": lambda text: train.command(["--resume", text, "--checkpoint", "best"]),
     "play": lambda text: run_play.command(["--run-id", text, "--headless"]),
     "publish": lambda text: run_publish.command(["--run-id", text, "--dry-run"]),
-    "inspect": lambda text: looked(text),
+    "inspect": lambda text: entry.ended(looked, [text]),
 }
 
 
-def looked(text: str) -> int:
+def looked(argv: list[str]) -> int:
     """What the browser does with what was typed there."""
-    try:
-        Runs().find(text)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    Runs().find(argv[0])
     return 0
 
 
@@ -239,8 +227,7 @@ def hostile_ids(number: int, root: Path) -> tuple[str, bool]:
             said = io.StringIO()
             with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
                 code = command(text)
-            lines = said.getvalue().strip().splitlines()
-            good = code == 2 and len(lines) == 1 and lines[0].startswith("error: ")
+            good = code == 2 and refused_in_a_line(said.getvalue())
             refused += good
             if not good:
                 print(f"{name} {text!r}: {code} {said.getvalue()[-300:]!r}", flush=True)
@@ -252,9 +239,9 @@ def hostile_ids(number: int, root: Path) -> tuple[str, bool]:
 
 
 if __name__ == "__main__":
-    sys.exit(
+    entry.run(
         command_line(
-            __doc__ or "",
+            __doc__,
             "fuzz",
             "Wrong configs, hostile run ids, damaged run folders",
             run,

@@ -1,4 +1,4 @@
-"""Run folders damaged by bytes, types and links, among sound ones, through everything that reads a run: for fuzz.py."""
+"""Run folders damaged by bytes, types and links, among sound ones, through everything that reads a run: for fuzz."""
 
 import contextlib
 import json

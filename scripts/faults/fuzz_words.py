@@ -1,4 +1,4 @@
-"""Command lines and YAML files of nobody's mind, through the commands as far as the config: for fuzz.py."""
+"""Command lines and YAML files of nobody's mind, through the commands as far as the config: for fuzz."""
 
 import contextlib
 import random

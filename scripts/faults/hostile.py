@@ -1,6 +1,6 @@
 """Checkpoint files made to harm, with sidecars that vouch for them, on every command that loads one.
 
-    python scripts/faults/hostile.py
+    python -m scripts.faults.hostile
 
 Nothing may be executed (a canary file would appear, or a process or a connection), and each is refused in one line.
 """
@@ -11,14 +11,11 @@ import os
 import random
 import shutil
 import struct
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import torch
 
@@ -27,11 +24,10 @@ import run_publish
 import train
 from agents.playing.loading import load_run, read_checkpoint
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, finish, last_run
-from utils import checkpoint_set
+from scripts.faults.rig import TINY, finish, last_run, refused_in_a_line
+from utils import checkpoint_set, entry
 from utils.durable_file import write_json
 from utils.run_dir import RunDir
-from utils.user_error import UserError
 
 CANARY = "touch canary"
 
@@ -156,17 +152,13 @@ COMMANDS: dict[str, Callable[[RunDir], int]] = {
                                                      "--max-timesteps", "2560"]),
     "play": lambda run: run_play.command(["--run-id", run.id, "--headless", "--episodes", "1"]),
     "publish": lambda run: run_publish.command(["--run-id", run.id, "--dry-run"]),
-    "inspect": lambda run: looked(run),
+    "inspect": lambda run: entry.ended(looked, [run.id]),
 }  # fmt: skip
 
 
-def looked(run: RunDir) -> int:
+def looked(argv: list[str]) -> int:
     """What the inspector does with a run that was chosen."""
-    try:
-        load_run(run.id)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    load_run(argv[0])
     return 0
 
 
@@ -189,7 +181,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         for what, command in COMMANDS.items():
             total += 1
             code, said = attacked(whole_run, hostile[name], command, folder / "hostile")
-            good = code == 2 and len(said.splitlines()) == 1 and said.startswith("error: ")
+            good = code == 2 and refused_in_a_line(said)
             refused += good
             if not good:
                 print(f"{name} on {what}: {code} {said[-300:]!r}", flush=True)
@@ -221,4 +213,4 @@ def attacked(whole: RunDir, data: bytes, command: Callable[[RunDir], int], root:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "hostile", "Hostile checkpoints", run, files=100))
+    entry.run(command_line(__doc__, "hostile", "Hostile checkpoints", run, files=100))

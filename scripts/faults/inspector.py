@@ -1,19 +1,16 @@
 """Damaged runs in the inspector: each in every room, beside a sound run that must be shown as before.
 
-python scripts/faults/inspector.py --runs 10000        (all kinds of damage there are; fewer: drawn by chance)
+python -m scripts.faults.inspector --runs 10000        (all kinds of damage there are; fewer: drawn by chance)
 """
 
 import os
 import random
 import shutil
-import sys
 import time
 import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from inspector.compare import compare
 from inspector.rooms import Rooms
@@ -21,6 +18,8 @@ from inspector.table import runs_table
 from scripts.faults.damaged_runs import kinds
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, finish, last_run
+from scripts.faults.watch import ANYTHING
+from utils import entry
 from utils.user_error import UserError
 
 SECRET = "sesame-4711"
@@ -94,11 +93,5 @@ def tree(folder: Path) -> list[tuple[str, int, int]]:
     return sorted((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found)
 
 
-ANYTHING = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
-    NameError, OSError, RuntimeError, SyntaxError, SystemExit, TypeError, ValueError,
-)  # fmt: skip
-
-
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "inspector", "Damaged runs in the inspector", run, runs=10_000))
+    entry.run(command_line(__doc__, "inspector", "Damaged runs in the inspector", run, runs=10_000))

@@ -1,6 +1,6 @@
 """SIGKILL at random instants, then `train.py --resume`: does the run end as if nothing had happened?
 
-    python scripts/faults/kill.py --trials 200 --groups 10
+    python -m scripts.faults.kill --trials 200 --groups 10
 
 Trials go round all algorithms and engines. Half the kills come from outside at a random moment of the run. The other
 half strike inside a save, at one of its file operations drawn at random: in the middle of a write, before or after an
@@ -15,13 +15,10 @@ import random
 import re
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from scripts.faults.record import command_line
 from scripts.faults.rig import (
@@ -39,6 +36,7 @@ from scripts.faults.rig import (
 )  # fmt: skip
 from scripts.plain_tree import differences, walk
 from trainer_callbacks.checkpoint import Checkpoint, Hashing
+from utils import entry
 from utils.run_dir import RunDir
 
 WATCHED = ("fsync", "replace", "symlink", "unlink")
@@ -288,4 +286,4 @@ def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, Any], state: d
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "kill", "Killed and resumed", run, trials=200, groups=10))
+    entry.run(command_line(__doc__, "kill", "Killed and resumed", run, trials=200, groups=10))

@@ -1,10 +1,9 @@
 """Secrets, paths and addresses in the texts of a run, and what of them would be published.
 
-    python scripts/faults/leaks.py
+    python -m scripts.faults.leaks
 
 Each form is filled with letters drawn by the seed (so that this file holds no token), put into sentences of several
 kinds, and read as run_publish.py reads a text; 101 harmless descriptions and every shipped variant must pass unharmed.
-(The obvious name of this file would hide Python's own `secrets` from its neighbours.)
 """
 
 import base64
@@ -12,13 +11,10 @@ import json
 import random
 import re
 import string
-import sys
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from config.loader import environment_files, load_config, to_plain
 from config.variants import EnvironmentFile
@@ -27,9 +23,11 @@ from publishing.folder import check_nothing_left
 from publishing.own_secrets import Own, find_own
 from publishing.scanner import scan
 from scripts.faults.record import command_line
+from utils import entry
+from utils.provenance import PROJECT
 from utils.user_error import UserError
 
-HARMLESS = Path(__file__).resolve().parent.parent.parent / "tests" / "publishing" / "harmless.txt"
+HARMLESS = PROJECT / "tests" / "publishing" / "harmless.txt"
 LETTERS = {
     "an": string.ascii_letters + string.digits, "up": string.ascii_uppercase + string.digits, "hex": "0123456789abcdef",
     "dig": "123456789", "b64": string.ascii_letters + string.digits + "+/", "url": string.ascii_letters + string.digits,
@@ -195,4 +193,4 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "leaks", "Secrets in what is published", run, fills=20))
+    entry.run(command_line(__doc__, "leaks", "Secrets in what is published", run, fills=20))

@@ -1,6 +1,6 @@
 """NaN and infinities planted in six places: is it caught at once and named, and is nothing poisoned by it?
 
-    python scripts/faults/nan.py --rounds 1
+    python -m scripts.faults.nan --rounds 1
 
 Each of the places x {nan, +inf, -inf} x agents: PPO and REINFORCE by plain torch and by the fused engine, SAC, DQN,
 PQN, Q-learning; mostly on Pendulum, whose actions are numbers. 249 runs a round.
@@ -9,12 +9,9 @@ PQN, Q-learning; mostly on Pendulum, whose actions are numbers. 249 runs a round
 import collections
 import random
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import torch
 
@@ -28,8 +25,8 @@ from agents.networks.recurrent import RecurrentActorCritic
 from agents.networks.squashed import SquashedPolicy
 from agents.playing.loading import read_checkpoint
 from scripts.faults.record import command_line
-from scripts.faults.rig import faults, finish, last_run
-from utils import checkpoint_set
+from scripts.faults.rig import faults, finish, last_run, refused_in_a_line
+from utils import checkpoint_set, entry
 
 COMMON = (
     "-q", "max_timesteps=1280", "eval_freq_epochs=2", "eval_episodes=2", "eval_max_steps=20",
@@ -200,7 +197,7 @@ def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
     planted = plant_fused if "engine=fused_cpu" in words else plant
     ended = finish(words, root, lambda: planted(place, value))
     said = ended.said.strip()
-    if ended.code != 1 or len(said.splitlines()) != 1 or not said.startswith("error: "):
+    if ended.code != 1 or not refused_in_a_line(said):
         return f"exit code {ended.code}: {said[-500:]}"
     whose = f"environment {WORLD} " in said or f"world {WORLD}:" in said
     if place not in said or (place in ("observation", "action", "reward") and not whose):
@@ -217,4 +214,4 @@ def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "nan", "Numbers that are none", run, rounds=1, agents=len(AGENTS)))
+    entry.run(command_line(__doc__, "nan", "Numbers that are none", run, rounds=1, agents=len(AGENTS)))

@@ -1,21 +1,18 @@
 """Many at once: one id, one lock, one link, one folder.
 
-python scripts/faults/races.py --processes 100 --lookups 100000 --trainings 6
+python -m scripts.faults.races --processes 100 --lookups 100000 --trainings 6
 """
 
 import json
 import os
 import random
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, faults, finish, leftovers, start
-from utils import run_dir
+from utils import entry, run_dir
 from utils.durable_file import relink
 from utils.run_dir import RunDir, list_runs
 from utils.run_lock import RunInTrainingError, locked
@@ -151,4 +148,4 @@ def one_folder(trainings: int, folder: Path) -> tuple[str, bool]:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "races", "Many at once", run, processes=100, lookups=100_000, trainings=6))
+    entry.run(command_line(__doc__, "races", "Many at once", run, processes=100, lookups=100_000, trainings=6))

@@ -1,33 +1,30 @@
 """docs/reliability.md, a section per fault script: each writes its own and leaves the others alone."""
 
-import argparse
 import os
 import platform
 import random
 import re
-import shlex
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from scripts.usage import called, parser_of
 from utils.durable_file import replacing
-from utils.provenance import git_hash
+from utils.entry import Main
+from utils.provenance import PROJECT, git_hash
 
-SCRIPT = Path(sys.argv[0]).resolve()  # at once: some change the folder they are in
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "reliability.md"
+PAGE = PROJECT / "docs" / "reliability.md"
 
 
 def record(name: str, title: str, lines: list[str], commit: str) -> None:
     """Put these lines in place of the section of that name, with the command, the commit it began at and the day."""
-    command = shlex.join(["python", str(SCRIPT.relative_to(PAGE.parent.parent)), *sys.argv[1:]])
     cpus = len(os.sched_getaffinity(0))
     hash12, _, changes = commit.partition("+")
     stands = f"{hash12[:12]}{' and ' * bool(changes)}{changes}"
     where = f"Python {platform.python_version()}, {cpus} cores, {time.strftime('%Y-%m-%d')}, commit {stands}"
-    body = "\n".join([f"## {title}", "", f"`{command}`", "", *(f"- {line}" for line in lines), "", f"({where})"])
+    body = "\n".join([f"## {title}", "", f"`{called()}`", "", *(f"- {line}" for line in lines), "", f"({where})"])
     section = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
     page = PAGE.read_text(encoding="utf-8")
     pattern = re.compile(rf"<!-- {name} -->.*?<!-- /{name} -->", re.DOTALL)
@@ -42,21 +39,25 @@ def record(name: str, title: str, lines: list[str], commit: str) -> None:
 Run = Callable[[dict[str, int], random.Random, Path], tuple[list[str], bool]]
 
 
-def command_line(doc: str, name: str, title: str, run: Run, **counts: int) -> int:
+def command_line(doc: str | None, name: str, title: str, run: Run, **counts: int) -> Main:
     """A fault script's main: `--COUNT N` for each count, --seed, --record; 0 when all is as it should be."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for count, default in counts.items():
-        parser.add_argument(f"--{count}", type=int, default=default)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
-    options, commit = parser.parse_args(), git_hash()
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
-    try:
-        given = {count: getattr(options, count) for count in counts}
-        lines, good = run(given, random.Random(options.seed), folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print("\n".join(lines))
-    if options.record:
-        record(name, title, lines, commit)
-    return 0 if good else 1
+
+    def main(argv: list[str]) -> int:
+        parser = parser_of(doc)
+        for count, default in counts.items():
+            parser.add_argument(f"--{count}", type=int, default=default, metavar="N", help=f"default {default}")
+        parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn (default 0)")
+        parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
+        options, commit = parser.parse_args(argv), git_hash()
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+        try:
+            given = {count: getattr(options, count) for count in counts}
+            lines, good = run(given, random.Random(options.seed), folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        print("\n".join(lines))
+        if options.record:
+            record(name, title, lines, commit)
+        return 0 if good else 1
+
+    return main

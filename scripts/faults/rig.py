@@ -10,9 +10,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -36,6 +36,7 @@ REPLAY = (
     "learning_starts=100", "epoch_iterations=1", "hidden_dims=32", "prioritised=true", "n_step=3",
     "replay_storage=memmap", "normalize_obs=true",
 )  # fmt: skip
+T = TypeVar("T")
 SAVED = ("state_dict", "optimizer_states", "stride", "callbacks")  # of a checkpoint, what is ours
 
 
@@ -62,6 +63,12 @@ class Child(NamedTuple):
         code = os.waitstatus_to_exitcode(status)
         said = self.log.read_text(errors="replace")
         return Ended(code if code >= 0 else 128 - code, said, time.monotonic() - self.began)
+
+
+def evenly(cases: Sequence[T], count: int) -> list[T]:
+    """So many of them, from all over the list."""
+    count = min(count, len(cases))
+    return [cases[place * len(cases) // count] for place in range(count)]
 
 
 def start(
@@ -102,6 +109,11 @@ def start(
 def finish(words: tuple[str, ...] | list[str], root: Path, prepare: Callable[[], None] = lambda: None) -> Ended:
     """start, and wait for the end."""
     return start(words, root, prepare).wait()
+
+
+def refused_in_a_line(said: str) -> bool:
+    """Whether nothing was said but what is wrong."""
+    return said.startswith("error: ") and len(said.strip().splitlines()) == 1
 
 
 def last_run(root: Path) -> RunDir | None:

@@ -1,6 +1,6 @@
 """SIGTERM, Ctrl-C and SIGHUP at random moments of every phase: exit code, time to exit, resumed to the bit or not.
 
-    python scripts/faults/signals.py --trials 50 --groups 6
+    python -m scripts.faults.signals --trials 50 --groups 6
 
 Phases: building, collecting, updating, evaluating, recording a video, saving, the closing test. In a third of the
 trials the phase is made to last (a sleep of 20 s inside it), so that it must be dropped; in another third a second
@@ -14,13 +14,10 @@ import random
 import re
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from agents.base import Agent
 from scripts.faults.record import command_line
@@ -28,7 +25,7 @@ from scripts.faults.rig import TINY, Ended, amounts_to, faults, finish, last_run
 from trainer_callbacks.checkpoint import AtomicIO
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.video import Video
-from utils import run_lock
+from utils import entry, run_lock
 from utils.run_dir import RunDir, read_json
 
 PHASES: dict[str, tuple[Any, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
@@ -229,4 +226,4 @@ def judged(ended: Ended, seconds: float, number: int, root: Path, wanted: dict[s
 
 
 if __name__ == "__main__":
-    sys.exit(command_line(__doc__ or "", "signals", "SIGTERM, Ctrl-C and SIGHUP", run, trials=50, groups=6))
+    entry.run(command_line(__doc__, "signals", "SIGTERM, Ctrl-C and SIGHUP", run, trials=50, groups=6))

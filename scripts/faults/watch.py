@@ -14,10 +14,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 LIMIT = 5.0  # seconds that a wrong word may take, of its own where others use the machine too
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
 PLAIN = ("os.truncate",)  # takes no folder's descriptor
+ANYTHING = (  # that a bug raises
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
+    NameError, OSError, RuntimeError, SyntaxError, SystemExit, TypeError, ValueError, yaml.YAMLError,
+)  # fmt: skip
 RUNS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "webbrowser.open")
 
 
@@ -136,9 +142,3 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
             watch.saw(event, arguments)
         finally:
             _watching.append(watch)
-
-
-ANYTHING = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
-    NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError,
-)  # fmt: skip

@@ -1,4 +1,4 @@
-"""A CartPole that goes wrong when told to: raises, leaves, hangs, dies, answers badly. For environments.py.
+"""A CartPole that goes wrong when told to: raises, leaves, hangs, dies, answers badly. For environments.
 
 Told by $STRIDE_FAULT, so that a worker process hears of it, too: {what, world, process, told, at, seeded}. The world of
 that number (of those made in the process of that name; or "every" one) goes wrong from its `at`th step on, 83 where

@@ -1,18 +1,14 @@
 """The smoke scripts themselves: they find what they are asked for, say how it went, and refuse what is not there."""
 
-from pathlib import Path
-
 import pytest
 from commands import run_command
 
 from envs_gym.gym_env import GymEnv
 from scripts import smoke_test_envs
 
-SCRIPTS = Path(smoke_test_envs.__file__).parent
-
 
 def run(script, *arguments):
-    return run_command(SCRIPTS / script, *arguments)
+    return run_command("-m", f"scripts.{script}", *arguments)
 
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CliffWalkingSlippery-v1"])  # a shipped one, one of Gymnasium's
@@ -47,7 +43,7 @@ def test_a_snapshot_that_goes_elsewhere_is_noticed():
         smoke_test_envs.play(*worlds, steps=10)
 
 
-@pytest.mark.parametrize("script", ["smoke_train_envs.py", "smoke_test_envs.py"])
+@pytest.mark.parametrize("script", ["smoke_train_envs", "smoke_test_envs"])
 def test_a_filter_that_matches_nothing_is_one_line(script):
     done = run(script, "--filter", "CartPole-v1:reinforcement")
     assert done.returncode == 2 and done.stdout == ""
@@ -56,6 +52,6 @@ def test_a_filter_that_matches_nothing_is_one_line(script):
 
 @pytest.mark.slow
 def test_a_variant_trains():
-    done = run("smoke_train_envs.py", "--filter", "CartPole-v1:reinforce")
+    done = run("smoke_train_envs", "--filter", "CartPole-v1:reinforce")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of 1 variants run" in done.stdout

@@ -9,6 +9,7 @@ from scripts.plain_tree import differences, fingerprint
 from scripts.verify_run import main
 from utils import checkpoint_set
 from utils.durable_file import read_json, write_json
+from utils.user_error import UserError
 
 
 @pytest.fixture
@@ -49,11 +50,12 @@ def test_another_seed_is_different_from_the_first_row_on(run, capsys):
     assert "0.train/loss/policy is " in capsys.readouterr().out
 
 
-def test_what_cannot_be_repeated_is_refused(run, capsys):
-    assert main([run.id, "--iterations", "1"]) == 2
-    assert "no checkpoint before iteration 2" in capsys.readouterr().err
+def test_what_cannot_be_repeated_is_refused(run):
+    with pytest.raises(UserError, match="no checkpoint before iteration 2"):
+        main([run.id, "--iterations", "1"])
     write_json(run.config_json, {**read_json(run.config_json), "parent": {"run": "other"}})
-    assert main([run.id]) == 2
+    with pytest.raises(UserError, match="is a fork of other"):
+        main([run.id])
 
 
 def test_trees_are_compared_leaf_by_leaf():

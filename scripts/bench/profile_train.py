@@ -1,45 +1,42 @@
 """Where an iteration of the fused engine goes: kernels, the Python around them, Lightning and the callbacks.
 
-    python scripts/profile_train.py --n-envs 8,256,2048 --threads 1,2
+    python -m scripts.bench.profile_train --n-envs 8,256,2048 --threads 1,2
 
 A whole training through the Trainer with every callback; each call is timed from outside, medians over its iterations.
 """
 
-import argparse
-import json
 import statistics
-import sys
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # run as a file from anywhere
+from agents.engines.fused_cpu.bound import Bound
+from agents.engines.fused_cpu.engine import FusedCPU
+from agents.engines.fused_cpu.player import Player
+from agents.engines.fused_cpu.warm import warm
+from agents.ppo import PPO
+from config.schema import PPOConfig
+from envs_gym.make import make_envs
+from scripts.bench.limit import multiply_add_limit
+from scripts.bench.measure import machine, seconds_of
+from scripts.bench.stopwatch import Place, Span, timed
+from scripts.bench.train import bench_setting, flops
+from scripts.usage import parser_of
+from utils import entry
+from utils.durable_file import write_json
 
-from agents.engines.fused_cpu.bound import Bound  # noqa: E402
-from agents.engines.fused_cpu.engine import FusedCPU  # noqa: E402
-from agents.engines.fused_cpu.player import Player  # noqa: E402
-from agents.engines.fused_cpu.warm import warm  # noqa: E402
-from agents.ppo import PPO  # noqa: E402
-from config.schema import PPOConfig  # noqa: E402
-from envs_gym.make import make_envs  # noqa: E402
-from scripts.bench_collect import machine, trained  # noqa: E402
-from scripts.bench_train import bench_setting, flops, multiply_add_limit  # noqa: E402
-
-Seconds = dict[str, list[float]]
-KERNELS = {"play": (Player, "play_on"), "learn": (Bound, "learn")}
-OUTER = {"engine": ((FusedCPU, "collect"), (FusedCPU, "learn")), "tick": ((PPO, "training_step"),)}
+KERNELS: dict[str, tuple[Place, ...]] = {"play": ((Player, "play_on"),), "learn": ((Bound, "learn"),)}
+OUTER: dict[str, tuple[Place, ...]] = {
+    "engine": ((FusedCPU, "collect"), (FusedCPU, "learn")),
+    "tick": ((PPO, "training_step"),),
+}
 
 
 def main(argv: list[str]) -> int:
     """Exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="a compiled environment")
     parser.add_argument("--n-envs", default="8,256,2048", metavar="N[,N...]")
     parser.add_argument("--n-steps", type=int, default=128, metavar="N", help="steps of a rollout")
@@ -57,7 +54,7 @@ def main(argv: list[str]) -> int:
             tables.append(table)
             print(text(config, table), flush=True)
     if asked.json:
-        asked.json.write_text(json.dumps({"machine": machine(1), "tables": tables}, indent=2) + "\n", encoding="utf-8")
+        write_json(asked.json, {"machine": machine(1), "tables": tables})
     return 0
 
 
@@ -66,13 +63,12 @@ def profile(config: PPOConfig, seconds: float) -> dict[str, Any]:
 
     Medians, so that the iterations in which something is evaluated, saved or written are left out.
     """
-    count = max(8, round(seconds * 4 / trained(config, 4).seconds))
-    found: Seconds = defaultdict(list)
-    with timed(found):
-        trained(config, count)
+    count = max(8, round(seconds * 4 / seconds_of(config, 4)))
+    with timed(KERNELS | OUTER) as found:
+        seconds_of(config, count)
     kernels = {name: _typical(found[name], count) for name in KERNELS}
     engine, tick = (_typical(found[name], count) for name in OUTER)
-    whole = statistics.median(b - a for a, b in pairwise(found["began"]))
+    whole = statistics.median(b - a for a, b in pairwise(span.began for span in found["tick"]))
     parts = kernels | {"engine's Python": engine - sum(kernels.values())}
     parts |= {"agent": tick - engine, "Lightning and callbacks": whole - tick}
     return {
@@ -83,38 +79,11 @@ def profile(config: PPOConfig, seconds: float) -> dict[str, Any]:
     }
 
 
-def _typical(seconds: list[float], iterations: int) -> float:
-    """Of an iteration, in which the call is made once or a few times."""
-    per = max(1, round(len(seconds) / iterations))
+def _typical(spans: Sequence[Span], iterations: int) -> float:
+    """Seconds of an iteration, in which the call is made once or a few times."""
+    per = max(1, round(len(spans) / iterations))
+    seconds = [span.seconds for span in spans]
     return statistics.median(sum(seconds[i : i + per]) for i in range(0, len(seconds) - per + 1, per))
-
-
-@contextmanager
-def timed(found: Seconds) -> Iterator[None]:
-    """While it lasts, every call of the places above is noted."""
-    places = {name: (place,) for name, place in KERNELS.items()} | OUTER
-    before = [(owner, name, getattr(owner, name)) for group in places.values() for owner, name in group]
-    try:
-        for label, group in places.items():
-            for owner, name in group:
-                setattr(owner, name, _noting(getattr(owner, name), found, label))
-        yield
-    finally:
-        for owner, name, own in before:
-            setattr(owner, name, own)
-
-
-def _noting(call: Callable[..., Any], found: Seconds, label: str) -> Callable[..., Any]:
-    @wraps(call)
-    def noted(*args: Any) -> Any:
-        began = time.perf_counter()
-        result = call(*args)
-        found[label].append(time.perf_counter() - began)
-        if label == "tick":
-            found["began"].append(began)
-        return result
-
-    return noted
 
 
 def text(config: PPOConfig, table: dict[str, Any]) -> str:
@@ -130,4 +99,4 @@ def text(config: PPOConfig, table: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    entry.run(main)

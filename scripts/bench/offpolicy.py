@@ -1,6 +1,6 @@
 """DQN and SAC beside Stable-Baselines3 (and SBX where it is installed): the same settings, one run, taken in turns.
 
-    python scripts/bench_offpolicy.py --agents dqn,sac --json figures.json --plot figures.svg
+    python -m scripts.bench.offpolicy --agents dqn,sac --json figures.json --plot figures.svg
 
 Whole trainings are timed, from the first env step on, ours with callbacks and the closing checkpoint; peers run with as
 many threads as we and with one. A short first turn warms everything up and is not counted. Medians; on a shared machine
@@ -8,53 +8,39 @@ only ratios mean something. The limit is what this processor multiplies and adds
 on stderr tells of each training.
 """
 
-import argparse
-import importlib
-import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import torch
-from torch import nn
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # run as a file from anywhere
-
-from agents.algorithms import build_agent  # noqa: E402
-from agents.base import Agent  # noqa: E402
-from agents.engines.fused_cpu.warm import warm  # noqa: E402
-from config.loader import load_config  # noqa: E402
-from config.schedule import Schedule  # noqa: E402
-from config.schema import DQNConfig, ReplayConfig, SACConfig  # noqa: E402
-from envs_gym.make import make_envs  # noqa: E402
-from report.metrics_csv import MetricsCsv  # noqa: E402
-from scripts.bench_collect import machine  # noqa: E402
-from scripts.bench_limit import SIDE, multiply_add_limit  # noqa: E402
-from scripts.bench_plot import bars_svg  # noqa: E402
-from scripts.profile_offpolicy import profile  # noqa: E402
-from trainer_callbacks.session import fit  # noqa: E402
-from utils.run_dir import RunDir  # noqa: E402
-from utils.user_error import UserError  # noqa: E402
+from agents.engines.fused_cpu.warm import warm
+from config.loader import load_config
+from config.schema import ReplayConfig
+from envs_gym.make import make_envs
+from scripts.bench import peer_sb3
+from scripts.bench.limit import SIDE, multiply_add_limit
+from scripts.bench.measure import OURS, Engine, Figures, machine, median_of, trained
+from scripts.bench.plot import bars_svg
+from scripts.bench.profile_offpolicy import profile
+from scripts.usage import parser_of
+from utils import entry
+from utils.durable_file import write_json
+from utils.user_error import UserError
 
 VARIANTS = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 1_000)}  # env steps of one timed training
-PEERS = {"sb3": "stable_baselines3", "sbx": "sbx"}
-OURS = ("fused_cpu", "eager")
+PEERS = {"sb3": peer_sb3.SB3, "sbx": peer_sb3.SBX}
 WARMING = 100  # env steps with updates, at least
 PASSES = {"dqn": 4, "sac": 16}  # products of batch x net per update: forward 1, backward 2 (1 where weights are frozen)
-Figures = dict[str, Any]
 
 
 def main(argv: list[str]) -> int:
     """Exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--agents", default="dqn,sac", metavar="A[,A]", help="dqn on CartPole, sac on Pendulum")
     parser.add_argument("--steps", type=int, metavar="N", help="env steps of one training (default 20,000 and 1,000)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="counted turns, where there is time")
@@ -67,7 +53,7 @@ def main(argv: list[str]) -> int:
     if wrong := [name for name in agents if name not in VARIANTS]:
         raise UserError(f"--agents takes {' and '.join(VARIANTS)}, not {wrong[0]!r}")
     limit = multiply_add_limit(asked.threads)
-    figures: Figures = {"machine": machine(asked.threads), "limit_flops": limit}
+    figures: Figures = {"machine": machine(asked.threads, *PEERS.values()), "limit_flops": limit}
     print(figures["machine"], flush=True)
     print(f"limit: {limit / 1e9:,.0f} GFLOP/s on {asked.threads} thread(s), products of {SIDE} x {SIDE}", flush=True)
     for name in agents:
@@ -75,10 +61,10 @@ def main(argv: list[str]) -> int:
         warm(make_envs(config, 1), config.algo_id, config.activation)
         figures[name] = side_by_side(config, asked.repeats, asked.minutes / len(agents))
         figures[name]["of_limit"] = figures[name]["flops"] / limit
-        figures[name]["profile"] = profile(lambda config=config: trained(replace(config, engine=OURS[0])))  # type: ignore[misc]
+        figures[name]["profile"] = profile(replace(config, engine=OURS[0]))
         print(text(name, figures[name]), flush=True)
     if asked.json:
-        asked.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_json(asked.json, figures)
     if asked.plot:
         groups = {f"{name} on {VARIANTS[name][0]}": figures[name]["env_steps_per_second"] for name in agents}
         asked.plot.write_text(
@@ -103,13 +89,12 @@ def side_by_side(config: ReplayConfig, repeats: int, minutes: float) -> Figures:
     """
     shares: list[dict[str, float]] = []
     runs: dict[str, Callable[[ReplayConfig], float]] = {
-        engine: lambda config, engine=engine: ours(replace(config, engine=engine), shares)  # type: ignore[misc]
-        for engine in OURS
+        engine: partial(ours, engine=engine, shares=shares) for engine in OURS
     }
     for peer, module in PEERS.items():
         for threads in sorted({config.threads, 1}) if find_spec(module) else ():
             name = f"{peer}, {threads} thread{'s' if threads > 1 else ''}"
-            runs[name] = lambda config, module=module, threads=threads: theirs(config, module, threads)  # type: ignore[misc]
+            runs[name] = partial(peer_sb3.off_policy, module=module, threads=threads)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     short = replace(config, max_timesteps=config.learning_starts + max(WARMING, 2 * config.train_freq))
     end, length = time.monotonic() + 60 * minutes, 0.0
@@ -133,59 +118,16 @@ def side_by_side(config: ReplayConfig, repeats: int, minutes: float) -> Figures:
     figures["flops"] = flops(config) * figures["updates_per_second"][OURS[0]]
     if peers := [name for name in runs if name not in OURS]:
         best = [min(all_) for all_ in zip(*(seconds[name] for name in peers), strict=True)]
-        ratios = [peer / mine for peer, mine in zip(best, seconds[OURS[0]], strict=True)]
-        figures["ratio"] = {"median": statistics.median(ratios), "all": ratios}
+        figures["ratio"] = median_of([peer / mine for peer, mine in zip(best, seconds[OURS[0]], strict=True)])
     return figures
 
 
-def ours(config: ReplayConfig, shares: list[dict[str, Any]]) -> float:
+def ours(config: ReplayConfig, engine: Engine, shares: list[dict[str, Any]]) -> float:
     """Seconds of a training, and where they went."""
-    agent, elapsed = trained(config)
+    agent, elapsed = trained(replace(config, engine=engine))
     parts = {name: seconds / elapsed for name, seconds in agent.seconds.items()}
-    own = {"engine": config.engine, "updates": agent.progress["updates"]}
+    own = {"engine": engine, "updates": agent.progress["updates"]}
     shares.append({**parts, "rest": 1 - sum(parts.values()), **own})
-    return elapsed
-
-
-def trained(config: ReplayConfig) -> tuple[Agent, float]:
-    """An agent after train.py's own `fit` in a temporary run folder, and its seconds."""
-    torch.set_num_threads(config.threads)
-    agent = build_agent(config, make_envs(config, config.n_envs))
-    with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
-        run = RunDir(Path(folder))
-        run.checkpoints.mkdir()
-        began = time.perf_counter()
-        fit(config, agent, None, run, [MetricsCsv(run.metrics_csv)])
-        return agent, time.perf_counter() - began
-
-
-def theirs(config: ReplayConfig, module: str, threads: int) -> float:
-    """Seconds of the same training there: one plain environment, no Monitor, no checker, no progress bar."""
-    torch.set_num_threads(threads)
-    library, vec_env = importlib.import_module(module), importlib.import_module("stable_baselines3.common.vec_env")
-    envs = vec_env.DummyVecEnv([lambda: gymnasium.make(config.env_id, disable_env_checker=True)] * config.n_envs)
-    lr = config.policy_lr
-    assert not isinstance(lr, Schedule)
-    common: dict[str, Any] = {
-        "learning_rate": lr, "buffer_size": config.buffer_size, "batch_size": config.batch_size,
-        "learning_starts": config.learning_starts, "train_freq": config.train_freq, "gamma": config.gamma,
-        "gradient_steps": config.gradient_steps, "seed": config.seed,
-        "policy_kwargs": {"net_arch": [*config.hidden_dims]},
-    }  # fmt: skip
-    if module == "stable_baselines3":
-        common["device"] = "cpu"
-        common["policy_kwargs"]["activation_fn"] = nn.ReLU
-    if isinstance(config, DQNConfig):
-        explored = config.epsilon if isinstance(config.epsilon, Schedule) else Schedule("linear", 1.0, config.epsilon)
-        common |= {"target_update_interval": config.target_freq, "exploration_fraction": explored.end}
-        peer = library.DQN("MlpPolicy", envs, exploration_final_eps=explored.end_value, **common)
-    else:
-        assert isinstance(config, SACConfig)
-        peer = library.SAC("MlpPolicy", envs, tau=config.tau, ent_coef="auto", **common)
-    began = time.perf_counter()
-    peer.learn(config.max_timesteps)
-    elapsed = time.perf_counter() - began
-    envs.close()
     return elapsed
 
 
@@ -213,8 +155,4 @@ def text(name: str, figures: Figures) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    entry.run(main)

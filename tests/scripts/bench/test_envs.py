@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts.bench_envs import OURS, main, picture
+from scripts.bench.envs import OURS, main, picture
 from utils.user_error import UserError
 
 

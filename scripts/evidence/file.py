@@ -1,6 +1,6 @@
 """docs/results/<env>-<variant>.json: what was measured of one variant, seed by seed, and the numbers that sum it up.
 
-A record comes from evidence_seed.py; tables and plots are made in evidence_report.py. No torch.
+A record comes from seed.py; tables and plots are made in report.py. No torch.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from typing import Any
 
 from config.loader import to_plain
 from config.schema import Config
+from scripts.host import processor
 from utils.durable_file import read_json, write_json
 from utils.statistics import interval, iqm
 from utils.user_error import UserError
@@ -41,8 +42,12 @@ class Evidence:
     seeds: dict[int, Record] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, variant: str, config: Config, overrides: Sequence[str]) -> "Evidence":
-        """No seed measured yet."""
+    def begin(cls, path: Path, variant: str, config: Config, overrides: Sequence[str]) -> "Evidence":
+        """The file as it stands where it measured the same config, else a new one without a seed."""
+        if path.is_file():
+            before = cls.read(path)
+            if (before.config_hash, before.overrides) == (config_hash(config), [*overrides]):
+                return before
         goal, plain = config.spec.goal, to_plain(config)
         return cls(variant, config.algo_id, config_hash(config), [*overrides], plain, goal, machine())
 
@@ -112,10 +117,4 @@ def read_all(folder: Path) -> list[tuple[Path, Evidence]]:
 
 def machine() -> dict[str, Any]:
     """What the wall times were measured on."""
-    info = Path("/proc/cpuinfo")
-    names = re.findall(r"^model name\s*:\s*(.+)$", info.read_text(), re.M) if info.is_file() else []
-    return {
-        "cpu": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-    }
+    return {"cpu": processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}

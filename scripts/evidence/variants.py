@@ -1,8 +1,8 @@
 """Measures the shipped variants: trains each on several seeds, plays 100 fresh episodes, writes docs/results.
 
-    python scripts/evidence.py CartPole --seeds 5      every variant with CartPole in its name, seeds 1 to 5
-    python scripts/evidence.py "*:ppo" --seeds 20      all variants called ppo; the seeds already there are kept
-    python scripts/evidence.py --only-report           docs/results.md and the curves again, nothing is trained
+    python -m scripts.evidence CartPole --seeds 5      every variant with CartPole in its name, seeds 1 to 5
+    python -m scripts.evidence "*:ppo" --seeds 20      all variants called ppo; the seeds already there are kept
+    python -m scripts.evidence --only-report           docs/results.md and the curves again, nothing is trained
 
 A variant's file grows seed by seed: after an interruption the same command goes on. A seed whose training fails is
 written down with its last line, and tried again by the next call. With --set the results are not those of the shipped
@@ -12,38 +12,30 @@ variant: they go to another folder and say so.
 import argparse
 import fnmatch
 import os
-import shlex
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # run as a file from anywhere
+import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
+from config.listing import list_environments
+from config.loader import load_config, parse_config_id
+from report.typography import duration, score
+from scripts.evidence.file import Evidence, file_stem
+from scripts.evidence.progress import Job, Progress
+from scripts.evidence.report import write_results
+from scripts.usage import called, parser_of
+from utils.durable_file import read_json
+from utils.process_pool import Finished, run_all
+from utils.provenance import PROJECT
+from utils.run_dir import runs_root
+from utils.user_error import UserError, nearest
 
-import agents.algorithms  # noqa: E402, F401  # makes every algorithm's keys known
-from config.listing import list_environments  # noqa: E402
-from config.loader import load_config, parse_config_id  # noqa: E402
-from report.typography import duration, score  # noqa: E402
-from scripts.evidence_file import Evidence, config_hash, file_stem  # noqa: E402
-from scripts.evidence_progress import Job, Progress  # noqa: E402
-from scripts.evidence_report import write_results  # noqa: E402
-from utils.durable_file import read_json  # noqa: E402
-from utils.process_pool import Finished, run_all  # noqa: E402
-from utils.run_dir import runs_root  # noqa: E402
-from utils.user_error import UserError, nearest  # noqa: E402
-
-RESULTS = ROOT / "docs" / "results"
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse whose complaints are one line like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; --help shows the flags")
+RESULTS = PROJECT / "docs" / "results"
 
 
 def main(argv: list[str]) -> int:
@@ -53,16 +45,14 @@ def main(argv: list[str]) -> int:
     failed = 0
     if not given.only_report:
         files = {variant: begin(folder, variant, given) for variant in select(given.pattern)}
-        failed = train(files, folder, given)
+        failed = train(files, folder, range(given.first, given.first + given.seeds), given.workers)
     page = write_results(folder)
     print(f"\n  {os.path.relpath(page)}")
     return 1 if failed else 0
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(
-        prog="python scripts/evidence.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("pattern", nargs="?", default="", help="ENV:VARIANT, a part of it, or with * and ?")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="how many seeds (default 5)")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
@@ -99,25 +89,19 @@ def select(pattern: str) -> list[str]:
 def begin(folder: Path, variant: str, given: argparse.Namespace) -> Evidence:
     """The variant's file as it stands where it measured the same config, else a new one; with this command in it."""
     config = load_config(*parse_config_id(variant), given.set)
-    path = folder / f"{file_stem(variant)}.json"
-    evidence = Evidence.begin(variant, config, given.set)
-    if path.is_file():
-        before = Evidence.read(path)
-        if (before.config_hash, before.overrides) == (config_hash(config), given.set):
-            evidence = before
+    evidence = Evidence.begin(folder / f"{file_stem(variant)}.json", variant, config, given.set)
     for seed in range(given.first, given.first + given.seeds) if given.again else ():
         evidence.seeds.pop(seed, None)
-    command = shlex.join(["python", "scripts/evidence.py", *sys.argv[1:]])
-    evidence.commands += [] if command in evidence.commands else [command]
+    evidence.commands += [] if called() in evidence.commands else [called()]
     return evidence
 
 
-def train(files: dict[str, Evidence], folder: Path, given: argparse.Namespace) -> int:
+def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], workers: int) -> int:
     """Trains what is missing, variant by variant, and keeps every seed as soon as it is there. -> seeds that failed"""
     done = {(name, each["seed"]) for name, evidence in files.items() for each in evidence.finished()}
-    wanted = [(name, seed) for name in files for seed in range(given.first, given.first + given.seeds)]
+    wanted = [(name, seed) for name in files for seed in seeds]
     jobs = [
-        Job(name, seed, load_config(*parse_config_id(name), given.set))
+        Job(name, seed, load_config(*parse_config_id(name), files[name].overrides))
         for name, seed in wanted
         if (name, seed) not in done
     ]
@@ -125,12 +109,12 @@ def train(files: dict[str, Evidence], folder: Path, given: argparse.Namespace) -
     kept = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""
     print(f"  {len(jobs)} seeds to train{kept}; group {group}", flush=True)
     progress, failed = Progress(jobs, group), 0
-    with tempfile.TemporaryDirectory(prefix="stride-evidence-") as records:
+    with told_when_stopped(), tempfile.TemporaryDirectory(prefix="stride-evidence-") as records:
         paths = [Path(records, f"{index}.json") for index in range(len(jobs))]
         commands = [
             command(job, group, path, files[job.variant].overrides) for job, path in zip(jobs, paths, strict=True)
         ]
-        for ended in run_all(commands, given.workers, meanwhile=progress.tell):
+        for ended in run_all(commands, workers, meanwhile=progress.tell):
             job, record = jobs[ended.index], result(jobs[ended.index], paths[ended.index], ended)
             progress.ended.add(ended.index)
             failed += record["status"] != "finished"
@@ -142,8 +126,8 @@ def train(files: dict[str, Evidence], folder: Path, given: argparse.Namespace) -
 
 def command(job: Job, group: str, record: Path, overrides: Sequence[str]) -> list[str]:
     """The process of one seed."""
-    script = str(ROOT / "scripts" / "evidence_seed.py")
-    return [sys.executable, script, job.variant, str(job.seed), group, str(record), *overrides]
+    program = [sys.executable, "-m", "scripts.evidence.seed"]
+    return [*program, job.variant, str(job.seed), group, str(record), *overrides]
 
 
 def result(job: Job, record: Path, ended: Finished) -> dict[str, Any]:
@@ -165,18 +149,14 @@ def words(record: dict[str, Any]) -> str:
     return f"{'solved' if record['solved'] else 'not solved'}, {what}{exact}, {spent}"
 
 
-def run_as_command(main: Callable[[list[str]], int]) -> NoReturn:
-    """A script that trains many seeds, from its arguments to its exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it is stopped, the trainings stop with it
+@contextmanager
+def told_when_stopped() -> Iterator[None]:
+    """However it is stopped, the trainings stop with it, and it is said what is kept."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        yield
     except KeyboardInterrupt:
         print("\n  interrupted; finished seeds are kept, the same command goes on", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
-
-
-if __name__ == "__main__":
-    run_as_command(main)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

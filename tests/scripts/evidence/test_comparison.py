@@ -1,4 +1,4 @@
-"""The comparison of engines: equal ones are told to be the same, others are not."""
+"""Two ways of training compared: equal ones are told to be the same, others are not."""
 
 from xml.etree import ElementTree
 
@@ -6,32 +6,33 @@ import numpy as np
 import pytest
 
 from report.curve import Band, Point, bands_svg
-from scripts.compare_engines import comparison, reached
+from scripts.evidence.comparison import comparison, reached
+from scripts.evidence.engines import ENGINES
 from utils.user_error import UserError
 
 
 def test_two_of_a_kind_are_the_same_most_of_the_time():
     rng = np.random.default_rng(5)
-    found = [comparison(rng.normal(0, 1, 10), rng.normal(0, 1, 10)).same for _ in range(40)]
+    found = [comparison(rng.normal(0, 1, 10), rng.normal(0, 1, 10), ENGINES.level).same for _ in range(40)]
     assert sum(found) >= 36
 
 
 @pytest.mark.parametrize("shift", [-3.0, 3.0])
 def test_what_learns_worse_or_better_is_told_apart(shift):
     rng = np.random.default_rng(6)
-    assert not any(comparison(rng.normal(0, 1, 10), rng.normal(shift, 1, 10)).same for _ in range(20))
+    assert not any(comparison(rng.normal(0, 1, 10), rng.normal(shift, 1, 10), ENGINES.level).same for _ in range(20))
 
 
 def test_a_small_but_steady_difference_between_equal_seeds_is_seen():
     """The seeds' intervals overlap; the pairs tell."""
     seeds = np.linspace(-100.0, 100.0, 10)
-    assert comparison(seeds, seeds).same
-    assert not comparison(seeds, seeds - 5.0).same
+    assert comparison(seeds, seeds, ENGINES.level).same
+    assert not comparison(seeds, seeds - 5.0, ENGINES.level).same
 
 
 def test_one_seed_is_no_comparison():
     with pytest.raises(UserError, match="two seeds"):
-        comparison([1.0], [1.0])
+        comparison([1.0], [1.0], 0.95)
 
 
 def test_the_area_is_the_mean_height_of_the_curve():

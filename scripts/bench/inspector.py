@@ -1,12 +1,11 @@
 """What the inspector costs with many runs: seconds to the first table, CPU of a tick, memory.
 
-python scripts/bench_inspector.py --runs 5000 --megabytes 100
+python -m scripts.bench.inspector --runs 5000 --megabytes 100
 
 Makes the runs (one of them live, with a metrics.csv of that many megabytes), starts run_inspect.py on them and asks as
 an open page does, over HTTP: the page, then what its clock asks every two seconds.
 """
 
-import argparse
 import http.client
 import json
 import os
@@ -18,15 +17,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from config.loader import load_config, to_plain
 from config.metrics import load_metrics
 from inspector.runs import Runs
 from inspector.table import runs_table
 from report.history import VAL, VAL_BEST
+from scripts.usage import parser_of
+from utils import entry
+from utils.provenance import PROJECT
 
-ROOT = Path(__file__).resolve().parent.parent
 NEW_YEAR = 1767225600  # 2026
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -142,19 +141,20 @@ def measure(port: int, pid: int, large: Path, runs: int) -> None:
     print(f"memory: {memory(pid):.0f} MiB, {memory(pid, 'VmHWM'):.0f} at most")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: list[str]) -> int:
+    """Exit code."""
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=5000)
     parser.add_argument("--rows", type=int, default=236, help="of a metrics.csv")
     parser.add_argument("--megabytes", type=int, default=100, help="of the live run's metrics.csv")
     parser.add_argument("--keep", metavar="FOLDER", help="make the runs there, or use those that are there")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="bench-inspector-") as folder:
         root = Path(options.keep or folder)
         if not any(root.glob("2026*")):
             make_runs(root, options.runs, options.rows, options.megabytes)
         large = max(root.glob("2026*")) / "metrics.csv"
-        words = [sys.executable, str(ROOT / "run_inspect.py"), "--port", "0", "--run-id", large.parent.name]
+        words = [sys.executable, str(PROJECT / "run_inspect.py"), "--port", "0", "--run-id", large.parent.name]
         os.environ["STRIDE_RUNS"] = str(root)
         began = time.perf_counter()
         rows = runs_table(Runs().page()).count("<tr data")
@@ -168,7 +168,8 @@ def main() -> None:
                 measure(int(url.split(":")[2].split("/")[0]), server.pid, large, options.runs)
             finally:
                 server.terminate()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    entry.run(main)

@@ -17,14 +17,14 @@ from config.loader import load_config
 from envs_gym.make import make_envs
 from envs_gym.transition_table import policy_value, read_table
 from report.curve import Point
-from scripts import evidence
-from scripts.evidence_blackjack import HIT, LONGEST, STICK, blackjack
-from scripts.evidence_file import Evidence, config_hash, is_solved, summary
-from scripts.evidence_report import CURVE, WHY_NOT, markdown, mean_curve, write_results
-from scripts.evidence_seed import answers, exact_value
+from scripts.evidence import variants
+from scripts.evidence.blackjack import HIT, LONGEST, STICK, blackjack
+from scripts.evidence.file import Evidence, config_hash, is_solved, summary
+from scripts.evidence.report import CURVE, WHY_NOT, markdown, mean_curve, write_results
+from scripts.evidence.seed import answers, exact_value
 from utils.user_error import UserError
 
-SCRIPT = Path(evidence.__file__)
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
 TINY = ["max_timesteps=64", "n_envs=2", "n_steps=16", "batch_size=1.0", "eval_freq_epochs=1", "eval_episodes=2"]
 
 
@@ -194,7 +194,7 @@ def test_solved_is_what_is_known_best(reached, goal, solved):
 
 def run(runs, *arguments):
     env = {"STRIDE_RUNS": str(runs), "PATH": "/usr/bin:/bin"}
-    return run_command(SCRIPT, *arguments, env=env, cwd=SCRIPT.parent.parent)
+    return run_command("-m", "scripts.evidence", *arguments, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -202,10 +202,10 @@ def measured(tmp_path_factory):
     """Two seeds of FrozenLake with a budget in which nothing is learnt."""
     runs = tmp_path_factory.mktemp("runs")
     changes = [part for word in TINY for part in ("--set", word)]
-    before = {path: path.stat().st_mtime_ns for path in (SCRIPT.parent.parent / "docs").rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in (ROOT / "docs").rglob("*")}
     done = run(runs, "FrozenLake-v1:ppo", "--seeds", "2", *changes)
     assert done.returncode == 0, done.stdout + done.stderr
-    after = {path: path.stat().st_mtime_ns for path in (SCRIPT.parent.parent / "docs").rglob("*")}
+    after = {path: path.stat().st_mtime_ns for path in (ROOT / "docs").rglob("*")}
     assert before == after  # a trial stays out of docs
     return SimpleNamespace(runs=runs, said=done.stdout, changes=changes, folder=runs / "evidence")
 
@@ -214,7 +214,7 @@ def measured(tmp_path_factory):
 def test_a_measurement_leaves_file_curve_and_page(measured):
     data = json.loads((measured.folder / "FrozenLake-v1-ppo.json").read_text())
     assert data["overrides"] == TINY and data["variant"] == "FrozenLake-v1:ppo" and data["goal"] == 0.7
-    assert data["commands"][0].startswith("python scripts/evidence.py FrozenLake-v1:ppo --seeds 2 --set ")
+    assert data["commands"][0].startswith("python -m scripts.evidence FrozenLake-v1:ppo --seeds 2 --set ")
     assert data["machine"]["cores"] and data["machine"]["cpu"]
     assert list(data["seeds"]) == ["1", "2"] and data["summary"]["finished"] == 2
     for seed, record in data["seeds"].items():
@@ -264,11 +264,11 @@ def test_a_seed_that_fails_is_written_down(tmp_path):
 
 def test_a_pattern_selects():
     shipped = [f"{row.env}:{row.variant}" for row in list_environments()]
-    assert evidence.select("") == shipped and evidence.select("cartpole-V1:ppo") == ["CartPole-v1:ppo"]
-    assert evidence.select("cartpole-V1:REINF") == ["CartPole-v1:reinforce"]
-    assert evidence.select("*:reinforce") == [name for name in shipped if name.endswith(":reinforce")]
+    assert variants.select("") == shipped and variants.select("cartpole-V1:ppo") == ["CartPole-v1:ppo"]
+    assert variants.select("cartpole-V1:REINF") == ["CartPole-v1:reinforce"]
+    assert variants.select("*:reinforce") == [name for name in shipped if name.endswith(":reinforce")]
     with pytest.raises(UserError, match="no shipped variant matches 'CartPol-v1:pp'; did you mean CartPole-v1:ppo"):
-        evidence.select("CartPol-v1:pp")
+        variants.select("CartPol-v1:pp")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_pattern_selects():
 )
 def test_a_mistake_is_one_line(arguments):
     with pytest.raises(UserError) as caught:
-        evidence.main(arguments)
+        variants.main(arguments)
     assert "\n" not in str(caught.value)
 
 
@@ -297,7 +297,7 @@ def record(seed, mean, steps, solved=True):
 def shipped_evidence(*records):
     return Evidence(
         "CartPole-v1:ppo", "ppo", config_hash(load_config("CartPole-v1", "ppo")), goal=475.0,
-        machine={"cpu": "a processor", "cores": 2}, commands=["python scripts/evidence.py"],
+        machine={"cpu": "a processor", "cores": 2}, commands=["python -m scripts.evidence"],
         seeds={each["seed"]: each for each in records},
     )  # fmt: skip
 
@@ -347,8 +347,8 @@ def test_an_empty_folder_makes_a_page_of_what_is_not_measured(tmp_path):
 
 
 def test_a_process_without_a_record_has_failed(tmp_path):
-    job = evidence.Job("CartPole-v1:ppo", 4, load_config("CartPole-v1", "ppo"))
-    ended = evidence.Finished(0, 1, "Traceback\nerror: no luck\n\n")
+    job = variants.Job("CartPole-v1:ppo", 4, load_config("CartPole-v1", "ppo"))
+    ended = variants.Finished(0, 1, "Traceback\nerror: no luck\n\n")
     failed = {"seed": 4, "status": "failed", "code": 1, "line": "error: no luck"}
-    assert evidence.result(job, tmp_path / "none.json", ended) == failed
-    assert evidence.result(job, tmp_path / "none.json", evidence.Finished(0, -9, ""))["line"] == "no word"
+    assert variants.result(job, tmp_path / "none.json", ended) == failed
+    assert variants.result(job, tmp_path / "none.json", variants.Finished(0, -9, ""))["line"] == "no word"

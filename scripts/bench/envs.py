@@ -1,19 +1,14 @@
 """How fast the compiled environments are beside their peers, in one run: millions of env steps per second.
 
+    python -m scripts.bench.envs --all --json FILE --plot FILE
+
 All contenders of a size are timed in turns, by the processor's time; a figure is the median of its turns. Everything
 runs on one thread. On a machine that others use too, the ratios are worth more than the figures.
 """
 
-import argparse
-import json
-import os
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +17,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # run as a file from anywhere
-
-import envs_fast  # noqa: E402
-from scripts.bench_contenders import MAKERS, OURS, PEERS, STEPS, copying  # noqa: E402
-from scripts.bench_plot import bars_svg, dots_svg, millions  # noqa: E402
-from utils.user_error import UserError, nearest  # noqa: E402
+import envs_fast
+from scripts.bench.contenders import MAKERS, OURS, PEERS, STEPS, copying
+from scripts.bench.measure import machine
+from scripts.bench.plot import bars_svg, dots_svg, millions
+from scripts.usage import parser_of
+from utils import entry
+from utils.durable_file import write_json
+from utils.user_error import UserError, nearest
 
 SIZES, ALL_SIZES = (16, 256, 4096), (16, 256, 4096, 65536)
 LIMIT, FRACTION = "memory limit", "fraction of limit"
@@ -36,7 +32,7 @@ LIMIT, FRACTION = "memory limit", "fraction of limit"
 
 def main(argv: list[str]) -> int:
     """Exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="fast environments")
     parser.add_argument("--all", action="store_true", help="every fast environment, and 65536 worlds as well")
     parser.add_argument("--seconds", type=float, default=0.2, metavar="S", help="length of one timing")
@@ -54,7 +50,8 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(1)
     console = Console()
     console.print(
-        f"{machine()}\nmillion env steps per second, median of {asked.repeats} x {asked.seconds:g} s in turns\n"
+        f"{machine(1, 'envpool')}\n"
+        f"million env steps per second, median of {asked.repeats} x {asked.seconds:g} s in turns\n"
     )
     sizes = ALL_SIZES if asked.all else SIZES
     figures: dict[str, dict[int, dict[str, float]]] = {}
@@ -69,8 +66,7 @@ def main(argv: list[str]) -> int:
             if not console.is_terminal:  # where no bar is shown
                 console.print(f"{_spent(bar)}\n")
             if asked.json:  # after each, so that a run cut short has not been in vain
-                text = json.dumps({"machine": machine(), "steps_per_second": figures}, indent=2)
-                asked.json.write_text(text + "\n", encoding="utf-8")
+                write_json(asked.json, {"machine": machine(1, "envpool"), "steps_per_second": figures})
     if asked.plot:
         asked.plot.write_text(picture(figures), encoding="utf-8")
     return 0
@@ -156,20 +152,5 @@ def _rates(row: dict[str, float]) -> dict[str, float]:
     return {name: rate for name, rate in row.items() if name in MAKERS}
 
 
-def machine() -> str:
-    """Processor, cores, versions."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    packages = ["numpy", "numba", "gymnasium", "torch", *(["envpool"] if find_spec("envpool") else [])]
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    cpu = names[0] if names else platform.processor()
-    return f"{cpu}, {os.cpu_count()} cores, 1 thread used\nPython {platform.python_version()}, {versions}"
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    entry.run(main)

@@ -1,6 +1,6 @@
 """Env steps per second on a logarithmic axis, as hand-written SVG: bars of one environment, or a line for each of many.
 
-bench_envs.py measures them.
+scripts.bench.envs measures them.
 """
 
 import math

@@ -1,14 +1,12 @@
-"""Where a training of DQN or SAC on the fused engine goes: for scripts/bench_offpolicy.py.
+"""Where a training of DQN or SAC on the fused engine goes: for scripts.bench.offpolicy.
 
 Calls are timed from outside over one whole training; the pieces of an update by themselves, on one thread.
 """
 
 import statistics
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial, wraps
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,21 +18,23 @@ from agents.engines.fused_cpu.frame import At
 from agents.engines.fused_cpu.replay_binding import GRADIENTS, ReplayBinding
 from agents.engines.fused_cpu.replay_engine import FusedReplay
 from agents.engines.fused_cpu.update import adam, reduce_parts
+from config.schema import ReplayConfig
+from scripts.bench.measure import trained
+from scripts.bench.stopwatch import Place, timed
 
-PLACES: dict[str, tuple[tuple[Any, str], ...]] = {  # each inside the next; kernels are not inside one another
+PLACES: dict[str, tuple[Place, ...]] = {  # each inside the next; kernels are not inside one another
     "kernels": ((Bound, "run"), (replay_update, "draw"), (nets, "turn")),
     "engine": ((FusedReplay, "collect"), (FusedReplay, "learn")),
     "tick": ((Agent, "training_step"),),
 }
 CALLS = 30  # of each piece
-Trained = Callable[[], tuple[Agent, float]]
 
 
-def profile(train: Trained) -> dict[str, dict[str, float]]:
-    """`train` does a whole training on the fused engine: the shares of its seconds, and microseconds of an update."""
-    with timed() as spent:
-        agent, elapsed = train()
-    kernels, engine, tick = (spent[place] for place in PLACES)
+def profile(config: ReplayConfig) -> dict[str, dict[str, float]]:
+    """Of a whole training on the fused engine the shares of its seconds, and microseconds of an update."""
+    with timed(PLACES) as found:
+        agent, elapsed = trained(config)
+    kernels, engine, tick = (sum(span.seconds for span in found[place]) for place in PLACES)
     shares = {
         "kernels": kernels,
         "Python around them": engine - kernels,
@@ -43,32 +43,6 @@ def profile(train: Trained) -> dict[str, dict[str, float]]:
     }
     assert isinstance(agent.engine, FusedReplay)
     return {"shares": {name: value / elapsed for name, value in shares.items()}, "update_us": pieces(agent)}
-
-
-@contextmanager
-def timed() -> Iterator[Counter[str]]:
-    """While it lasts, seconds spent in the places above."""
-    spent: Counter[str] = Counter()
-    before = [(owner, name, getattr(owner, name)) for group in PLACES.values() for owner, name in group]
-    try:
-        for label, group in PLACES.items():
-            for owner, name in group:
-                setattr(owner, name, _adding(getattr(owner, name), spent, label))
-        yield spent
-    finally:
-        for owner, name, own in before:
-            setattr(owner, name, own)
-
-
-def _adding(call: Callable[..., Any], spent: Counter[str], label: str) -> Callable[..., Any]:
-    @wraps(call)
-    def added(self: Any, *args: Any, dataloader_iter: Any = None) -> Any:
-        began = time.perf_counter()
-        answer = call(self, *args) if dataloader_iter is None else call(self, dataloader_iter)
-        spent[label] += time.perf_counter() - began  # type: ignore[assignment]  # seconds are counted, not calls
-        return answer
-
-    return added
 
 
 def pieces(agent: Any) -> dict[str, float]:

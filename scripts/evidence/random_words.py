@@ -1,22 +1,20 @@
 """The words that draws are made of, without end, for a test battery to read.
 
-    python scripts/random_words.py | dieharder -g 200 -a                    tables as a training draws them
-    python scripts/random_words.py --words 4 --by seed | dieharder -g 200 -d 15
+    python -m scripts.evidence.random_words | dieharder -g 200 -a                    tables as a training draws them
+    python -m scripts.evidence.random_words --words 4 --by seed | dieharder -g 200 -d 15
 
 A table has so many words; the next one is of the next iteration, or of the next seed: neighbours in what names a table
 must be as strange to one another as words within one.
 """
 
-import argparse
 import os
 import sys
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file from anywhere
-
+from scripts.usage import parser_of
+from utils import entry
 from utils.counter_rng import ACT, Key, counters, fill_words
 
 AT_ONCE = 1 << 18  # words written together
@@ -24,7 +22,7 @@ AT_ONCE = 1 << 18  # words written together
 
 def main(argv: list[str]) -> int:
     """Exit code, once whoever reads has had enough."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--words", type=int, default=4096, metavar="N", help="of a table")
     parser.add_argument("--by", choices=("iteration", "seed"), default="iteration", help="what names the next table")
     asked = parser.parse_args(argv)
@@ -41,4 +39,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    entry.run(main)

@@ -1,4 +1,4 @@
-"""What bench_envs.py times: ours, Gymnasium's and envpool's, each stepping N worlds of an environment."""
+"""What scripts.bench.envs times: ours, Gymnasium's and envpool's, each stepping N worlds of an environment."""
 
 import itertools
 from collections.abc import Callable

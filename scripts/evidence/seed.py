@@ -1,6 +1,6 @@
 """One seed of the evidence, as a process of its own: trains, plays the final and the best weights, writes the record.
 
-Called by evidence.py:   python scripts/evidence_seed.py ENV:VARIANT SEED GROUP RECORD.json [key=value ...]
+Called by scripts.evidence:   python -m scripts.evidence.seed ENV:VARIANT SEED GROUP RECORD.json [key=value ...]
 """
 
 import subprocess
@@ -9,31 +9,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # run as a file from anywhere
+import numpy as np
+import torch
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-
-from agents.experience.collector import Policy  # noqa: E402
-from agents.experience.nouns import Tree, leaves, tree_map  # noqa: E402
-from agents.networks.actor_critic import ActorCritic  # noqa: E402
-from agents.playing.loading import LoadedRun, load_run  # noqa: E402
-from config.loader import load_config, parse_config_id  # noqa: E402
-from config.schema import Config  # noqa: E402
-from envs_gym.gym_env import GymEnv  # noqa: E402
-from envs_gym.make import make_envs  # noqa: E402
-from envs_gym.transition_table import PUBLISHED, Floats, policy_value, read_table  # noqa: E402
-from envs_gym.wrappers.registry import wrappers_of  # noqa: E402
-from report.history import TRAIN, VAL  # noqa: E402
-from report.metrics_csv import read_csv  # noqa: E402
-from report.page import Row, points  # noqa: E402
-from scripts.evidence_blackjack import LONGEST, blackjack  # noqa: E402
-from scripts.evidence_file import is_solved  # noqa: E402
-from trainer_callbacks.evaluate import Evaluate  # noqa: E402
-from utils.durable_file import write_json  # noqa: E402
-from utils.run_dir import RunDir, list_runs  # noqa: E402
-from utils.user_error import UserError  # noqa: E402
+from agents.experience.collector import Policy
+from agents.experience.nouns import Tree, leaves, tree_map
+from agents.networks.actor_critic import ActorCritic
+from agents.playing.loading import LoadedRun, load_run
+from config.loader import load_config, parse_config_id
+from config.schema import Config
+from envs_gym.gym_env import GymEnv
+from envs_gym.make import make_envs
+from envs_gym.transition_table import PUBLISHED, Floats, policy_value, read_table
+from envs_gym.wrappers.registry import wrappers_of
+from report.history import TRAIN, VAL
+from report.metrics_csv import read_csv
+from report.page import Row, points
+from scripts.evidence.blackjack import LONGEST, blackjack
+from scripts.evidence.file import is_solved
+from scripts.usage import parser_of
+from trainer_callbacks.evaluate import Evaluate
+from utils import entry
+from utils.durable_file import write_json
+from utils.provenance import PROJECT
+from utils.run_dir import RunDir, list_runs
+from utils.user_error import UserError
 
 SCORES = {  # record -> metric
     "mean": "test/roll/ep_rew/mean", "std": "test/roll/ep_rew/std", "min": "test/roll/ep_rew/min",
@@ -43,11 +43,16 @@ SCORES = {  # record -> metric
 
 def main(argv: list[str]) -> int:
     """Exit code of the training; its output passes through."""
-    variant, seed, group, record, *overrides = argv
-    command = [sys.executable, str(ROOT / "train.py"), variant, "--seed", seed, *overrides, "--quiet", "--group", group]
+    parser = parser_of(__doc__)
+    for name in ("variant", "seed", "group", "record"):
+        parser.add_argument(name)
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    asked = parser.parse_args(argv)
+    flags = ["--seed", asked.seed, "--quiet", "--group", asked.group]
+    command = [sys.executable, str(PROJECT / "train.py"), asked.variant, *flags, *asked.overrides]
     code = subprocess.run(command, check=False).returncode
     if code == 0:
-        write_json(Path(record), measure(find_run(group, variant, int(seed))))
+        write_json(Path(asked.record), measure(find_run(asked.group, asked.variant, int(asked.seed))))
     return code
 
 
@@ -159,8 +164,4 @@ def coordinates(rows: list[dict[str, float]], name: str) -> list[list[float]]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    entry.run(main)

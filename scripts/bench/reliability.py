@@ -1,8 +1,8 @@
 """What not losing a run costs: the share of it that goes into checkpoints, and into looking for what is no number.
 
-    python scripts/bench_reliability.py checkpoints CartPole-v1:ppo --seconds 60    a whole training, saving timed
-    python scripts/bench_reliability.py pairs CartPole-v1:ppo --seconds 15          env steps with and without saving
-    python scripts/bench_reliability.py guard --seconds 10                          iterations with and without it
+    python -m scripts.bench.reliability checkpoints CartPole-v1:ppo --seconds 60    a whole training, saving timed
+    python -m scripts.bench.reliability pairs CartPole-v1:ppo --seconds 15          env steps with and without saving
+    python -m scripts.bench.reliability guard --seconds 10                          iterations with and without it
 
 Everything is as shipped but for the end: trainings are stopped by Ctrl-C after so many seconds. What is compared is
 taken in turns in one process; medians. A figure of a shared machine is worth its ratio only.
@@ -12,14 +12,10 @@ import argparse
 import os
 import signal
 import statistics
-import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
@@ -29,9 +25,12 @@ from agents.base import Agent
 from config.arguments import parse_arguments
 from config.loader import load_config
 from envs_gym.make import make_envs
-from scripts.bench_collect import machine
+from scripts.bench.measure import machine
+from scripts.bench.stopwatch import timed
 from scripts.faults.record import record
+from scripts.usage import parser_of
 from trainer_callbacks.checkpoint import Checkpoint
+from utils import entry
 from utils.provenance import git_hash
 from utils.run_dir import RunDir
 
@@ -54,7 +53,8 @@ GUARDED = {
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Exit code."""
+    parser = parser_of(__doc__)
     parser.add_argument("what", choices=("checkpoints", "pairs", "guard"))
     parser.add_argument("variants", nargs="*", metavar="ENV:VARIANT or key=value", help="to train, and with what")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of each training, or guarded agent")
@@ -80,24 +80,6 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-class Watch:
-    """Time spent inside a method, and how often."""
-
-    def __init__(self, owner: type, name: str) -> None:
-        self.seconds, self.each = 0.0, list[float]()
-        function = getattr(owner, name)
-
-        def timed(*arguments: Any, **options: Any) -> Any:
-            began = time.perf_counter()
-            answer = function(*arguments, **options)
-            self.each.append(time.perf_counter() - began)
-            self.seconds += self.each[-1]
-            return answer
-
-        self.restore = lambda: setattr(owner, name, function)
-        setattr(owner, name, timed)
-
-
 def trained(words: tuple[str, ...], seconds: float) -> tuple[float, int]:
     """A training that is stopped after so long: seconds and env steps from its first iteration to its last."""
     clock: dict[str, float] = {}
@@ -121,17 +103,18 @@ def trained(words: tuple[str, ...], seconds: float) -> tuple[float, int]:
 
 def share(words: tuple[str, ...], seconds: float) -> str:
     """How much of a training goes into its checkpoints, whatever they do."""
-    watches = [Watch(Checkpoint, name) for name in ("on_train_batch_end", "on_train_end")]
-    saves = Watch(Checkpoint, "save")
-    lasted, steps = trained(words, seconds)
-    for watch in (*watches, saves):
-        watch.restore()
+    places = {
+        "all": [(Checkpoint, "on_train_batch_end"), (Checkpoint, "on_train_end")],
+        "saves": [(Checkpoint, "save")],
+    }
+    with timed(places) as found:
+        lasted, steps = trained(words, seconds)
     run = RunDir.find("@last")
     size = max(path.stat().st_size for path in run.checkpoints.glob("*=*.ckpt"))
-    spent = sum(watch.seconds for watch in watches)
+    spent, saves = sum(span.seconds for span in found["all"]), [span.seconds for span in found["saves"]]
     return (
-        f"{' '.join(words)}: {lasted:.1f} s, {steps:,} env steps, {len(saves.each)} checkpoints of "
-        f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves.each):.1f} ms each: {100 * spent / lasted:.2f} % of it"
+        f"{' '.join(words)}: {lasted:.1f} s, {steps:,} env steps, {len(saves)} checkpoints of "
+        f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves):.1f} ms each: {100 * spent / lasted:.2f} % of it"
     )
 
 
@@ -187,4 +170,4 @@ def guarded(title: str, words: tuple[str, ...], seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    entry.run(main)

@@ -1,0 +1,42 @@
+"""How every command ends: its errors in one line, a Ctrl-C in none, and the exit code that a shell expects."""
+
+import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from utils.closed_pipe import outlive_readers
+from utils.interrupted import ctrl_c
+from utils.one_line import one_line
+from utils.user_error import NumbersError, UserError
+
+Main = Callable[[list[str]], int]
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the person can right it: exit code 2. What went wrong in the work itself is 1."""
+    return isinstance(error, UserError)
+
+
+def ended(
+    main: Main, argv: list[str], *failures: type[Exception], refused: Callable[[Exception], bool] = is_refusal
+) -> int:
+    """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are said in one line.
+
+    Anything else is a bug and passes with its traceback.
+    """
+    told: tuple[type[Exception], ...] = (UserError, NumbersError, *failures)
+    try:
+        with ctrl_c():
+            return main(argv)
+    except told as error:
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
+        return 2 if refused(error) else 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def run(main: Main, *failures: type[Exception]) -> NoReturn:
+    """The rest of this process is `main`, whether or not anybody reads what it says."""
+    outlive_readers()
+    sys.exit(ended(main, sys.argv[1:], *failures))
