@@ -57,6 +57,6 @@ def unproven(found: Sequence[Change], config: Config, engine: str) -> list[Chang
     return [change for change in found if change.key not in neutral]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -65,7 +65,7 @@ def to_plain(config: Config) -> dict[str, Any]:
     return plain
 
 
-def from_plain(values: Mapping[str, Any], where: str = "config.json", overrides: Sequence[str] = ()) -> Config:
+def from_plain(values: object, where: str = "config.json", overrides: Sequence[str] = ()) -> Config:
     """The config back from to_plain's data, with every check of a YAML file, and overrides on top."""
     if not isinstance(values, Mapping):
         raise UserError(f"{where}: a config is a mapping, not {values!r}")

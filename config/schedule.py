@@ -5,7 +5,7 @@ Holds the value's curve and its parsing; which fields may have one is said by th
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from utils.user_error import UserError, nearest
 
@@ -31,7 +31,7 @@ class Schedule:
     end: float = 1.0
 
     @classmethod
-    def parse(cls, value: str | Mapping[str, Any]) -> "Schedule":
+    def parse(cls, value: str | Mapping[str, object]) -> "Schedule":
         """`lin_0.001` or {kind, start_value, end_value, start, end}; whatever is missing follows from the kind."""
         if isinstance(value, str):
             return cls.named(*_split(value))

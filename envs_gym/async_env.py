@@ -42,7 +42,7 @@ class AsyncEnv:
         self,
         env_id: str,
         num_envs: int,
-        env_kwargs: Mapping[str, Any] | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
         max_episode_steps: int | None = None,
         workers: int | None = None,
         timeout: float = 60.0,
@@ -167,7 +167,7 @@ class AsyncEnv:
         """End the workers."""
         self._pool.close()
 
-    def _ask_all(self, name: str, payload: Any = None, states: Sequence[Any] = ()) -> dict[int, Any]:
+    def _ask_all(self, name: str, payload: object = None, states: Sequence[object] = ()) -> dict[int, Any]:
         """Have every worker do the same to all its worlds; what they answered about each."""
         self._status[:], self._done = IDLE, []
         for place, share in enumerate(self._shares):

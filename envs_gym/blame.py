@@ -39,7 +39,7 @@ class EnvError(RuntimeError):
 class Blame:
     """Wraps work on worlds so that whatever an environment raises says which world raised it, and where."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env[Any, Any]] = (), doing: str = "step") -> None:
+    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env] = (), doing: str = "step") -> None:
         """`envs`: the worlds, for the file and line of what raises nothing itself but answers what it should not."""
         self.env_id, self.envs, self.world, self.doing = env_id, envs, 0, doing
 
@@ -127,7 +127,7 @@ def shown(file: str, line: int) -> str:
     return f"{file if near.startswith('..') else near}:{line}"
 
 
-def defined(kind: type[gymnasium.Env[Any, Any]], doing: str) -> str:
+def defined(kind: type[gymnasium.Env], doing: str) -> str:
     """Where an environment's method begins."""
     methods = {"step": kind.step, "reset": kind.reset, "close": kind.close, "render": kind.render}
     method = methods.get(doing, kind.__init__)

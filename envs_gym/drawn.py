@@ -35,7 +35,7 @@ class RenderError(RuntimeError):
 class Rendering:
     """Wraps drawing so that whatever a renderer raises is a RenderError."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env[Any, Any]] = ()) -> None:
+    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env] = ()) -> None:
         self.env_id, self._blame = env_id, Blame(env_id, envs, "render")
 
     def __enter__(self) -> None:
@@ -58,17 +58,17 @@ class Rendering:
 class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Outermost around a world that is watched: says whose fault it is, and takes only answers of the right types."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], env_id: str, step_timeout: float | None) -> None:
+    def __init__(self, env: gymnasium.Env, env_id: str, step_timeout: float | None) -> None:
         super().__init__(env)
         self._blame = blame(env_id, [env], step_timeout)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         with self._blame as found:
             found.doing = "reset"
             obs, info = self.env.reset(seed=seed, options=options)
         return obs, info
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         with self._blame as found:
             found.doing = "step"
             obs, reward, terminated, truncated, info = self.env.step(action)

@@ -5,7 +5,7 @@ How spaces become tensors lives in spaces.py, how worlds are restored in snapsho
 
 import logging
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from envs_fast.vec_env import Step, Tree
 from envs_gym import spaces
-from envs_gym.answers import check_flags, looked_at, no_number
+from envs_gym.answers import Answer, StepFunction, check_flags, looked_at, no_number
 from envs_gym.blame import Blame
 from envs_gym.blame import EnvError as EnvError
 from envs_gym.snapshot import Beginning, memories, replay, rng_state, strategy
@@ -44,7 +44,7 @@ class GymEnv:
         self,
         env_id: str,
         num_envs: int,
-        env_kwargs: Mapping[str, Any] | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
         max_episode_steps: int | None = None,
         wrappers: Sequence[Plain] = (),
         first_world: int = 0,
@@ -53,7 +53,11 @@ class GymEnv:
         """`first_world`: the number of world 0 where these are some of many, so that its streams are those of many.
         `step_timeout`: seconds after which a world that does not answer ends by an EnvError."""
         self.env_id, self.num_envs, self.first_world = env_id, num_envs, first_world
-        arguments = {"max_episode_steps": max_episode_steps, "disable_env_checker": True, **(env_kwargs or {})}
+        arguments: dict[str, Any] = {
+            "max_episode_steps": max_episode_steps,
+            "disable_env_checker": True,
+            **(env_kwargs or {}),
+        }
         self.envs: list[gymnasium.Env[Any, Any]] = []
         worlds = []
         with Blame(env_id, self.envs, "__init__") as building:
@@ -162,7 +166,7 @@ class GymEnv:
                 blame.world = world
                 obs, reward, terminated, truncated, _ = self._step_functions[world](actions[world])
                 try:
-                    rewards[world] = reward  # type: ignore[assignment]  # a number, or it is refused
+                    rewards[world] = reward  # type: ignore[call-overload]  # a number, or it is refused
                 except TypeError as error:
                     raise no_number(reward) from error
                 log[world].append(remembered[world])
@@ -194,7 +198,7 @@ class GymEnv:
             self._episodes[restart.world] += 1
             self._begin(*restart)
 
-    def _begin(self, world: int, rng: dict[str, Any], memories: list[dict[str, Any]]) -> None:
+    def _begin(self, world: int, rng: dict[str, object], memories: list[dict[str, object]]) -> None:
         self._returns[world], self._lengths[world], self._paid[world] = 0.0, 0, 0.0
         self._rng_at_reset[world], self._memories_at_reset[world] = rng, memories
         self._log[world] = []
@@ -289,10 +293,10 @@ class GymEnv:
             self._blame.close()
 
 
-def _recorded(step: Callable[[Any], Any], raw: RawReward, paid: np.ndarray, world: int) -> Callable[[Any], Any]:
+def _recorded(step: StepFunction, raw: RawReward, paid: np.ndarray, world: int) -> StepFunction:
     """`step` of a wrapped world that also writes down what the world itself paid."""
 
-    def recorded(action: Any) -> Any:
+    def recorded(action: object) -> Answer:
         answer = step(action)
         paid[world] = raw.collect()
         return answer

@@ -169,7 +169,7 @@ def _missing(spec: EnvSpec, reason: str) -> str:
     return f"{spec.id} needs a package that is not installed: {reason}"
 
 
-def _check_kwargs(spec: EnvSpec, kwargs: dict[str, Any]) -> None:
+def _check_kwargs(spec: EnvSpec, kwargs: dict[str, object]) -> None:
     """Refuse names the environment's constructor does not know (MuJoCo passes unknown ones on; then it decides)."""
     for name in OWN_ARGUMENTS:
         if name in kwargs:

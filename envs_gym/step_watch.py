@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 import gymnasium
 
@@ -30,7 +30,7 @@ _watched: "weakref.WeakSet[WatchedBlame]" = weakref.WeakSet()
 class WatchedBlame(Blame):
     """Blame that leaves a trace of where it is."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env[Any, Any]], seconds: float) -> None:
+    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env], seconds: float) -> None:
         super().__init__(env_id, envs)
         self.seconds, self.turn, self.inside = seconds, 0, False
         self.hung: Moment | None = None
@@ -64,7 +64,7 @@ class WatchedBlame(Blame):
         self._closed.set()
 
 
-def blame(env_id: str, envs: Sequence[gymnasium.Env[Any, Any]], seconds: float | None) -> Blame:
+def blame(env_id: str, envs: Sequence[gymnasium.Env], seconds: float | None) -> Blame:
     """For these worlds, watched where a limit is given."""
     return Blame(env_id, envs) if seconds is None else WatchedBlame(env_id, envs, seconds)
 

@@ -121,7 +121,7 @@ class Inspector:
             tabs.select(self._on_event(lambda event: str(event.value)), None, self.room, **QUIET)
         return demo
 
-    def _on_event(self, act: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _on_event(self, act: Callable[[Any], object]) -> Callable[[Any], Any]:
         """Gradio, which is only there once it is loaded, goes by annotations."""
 
         def on_event(event: Any) -> Any:

@@ -86,10 +86,10 @@ def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
     return _table(("metric", "last", "best", "meaning"), lines) if lines else "No metric was recorded."
 
 
-def _commands(run: RunDir, facts: Mapping[str, Any], outcome: Outcome) -> str:
+def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str:
     """Exact lines to paste into a shell."""
     command = facts.get("command", "")
-    exact = command if isinstance(command, str) else shlex.join(map(str, command))
+    exact = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
     budget = "" if outcome.reason == "interrupted" else f" --max-timesteps {2 * outcome.env_steps}"
     lines = [
         ("Play it", f"python run_play.py --run-id {run.id}"),
@@ -122,7 +122,7 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
     return field.default_factory() if callable(field.default_factory) else field.default
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     """A value as a person would write it in YAML."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)

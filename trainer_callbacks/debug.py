@@ -48,14 +48,14 @@ class Debug(Callback):
         torch.autograd.set_detect_anomaly(True)
         self._closing.callback(torch.autograd.set_detect_anomaly, anomaly)
 
-    def on_train_batch_start(self, trainer: L.Trainer, agent: L.LightningModule, batch: Any, index: int) -> None:
+    def on_train_batch_start(self, trainer: L.Trainer, agent: L.LightningModule, batch: object, index: int) -> None:
         assert isinstance(agent, Agent)
         if agent.progress["iterations"] + 1 == PROFILED.start:
             self._profiler = torch.profiler.profile(record_shapes=True)
             self._profiler.start()
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
         if agent.progress["iterations"] + 1 == PROFILED.stop:
@@ -93,7 +93,7 @@ def row(iteration: int, name: str, value: Tensor) -> tuple[Any, ...]:
     return iteration, name, *told, *grads
 
 
-def check(name: str, module: nn.Module, given: Any, answer: Any) -> None:
+def check(name: str, module: nn.Module, given: object, answer: object) -> None:
     """A forward hook: NumbersError where a layer was given, or made, what is no number."""
     for words, value in (("was given", given), ("made", answer)):
         for tensor in value if isinstance(value, tuple) else (value,):

@@ -20,6 +20,7 @@ from config.sizes import check_foreign
 from utils import checkpoint_set, run_files
 from utils.provenance import provenance, source_hash
 from utils.run_dir import RunDir
+from utils.run_facts import mapping
 from utils.user_error import UserError
 
 MOST = 4  # edited keys that are named
@@ -50,7 +51,7 @@ class Again:
         """Whether the run was over but for its last words; a change means that more is wanted."""
         return not self.fork and not self.changed and self.facts.get("status") != "finished"
 
-    def lines(self, how: str, now: Mapping[str, Any]) -> list[str]:
+    def lines(self, how: str, now: Mapping[str, object]) -> list[str]:
         """What a person should know; `how` is the worlds' exact or seam, `now` what the bits rest on here."""
         if self.checkpoint is None:
             where = "before its first checkpoint; it begins anew"
@@ -60,17 +61,17 @@ class Again:
         told += [f"edited by hand in config.json: {', '.join(self.edited)}"] if self.edited else []
         return told + ([f"changed: {', '.join(map(str, self.changed))}"] if self.changed else [])
 
-    def exactness(self, how: str, now: Mapping[str, Any]) -> str:
+    def exactness(self, how: str, now: Mapping[str, object]) -> str:
         """exact, or what keeps the rest of the run from being the one it would have been."""
         versions = self.sidecar.get("versions", {})
         then = {**self.sidecar, **versions}
-        here = {**{key: now[key] for key in now if key != "versions"}, **now["versions"]}
+        here = {**{key: now[key] for key in now if key != "versions"}, **mapping(now["versions"])}
         other = [
             f"{key} {_told(then.get(key, 'unknown'))} then, {_told(here[key])} now"
             for key in here
             if then.get(key) != here[key]
         ]
-        keys = [change.key for change in unproven(self.changed, self.config, now["engine"])]
+        keys = [change.key for change in unproven(self.changed, self.config, str(now["engine"]))]
         other += [f"{', '.join(keys)} changed"] if keys else []
         if self.edited and not self.changed:
             other.append("config.json was edited by hand")
@@ -79,7 +80,7 @@ class Again:
         return "; ".join(["not to the bit", *other]) if other else "exact"
 
 
-def _told(fact: Any) -> str:
+def _told(fact: object) -> str:
     """A fact of a sidecar, which anybody may have written, in a few printable words."""
     return "".join(c if c.isprintable() else "?" for c in str(fact))[:160]
 
@@ -123,32 +124,32 @@ def _checkpoint(run: RunDir, name: str) -> tuple[Path | None, tuple[str, ...]]:
     return checkpoint_set.choose(folder, name, run.id, remembering=True)
 
 
-def _as_chosen(config: Config, chosen: Mapping[str, Any], where: str) -> Config:
+def _as_chosen(config: Config, chosen: Mapping[str, object], where: str) -> Config:
     """Where the config leaves it open, what was taken then holds, whatever else would be taken now."""
     taken = {"engine": chosen["engine"] or "eager", "env_backend": chosen["env_backend"] or "gym"}
     open_keys = {key: value for key, value in taken.items() if vars(config)[key] == "auto"}
     return from_plain({**to_plain(config), **open_keys}, where) if open_keys else config
 
 
-def settings_hash(facts: Mapping[str, Any]) -> str:
+def settings_hash(facts: Mapping[str, object]) -> str:
     """SHA-256 of what config.json says of how a run is trained; written beside it by whoever trains."""
     return plain_hash({key: facts.get(key) for key in SETTINGS})
 
 
-def plain_hash(data: Mapping[str, Any]) -> str:
+def plain_hash(data: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def edits(facts: Mapping[str, Any], sidecar: Mapping[str, Any]) -> list[str]:
+def edits(facts: Mapping[str, object], sidecar: Mapping[str, object]) -> list[str]:
     """What was changed in config.json by another hand than this program's, key by key where that can be told."""
     if "settings_sha256" in facts or "engine" in sidecar:
         same = facts.get("settings_sha256") == settings_hash(facts)
     else:  # of an older version
-        same = sidecar.get("config_sha256", "") in ("", plain_hash(facts["config"]))
+        same = sidecar.get("config_sha256", "") in ("", plain_hash(mapping(facts["config"])))
     if same:
         return []
-    then = {**sidecar.get("config", {}), "engine of the run": sidecar.get("engine")}
-    now = {**facts["config"], "engine of the run": facts.get("engine")}
+    then = {**mapping(sidecar.get("config")), "engine of the run": sidecar.get("engine")}
+    now = {**mapping(facts["config"]), "engine of the run": facts.get("engine")}
     known = "config" in sidecar
     found = [Change(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)]
     if not known or not found:
@@ -173,14 +174,14 @@ def provenance_once() -> dict[str, Any]:
     return _PROVENANCE
 
 
-def fork_facts(again: Again, facts: Mapping[str, Any]) -> dict[str, Any]:
+def fork_facts(again: Again, facts: Mapping[str, object]) -> dict[str, Any]:
     """config.json of a fork."""
     assert again.checkpoint is not None
     parent = {"run": again.source.id, "checkpoint": again.checkpoint.stem, "env_steps": again.env_steps}
     return {**facts, "parent": parent, "changed": [list(change) for change in again.changed]}
 
 
-def continued_facts(again: Again, facts: Mapping[str, Any]) -> dict[str, Any]:
+def continued_facts(again: Again, facts: Mapping[str, object]) -> dict[str, Any]:
     """config.json of the run that goes on: its origin stays, this resume is listed; `facts` are as of a new run."""
     now = {**provenance_once(), "env_steps": again.env_steps, "changed": [list(change) for change in again.changed]}
     resumed = [*again.facts.get("resumed", []), now]

@@ -4,7 +4,6 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from utils.user_error import UserError
 
@@ -26,7 +25,7 @@ def checked_whole(number: int) -> int:
     return number
 
 
-def check_value(name: str, value: Any, depth: int = 0) -> None:
+def check_value(name: str, value: object, depth: int = 0) -> None:
     """UserError for what no setting is: longer numbers, text that cannot be written, lists in lists in lists."""
     if depth > DEEPEST:
         raise UserError(f"{name} is nested too deep: more than {DEEPEST} times")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from utils.interrupted import Noted, name_of
 from utils.process_pool import run_all
 from utils.run_dir import RunDir, runs_root, sound_runs
+from utils.run_facts import finite
 from utils.run_files import exists, list_names, make_folder, read_json, write_json
 from utils.run_names import GROUP
 from utils.statistics import interval, iqm
@@ -104,7 +105,7 @@ def _runs() -> list[Member]:
     return [Member(run, facts) for run, facts in sound_runs()][::-1]
 
 
-def _threads(facts: Mapping[str, Any]) -> int:
+def _threads(facts: Mapping[str, object]) -> int:
     config = facts.get("config")
     threads = config.get("threads") if isinstance(config, dict) else 1
     return threads if isinstance(threads, int) and threads > 0 else 1
@@ -141,9 +142,9 @@ def outcomes(group: str) -> list[dict[str, Any]]:
     return [outcome for outcome in told if isinstance(outcome, dict)]
 
 
-def summary(ended: Sequence[dict[str, Any]]) -> str:
+def summary(ended: Sequence[Mapping[str, object]]) -> str:
     """Mean, interquartile mean with its 95 % interval, and how many solved it."""
-    means = [outcome["test_mean"] for outcome in ended if outcome.get("test_mean") is not None]
+    means = [mean for outcome in ended if (mean := finite(outcome.get("test_mean"))) is not None]
     if not means:
         return f"{len(ended)} runs finished, none was tested"
     low, high = interval(means)

@@ -1,10 +1,25 @@
 """Cutting an on-policy table into shuffled minibatches: by single rows, or by worlds where rows hang together."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
+
+from torch import Tensor
 
 from agents.experience.nouns import Tree, leaves, rebuild, tree_map
 from utils.counter_rng import Key, permutation
+
+
+class Sequenced(Protocol):
+    """A NamedTuple of columns [T, N, ...] that begin with the carry `start` [N, ...]."""
+
+    @property
+    def is_first(self) -> Tensor: ...
+    @property
+    def start(self) -> Tree: ...
+    def _replace(self, *, start: Tree) -> Self: ...
+
+
+Table = TypeVar("Table", bound=Sequenced)
 
 
 def minibatches(table: Tree, size: int, key: Key) -> Iterator[Tree]:
@@ -24,7 +39,7 @@ def in_order(table: Tree, size: int) -> Iterator[Tree]:
         yield rebuild(table, iter(parts))
 
 
-def world_minibatches(table: Any, size: int, key: Key) -> Iterator[Any]:
+def world_minibatches(table: Table, size: int, key: Key) -> Iterator[Table]:
     """One pass over whole sequences, `size` rows of T per world: [T, size / T, ...] in an order drawn from `key`.
 
     `table.start` [N, ...], the carry before the first row, goes along with its world.

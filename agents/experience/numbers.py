@@ -5,7 +5,7 @@ The look leaves a flag on the device; nothing here waits for it but `blame`, whi
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ def not_finite_in(name: str, tree: Tree, worlds: Collection[int]) -> tuple[str, 
     return None
 
 
-def first_not_finite(named: Mapping[str, Any]) -> str:
+def first_not_finite(named: Mapping[str, object]) -> str:
     """In words what is no number among raw values, as 32 bits hold them; "" where nothing is."""
     for name, value in named.items():
         if isinstance(value, Mapping | tuple):

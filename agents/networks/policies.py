@@ -105,7 +105,7 @@ def check_name(config: Config) -> None:
         raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, POLICIES)} (known: {known})")
 
 
-def checked_options(name: str, recipe: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+def checked_options(name: str, recipe: Callable[..., object], given: dict[str, object]) -> dict[str, Any]:
     """policy_kwargs as the types the recipe declares."""
     accepted = options_of(recipe)
     for key in given:
@@ -118,7 +118,7 @@ def checked_options(name: str, recipe: Callable[..., Any], given: dict[str, Any]
     }
 
 
-def options_of(recipe: Callable[..., Any]) -> dict[str, Any]:
+def options_of(recipe: Callable[..., object]) -> dict[str, Any]:
     """Name -> type of its arguments with a default; a constructor with ** passes on what its base class takes."""
     bases = recipe.__mro__ if isinstance(recipe, type) else ()
     found: dict[str, Any] = {}

@@ -4,7 +4,7 @@ Episode `number` of a seed is the same either way: worlds come in crowds of CROW
 and every world plays one episode. So the first five of a hundred are the five. No user interface here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -208,7 +208,7 @@ def moments(
     start: Start,
     mode: Mode,
     max_steps: int | None = None,
-    steer: Callable[[], Any] | None = None,
+    steer: Callable[[], object] | None = None,
     opened: Callable[[], None] | None = None,
     saliency: bool = False,
 ) -> Iterator[Moment]:
@@ -260,8 +260,9 @@ def gathered(causes: list[Saliency]) -> Saliency:
     return Saliency(stack([cause.action for cause in causes]), value)
 
 
-def stack(values: list[Any]) -> Any:
+def stack(trees: Sequence[object]) -> Any:
     """A list of trees as a tree of arrays; tuples become dicts of "0", "1", .."""
+    values: list[Any] = list(trees)
     if isinstance(values[0], Mapping):
         return {str(key): stack([value[key] for value in values]) for key in values[0]}
     if isinstance(values[0], tuple):
@@ -269,7 +270,7 @@ def stack(values: list[Any]) -> Any:
     return np.stack(values)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Numbers, texts, lists and dicts, whatever the environment put into its info."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}

@@ -143,7 +143,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def _parts(state: dict[str, Any], path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
+def _parts(state: dict[str, object], path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
     """The policy's tensors by name, and the clock."""
     tensors, stride = state.get("state_dict"), state.get("stride")
     if not isinstance(tensors, dict) or not isinstance(stride, dict) or not isinstance(stride.get("progress"), dict):

@@ -25,7 +25,7 @@ class Random(Policy):
     counts: list[int]
     """options of each choice"""
 
-    def __init__(self, action_space: Space[Any]) -> None:
+    def __init__(self, action_space: Space[object]) -> None:
         super().__init__()
         self.space = action_space
         if isinstance(action_space, spaces.Discrete):
@@ -89,7 +89,7 @@ class Player:
     so that an episode watched is the episode counted.
     """
 
-    def __init__(self, policy: Policy, raw_observation_space: Space[Any], raw_action_space: Space[Any]) -> None:
+    def __init__(self, policy: Policy, raw_observation_space: Space[object], raw_action_space: Space[object]) -> None:
         self.policy = policy
         self._actions = actions(raw_action_space)
         self._random = Random(self._actions.space)
@@ -104,12 +104,12 @@ class Player:
         copy_into(self._carry, self.policy.initial(1))
         self._is_first = torch.ones(1, dtype=torch.bool)  # written in place: its inference would stick to a new one
 
-    def act(self, obs: Any, greedy: bool = True) -> Any:
+    def act(self, obs: object, greedy: bool = True) -> Any:
         """The environment's own action for its own observation."""
         return self.choose(obs, "greedy" if greedy else "sampled").action
 
     @torch.inference_mode()
-    def choose(self, obs: Any, mode: Mode) -> Choice:
+    def choose(self, obs: object, mode: Mode) -> Choice:
         """Act, and take the carry on to the next step."""
         act = self._answer(obs, mode)
         self._calls += 1
@@ -120,14 +120,14 @@ class Player:
         return Choice(self._actions.convert(action)[0], action[0])
 
     @torch.inference_mode()
-    def explain(self, obs: Any) -> Opinion:
+    def explain(self, obs: object) -> Opinion:
         """What the policy makes of this observation; nothing advances."""
         self._write(0, obs)
         told = self.policy.explain(self._obs, self._carry, self._is_first)
         value = None if told.value is None else told.value.item()
         return Opinion(_row(told.seen), _row(told.distribution), told.entropy.item(), value)
 
-    def saliency(self, obs: Any, mode: Mode) -> Saliency | None:
+    def saliency(self, obs: object, mode: Mode) -> Saliency | None:
         """What its choice in this mode and its value hang on; nothing advances."""
         chosen = torch.from_numpy(self.taken(self._answer(obs, mode).action.numpy())[0])
         return saliency(self.policy, self._obs, self._carry, self._is_first, chosen)
@@ -140,7 +140,7 @@ class Player:
         return rows
 
     @torch.inference_mode()
-    def _answer(self, obs: Any, mode: Mode) -> Act:
+    def _answer(self, obs: object, mode: Mode) -> Act:
         """To this observation, with the draws of the next step."""
         self._write(0, obs)
         policy, (seed, world, purpose) = self.policy_of(mode), self._start

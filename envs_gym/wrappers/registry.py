@@ -109,9 +109,9 @@ def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
     return WRAPPERS[name]
 
 
-def _defaults(plain: dict[str, Any], gamma: float) -> dict[str, Any]:
+def _defaults(plain: dict[str, object], gamma: float) -> dict[str, Any]:
     """The arguments with the run's gamma where one is taken; unknown and missing ones are refused."""
-    name = plain["id"]
+    name = str(plain["id"])
     parameters = [*inspect.signature(find_wrapper(name)).parameters.values()][1:]  # the first is the world
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     accepted = [p.name for p in named]
