@@ -18,12 +18,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from config.doorstep import knock
+from config.preflight import preflight
 from utils.closed_pipe import outlive_readers
 
 if __name__ == "__main__":
     outlive_readers()
-    knock(sys.argv[1:])  # here, as the imports below take seconds
+    preflight(sys.argv[1:])  # here, as the imports below take seconds
 
 import lightning as L
 import torch
@@ -33,7 +33,7 @@ from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent
 from agents.engines.fused_cpu.warm import warm
 from agents.networks.policies import check_name
-from config.arguments import Arguments, build_parser, parse_arguments
+from config.commands.train import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
 from config.listing import list_environments
 from config.loader import to_plain
@@ -49,17 +49,17 @@ from report.outcome import Header, Outcome, next_commands
 from report.page import write_report
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.debug import Debug
-from trainer_callbacks.disk_space import NoRoomError, explained
+from trainer_callbacks.disk_space import NoRoomError, room_errors
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.resume import (
     adopt,
     continued_facts,
-    find_again,
+    find_resumption,
     fork_facts,
     host_facts,
-    plain_hash,
+    json_hash,
     provenance_once,
     settings_hash,
 )
@@ -69,7 +69,7 @@ from trainer_callbacks.video import Video
 from utils import checkpoint_set
 from utils.durable_file import check_room
 from utils.interrupted import ctrl_c
-from utils.one_line import one_line, told
+from utils.one_line import describe_error, one_line
 from utils.run_dir import RunDir, runs_root, sound_runs
 from utils.run_fate import died
 from utils.run_files import read_json, write_json
@@ -101,7 +101,7 @@ def train(arguments: Arguments) -> int:
         try:
             return _train(arguments, interrupts, stack)
         except Dropped:
-            interrupts.given_up()
+            interrupts.stop_reminding()
             print(f"stopped by {interrupts.name} before there was anything to save", file=sys.stderr)
             return 128 + interrupts.number
 
@@ -113,14 +113,14 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         fate = died(found, found.facts())
         if arguments.checkpoint in ("", "last"):
             stack.enter_context(locked(found.path))
-        again = find_again(arguments.resume, arguments.checkpoint, arguments.overrides, arguments.accept_changes)
+        again = find_resumption(arguments.resume, arguments.checkpoint, arguments.overrides, arguments.accept_changes)
     config = again.config if again else arguments.load()
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
     torch.set_num_threads(config.threads)
 
     # every name is checked by its registry before a run folder exists
-    with explained(config, "nothing was begun"):
+    with room_errors(config, "nothing was begun"):
         check_name(config)
         envs = make_envs(config, config.n_envs)
         warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
@@ -155,7 +155,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent)) if again else []
         for line in filter(None, [fate, *exactly]):
             log.info(line)
-        with told_in(run, stack), explained(config, f"continue: python train.py --resume {run.id}"):
+        with told_in(run, stack), room_errors(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
             ended = fit(config, agent, goal, run, console, start, interrupts, watchers)
             log.debug(ended.outcome.sentence())
@@ -185,7 +185,7 @@ def told_in(run: RunDir, stack: ExitStack) -> Iterator[None]:
     except Dropped:
         raise
     except BaseException as error:
-        failed(told(error))
+        failed(describe_error(error))
         raise
 
 
@@ -222,7 +222,7 @@ def fit(
     export = ExportMetrics(evaluate, [csv, console, stop])
     plain = to_plain(config)
     sidecar = {"resume": agent.collector.envs.resume, "env_backend": choose_backend(config).name, "config": plain}
-    sidecar |= {"config_sha256": plain_hash(plain), **bits_rest_on(agent)}
+    sidecar |= {"config_sha256": json_hash(plain), **bits_rest_on(agent)}
     checkpoint = Checkpoint(run, evaluate, config, sidecar)
     video = Video(config, run)
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
@@ -234,7 +234,7 @@ def fit(
         if not stop.tested and config.eval_freq_epochs and not stop.interrupts.number:
             stop.tested = evaluate.test(agent.policy)
     except Dropped:
-        stop.interrupts.given_up()
+        stop.interrupts.stop_reminding()
         stop.reason, stop.tested = INTERRUPTED, {}
         steps = agent.progress["env_steps"] - checkpoint.saved["env_steps"]
         where = (

@@ -10,8 +10,8 @@ from config.schedule import Schedule
 from config.schema import CHANGES, SCHEMA_VERSION, Config, PPOConfig, REINFORCEConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_sizes
 from config.spec import Quantity, Spec
-from utils.given import LARGEST
 from utils.user_error import UserError
+from utils.user_input import LARGEST
 
 LEAST_ROWS = 100  # of each environment, that a replay memory is worth its name
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")

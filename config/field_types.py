@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from config.schedule import Schedule, is_named
 from config.spec import Quantity, Spec
-from utils.given import DEEPEST, MOST_DIGITS
 from utils.one_line import shortened
 from utils.user_error import UserError, nearest
+from utils.user_input import DEEPEST, MOST_DIGITS
 
 NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
 T = TypeVar("T")
@@ -141,7 +141,7 @@ def _tuple(name: str, args: tuple[object, ...], value: object) -> Any:
 def _mapping(name: str, value_type: object, value: Mapping[object, object]) -> dict[str, Any]:
     if value_type is str:
         return {text(name, key): convert(f"{name}.{key}", str, item) for key, item in value.items()}
-    return {text(name, key): plain(f"{name}.{key}", item) for key, item in value.items()}
+    return {text(name, key): plain_data(f"{name}.{key}", item) for key, item in value.items()}
 
 
 def text(name: str, key: object) -> str:
@@ -150,16 +150,16 @@ def text(name: str, key: object) -> str:
     return key
 
 
-def plain(name: str, value: object, depth: int = 0) -> Any:
+def plain_data(name: str, value: object, depth: int = 0) -> Any:
     """Data that survives config.json: numbers, texts, booleans, null, lists and mappings of these."""
     if depth > DEEPEST:
         raise UserError(f"{name[:60]} is nested too deep")
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, list | tuple):
-        return [plain(f"{name}[{index}]", item, depth + 1) for index, item in enumerate(value)]
+        return [plain_data(f"{name}[{index}]", item, depth + 1) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
-        return {text(name, key): plain(f"{name}.{key}", item, depth + 1) for key, item in value.items()}
+        return {text(name, key): plain_data(f"{name}.{key}", item, depth + 1) for key, item in value.items()}
     raise UserError(f"{name} takes numbers, text, true, false, null, lists and mappings of these, not {_shown(value)}")
 
 

@@ -17,8 +17,8 @@ from config.schedule_keys import Raw, fold
 from config.schema import ALGORITHMS, Config, REINFORCEConfig
 from config.sizes import check_whole_numbers
 from config.variants import EnvironmentFile
-from utils.given import check_value
 from utils.user_error import UserError, nearest
+from utils.user_input import check_value
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
 NOT_BUILT = ("graphed", "fused_gpu")

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from config.schedule import KINDS, PARTS, Schedule, checked_kind, is_named, peak_part
+from config.schedule import KINDS, SCHEDULE_PARTS, Schedule, checked_kind, is_named, peak_part
 from utils.user_error import UserError
 
-KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(PARTS) + "))?")
+KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(SCHEDULE_PARTS) + "))?")
 
 
 class Raw(NamedTuple):
@@ -34,7 +34,7 @@ def superseded(key: str, later: Mapping[str, object], earlier: Mapping[str, obje
     """Keys of `earlier` that setting `key` in `later` makes void, so that no half of an old schedule stays at work."""
     parsed = schedule_key(key)
     name, part = parsed if parsed else (key, "")
-    every = [key_of(name, each) for each in ("kind", *PARTS)]
+    every = [key_of(name, each) for each in ("kind", *SCHEDULE_PARTS)]
     if part == "kind" and later[key] is None:
         return every
     peak = peak_part(_kind(name, {**earlier, **later}))

@@ -27,10 +27,10 @@ def real(reward: SupportsFloat | SupportsIndex) -> float:
     try:
         return math.ldexp(reward, 0)  # float() would read a text
     except TypeError as error:
-        raise no_number(reward) from error
+        raise not_a_number(reward) from error
 
 
-def no_number(reward: object) -> TypeError:
+def not_a_number(reward: object) -> TypeError:
     return TypeError(f"its reward is {shown(reward)}, not a number")
 
 
@@ -42,7 +42,7 @@ def check_flags(terminated: object, truncated: object) -> None:
             raise TypeError(f"{name} is {shown(flag)}, not true or false")
 
 
-def looked_at(step: StepFunction, functions: list[StepFunction], world: int) -> StepFunction:
+def with_checked_flags(step: StepFunction, functions: list[StepFunction], world: int) -> StepFunction:
     """`step`, its flags checked; after FIRST steps it stands in functions[world] itself."""
     left = FIRST
 

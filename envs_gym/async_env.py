@@ -16,7 +16,7 @@ from torch import Tensor
 from envs_fast.vec_env import Step, Tree
 from envs_gym import spaces
 from envs_gym.async_pool import Pool, pulse
-from envs_gym.async_worker import Plan, Shared, Task, leaves
+from envs_gym.async_worker import Shared, Task, WorkerSetup, leaves
 from envs_gym.gym_env import GymEnv
 from utils.user_error import UserError
 
@@ -72,13 +72,13 @@ class AsyncEnv:
         self._action = torch.zeros((num_envs, *example.shape), dtype=example.dtype)
         for tensor in (*leaves(self._step), self._action):
             tensor.share_memory_()
-        plan = Plan(env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ))
+        setup = WorkerSetup(env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ))
         self._shares = [share.tolist() for share in np.array_split(np.arange(num_envs), workers)]
         self._worker_of = {world: place for place, share in enumerate(self._shares) for world in share}
         self._status = np.full(num_envs, IDLE)
         self._done: list[int] = []  # in the order they finished
         self._started = False
-        self._pool = Pool(plan, Shared(self._step, self._action, pulse(workers)), self._shares, timeout)
+        self._pool = Pool(setup, Shared(self._step, self._action, pulse(workers)), self._shares, timeout)
 
     @property
     def pids(self) -> list[int]:

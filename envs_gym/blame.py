@@ -15,7 +15,7 @@ from typing import Any, Self
 import gymnasium
 
 from utils.interrupted import by_signal
-from utils.one_line import one_line, told
+from utils.one_line import describe_error, one_line
 from utils.run_dir import PROJECT
 from utils.user_error import UserError
 
@@ -50,7 +50,7 @@ class Blame:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and not isinstance(error, EnvError | UserError) and not by_signal(error):
-            raise self.accuse(told(error), of_traceback(error)) from error
+            raise self.accuse(describe_error(error), of_traceback(error)) from error
 
     def accuse(self, what: str, lines: Iterable[Line]) -> EnvError:
         """The error to raise; `lines` of the code that was running, innermost first."""

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from envs_fast.vec_env import Step, Tree
 from envs_gym import spaces
-from envs_gym.answers import Answer, StepFunction, check_flags, looked_at, no_number
+from envs_gym.answers import Answer, StepFunction, check_flags, not_a_number, with_checked_flags
 from envs_gym.blame import Blame
 from envs_gym.blame import EnvError as EnvError
 from envs_gym.snapshot import Beginning, memories, replay, rng_state, strategy
 from envs_gym.step_watch import WatchedBlame, blame
 from envs_gym.wrappers.base import RawReward
-from envs_gym.wrappers.registry import Plain, wrap
+from envs_gym.wrappers.registry import WrapperConfig, wrap
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
@@ -46,7 +46,7 @@ class GymEnv:
         num_envs: int,
         env_kwargs: Mapping[str, object] | None = None,
         max_episode_steps: int | None = None,
-        wrappers: Sequence[Plain] = (),
+        wrappers: Sequence[WrapperConfig] = (),
         first_world: int = 0,
         step_timeout: float | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class GymEnv:
             for index, world in enumerate(worlds)
         ]
         for world, step in enumerate([*self._step_functions]):
-            self._step_functions[world] = looked_at(step, self._step_functions, world)
+            self._step_functions[world] = with_checked_flags(step, self._step_functions, world)
         self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self._paid = np.zeros(num_envs)  # the episode's rewards as the policy got them
         self._seed = 0
@@ -168,7 +168,7 @@ class GymEnv:
                 try:
                     rewards[world] = reward  # type: ignore[call-overload]  # a number, or it is refused
                 except TypeError as error:
-                    raise no_number(reward) from error
+                    raise not_a_number(reward) from error
                 log[world].append(remembered[world])
                 if terminated or truncated:
                     if terminated.__class__ is not bool or truncated.__class__ is not bool:

@@ -93,13 +93,13 @@ def env_info(config: Config) -> EnvInfo:
 
 
 def _make_gym(config: Config, num_envs: int) -> GymEnv:
-    with explained(config):
+    with env_errors(config):
         asked = config.env_kwargs, config.max_episode_steps, wrappers_of(config)
         return GymEnv(config.env_id, num_envs, *asked, step_timeout=config.step_timeout)
 
 
 @contextmanager
-def explained(config: Config) -> Iterator[None]:
+def env_errors(config: Config) -> Iterator[None]:
     """Around making worlds: what is wrong with the id, its extra, its arguments or its spaces becomes one line."""
     spec = find_spec(config.env_id)
     kwargs = dict(config.env_kwargs)
@@ -113,10 +113,10 @@ def explained(config: Config) -> Iterator[None]:
         cause = error.__cause__ or error
         if isinstance(cause, MemoryError) or (type(cause) is RuntimeError and ours(cause)):
             raise cause from None  # a lack of room, which is told elsewhere
-        raise _in_words(config, spec, error, cause) from cause
+        raise _making_error(config, spec, error, cause) from cause
 
 
-def _in_words(config: Config, spec: EnvSpec, error: EnvError, cause: BaseException) -> UserError | EnvError:
+def _making_error(config: Config, spec: EnvSpec, error: EnvError, cause: BaseException) -> UserError | EnvError:
     """What to say where an environment cannot be made: of what the person can right, how."""
     name, kwargs = config.env_id, dict(config.env_kwargs)
     if isinstance(cause, gymnasium.error.DependencyNotInstalled):

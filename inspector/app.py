@@ -128,7 +128,7 @@ class Inspector:
             return act(event)
 
         on_event.__annotations__["event"] = self.gr.EventData
-        return self._told(on_event)
+        return self._as_toasts(on_event)
 
     def _runs_tab(self, run: Any) -> tuple[Any, Any, Any]:
         """Runs and Compare: boxes ticked in one choose for the other."""
@@ -168,7 +168,7 @@ class Inspector:
         opened.success(None, js=go_to("Overview"))
         listed.submit(self._on_event(ticked), None, several, **QUIET)
         button.click(None, js=go_to("Compare"))
-        several.change(self._told(lambda names: compare([runs.look_into(name) for name in names or ()])),
+        several.change(self._as_toasts(lambda names: compare([runs.look_into(name) for name in names or ()])),
                        several, compared, **QUIET)  # fmt: skip
         compare_tab.select(lambda: gr.Dropdown(choices=self._ids()), None, several, **QUIET)
         return words, listed, more
@@ -193,8 +193,8 @@ class Inspector:
             return rooms.overview(name), files, note(NOT_RECORDED), *made
 
         outputs = [glance, checkpoint, player, films, network]
-        demo.load(self._told(opened), [run, self.room], outputs, **QUIET)
-        run.change(self._told(opened), [run, self.room], outputs, **QUIET)
+        demo.load(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
+        run.change(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         run.focus(lambda: gr.Dropdown(choices=self._ids()), None, run, **QUIET)
         videos_tab.select(rooms.videos, run, films, **QUIET)
         model_tab.select(rooms.model, run, network, **QUIET)
@@ -212,24 +212,24 @@ class Inspector:
             button = gr.Button("Record", variant="primary", elem_id="record", min_width=120)
         player = gr.HTML(note(NOT_RECORDED), elem_id="player", elem_classes="room", apply_default_css=False)
         asked = [run, checkpoint, seed, mode, steps]
-        button.click(self._told(self.rooms.episode), asked, player, api_visibility="private")
+        button.click(self._as_toasts(self.rooms.episode), asked, player, api_visibility="private")
         # the numbers travel with the page, frames by the served folder; then nothing is asked of the server
         return checkpoint, player
 
     def _ids(self) -> list[str]:
         return self.rooms.runs.ids()
 
-    def _told(self, act: Callable[Given, Made]) -> Callable[Given, Made]:
+    def _as_toasts(self, act: Callable[Given, Made]) -> Callable[Given, Made]:
         """What is wrong becomes a toast of one line, never a stack trace."""
 
         @wraps(act)
-        def told(*given: Given.args, **named: Given.kwargs) -> Made:
+        def guarded(*given: Given.args, **named: Given.kwargs) -> Made:
             try:
                 return act(*given, **named)
             except UserError as error:
                 raise self.gr.Error(safe(error), print_exception=False, duration=8) from error
 
-        return told
+        return guarded
 
     def _fresh(self, seen: tuple[str, str], words: str, most: int, name: str | None) -> Any:
         """For the clock: a room is sent only when it differs from what the page shows."""

@@ -17,7 +17,7 @@ from agents.playing.loading import LoadedRun
 from agents.playing.player import Mode, check_mode
 from agents.playing.saliency import Leaves
 from config.spec import Quantity
-from envs_gym.drawn import RenderError, frames_per_second, make_drawn
+from envs_gym.rendered import RenderError, frames_per_second, make_rendered
 from envs_gym.spaces import MASK
 from inspector.markup import Markup, tag
 from inspector.pictures import heat_frames, seen_frames, tiles
@@ -60,7 +60,7 @@ def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, 
 
 
 def _play(loaded: LoadedRun, seed: int, mode: Mode, max_steps: int, path: Path | None) -> Episode:
-    env = make_drawn(loaded.config, "rgb_array" if path else None)
+    env = make_rendered(loaded.config, "rgb_array" if path else None)
     try:
         start = start_of(seed, 0)
         if path is None:
@@ -95,12 +95,12 @@ def _forget_old(folder: Path) -> None:
 
 
 def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
-    """Everything but the frames, as plain lists of short floats; what is no number is null."""
+    """Everything but the frames, as plain lists of short floats; what is non-finite is null."""
     config = loaded.config
     names, observed = observed_numbers(episode.observations)
     _, seen = observed_numbers(episode.seen)
     differs = seen.shape == observed.shape and not np.allclose(seen, observed, atol=1e-4)
-    told = {name: brief(values) for name, values in judged(episode, config.gamma, _lambda(loaded)).items()}
+    judgements = {name: brief(values) for name, values in judged(episode, config.gamma, _lambda(loaded)).items()}
     mask, pictures = leaves(episode.observations).get(MASK), images(episode.observations)
     return {
         "run": loaded.run.id,
@@ -127,7 +127,7 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
         "saliency": causes(episode),
         "spread": brief(np.nan_to_num(observed).std(0)),
         "scaled": bool(config.normalize_reward),
-        **told,
+        **judgements,
     }
 
 

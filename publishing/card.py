@@ -37,7 +37,7 @@ def write_card(repo: str, facts: Mapping[str, object], result: Result, files: fr
         "## Train it again",
         _repeat(facts),
         "## Hyperparameters",
-        _table(("key", "value"), [(key, _plain(value)) for key, value in config.items() if key not in NOT_TUNED]),
+        _table(("key", "value"), [(key, _json_text(value)) for key, value in config.items() if key not in NOT_TUNED]),
         "## Where it comes from",
         _table(("what", "value"), origin(facts)),
         "The weights are safetensors and the rest is text: nothing here runs when it is loaded.",
@@ -116,7 +116,7 @@ def origin(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     return rows + [(name, str(number)) for name, number in mapping(facts.get("versions")).items()]
 
 
-def _plain(value: object) -> str:
+def _json_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 

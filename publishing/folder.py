@@ -12,8 +12,8 @@ from agents.playing.episode import play_episodes, record_episode
 from agents.playing.hub_run import FACTS, WEIGHTS, config_of
 from agents.playing.loading import LoadedRun
 from agents.playing.weights_file import write_weights
-from envs_gym.drawn import RenderError, frames_per_second, make_drawn
 from envs_gym.gym_env import EnvError
+from envs_gym.rendered import RenderError, frames_per_second, make_rendered
 from publishing.card import CURVE, REPLAY, write_card
 from publishing.metrics_table import read_metrics, write_metrics
 from publishing.own_secrets import Own, held
@@ -103,7 +103,7 @@ def film(loaded: LoadedRun, say: Say) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / REPLAY
         try:
-            env = make_drawn(loaded.config, "rgb_array")
+            env = make_rendered(loaded.config, "rgb_array")
             fps = frames_per_second(env)
             env.close()
             for steps in VIDEO_STEPS:

@@ -45,7 +45,8 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         _config_tables(config),
         "## Where it ran",
         _table(
-            ("what", "value"), [(key, _plain(facts[key])) for key in ("git_hash", "versions", "host") if key in facts]
+            ("what", "value"),
+            [(key, _yaml_text(facts[key])) for key in ("git_hash", "versions", "host") if key in facts],
         ),
     ]
     run_files.write_text(run.report, "\n\n".join(part for part in parts if part) + "\n")
@@ -110,9 +111,9 @@ def _config_tables(config: Config) -> str:
     return "\n\n".join(
         [
             f"Different from the defaults of {config.algo_id}:",
-            _table(("field", "value"), [(name, _plain(value)) for name, value in changed.items()]),
+            _table(("field", "value"), [(name, _yaml_text(value)) for name, value in changed.items()]),
             "<details><summary>All fields</summary>",
-            _table(("field", "value"), [(name, _plain(value)) for name, value in everything.items()]),
+            _table(("field", "value"), [(name, _yaml_text(value)) for name, value in everything.items()]),
             "</details>",
         ]
     )
@@ -122,7 +123,7 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
     return field.default_factory() if callable(field.default_factory) else field.default
 
 
-def _plain(value: object) -> str:
+def _yaml_text(value: object) -> str:
     """A value as a person would write it in YAML."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)

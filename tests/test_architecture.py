@@ -19,7 +19,7 @@ STOREYS = (  # a file may import from its own storey and those above it in this 
     ("report/",),
     ("envs_fast/",),
     ("envs_gym/",),
-    ("agents/experience/", "agents/networks/", "agents/returns.py"),
+    ("agents/experience/", "agents/networks/", "agents/returns.py", "agents/metric_sums.py"),
     ("agents/engines/eager.py",),
     ("agents/base.py",),
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
@@ -52,7 +52,7 @@ OPENERS = {
     "utils/provenance.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
     "config/loader.py": "YAML of the project or of the user",
-    "utils/given.py": "YAML of the project or of the user",
+    "utils/user_input.py": "YAML of the project or of the user",
     "utils/closed_pipe.py": "/dev/null",
     "agents/experience/storage.py": "/proc, and the nameless file of a replay memory",
     "agents/engines/fused_cpu/": "compiled kernels",

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from agents.base import Agent
-from agents.experience.segments import prune
+from agents.experience.segments import delete_unnamed
 from agents.playing.loading import read_checkpoint
 from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
@@ -27,7 +27,7 @@ from utils.user_error import NumbersError
 ALLOWANCE, SHARE = 0.2, 0.01  # what saving may take: so many seconds, and this part of the time
 
 
-class Hashing:
+class HashingFile:
     """A file that knows the size and the hash of what was written to it; torch writes strictly forwards."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -56,7 +56,7 @@ class AtomicIO(CheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, object], path: str | Path, storage_options: object = None) -> None:
         with run_files.replacing(Path(path), sync_name=False) as file:  # checkpoint_set.seal syncs the folder
-            hashing = Hashing(file)
+            hashing = HashingFile(file)
             try:
                 torch.save(checkpoint, hashing)  # type: ignore[arg-type]  # write and flush are all it asks
             except RuntimeError as error:
@@ -174,11 +174,13 @@ class Checkpoint(LightningCheckpoint):
         folder = self.run.checkpoints
         stay = checkpoint_set.prune(folder, keep_last, keep_best)
         # rows of the replay memory that no checkpoint of the run names any more
-        prune(folder / checkpoint_set.SEGMENTS, [name for facts in stay.values() for name in facts.get("segments", [])])
+        delete_unnamed(
+            folder / checkpoint_set.SEGMENTS, [name for facts in stay.values() for name in facts.get("segments", [])]
+        )
 
 
 def check_finite(agent: Agent) -> None:
-    """NumbersError if any weight or statistic is not a number: such a state is never written."""
+    """NumbersError if any weight or statistic is non-finite: such a state is never written."""
     for name, value in agent.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
             raise NumbersError(

@@ -88,13 +88,13 @@ class Debug(Callback):
 def row(iteration: int, name: str, value: Tensor) -> tuple[Any, ...]:
     """A line of debug.csv; the gradient is that of the iteration's last update."""
     x, gradient = value.detach(), value.grad
-    told = (x.mean().item(), x.std(unbiased=False).item(), x.abs().max().item())
+    statistics = (x.mean().item(), x.std(unbiased=False).item(), x.abs().max().item())
     grads = ("", "") if gradient is None else (gradient.norm().item(), gradient.abs().max().item())
-    return iteration, name, *told, *grads
+    return iteration, name, *statistics, *grads
 
 
 def check(name: str, module: nn.Module, given: object, answer: object) -> None:
-    """A forward hook: NumbersError where a layer was given, or made, what is no number."""
+    """A forward hook: NumbersError where a layer was given, or made, a non-finite number."""
     for words, value in (("was given", given), ("made", answer)):
         for tensor in value if isinstance(value, tuple) else (value,):
             if isinstance(tensor, Tensor) and tensor.is_floating_point() and not tensor.isfinite().all():

@@ -135,7 +135,7 @@ def target(link: Path) -> str:
     return run_files.read_link(link).removesuffix(".ckpt")
 
 
-def choose(folder: Path, name: str, whose: str, remembering: bool = False) -> Chosen:
+def select(folder: Path, name: str, whose: str, remembering: bool = False) -> Chosen:
     """The checkpoint meant by best, last or epoch=NN; `remembering`: one whose replay memory is whole, too.
 
     Where a link's own is damaged, or has no `best` yet, the one before it is taken and that is said; an epoch that was
@@ -176,7 +176,7 @@ def _epoch(folder: Path, number: int, name: str, whose: str, remembering: bool) 
 
 
 def score_of(path: Path) -> float:
-    """The evaluation mean of a checkpoint; -inf where it was not evaluated, or the mean is no number."""
+    """The evaluation mean of a checkpoint; -inf where it was not evaluated, or the mean is not finite."""
     return _score(facts_of(path))
 
 

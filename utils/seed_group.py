@@ -86,9 +86,9 @@ def _train(program: Sequence[str], group: str, jobs: Sequence[Job], workers: int
 def find_group(selector: str) -> str:
     """The group that `group:NAME` names, or one line with the nearest."""
     name = selector.removeprefix(PREFIX)
-    told = {str(facts.get("group")) for _, facts in _runs()}
+    trained = {str(facts.get("group")) for _, facts in _runs()}
     planned = {name.removesuffix(".json") for name in list_names(_plans())}
-    known = {name for name in told | planned if GROUP.fullmatch(name)}
+    known = {name for name in trained | planned if GROUP.fullmatch(name)}
     if name not in known:
         shown = name if len(name) <= 60 else f"{name[:57]}..."
         raise UserError(f"no group {shown!r} under {runs_root()}{nearest(shown, known)}")
@@ -138,8 +138,8 @@ def read_plan(group: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 def outcomes(group: str) -> list[dict[str, Any]]:
     """How each finished run of a group ended, oldest first."""
-    told = [member.facts.get("outcome") for member in members(group) if member.facts.get("status") == "finished"]
-    return [outcome for outcome in told if isinstance(outcome, dict)]
+    found = [member.facts.get("outcome") for member in members(group) if member.facts.get("status") == "finished"]
+    return [outcome for outcome in found if isinstance(outcome, dict)]
 
 
 def summary(ended: Sequence[Mapping[str, object]]) -> str:

@@ -134,7 +134,7 @@ def sincos_near_zero(x: Float) -> tuple[Float, Float]:
 
 @njit(inline="always")
 def sincos(x: Float) -> tuple[Float, Float]:
-    """sin(x) and cos(x); NaN for what is no number."""
+    """sin(x) and cos(x); NaN for NaN and infinities."""
     turns = nearest_integer(x * TWO_OVER_PI)
     quadrant = np.int32(turns)
     a, b = mul_add(-turns, HALF_PI[0], x), turns * HALF_PI[1]  # both exact for |turns| < 2**20

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from agents.experience.finite_guard import NonFiniteError, float_views, may_be_non_finite, non_finite_in
 from agents.experience.memory import Memory
 from agents.experience.nouns import Act, Explanation, Row, Tree, copy_into, leaves, tree_map
-from agents.experience.numbers import NotFiniteError, floats, not_finite_in, suspect
 from envs_fast.vec_env import Step, VecEnv
 from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
 
@@ -124,7 +124,7 @@ class Collector:
         """`count` whole episodes, shared out evenly over the worlds so that short ones are not favoured.
 
         Worlds that are done go on without being counted. After `max_steps` steps per world what is unfinished is left.
-        NotFiniteError where `guarded` and what would count has met what is no number.
+        NonFiniteError where `guarded` and what would count is non-finite.
         """
         n = self.envs.num_envs
         wanted = [count // n + (world < count % n) for world in range(n)]
@@ -134,29 +134,31 @@ class Collector:
 
         def check(what: str, tree: Tree, worlds: Iterable[int] = range(n)) -> None:
             counting = [world for world in worlds if len(found[world]) < wanted[world]]
-            if place := not_finite_in(what, tree, counting):
+            if place := non_finite_in(what, tree, counting):
                 words, world = place
-                raise NotFiniteError(words, world, steps - began[world], len(found[world]) + 1)
+                raise NonFiniteError(words, world, steps - began[world], len(found[world]) + 1)
 
-        seen = floats(self.obs) if guarded else []  # the collector's own: written in place
+        seen = float_views(self.obs) if guarded else []  # the collector's own: written in place
         with np.errstate(over="ignore", invalid="ignore"):  # of what is too large for 32 bits, and of their sum
             while missing and (max_steps is None or steps < max_steps):
-                if suspect(seen):
+                if may_be_non_finite(seen):
                     check("observation", self.obs)
                 (noise,) = self.noise(1)
                 act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
                 step = self.envs.step(act.action)
                 self._advance(act, step)
                 steps += 1
-                if guarded and suspect([*floats(act.action), *floats(step.reward)]):
+                if guarded and may_be_non_finite([*float_views(act.action), *float_views(step.reward)]):
                     check("action", act.action)
                     check("reward", step.reward)
                 ended = self.is_first.nonzero().flatten().tolist()
-                last = floats(step.final_obs) if guarded and ended else []
+                last = float_views(step.final_obs) if guarded and ended else []
                 for world in ended:
                     if len(found[world]) < wanted[world]:
                         episode = step.episode_return[world].item(), step.episode_length[world].item()
-                        if guarded and (not math.isfinite(episode[0]) or suspect([leaf[world] for leaf in last])):
+                        if guarded and (
+                            not math.isfinite(episode[0]) or may_be_non_finite([leaf[world] for leaf in last])
+                        ):
                             check("last observation", step.final_obs, [world])
                             check("return", step.episode_return, [world])
                         found[world].append(episode)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.experience.frames import joined, newest
+from agents.experience.frames import newest_frame, stack_frames
 from agents.experience.nouns import (
     Act,
     Final,
@@ -24,7 +24,7 @@ from agents.experience.nouns import (
 )
 from agents.experience.priorities import Priorities
 from agents.experience.saved_rows import SavedRows
-from agents.experience.storage import allocate, bytes_of, check_fits, in_words
+from agents.experience.storage import allocate, bytes_of, check_fits, readable_size
 from envs_fast.vec_env import Step
 from utils.counter_rng import SAMPLE, Key, uniforms
 from utils.kernel_cache import njit
@@ -61,7 +61,7 @@ class Memory:
     ) -> None:
         self.rows, self.slots, self.keep_terminal, self.replayed = rows, slots, keep_terminal, replayed
         self.num_envs, self.frames, self.storage = len(example.reward), frames, storage
-        example = example._replace(obs=newest(example.obs, frames))
+        example = example._replace(obs=newest_frame(example.obs, frames))
         last = Final(example.obs, carry)
         self.bytes = rows * bytes_of(example) + slots * bytes_of(last)
         if replayed:
@@ -78,8 +78,8 @@ class Memory:
         self._worlds = torch.arange(self.num_envs, device=self.slot.device)
         self._columns, self._final_columns = leaves(self.table), leaves(self.final)
         looked_at = [*leaves(self.table.obs), *leaves(self.table.action), self.table.reward]
-        # what may stop being a number, [rows, ..]: to look at it must not cost more than the look
-        self.numbers = [x.flatten(1).numpy() for x in looked_at if x.is_floating_point() and x.device.type == "cpu"]
+        # what may become non-finite, [rows, ..]: to look at it must not cost more than the look
+        self.guarded = [x.flatten(1).numpy() for x in looked_at if x.is_floating_point() and x.device.type == "cpu"]
         # a short table's rows, unbound at once: to index eight columns takes 7 us a step
         self._row_views = [] if replayed else [*zip(*(column.unbind() for column in self._columns), strict=True)]
         self._flat: Row = tree_map(lambda x: x.flatten(0, 1), self.table)
@@ -89,7 +89,7 @@ class Memory:
         return min(self.written, self.rows) * self.num_envs
 
     def __str__(self) -> str:
-        return f"replay memory: {self.rows * self.num_envs:,} env steps, {in_words(self.bytes)} in {self.storage}"
+        return f"replay memory: {self.rows * self.num_envs:,} env steps, {readable_size(self.bytes)} in {self.storage}"
 
     def prioritise(self, alpha: float, steps: int) -> None:
         """From now on `transitions` of `steps` steps are drawn by priority; `priorities` is told the errors."""
@@ -106,7 +106,7 @@ class Memory:
     def write(self, obs: Tree, is_first: Tensor, act: Act, step: Step) -> None:
         last = step.final_obs
         if self.frames > 1:
-            obs, last = newest(obs, self.frames), newest(last, self.frames)
+            obs, last = newest_frame(obs, self.frames), newest_frame(last, self.frames)
         row = Row(obs, is_first, act.action, step.reward, step.terminated, step.truncated, self.slot, act.extras)
         head = self.written % self.rows
         cut = step.truncated | step.terminated if self.keep_terminal else step.truncated
@@ -122,7 +122,7 @@ class Memory:
         self.slot.remainder_(self.slots)
         self.written += 1
 
-    def take_in(self, steps: int, gone: Tensor) -> None:
+    def count_written(self, steps: int, gone: Tensor) -> None:
         """Count rows that an engine wrote into the table itself; `gone` [steps, N]: which of those there were cut."""
         if self.replayed and self.slots < self.rows:
             head = self.written % self.rows
@@ -246,13 +246,13 @@ class Memory:
         lost = self.frames - 1 if self.written > self.rows else 0
         return min(self.written, self.rows) - span + 1 - lost
 
-    def _demand(self, span: int) -> None:
+    def _check_ready(self, span: int) -> None:
         if not self.ready(span):
             raise ValueError(f"{span} rows in a row were asked for, {min(self.written, self.rows)} are remembered")
 
     def _draw(self, count: int, span: int) -> tuple[Tensor, Tensor, Tensor]:
         """(absolute row, world, weight 1) such that `span` rows from there on exist and none crosses the write head."""
-        self._demand(span)
+        self._check_ready(span)
         first, world = self._uniforms(count)
         oldest = max(0, self.written - self.rows) + (self.frames - 1 if self.written > self.rows else 0)
         row = oldest + (first * self._choices(span)).long()
@@ -260,7 +260,7 @@ class Memory:
 
     def _draw_by_priority(self, count: int, steps: int, beta: float) -> tuple[Tensor, Tensor, Tensor]:
         assert self.priorities and self.priorities.steps == steps
-        self._demand(steps + 1)
+        self._check_ready(steps + 1)
         self.priorities.follow(self.written)
         row_id = self.priorities.draw(self._uniforms(count)[0])
         return row_id // self.num_envs, row_id % self.num_envs, self.priorities.weights(row_id, beta)
@@ -282,7 +282,7 @@ class Memory:
     def _obs(self, row: Tensor, world: Tensor) -> Tree:
         flat = self._stack(row, world)
         obs = tree_map(lambda x: _rows(x, flat), self._flat.obs)
-        return obs if self.frames == 1 else joined(obs, row.dim())
+        return obs if self.frames == 1 else stack_frames(obs, row.dim())
 
     def _stack(self, row: Tensor, world: Tensor) -> Tensor:
         """Places of the frames an observation shows, [frames, ...] from the oldest on; [...] where it is one frame."""
@@ -300,7 +300,7 @@ class Memory:
             return obs
         before = self._stack(row, world)[1:]
         whole = tree_map(lambda x, y: torch.cat([_rows(x, before), y[None]]), self._flat.obs, obs)
-        return joined(whole, row.dim())
+        return stack_frames(whole, row.dim())
 
     def state_dict(self) -> dict:
         state: dict = {"slot": self.slot.clone(), "written": self.written, "drawn": self.drawn}
@@ -317,7 +317,7 @@ class Memory:
             state["priorities"] = self.priorities.state_dict()
         return state
 
-    def everything(self) -> list[Tensor]:
+    def columns_written(self) -> list[Tensor]:
         """Columns of the rows written, and of the final observations they left (zero elsewhere), to be compared."""
         filled = min(self.written, self.rows)
         row = tree_map(lambda x: x[:filled], self.table)

@@ -1,6 +1,6 @@
 """Where the rows of a memory lie, and how many bytes they are before there is one.
 
-`ram` is the memory of the device that learns; `memmap` is a file without a name on the disk of the runs, which the
+`ram` is the memory of the device that learns; `memmap` is an unlinked file on the disk of the runs, which the
 system pages in and out and which vanishes with the process, however that ends.
 """
 
@@ -73,7 +73,9 @@ def check_fits(size: int, count: int, storage: str = "ram", key: str = "buffer_s
     if size > allowed:
         place = "on the disk of the runs" if storage == "memmap" else "in memory"
         fits = f"{key}={allowed * count // size:,} fits".replace(",", "_")
-        raise UserError(f"{key} {count:,} takes {in_words(size)}, {in_words(allowed)} may be taken {place}; {fits}")
+        raise UserError(
+            f"{key} {count:,} takes {readable_size(size)}, {readable_size(allowed)} may be taken {place}; {fits}"
+        )
 
 
 def check_iteration(config: Config, example: Tree, draws: int, rows: int) -> None:
@@ -86,7 +88,7 @@ def check_iteration(config: Config, example: Tree, draws: int, rows: int) -> Non
         check_fits(row * rows, rows, key="n_steps")
 
 
-def in_words(size: int) -> str:
+def readable_size(size: int) -> str:
     """3.2 GB, as disks are sold."""
     units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
     number, unit = next((n, u) for n, u in units if size >= n or n == 1)

@@ -101,7 +101,7 @@ class ActorCritic(Policy):
         features = self.trunk(seen)
         parameters = self.allowed(self.actor(features), obs)
         value = None if self.critic is None else self.critic(features).squeeze(-1)
-        return Explanation(seen, self.head.tell(parameters), self.head.entropy(parameters), value)
+        return Explanation(seen, self.head.distribution(parameters), self.head.entropy(parameters), value)
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
         """V of what each action truly led to, [T, N]; `v_t` [T, N] is of the rows, `is_first` [N] of rollout.next."""

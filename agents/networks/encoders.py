@@ -39,7 +39,7 @@ class RunningNorm(nn.Module):
         x = x.reshape(-1, x.shape[-1]).double()
         n, total, delta = len(x), self.count + len(x), x.mean(0) - self.mean
         m2 = self.var * self.count + x.var(0, unbiased=False) * n + delta.square() * self.count * n / total
-        sound = m2.isfinite().all()  # rows that hold what is no number are not learnt from, and nobody waits to know
+        sound = m2.isfinite().all()  # non-finite rows are not learnt from, and the host does not wait to know
         self.mean += torch.where(sound, delta * n / total, 0)
         self.var.copy_(torch.where(sound, m2 / total, self.var))
         self.count.copy_(torch.where(sound, total, self.count))

@@ -12,10 +12,10 @@ and here `"wide": Wide`, or anywhere before the agent is built `POLICIES["wide"]
 
 from collections.abc import Callable
 from inspect import Parameter, signature
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 from agents.networks.actor_critic import ActorCritic, Plan
-from agents.networks.cnn import CNN
+from agents.networks.cnn import CNN, CNNKind
 from agents.networks.encoders import images
 from agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
 from config.checks import nearest_sizes
@@ -25,7 +25,6 @@ from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError, nearest
 
 MOST_FEATURES, MOST_MEMORY = 1 << 20, 1 << 16  # a memory of 65,536 has 17 billion weights
-Kind = Literal["nature", "residual"]  # the rows of cnn.KINDS
 
 
 def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = False) -> ActorCritic:
@@ -40,7 +39,7 @@ def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = Fal
     return ActorCritic(plan, log_std_init)
 
 
-def cnn_policy(plan: Plan, cnn: Kind = "nature", features: int = 512, log_std_init: float = 0.0) -> ActorCritic:
+def cnn_policy(plan: Plan, cnn: CNNKind = "nature", features: int = 512, log_std_init: float = 0.0) -> ActorCritic:
     """Hidden layers over the features of a convolutional network, which actor and critic share."""
     if not images(plan.observation_space):
         raise UserError(f"policy: cnn reads images, but the observation is {plan.observation_space}; take policy=mlp")
@@ -50,7 +49,7 @@ def cnn_policy(plan: Plan, cnn: Kind = "nature", features: int = 512, log_std_in
 def lstm_policy(
     plan: Plan,
     hidden_size: int | None = None,
-    cnn: Kind = "nature",
+    cnn: CNNKind = "nature",
     features: int = 512,
     log_std_init: float = 0.0,
 ) -> ActorCritic:
@@ -61,7 +60,7 @@ def lstm_policy(
 def gru_policy(
     plan: Plan,
     hidden_size: int | None = None,
-    cnn: Kind = "nature",
+    cnn: CNNKind = "nature",
     features: int = 512,
     log_std_init: float = 0.0,
 ) -> ActorCritic:

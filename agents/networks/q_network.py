@@ -3,7 +3,7 @@
 What the network learns from is the algorithms' business; `dueling`, quantiles and layer norms are arguments.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import gymnasium as gym
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Explanation, Tree
 from agents.networks.actor_critic import ACTIVATIONS
-from agents.networks.cnn import CNN
+from agents.networks.cnn import CNN, CNNKind
 from agents.networks.dense import Dense
 from agents.networks.encoders import FlatEncoder, images
 from agents.networks.heads import IMPOSSIBLE
@@ -22,8 +22,6 @@ from config.schema import Config
 from envs_fast.vec_env import VecEnv
 from envs_gym.spaces import MASK
 from utils.user_error import UserError
-
-Kind = Literal["nature", "residual"]
 
 
 class Shape(NamedTuple):
@@ -151,7 +149,7 @@ def image_reader(config: Config, envs: VecEnv) -> CNN | None:
     return None
 
 
-def _cnn(cnn: Kind = "nature", features: int = 512) -> CNN:
+def _cnn(cnn: CNNKind = "nature", features: int = 512) -> CNN:
     return CNN(cnn, features)
 
 

@@ -102,7 +102,7 @@ class RecurrentActorCritic(ActorCritic):
         outputs, _ = self._remember(one, carry, first)
         parameters = self.allowed(self.head(outputs[0][0]), obs)
         value = None if self.critic is None else self.value(one, carry, first)[0]
-        return Explanation(self.encoder(obs), self.head.tell(parameters), self.head.entropy(parameters), value)
+        return Explanation(self.encoder(obs), self.head.distribution(parameters), self.head.entropy(parameters), value)
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
         """Every final observation is valued with the state its own episode had come to."""

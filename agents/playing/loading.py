@@ -27,8 +27,8 @@ from config.loader import from_plain
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_foreign
 from envs_fast.vec_env import VecEnv
-from envs_gym.drawn import make_drawn
 from envs_gym.make import make_envs
+from envs_gym.rendered import make_rendered
 from utils import checkpoint_set, run_files
 from utils.checkpoint_set import LINKS, Chosen
 from utils.run_dir import RunDir
@@ -69,7 +69,7 @@ class LoadedRun:
 
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
         """A fresh Gymnasium environment of the run."""
-        return make_drawn(self.config, render_mode)
+        return make_rendered(self.config, render_mode)
 
 
 def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
@@ -109,7 +109,7 @@ def _load_published(selector: str, checkpoint: str) -> LoadedRun:
 def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
     """The checkpoint behind best, last or epoch=NN and what it holds; a run in training may thin them out meanwhile."""
     for _ in range(3):
-        chosen = checkpoint_set.choose(run.checkpoints, name, run.id)
+        chosen = checkpoint_set.select(run.checkpoints, name, run.id)
         if run_files.exists(chosen.path):
             break
     return chosen, read_checkpoint(chosen.path)
@@ -154,7 +154,7 @@ def _parts(state: dict[str, object], path: Path) -> tuple[dict[str, Tensor], dic
 
 def build_player(config: Config, weights: Mapping[str, Tensor], whose: str) -> Player:
     """A player of one world with these weights (the policy's state_dict), which must fit its config exactly."""
-    env = make_drawn(config, None)
+    env = make_rendered(config, None)
     observation_space, action_space = env.observation_space, env.action_space
     env.close()
     envs = make_envs(config, 1)

@@ -58,7 +58,7 @@ def pick(mask: Tensor, u: Tensor) -> Tensor:
     return (allowed.cumsum(1) <= rank[:, None]).sum(1)
 
 
-class Start(NamedTuple):
+class EpisodeStart(NamedTuple):
     """Where an episode begins: world `world` of worlds that were reset with `seed`, drawing for `purpose`."""
 
     seed: int
@@ -98,7 +98,7 @@ class Player:
         self._carry = policy.initial(1)
         self.reset()
 
-    def reset(self, start: Start = Start(0)) -> None:  # noqa: B008  # a NamedTuple does not change
+    def reset(self, start: EpisodeStart = EpisodeStart(0)) -> None:  # noqa: B008  # a NamedTuple does not change
         """Begin an episode: an empty carry, and the draws of this start."""
         self._start, self._calls = start, 0
         copy_into(self._carry, self.policy.initial(1))
@@ -123,9 +123,11 @@ class Player:
     def explain(self, obs: object) -> Opinion:
         """What the policy makes of this observation; nothing advances."""
         self._write(0, obs)
-        told = self.policy.explain(self._obs, self._carry, self._is_first)
-        value = None if told.value is None else told.value.item()
-        return Opinion(_row(told.seen), _row(told.distribution), told.entropy.item(), value)
+        explanation = self.policy.explain(self._obs, self._carry, self._is_first)
+        value = None if explanation.value is None else explanation.value.item()
+        return Opinion(
+            _only_world(explanation.seen), _only_world(explanation.distribution), explanation.entropy.item(), value
+        )
 
     def saliency(self, obs: object, mode: Mode) -> Saliency | None:
         """What its choice in this mode and its value hang on; nothing advances."""
@@ -161,9 +163,11 @@ class Player:
         return names if len(names) == count else tuple(map(str, range(count)))
 
 
-def _row(tree: Tree) -> Any:
+def _only_world(tree: Tree) -> Any:
     """The only world of a tensor, or of a dict of them, as copied arrays."""
-    return {name: _row(leaf) for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0].numpy().copy()
+    return (
+        {name: _only_world(leaf) for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0].numpy().copy()
+    )
 
 
 def check_mode(mode: str) -> Mode:

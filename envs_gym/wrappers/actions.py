@@ -86,9 +86,9 @@ class ActionMask(gymnasium.Wrapper):
             self._constant = np.isin(np.arange(self._count), chosen)
         else:
             _, info = env.reset(seed=0)  # before anything is trained; worlds are seeded again afterwards
-            told = MASK in info and np.shape(info[MASK]) == (self._count,)
+            has_mask = MASK in info and np.shape(info[MASK]) == (self._count,)
             hint = "give valid_actions, or spec.valid_actions"
-            require(told, f"{env_name(env)} tells no {MASK} of {self._count} actions in its info; {hint}")
+            require(has_mask, f"{env_name(env)} tells no {MASK} of {self._count} actions in its info; {hint}")
         inside = env.observation_space
         parts = dict(inside.spaces) if isinstance(inside, spaces.Dict) else {"obs": inside}
         require(MASK not in parts, f"the observation of {env_name(env)} has an {MASK} already")

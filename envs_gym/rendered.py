@@ -15,11 +15,11 @@ import numpy as np
 from config.schema import Config
 from envs_gym.answers import check_flags, real
 from envs_gym.blame import Blame, EnvError, of_traceback
-from envs_gym.make import explained
+from envs_gym.make import env_errors
 from envs_gym.step_watch import WatchedBlame, blame
 from envs_gym.wrappers.registry import wrap, wrappers_of
 from utils.interrupted import by_signal
-from utils.one_line import told
+from utils.one_line import describe_error
 from utils.user_error import UserError
 
 INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER under which nobody sees a window
@@ -46,7 +46,9 @@ class Rendering:
     ) -> None:
         if error is None or isinstance(error, UserError) or by_signal(error):
             return
-        accused = error if isinstance(error, EnvError) else self._blame.accuse(told(error), of_traceback(error))
+        accused = (
+            error if isinstance(error, EnvError) else self._blame.accuse(describe_error(error), of_traceback(error))
+        )
         reason = accused.reason
         found = RenderError(f"{self.env_id} cannot be drawn: {reason}")
         if "pygame" in reason and isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError):
@@ -90,7 +92,7 @@ def has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def make_drawn(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> gymnasium.Env:
+def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> gymnasium.Env:
     """A single Gymnasium environment: rgb_array to take frames from, human for a window, None to draw nothing."""
     env = _make(config, None)
     if render_mode is None:
@@ -113,7 +115,7 @@ def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
     kwargs: dict[str, Any] = dict(config.env_kwargs)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
-    with explained(config):
+    with env_errors(config):
         env = gymnasium.make(
             config.env_id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs
         )

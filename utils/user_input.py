@@ -45,7 +45,7 @@ def check_value(name: str, value: object, depth: int = 0) -> None:
             check_value(f"{name}[{index}]", item, depth + 1)
 
 
-def read_given(path: Path, most: int) -> bytes:
+def read_user_file(path: Path, most: int) -> bytes:
     """The bytes of an ordinary file of at most `most`; a device or a pipe, which may never end, is not read."""
     try:
         with open(path, "rb", opener=_without_waiting) as file:
