@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Step, Tree
+from envs_fast.vec_env import Obs, Step
 from envs_gym import spaces
 from envs_gym.async_pool import Pool, pulse
 from envs_gym.async_worker import Shared, Task, WorkerSetup, leaves
@@ -85,7 +85,7 @@ class AsyncEnv:
         """Process ids of the workers."""
         return list(self._pool.pids)
 
-    def reset(self, seed: int) -> Tree:
+    def reset(self, seed: int) -> Obs:
         """Seed and start every world, as GymEnv would; results nobody has received are dropped."""
         while (self._status == FLYING).any():
             self._receive()
@@ -126,7 +126,7 @@ class AsyncEnv:
         self._status[first] = IDLE
         ids = torch.tensor(first)
 
-        def rows(tree: Tree) -> Tree:
+        def rows(tree: Obs) -> Obs:
             return {name: leaf[ids] for name, leaf in tree.items()} if isinstance(tree, dict) else tree[ids]
 
         return Ready(ids, Step(*(rows(field) for field in self._step)))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Step, Tree
+from envs_fast.vec_env import Obs, Step
 from envs_gym.blame import Blame, EnvError
 from envs_gym.gym_env import GymEnv
 
@@ -160,7 +160,7 @@ class Worker:
             row[index] = value.numpy()[0]
 
 
-def leaves(trees: Sequence[Tree]) -> list[Tensor]:
+def leaves(trees: Sequence[Obs]) -> list[Tensor]:
     """The tensors of a step or of a part of it, in an order both sides agree on."""
     return [leaf for tree in trees for leaf in ([tree[k] for k in sorted(tree)] if isinstance(tree, dict) else [tree])]
 

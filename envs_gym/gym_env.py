@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Step, Tree
+from envs_fast.vec_env import Obs, Step
 from envs_gym import spaces
 from envs_gym.answers import Answer, StepFunction, check_flags, not_a_number, with_checked_flags
 from envs_gym.blame import Blame
@@ -120,7 +120,7 @@ class GymEnv:
         self._log: list[list[Any]] = [[] for _ in range(num_envs)]  # the policy's actions since the last reset
         self._cut: set[int] = set()  # worlds whose episode a checkpoint could not carry over
 
-    def reset(self, seed: int) -> Tree:
+    def reset(self, seed: int) -> Obs:
         """Seed and start every world; world i has the same stream whatever the number of worlds."""
         self._seed = seed
         self._seeds = self._draw_seeds(0)
@@ -304,6 +304,6 @@ def _recorded(step: StepFunction, raw: RawReward, paid: np.ndarray, world: int) 
     return recorded
 
 
-def _leaves(tree: Tree) -> list[Tensor]:
+def _leaves(tree: Obs) -> list[Tensor]:
     """The tensors of a tree, by name so that two trees of one space align."""
     return [tree[name] for name in sorted(tree)] if isinstance(tree, dict) else [tree]

@@ -12,7 +12,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from envs_fast.vec_env import Tree
+from envs_fast.vec_env import Obs
 from utils.user_error import UserError
 
 Batch = Sequence[Any] | np.ndarray  # something of each world, indexed by world
@@ -31,7 +31,7 @@ def observation_space(space: Space[object]) -> Space[Any]:
     return spaces.Dict({name: _mask_or_leaf_space(name, leaf) for name, leaf in leaves})
 
 
-def zeros(space: Space[object], num_envs: int) -> Tree:
+def zeros(space: Space[object], num_envs: int) -> Obs:
     """Buffers [N, ...] for observations of a space made by `observation_space`."""
     if isinstance(space, spaces.Dict):
         parts = space.spaces.items()
@@ -39,7 +39,7 @@ def zeros(space: Space[object], num_envs: int) -> Tree:
     return _zeros(space, num_envs)
 
 
-def observation_writer(space: Space[object], buffers: Tree, name: str = "") -> Write:
+def observation_writer(space: Space[object], buffers: Obs, name: str = "") -> Write:
     """A function that stores one world's observation of the original `space` in its row of the buffers.
 
     It raises ValueError or TypeError where a value does not fit the space: NumPy alone would broadcast or truncate it.

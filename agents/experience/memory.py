@@ -66,8 +66,8 @@ class Memory:
         self.bytes = rows * bytes_of(example) + slots * bytes_of(last)
         if replayed:
             check_fits(self.bytes, rows * self.num_envs, storage)
-        self.table: Row = allocate(example, rows, storage)
-        self.final: Final = allocate(last, slots, storage)
+        self.table = allocate(example, rows, storage)
+        self.final = allocate(last, slots, storage)
         self.slot = torch.zeros_like(example.slot)
         self.written = self.drawn = 0
         self.overflowed = torch.zeros((), dtype=torch.bool, device=self.slot.device)
@@ -82,8 +82,8 @@ class Memory:
         self.guarded = [x.flatten(1).numpy() for x in looked_at if x.is_floating_point() and x.device.type == "cpu"]
         # a short table's rows, unbound at once: to index eight columns takes 7 us a step
         self._row_views = [] if replayed else [*zip(*(column.unbind() for column in self._columns), strict=True)]
-        self._flat: Row = tree_map(lambda x: x.flatten(0, 1), self.table)
-        self._flat_final: Final = tree_map(lambda x: x.flatten(0, 1), self.final)
+        self._flat = tree_map(lambda x: x.flatten(0, 1), self.table)
+        self._flat_final = tree_map(lambda x: x.flatten(0, 1), self.final)
 
     def __len__(self) -> int:
         return min(self.written, self.rows) * self.num_envs
@@ -208,13 +208,13 @@ class Memory:
         span = torch.arange(length + 1, device=start.device)[:, None]
         worlds = world.expand(length + 1, count)
         flat = self._place(start + span, worlds)
-        table: Row = tree_map(lambda x: _rows(x, flat), self._flat._replace(obs=()))
+        table = tree_map(lambda x: _rows(x, flat), self._flat._replace(obs=()))
         ended = table.terminated | table.truncated
         place = span + ended.cumsum(0) - ended.long()  # where each row comes to stand once finals are put in
         out = span.expand(-1, count).contiguous()
         source = (torch.searchsorted(place.T.contiguous(), out.T.contiguous(), right=True) - 1).T
         is_final = out != place.gather(0, source)  # this place is the end of the row before it
-        rows: Row = tree_map(lambda x: x.gather(0, expand(source, x).expand_as(x)), table)
+        rows = tree_map(lambda x: x.gather(0, expand(source, x).expand_as(x)), table)
         at = start + source
         obs = where(is_final, self._final_obs(at, worlds, rows.slot), self._obs(at, worlds))
         is_first = rows.is_first & ~is_final

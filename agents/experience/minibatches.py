@@ -5,7 +5,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from torch import Tensor
 
-from agents.experience.nouns import Tree, leaves, rebuild, tree_map
+from agents.experience.nouns import T, Tree, leaves, rebuild, tree_map
 from utils.counter_rng import Key, permutation
 
 
@@ -22,7 +22,7 @@ class Sequenced(Protocol):
 Table = TypeVar("Table", bound=Sequenced)
 
 
-def minibatches(table: Tree, size: int, key: Key) -> Iterator[Tree]:
+def minibatches(table: T, size: int, key: Key) -> Iterator[T]:
     """One pass over [T, N, ...] leaves in an order drawn from `key`: the rows are gathered once, then cut."""
     flat = tree_map(lambda x: x.flatten(0, 1), table)
     first = leaves(flat)[0]
@@ -32,7 +32,7 @@ def minibatches(table: Tree, size: int, key: Key) -> Iterator[Tree]:
         yield tree_map(lambda x: x[start : start + size], shuffled)  # noqa: B023  (used before start moves on)
 
 
-def in_order(table: Tree, size: int) -> Iterator[Tree]:
+def in_order(table: T, size: int) -> Iterator[T]:
     """The rows [count * size, ...] of every leaf in pieces of `size`, without a copy."""
     columns = [leaf.split(size) for leaf in leaves(table)]
     for parts in zip(*columns, strict=True):

@@ -5,12 +5,13 @@ Letters in shapes: T steps, N worlds, S slots for final observations, B samples,
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-Tree = Any  # a Tensor, or a dict / NamedTuple / tuple of Trees
+Tree = Any  # a Tensor, or a dict / NamedTuple / tuple of Trees: an Obs, what a policy stores, rows of both
+T = TypeVar("T")  # a Tree whose form is known to the caller
 
 
 def leaves(tree: Tree) -> list[Tensor]:
@@ -20,17 +21,21 @@ def leaves(tree: Tree) -> list[Tensor]:
     return [leaf for branch in (tree.values() if isinstance(tree, dict) else tree) for leaf in leaves(branch)]
 
 
-def rebuild(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
+def rebuild(tree: T, new_leaves: Iterator[Tensor]) -> T:
     """A tree of the same form with other tensors, taken in the order of `leaves`."""
+    return cast(T, _rebuilt(tree, new_leaves))
+
+
+def _rebuilt(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
     if isinstance(tree, Tensor):
         return next(new_leaves)
     if isinstance(tree, dict):
-        return {key: rebuild(branch, new_leaves) for key, branch in tree.items()}
-    branches = [rebuild(branch, new_leaves) for branch in tree]
+        return {key: _rebuilt(branch, new_leaves) for key, branch in tree.items()}
+    branches = [_rebuilt(branch, new_leaves) for branch in tree]
     return tuple(branches) if type(tree) is tuple else type(tree)(*branches)
 
 
-def tree_map(fn: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
+def tree_map(fn: Callable[..., Tensor], tree: T, *others: T) -> T:
     """fn over the leaves of trees of one form."""
     return rebuild(tree, iter([fn(*parts) for parts in zip(*map(leaves, (tree, *others)), strict=True)]))
 
@@ -46,7 +51,7 @@ def expand(flag: Tensor, like: Tensor) -> Tensor:
     return flag.view(*flag.shape, *[1] * (like.dim() - flag.dim()))
 
 
-def where(flag: Tensor, chosen: Tree, other: Tree) -> Tree:
+def where(flag: Tensor, chosen: T, other: T) -> T:
     """torch.where over trees; `flag` covers the leading dimensions."""
     return tree_map(lambda a, b: torch.where(expand(flag, a), a, b), chosen, other)
 

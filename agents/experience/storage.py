@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.experience.nouns import Tree, leaves, tree_map
+from agents.experience.nouns import T, Tree, leaves, tree_map
 from config.schema import Config, ReplayConfig
 from utils.run_dir import runs_root
 from utils.user_error import UserError
@@ -21,7 +21,7 @@ SPARE = 0.9  # share of what is free that a memory may take
 MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
-def allocate(example: Tree, rows: int, storage: str) -> Tree:
+def allocate(example: T, rows: int, storage: str) -> T:
     """Zeros [rows, ...] for every leaf [...] of the example."""
     return tree_map(lambda x: _mapped(x, rows) if storage == "memmap" else _zeros(x, rows), example)
 
