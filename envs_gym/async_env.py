@@ -57,18 +57,7 @@ class AsyncEnv:
         example = spaces.actions(one.envs[0].action_space).example
         one.close()
 
-        def column(dtype: torch.dtype) -> Tensor:
-            return torch.zeros(num_envs, dtype=dtype)
-
-        self._step = Step(
-            obs=spaces.zeros(self.observation_space, num_envs),
-            reward=column(torch.float32),
-            terminated=column(torch.bool),
-            truncated=column(torch.bool),
-            final_obs=spaces.zeros(self.observation_space, num_envs),
-            episode_return=column(torch.float32),
-            episode_length=column(torch.float32),
-        )
+        self._step = spaces.step_buffers(self.observation_space, num_envs)
         self._action = torch.zeros((num_envs, *example.shape), dtype=example.dtype)
         for tensor in (*leaves(self._step), self._action):
             tensor.share_memory_()

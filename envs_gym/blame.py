@@ -24,6 +24,7 @@ OURS = tuple(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS)
 PATHS = sysconfig.get_paths()
 LIBRARIES = tuple(f"{PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+REFUSALS = (TypeError, ValueError, LookupError, AssertionError, AttributeError)  # of arguments, by whoever is made
 Line = tuple[str, int]  # a file, and a line of it
 
 

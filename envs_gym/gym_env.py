@@ -21,7 +21,7 @@ from envs_gym.blame import EnvError as EnvError
 from envs_gym.snapshot import Beginning, memories, replay, rng_state, strategy
 from envs_gym.step_watch import WatchedBlame, blame
 from envs_gym.wrappers.base import RawReward
-from envs_gym.wrappers.registry import WrapperConfig, wrap
+from envs_gym.wrappers.registry import WrappedWorld, WrapperConfig, wrap
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
@@ -53,64 +53,16 @@ class GymEnv:
         """`first_world`: the number of world 0 where these are some of many, so that its streams are those of many.
         `step_timeout`: seconds after which a world that does not answer ends by an EnvError."""
         self.env_id, self.num_envs, self.first_world = env_id, num_envs, first_world
-        arguments: dict[str, Any] = {
-            "max_episode_steps": max_episode_steps,
-            "disable_env_checker": True,
-            **(env_kwargs or {}),
-        }
         self.envs: list[gymnasium.Env[Any, Any]] = []
-        worlds = []
-        with Blame(env_id, self.envs, "__init__") as building:
-            for building.world in range(num_envs):
-                worlds.append(wrap(gymnasium.make(env_id, **arguments), wrappers))
-                self.envs.append(worlds[-1].env)
-            first = self.envs[0]
-            spec = first.unwrapped.spec
-            assert spec is not None  # gymnasium.make sets it
-            self.resume: str = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
-            self.observation_space = spaces.observation_space(first.observation_space)
-            self._actions = spaces.actions(first.action_space)
+        worlds = self._make_worlds({"max_episode_steps": max_episode_steps, **(env_kwargs or {})}, wrappers)
         self._remembering = [world.remembering for world in worlds]
         self.time_limit = worlds[0].time_limit
-        threshold = spec.reward_threshold
-        self.reward_threshold = None if threshold is None else float(threshold)
         self._blame = blame(env_id, self.envs, step_timeout)
         self.action_space = self._actions.space
         self._action_shape = (num_envs, *self._actions.example.shape)
         self._action_dtype = self._actions.example.dtype
-
-        def column(dtype: torch.dtype) -> Tensor:
-            return torch.zeros(num_envs, dtype=dtype)
-
-        self._step = Step(
-            obs=spaces.zeros(self.observation_space, num_envs),
-            reward=column(torch.float32),
-            terminated=column(torch.bool),
-            truncated=column(torch.bool),
-            final_obs=spaces.zeros(self.observation_space, num_envs),
-            episode_return=column(torch.float32),
-            episode_length=column(torch.float32),
-        )
-        self._reward, self._terminated, self._truncated = (
-            tensor.numpy() for tensor in (self._step.reward, self._step.terminated, self._step.truncated)
-        )
-        self._episode_return, self._episode_length = (
-            self._step.episode_return.numpy(),
-            self._step.episode_length.numpy(),
-        )
-        self._write_obs = spaces.observation_writer(first.observation_space, self._step.obs)
-        self._write_final = spaces.observation_writer(first.observation_space, self._step.final_obs)
-
-        self._rewards = array("d", bytes(8 * num_envs))  # takes numbers only; NumPy would read a text as one
-        self._reward64 = np.frombuffer(self._rewards)  # returns add up in float64, whatever Step tells
-        self._raw64 = self._reward64 if worlds[0].raw is None else np.zeros(num_envs)  # before any wrapper
-        self._step_functions = [
-            world.env.step if world.raw is None else _recorded(world.env.step, world.raw, self._raw64, index)
-            for index, world in enumerate(worlds)
-        ]
-        for world, step in enumerate([*self._step_functions]):
-            self._step_functions[world] = with_checked_flags(step, self._step_functions, world)
-        self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._make_buffers()
+        self._make_step_functions(worlds)
         self._paid = np.zeros(num_envs)  # the episode's rewards as the policy got them
         self._seed = 0
         self._seeds: list[int] = []  # with which each world was last seeded; empty before the first reset
@@ -119,6 +71,51 @@ class GymEnv:
         self._memories_at_reset: list[list[dict[str, Any]]] = [[]] * num_envs
         self._log: list[list[Any]] = [[] for _ in range(num_envs)]  # the policy's actions since the last reset
         self._cut: set[int] = set()  # worlds whose episode a checkpoint could not carry over
+
+    def _make_worlds(self, env_kwargs: dict[str, object], wrappers: Sequence[WrapperConfig]) -> list[WrappedWorld]:
+        """Every world in its wrappers, and what the first one tells of all of them."""
+        worlds: list[WrappedWorld] = []
+        arguments: dict[str, Any] = {"disable_env_checker": True, **env_kwargs}
+        with Blame(self.env_id, self.envs, "__init__") as building:
+            for building.world in range(self.num_envs):
+                worlds.append(wrap(gymnasium.make(self.env_id, **arguments), wrappers))
+                self.envs.append(worlds[-1].env)
+            first = self.envs[0]
+            spec = first.unwrapped.spec
+            assert spec is not None  # gymnasium.make sets it
+            self.resume: str = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
+            self.observation_space = spaces.observation_space(first.observation_space)
+            self._actions = spaces.actions(first.action_space)
+        threshold = spec.reward_threshold
+        self.reward_threshold = None if threshold is None else float(threshold)
+        return worlds
+
+    def _make_buffers(self) -> None:
+        """The one Step that every step fills, and the NumPy views and functions that write into it."""
+        self._step = spaces.step_buffers(self.observation_space, self.num_envs)
+        self._reward, self._terminated, self._truncated = (
+            tensor.numpy() for tensor in (self._step.reward, self._step.terminated, self._step.truncated)
+        )
+        self._episode_return, self._episode_length = (
+            self._step.episode_return.numpy(),
+            self._step.episode_length.numpy(),
+        )
+        raw_space = self.envs[0].observation_space
+        self._write_obs = spaces.observation_writer(raw_space, self._step.obs)
+        self._write_final = spaces.observation_writer(raw_space, self._step.final_obs)
+        self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+
+    def _make_step_functions(self, worlds: list[WrappedWorld]) -> None:
+        """What steps each world: its flags are checked, and what it paid before any wrapper is written down."""
+        self._rewards = array("d", bytes(8 * self.num_envs))  # takes numbers only; NumPy would read a text as one
+        self._reward64 = np.frombuffer(self._rewards)  # returns add up in float64, whatever Step tells
+        self._raw64 = self._reward64 if worlds[0].raw is None else np.zeros(self.num_envs)  # before any wrapper
+        self._step_functions = [
+            world.env.step if world.raw is None else _recorded(world.env.step, world.raw, self._raw64, index)
+            for index, world in enumerate(worlds)
+        ]
+        for world, step in enumerate([*self._step_functions]):
+            self._step_functions[world] = with_checked_flags(step, self._step_functions, world)
 
     def reset(self, seed: int) -> Obs:
         """Seed and start every world; world i has the same stream whatever the number of worlds."""

@@ -17,7 +17,7 @@ from config.schema import Config
 from envs_fast import registry
 from envs_fast.vec_env import VecEnv
 from envs_gym import spaces
-from envs_gym.blame import Blame, EnvError, Importing, missing, ours
+from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours
 from envs_gym.gym_env import GymEnv
 from envs_gym.wrappers.registry import wrappers_of
 from utils.one_line import one_line
@@ -123,8 +123,7 @@ def _making_error(config: Config, spec: EnvSpec, error: EnvError, cause: BaseExc
         return UserError(_missing(spec, one_line(str(cause))))
     if isinstance(cause, ImportError):  # what Gymnasium raises for ids that moved elsewhere
         return UserError(f"{name} cannot be made: {one_line(str(cause))}{_newest(name)}")
-    refused = (TypeError, ValueError, KeyError, IndexError, AssertionError, AttributeError)
-    if kwargs and isinstance(cause, refused):
+    if kwargs and isinstance(cause, REFUSALS):
         return UserError(f"{name} refuses env_kwargs {one_line(str(kwargs))}: {error.reason}")
     return EnvError(f"{name} cannot be made: {error.reason}", error.reason)
 

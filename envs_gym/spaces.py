@@ -12,7 +12,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from envs_fast.vec_env import Obs
+from envs_fast.vec_env import Obs, Step
 from utils.user_error import UserError
 
 Batch = Sequence[Any] | np.ndarray  # something of each world, indexed by world
@@ -37,6 +37,23 @@ def zeros(space: Space[object], num_envs: int) -> Obs:
         parts = space.spaces.items()
         return {name: _all_valid(leaf, num_envs) if name == MASK else _zeros(leaf, num_envs) for name, leaf in parts}
     return _zeros(space, num_envs)
+
+
+def step_buffers(space: Space[object], num_envs: int) -> Step:
+    """A Step of zeros, to be filled by every step of N worlds whose observation space is `space`."""
+
+    def column(dtype: torch.dtype) -> Tensor:
+        return torch.zeros(num_envs, dtype=dtype)
+
+    return Step(
+        obs=zeros(space, num_envs),
+        reward=column(torch.float32),
+        terminated=column(torch.bool),
+        truncated=column(torch.bool),
+        final_obs=zeros(space, num_envs),
+        episode_return=column(torch.float32),
+        episode_length=column(torch.float32),
+    )
 
 
 def observation_writer(space: Space[object], buffers: Obs, name: str = "") -> Write:

@@ -112,7 +112,17 @@ def find_resumption(
         check_foreign(after, run.id)
     before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
     changed = tuple(changes(before, after))
-    resume = Resumption(run, path, facts, sidecar, after, changed, notes, fork, edited)
+    resume = Resumption(
+        source=run,
+        checkpoint=path,
+        facts=facts,
+        sidecar=sidecar,
+        config=after,
+        changed=changed,
+        notes=notes,
+        fork=fork,
+        edited=edited,
+    )
     iteration = resume.env_steps // max(1, sidecar.get("iterations", 0))
     if not resume.closing and path and resume.env_steps + iteration > after.max_timesteps:
         raise UserError(f"{run.id} has spent its budget of {after.max_timesteps:,}; give more: --max-timesteps N")

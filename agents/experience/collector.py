@@ -104,7 +104,14 @@ class Collector:
         act = self.policy.act(self.obs, self.carry, self.is_first, noise, False)
         flag = self.is_first
         return Row(
-            self.obs, flag, act.action, flag.float(), flag, flag, torch.zeros_like(flag, dtype=torch.long), act.extras
+            obs=self.obs,
+            is_first=flag,
+            action=act.action,
+            reward=flag.float(),
+            terminated=flag,
+            truncated=flag,
+            slot=torch.zeros_like(flag, dtype=torch.long),
+            extras=act.extras,
         )
 
     @torch.inference_mode()

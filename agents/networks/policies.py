@@ -82,14 +82,14 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     recipe = POLICIES[config.policy]
     options = checked_options(config.policy, recipe, config.policy_kwargs)
     plan = Plan(
-        envs.observation_space,
-        envs.action_space,
-        config.hidden_dims,
-        config.activation,
-        config.share_trunk,
-        critic,
-        config.normalize_obs,
-        config.seed,
+        observation_space=envs.observation_space,
+        action_space=envs.action_space,
+        hidden_dims=config.hidden_dims,
+        activation=config.activation,
+        share_trunk=config.share_trunk,
+        critic=critic,
+        normalize_obs=config.normalize_obs,
+        seed=config.seed,
     )
     policy = recipe(plan, **options)
     if policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from whole rollouts

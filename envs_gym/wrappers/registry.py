@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from config.schema import Config
-from envs_gym.blame import EnvError, Importing, missing
+from envs_gym.blame import REFUSALS, EnvError, Importing, missing
 from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
 from envs_gym.wrappers.base import RawReward, Remembering, layers
 from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
@@ -82,9 +82,9 @@ def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
         arguments = {key: value for key, value in wrapper.items() if key != "id"}
         try:
             stack = find_wrapper(wrapper["id"])(stack, **arguments)
-        except (TypeError, ValueError, KeyError, IndexError, AssertionError, AttributeError) as error:
-            if isinstance(error, UserError):
-                raise
+        except UserError:
+            raise
+        except REFUSALS as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"env_wrappers: {wrapper['id']} refuses {arguments or 'this world'}: {reason}") from error
     stack = channel_first(stack)
