@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from agents.experience.finite_guard import NonFiniteError, float_views, may_be_non_finite, non_finite_in
 from agents.experience.memory import Memory
 from agents.experience.nouns import Act, Explanation, Row, Tree, copy_into, leaves, tree_map
-from envs_fast.vec_env import Step, VecEnv
+from envs_fast.vec_env import Obs, Step, VecEnv
 from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
 
 WINDOW = 100  # episodes in the running mean, as everywhere in the field
@@ -27,11 +27,11 @@ class Policy(nn.Module):
         """The carry before an episode's first step."""
         raise NotImplementedError
 
-    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         """An action for each world from `noise` [N, draws]; resets its own carry where is_first."""
         raise NotImplementedError
 
-    def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
+    def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """What `act` would start from, for people to look at; changes nothing."""
         raise NotImplementedError
 

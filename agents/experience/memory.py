@@ -28,7 +28,7 @@ from agents.experience.priorities import Priorities
 from agents.experience.reader import RowReader
 from agents.experience.saved_rows import SavedRows
 from agents.experience.storage import allocate, bytes_of, check_fits, readable_size
-from envs_fast.vec_env import Step
+from envs_fast.vec_env import Obs, Step
 from utils.counter_rng import SAMPLE, Key, uniforms
 
 GATHERED = 64 << 20  # bytes of rows that `batches` gathers at once
@@ -104,7 +104,7 @@ class Memory:
         """The files that the last `state_dict` named."""
         return [segment["file"] for segment in self.saved.segments] if self.saved else []
 
-    def write(self, obs: Tree, is_first: Tensor, act: Act, step: Step) -> None:
+    def write(self, obs: Obs, is_first: Tensor, act: Act, step: Step) -> None:
         last = step.final_obs
         if self.frames > 1:
             obs, last = newest_frame(obs, self.frames), newest_frame(last, self.frames)

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
+from envs_fast.vec_env import Obs
+
 Tree = Any  # a Tensor, or a dict / NamedTuple / tuple of Trees: an Obs, what a policy stores, rows of both
 T = TypeVar("T")  # a Tree whose form is known to the caller
 
@@ -81,7 +83,7 @@ class Explanation(NamedTuple):
 class Row(NamedTuple):
     """One instant of N worlds, as acted upon; [T, N, ...] when stacked."""
 
-    obs: Tree
+    obs: Obs
     is_first: Tensor
     """obs opens an episode"""
     action: Tensor
@@ -97,7 +99,7 @@ class Row(NamedTuple):
 class Final(NamedTuple):
     """An instant that was not acted upon: what a critic needs to value it."""
 
-    obs: Tree
+    obs: Obs
     carry: Tree
 
 
@@ -117,13 +119,13 @@ class Rollout(NamedTuple):
 class Transitions(NamedTuple):
     """Single or n-step transitions, [B, ...]: the target is reward + discount * V(next_obs) in every algorithm."""
 
-    obs: Tree
+    obs: Obs
     action: Tensor
     reward: Tensor
     """discounted n-step sum"""
     discount: Tensor
     """gamma^k, 0 after termination"""
-    next_obs: Tree
+    next_obs: Obs
     """the true one, never the reset one"""
     row_id: Tensor
     weight: Tensor
@@ -133,7 +135,7 @@ class Transitions(NamedTuple):
 class Sequences(NamedTuple):
     """Arrivals in order, [L, B, ...]; the final observation of an ended episode has a place of its own (row_id -1)."""
 
-    obs: Tree
+    obs: Obs
     action: Tensor
     """that led here, 0 at is_first"""
     reward: Tensor

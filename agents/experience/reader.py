@@ -51,7 +51,7 @@ class RowReader:
         span = torch.arange(length + 1, device=start.device)[:, None]
         worlds = world.expand(length + 1, count)
         flat = self.place(start + span, worlds)
-        table = tree_map(lambda x: _rows(x, flat), self.flat._replace(obs=()))
+        table = tree_map(lambda x: _rows(x, flat), self.flat._replace(obs={}))
         ended = table.terminated | table.truncated
         place = span + ended.cumsum(0) - ended.long()  # where each row comes to stand once finals are put in
         out = span.expand(-1, count).contiguous()

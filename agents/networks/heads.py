@@ -13,10 +13,18 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
+from envs_fast.vec_env import Obs
+from envs_gym.spaces import MASK
 from utils.counter_rng import normal
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
 IMPOSSIBLE = -1e9  # its exp is 0, and 0 times it is 0; infinity would make NaN of both
+
+
+def action_mask(obs: Obs) -> Tensor:
+    """Which actions make sense [..., A] bool, of an observation that says so."""
+    assert isinstance(obs, dict)
+    return obs[MASK].bool()
 
 
 def sample_categorical(log_probs: Tensor, u: Tensor) -> Tensor:

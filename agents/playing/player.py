@@ -12,6 +12,7 @@ from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Tree, copy_into
 from agents.playing.saliency import Saliency, saliency
 from config.spec import Quantity, Spec
+from envs_fast.vec_env import Obs
 from envs_gym.spaces import MASK, actions, observation_space, observation_writer, zeros
 from utils.counter_rng import PLAY, Key, normal, uniforms
 from utils.user_error import UserError, nearest
@@ -41,7 +42,7 @@ class Random(Policy):
     def initial(self, num_envs: int) -> Tree:
         return ()
 
-    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if isinstance(self.space, spaces.Box):
             return Act(torch.where(self.bounded, 2 * noise - 1, normal(noise)))
         everything = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)

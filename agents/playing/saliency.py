@@ -8,6 +8,7 @@ from torch import Tensor
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Explanation, Tree
+from envs_fast.vec_env import Obs
 
 Leaves = dict[str, np.ndarray]  # by the leaf's name, "" for an observation that is no dict
 
@@ -24,7 +25,7 @@ class Saliency(NamedTuple):
     """None without a critic"""
 
 
-def saliency(policy: Policy, obs: Tree, carry: Tree, is_first: Tensor, chosen: Tensor) -> Saliency | None:
+def saliency(policy: Policy, obs: Obs, carry: Tree, is_first: Tensor, chosen: Tensor) -> Saliency | None:
     """For one world [1, ...]; `chosen` are the places of its choices, or its numbers. None where no leaf has any."""
     named = obs if isinstance(obs, dict) else {"": obs}
     inputs = {
