@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from config.inspect_arguments import parse_inspect
+from config.commands.inspect import parse_inspect
 from inspector.app import Inspector
 from utils import entry
 from utils.closed_pipe import outlive_readers

@@ -17,10 +17,10 @@ import torch
 from agents.playing.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
 from agents.playing.loading import LoadedRun, load_run
 from agents.playing.player import check_mode
-from config.play_arguments import PlayArguments, parse_play
-from envs_gym.drawn import RenderError, frame_of, frames_per_second, has_display, make_drawn
+from config.commands.play import PlayArguments, parse_play
 from envs_gym.gym_env import EnvError
 from envs_gym.keyboard import Keyboard, Quit, Steering
+from envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
 from utils import entry
 from utils.closed_pipe import outlive_readers
 from utils.statistics import mean_and_deviation
@@ -78,7 +78,7 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
     render_mode = "human" if window else "rgb_array" if arguments.video else None
     mode = "greedy" if arguments.user else check_mode(arguments.mode)
     with ExitStack() as stack:
-        env = make_drawn(loaded.config, render_mode, arguments.fps)
+        env = make_rendered(loaded.config, render_mode, arguments.fps)
         stack.callback(env.close)
         names = loaded.agent.action_names(loaded.config.spec)
         steer = None

@@ -14,7 +14,7 @@ import torch
 from agents.playing.hub_client import check_repo, find_token
 from agents.playing.hub_run import FACTS, WEIGHTS
 from agents.playing.loading import LoadedRun, load_run
-from config.publish_arguments import TEMPORARY, parse_publish
+from config.commands.publish import TEMPORARY, parse_publish
 from envs_gym.gym_env import EnvError
 from publishing.facts import Text, findings, public_facts, refuse, shown, written_texts
 from publishing.folder import build_files, check_nothing_left, refusal

@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from config.doorstep import knock
+from config.preflight import preflight
 from utils.closed_pipe import outlive_readers
 
 if __name__ == "__main__":
     outlive_readers()
-    knock(sys.argv[1:])  # here, as the imports below take seconds
+    preflight(sys.argv[1:])  # here, as the imports below take seconds
 
 import torch
 
@@ -25,7 +25,7 @@ from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent
 from agents.engines.fused_cpu.warm import warm
 from agents.networks.policies import check_name
-from config.arguments import Arguments, build_parser, parse_arguments
+from config.commands.train import Arguments, build_parser, parse_arguments
 from config.debugger import for_debugger
 from config.listing import print_variants
 from config.loader import to_plain
@@ -35,13 +35,13 @@ from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, env_info, make_envs
 from report.sinks import sinks_of
 from trainer_callbacks.debug import Debug
-from trainer_callbacks.disk_space import NoRoomError, explained
+from trainer_callbacks.disk_space import NoRoomError, room_errors
 from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.resume import (
-    Again,
+    Resumption,
     adopt,
     continued_facts,
-    find_again,
+    find_resumption,
     fork_facts,
     provenance_once,
     settings_hash,
@@ -78,7 +78,7 @@ def train(arguments: Arguments) -> int:
         try:
             return _train(arguments, interrupts, stack)
         except Dropped:
-            interrupts.given_up()
+            interrupts.stop_reminding()
             print(f"stopped by {interrupts.name} before there was anything to save", file=sys.stderr)
             return 128 + interrupts.number
 
@@ -91,7 +91,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     torch.set_num_threads(config.threads)
 
     # every name is checked by its registry before a run folder exists
-    with explained(config, "nothing was begun"):
+    with room_errors(config, "nothing was begun"):
         check_name(config)
         envs = make_envs(config, config.n_envs)
         warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
@@ -106,7 +106,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         start = start._replace(lines=(*filter(None, [fate]), *exactly))
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.debug(shlex.join(sys.argv))
-        with failures_told(run, stack), explained(config, f"continue: python train.py --resume {run.id}"):
+        with failures_told(run, stack), room_errors(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet)
             outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers)
@@ -115,7 +115,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     return 128 + interrupts.number if interrupts.number else 0
 
 
-def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Again | None, str]:
+def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | None, str]:
     """The run that --resume names, and how it died if it did; nobody else goes on with it meanwhile."""
     if not arguments.resume:
         return None, ""
@@ -123,7 +123,7 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Again | None,
     fate = died(found, found.facts())
     if arguments.checkpoint in ("", "last"):
         stack.enter_context(locked(found.path))
-    return find_again(arguments.resume, arguments.checkpoint, arguments.overrides, arguments.accept_changes), fate
+    return find_resumption(arguments.resume, arguments.checkpoint, arguments.overrides, arguments.accept_changes), fate
 
 
 def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> di
     return {**facts, "settings_sha256": settings_hash(facts)}
 
 
-def open_run(config: Config, again: Again | None, facts: dict[str, Any], stack: ExitStack) -> tuple[RunDir, Start]:
+def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], stack: ExitStack) -> tuple[RunDir, Start]:
     """The folder to train in, locked: the run's own, or a new one; and where in it the training begins."""
     if again and not again.fork:
         run = again.source

@@ -23,13 +23,13 @@ from torch.optim import Optimizer
 
 from agents.engines.eager import Eager, Engine
 from agents.experience.collector import Collector, Policy
+from agents.experience.finite_guard import flag_non_finite, locate_non_finite, zero_non_finite
 from agents.experience.memory import Memory
-from agents.experience.numbers import blame, look, mend
 from agents.experience.storage import check_iteration
+from agents.metric_sums import Metrics
 from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import Key
-from utils.metrics import Metrics
 from utils.user_error import NumbersError, UserError
 
 CHECKPOINT_VERSION = 1
@@ -116,7 +116,7 @@ class Agent(L.LightningModule):
         self.engine.collect(self, steps)
         self.collected += steps
         if self.guarded:
-            look(self.memory, steps, self.poisoned, self.broken)
+            flag_non_finite(self.memory, steps, self.poisoned, self.broken)
         self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
         self.seconds["collect"] += perf_counter() - began
 
@@ -200,7 +200,7 @@ class Agent(L.LightningModule):
     def _not_a_number(self) -> None:
         """Something in this iteration was no number, and no update learnt from it: stop, or go on without it."""
         steps, env_steps = min(self.collected, self.memory.rows), self.progress["env_steps"]
-        place = blame(self.memory, steps, env_steps, self, bool(self.lost))
+        place = locate_non_finite(self.memory, steps, env_steps, self, bool(self.lost))
         where = f"in iteration {self.progress['iterations']} ({env_steps:,} env steps)"
         self.skipped += 1
         sick = place.words.startswith("weights")
@@ -211,7 +211,7 @@ class Agent(L.LightningModule):
         if self.skipped in (1, 10):
             log.warning(f"{place} {where}; nothing was learnt from it (nan_guard: skip)")
         if self.memory.replayed:
-            mend(self.memory, steps)
+            zero_non_finite(self.memory, steps)
         for flag in (self.broken, self.poisoned, self.lost):
             flag.zero_()
 

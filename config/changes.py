@@ -42,8 +42,8 @@ def changes(before: Config, after: Config) -> list[Change]:
     found = [Change(key, old[key], new[key]) for key in new if old.get(key) != new[key]]
     broken = [change for change in found if change.key in FIXED]
     if broken:
-        told = ", ".join(str(change) for change in broken)
-        raise UserError(f"{told}: the saved state was made for the old value; start a new run for that")
+        names = ", ".join(str(change) for change in broken)
+        raise UserError(f"{names}: the saved state was made for the old value; start a new run for that")
     return found
 
 
@@ -57,6 +57,6 @@ def unproven(found: Sequence[Change], config: Config, engine: str) -> list[Chang
     return [change for change in found if change.key not in neutral]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

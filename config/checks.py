@@ -4,14 +4,14 @@ Types and names are already right when a config arrives here."""
 
 import re
 from math import inf, isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from config.schedule import Schedule
 from config.schema import CHANGES, SCHEMA_VERSION, Config, PPOConfig, REINFORCEConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_sizes
 from config.spec import Quantity, Spec
-from utils.given import LARGEST
 from utils.user_error import UserError
+from utils.user_input import LARGEST
 
 LEAST_ROWS = 100  # of each environment, that a replay memory is worth its name
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -90,7 +90,7 @@ def _check_budget(config: Config) -> None:
         raise UserError("max_timesteps is missing: say how many env steps the run may take, for example 1e5")
 
 
-def _check_range(name: str, value: Any, allowed: Range, max_timesteps: int) -> None:
+def _check_range(name: str, value: object, allowed: Range, max_timesteps: int) -> None:
     if isinstance(value, Schedule):
         start, end = value.span(max_timesteps)
         if end < start:
@@ -110,7 +110,7 @@ def _check_range(name: str, value: Any, allowed: Range, max_timesteps: int) -> N
             raise UserError(f"{name} must be at most {LARGEST}, not {number}")
 
 
-def _check_wrappers(wrappers: tuple[dict[str, Any], ...]) -> None:
+def _check_wrappers(wrappers: tuple[dict[str, object], ...]) -> None:
     for wrapper in wrappers:
         if not isinstance(wrapper.get("id"), str):
             raise UserError(f"env_wrappers takes [{{id: Name, ...}}]; {wrapper} has no id")

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from config.schedule import Schedule, is_named
 from config.spec import Quantity, Spec
-from utils.given import DEEPEST, MOST_DIGITS
 from utils.one_line import shortened
 from utils.user_error import UserError, nearest
+from utils.user_input import DEEPEST, MOST_DIGITS
 
 NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def schedulable(cls: type) -> list[str]:
     return [name for name, hint in hints(cls).items() if Schedule in _members(hint)]
 
 
-def convert(name: str, hint: Any, value: object) -> Any:
+def convert(name: str, hint: object, value: object) -> Any:
     """`value` as the type `hint`; UserError names the field and what it takes."""
     if name == "normalize_obs" and value is True:
         return "rolling"
@@ -53,7 +53,7 @@ def convert(name: str, hint: Any, value: object) -> Any:
     raise UserError(f"{name} takes {takes(hint)}, not {_shown(value)}{_advice(hint, value)}")
 
 
-def build(prefix: str, cls: type[T], values: Mapping[Any, Any]) -> T:
+def build(prefix: str, cls: type[T], values: Mapping[object, object]) -> T:
     """A dataclass such as Spec from its mapping; unknown keys are refused."""
     known = hints(cls)
     for key in values:
@@ -61,30 +61,33 @@ def build(prefix: str, cls: type[T], values: Mapping[Any, Any]) -> T:
             raise UserError(f"{prefix} has no {key!r}{nearest(str(key), known)} ({', '.join(known)})")
     if "name" in known and "name" not in values:
         raise UserError(f"{prefix} needs a name")
-    return cls(**{key: convert(f"{prefix}.{key}", known[key], value) for key, value in values.items()})
+    return cls(**{str(key): convert(f"{prefix}.{key}", known[str(key)], value) for key, value in values.items()})
 
 
-def takes(hint: Any) -> str:
+def takes(hint: object) -> str:
     """What a field takes, in words."""
     return " or ".join(_word(member) for member in sorted(_members(hint), key=lambda member: member is NoneType))
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
+def _members(hint: object) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
 
 
-def _word(member: Any) -> str:
+def _word(member: object) -> str:
     if get_origin(member) is Literal:
         return ", ".join(str(word).lower() if isinstance(word, bool) else word for word in get_args(member))
     if get_origin(member) is tuple:
         return "[low, high]" if get_args(member) == (float, float) else f"a list ({takes(get_args(member)[0])} each)"
     if get_origin(member) is dict:
         return "a mapping of texts" if get_args(member)[1] is str else "a mapping"
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null",
-            Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}"}[member]  # fmt: skip
+    words: dict[object, str] = {
+        bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null",
+        Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}",
+    }  # fmt: skip
+    return words[member]
 
 
-def _take(name: str, member: Any, value: object) -> Any:
+def _take(name: str, member: object, value: object) -> Any:
     origin, args = get_origin(member), get_args(member)
     if origin is Literal:
         return next((word for word in args if word == value and type(word) is type(value)), NO)
@@ -124,7 +127,7 @@ def _rows_or_fraction(value: object) -> type:
     return int if whole else float
 
 
-def _tuple(name: str, args: tuple[Any, ...], value: object) -> Any:
+def _tuple(name: str, args: tuple[object, ...], value: object) -> Any:
     items = list(value) if isinstance(value, list | tuple) else [value]
     if args == (float, float):
         return tuple(convert(name, float, item) for item in items) if len(items) == 2 else NO
@@ -135,10 +138,10 @@ def _tuple(name: str, args: tuple[Any, ...], value: object) -> Any:
     return tuple(convert(f"{name}[{index}]", args[0], item) for index, item in enumerate(items))
 
 
-def _mapping(name: str, value_type: Any, value: Mapping[Any, Any]) -> dict[str, Any]:
+def _mapping(name: str, value_type: object, value: Mapping[object, object]) -> dict[str, Any]:
     if value_type is str:
         return {text(name, key): convert(f"{name}.{key}", str, item) for key, item in value.items()}
-    return {text(name, key): plain(f"{name}.{key}", item) for key, item in value.items()}
+    return {text(name, key): plain_data(f"{name}.{key}", item) for key, item in value.items()}
 
 
 def text(name: str, key: object) -> str:
@@ -147,16 +150,16 @@ def text(name: str, key: object) -> str:
     return key
 
 
-def plain(name: str, value: object, depth: int = 0) -> Any:
+def plain_data(name: str, value: object, depth: int = 0) -> Any:
     """Data that survives config.json: numbers, texts, booleans, null, lists and mappings of these."""
     if depth > DEEPEST:
         raise UserError(f"{name[:60]} is nested too deep")
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, list | tuple):
-        return [plain(f"{name}[{index}]", item, depth + 1) for index, item in enumerate(value)]
+        return [plain_data(f"{name}[{index}]", item, depth + 1) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
-        return {text(name, key): plain(f"{name}.{key}", item, depth + 1) for key, item in value.items()}
+        return {text(name, key): plain_data(f"{name}.{key}", item, depth + 1) for key, item in value.items()}
     raise UserError(f"{name} takes numbers, text, true, false, null, lists and mappings of these, not {_shown(value)}")
 
 
@@ -175,7 +178,7 @@ def _shown(value: object) -> str:
     return shortened(repr(value), 60)
 
 
-def _advice(hint: Any, value: object) -> str:
+def _advice(hint: object, value: object) -> str:
     members = _members(hint)
     words = [str(word).lower() for member in members if get_origin(member) is Literal for word in get_args(member)]
     if bool in members and isinstance(value, str) and value.lower() in ("yes", "no", "on", "off", "y", "n"):

@@ -1,7 +1,7 @@
 """Whether an algorithm has a key; if not, one line that says whose it is or which name was meant."""
 
 from config.field_types import hints, schedulable
-from config.schedule import PARTS
+from config.schedule import SCHEDULE_PARTS
 from config.schedule_keys import key_of, schedule_key
 from config.schema import ALGORITHMS
 from utils.user_error import UserError, nearest
@@ -30,7 +30,7 @@ def is_field(key: str) -> bool:
 def known_keys(algo_id: str) -> list[str]:
     """Fields, then the schedule keys of those that can follow one."""
     cls = ALGORITHMS[algo_id]
-    scheduled = [key_of(name, part) for name in schedulable(cls) for part in ("kind", *PARTS)]
+    scheduled = [key_of(name, part) for name in schedulable(cls) for part in ("kind", *SCHEDULE_PARTS)]
     return [*hints(cls), *scheduled]
 
 

@@ -17,8 +17,8 @@ from config.schedule_keys import Raw, fold
 from config.schema import ALGORITHMS, Config, REINFORCEConfig
 from config.sizes import check_whole_numbers
 from config.variants import EnvironmentFile
-from utils.given import check_value
 from utils.user_error import UserError, nearest
+from utils.user_input import check_value
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
 NOT_BUILT = ("graphed", "fused_gpu")
@@ -70,7 +70,7 @@ def to_plain(config: Config) -> dict[str, Any]:
     return plain
 
 
-def from_plain(values: Mapping[str, Any], where: str = "config.json", overrides: Sequence[str] = ()) -> Config:
+def from_plain(values: object, where: str = "config.json", overrides: Sequence[str] = ()) -> Config:
     """The config back from to_plain's data, with every check of a YAML file, and overrides on top."""
     if not isinstance(values, Mapping):
         raise UserError(f"{where}: a config is a mapping, not {values!r}")

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from dataclasses import MISSING, Field, fields
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import config.schema
 import config.spec
@@ -155,7 +155,7 @@ def _typed(value: object) -> str:
     return "{...}" if isinstance(value, dict) and value else json.dumps(value)
 
 
-def _default(item: Field[Any]) -> str:
+def _default(item: Field[object]) -> str:
     value = item.default
     if value is MISSING:
         return "{}"

@@ -17,7 +17,7 @@ MIGRATIONS: Migrations = {}  # from version n
 
 
 def migrate(
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     migrations: Migrations = MIGRATIONS,
     newest: int = SCHEMA_VERSION,
     changes: Mapping[int, str] = CHANGES,

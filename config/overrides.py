@@ -15,8 +15,8 @@ from config.keys import check_algorithm, check_key
 from config.schedule_keys import Raw
 from config.schema import ALGORITHMS
 from config.variants import overlay
-from utils.given import DEEPEST
 from utils.user_error import UserError
+from utils.user_input import DEEPEST
 
 PREFIXES = ("++", "+", "~")
 MOST, LONGEST = 200, 10_000  # overrides, and characters of one

@@ -5,7 +5,7 @@ Holds the value's curve and its parsing; which fields may have one is said by th
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from utils.user_error import UserError, nearest
 
@@ -15,7 +15,7 @@ SHORT = {"lin": "linear", "linear": "linear", "cos": "cosine", "cosine": "cosine
          "exponential": "exponential", "warmup": "warmup"}  # fmt: skip
 EXPONENTIAL_FALL = 0.01  # `exp_x` ends at x/100: an exponential never reaches 0
 WARMUP_SHARE = 0.05  # `warmup_x` rises during the first 5 % of the run
-PARTS = ("start_value", "end_value", "start", "end")
+SCHEDULE_PARTS = ("start_value", "end_value", "start", "end")
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class Schedule:
     end: float = 1.0
 
     @classmethod
-    def parse(cls, value: str | Mapping[str, Any]) -> "Schedule":
+    def parse(cls, value: str | Mapping[str, object]) -> "Schedule":
         """`lin_0.001` or {kind, start_value, end_value, start, end}; whatever is missing follows from the kind."""
         if isinstance(value, str):
             return cls.named(*_split(value))
-        unknown = [key for key in value if key not in ("kind", *PARTS)]
+        unknown = [key for key in value if key not in ("kind", *SCHEDULE_PARTS)]
         if unknown:
-            options = ["kind", *PARTS]
+            options = ["kind", *SCHEDULE_PARTS]
             meant = nearest(str(unknown[0]), options)
             raise UserError(f"a schedule has no {unknown[0]!r} ({', '.join(options)}){meant}")
         kind = checked_kind(value.get("kind"))
-        parts = {part: _number(part, value[part]) for part in PARTS if part in value}
+        parts = {part: _number(part, value[part]) for part in SCHEDULE_PARTS if part in value}
         peak = peak_part(kind)
         if peak not in parts:
             raise UserError(f"a {kind} schedule needs {peak}")

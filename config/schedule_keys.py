@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from config.schedule import KINDS, PARTS, Schedule, checked_kind, is_named, peak_part
+from config.schedule import KINDS, SCHEDULE_PARTS, Schedule, checked_kind, is_named, peak_part
 from utils.user_error import UserError
 
-KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(PARTS) + "))?")
+KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(SCHEDULE_PARTS) + "))?")
 
 
 class Raw(NamedTuple):
@@ -30,11 +30,11 @@ def key_of(name: str, part: str) -> str:
     return f"{name}_schedule" if part == "kind" else f"{name}_schedule_{part}"
 
 
-def superseded(key: str, later: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
+def superseded(key: str, later: Mapping[str, object], earlier: Mapping[str, object]) -> list[str]:
     """Keys of `earlier` that setting `key` in `later` makes void, so that no half of an old schedule stays at work."""
     parsed = schedule_key(key)
     name, part = parsed if parsed else (key, "")
-    every = [key_of(name, each) for each in ("kind", *PARTS)]
+    every = [key_of(name, each) for each in ("kind", *SCHEDULE_PARTS)]
     if part == "kind" and later[key] is None:
         return every
     peak = peak_part(_kind(name, {**earlier, **later}))
@@ -43,7 +43,7 @@ def superseded(key: str, later: Mapping[str, Any], earlier: Mapping[str, Any]) -
     return every if later[key] is None or _is_schedule(later[key]) else [key_of(name, peak)]
 
 
-def fold(raw: Raw, defaults: Mapping[str, Any]) -> Raw:
+def fold(raw: Raw, defaults: Mapping[str, object]) -> Raw:
     """The same without schedule keys: each scheduled field holds a mapping that Schedule.parse takes."""
     values = {key: value for key, value in raw.values.items() if not schedule_key(key)}
     where = dict(raw.where)
@@ -63,7 +63,7 @@ def fold(raw: Raw, defaults: Mapping[str, Any]) -> Raw:
     return Raw(values, where)
 
 
-def _folded(name: str, given: dict[str, Any], value: object, default: object) -> object:
+def _folded(name: str, given: dict[str, object], value: object, default: object) -> object:
     if "kind" in given and given["kind"] is None:
         if len(given) > 1:
             raise UserError(f"{name}_schedule is null, so its other keys would do nothing")
@@ -84,7 +84,7 @@ def _folded(name: str, given: dict[str, Any], value: object, default: object) ->
     return {peak: start, **given, "kind": kind}
 
 
-def _kind(name: str, values: Mapping[str, Any]) -> str:
+def _kind(name: str, values: Mapping[str, object]) -> str:
     named = values.get(name)
     kind = values.get(f"{name}_schedule") or (named.partition("_")[0] if isinstance(named, str) else "")
     return str(kind)

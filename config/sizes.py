@@ -5,7 +5,6 @@ What fits into this machine's memory is another question, told where memory is t
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Any
 
 from config.schema import Config, RolloutConfig
 from utils.user_error import UserError
@@ -59,14 +58,14 @@ def _seen(config: Config) -> int:
     return config.frame_stack * pixels
 
 
-def check_whole_numbers(values: Mapping[str, Any], where: str) -> None:
+def check_whole_numbers(values: Mapping[str, object], where: str) -> None:
     """UserError for a whole number in plain data that is larger than any a config can mean."""
     for number in whole_numbers(values):
         if abs(number) >= WHOLE:
             raise UserError(f"{where} holds a number of {_digits(number)} digits")
 
 
-def whole_numbers(value: Any) -> Iterator[int]:
+def whole_numbers(value: object) -> Iterator[int]:
     """Every whole number inside plain data."""
     if isinstance(value, int):
         yield value

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from utils.given import read_given, whole
 from utils.user_error import UserError
+from utils.user_input import read_user_file, whole
 
 RESOLVED = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -76,7 +76,7 @@ for tag in MAKE:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in the file; anything else is a UserError of one line with file:line."""
     try:
-        loader = Loader(read_given(path, MOST_BYTES))
+        loader = Loader(read_user_file(path, MOST_BYTES))
         root = loader.get_single_node()
         check_size(root, path.name)
         data = None if root is None else loader.construct_document(root)

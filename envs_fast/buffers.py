@@ -7,7 +7,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from envs_fast.vec_env import Tree
+from envs_fast.vec_env import Obs
 
 Arrays = tuple[np.ndarray, ...]
 Kind = tuple[tuple[int, ...], Any]  # shape and type of an array
@@ -17,11 +17,11 @@ LINE = 64  # bytes
 class Trajectory(NamedTuple):
     """T steps of N worlds: the fields of `Step`, each with a time axis in front, and the kernels' view of them."""
 
-    obs: Tree  # [T, N, ...] after each action
+    obs: Obs  # [T, N, ...] after each action
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
-    final_obs: Tree
+    final_obs: Obs
     episode_return: Tensor
     episode_length: Tensor
     arrays: Arrays  # the same memory, in the order the kernels take it
@@ -66,12 +66,12 @@ def observations(space: Space[Any], leading: tuple[int, ...]) -> Kind:
     return (*leading, *(space.shape or ())), np.float32
 
 
-def first(tree: Tree) -> Tree:
+def first(tree: Obs) -> Obs:
     """The first step of a tree with a time axis."""
     return {name: leaf[0] for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0]
 
 
-def _tree(space: Space[Any], array: np.ndarray) -> Tree:
+def _tree(space: Space[Any], array: np.ndarray) -> Obs:
     """The buffer as the policy sees it: itself, or one view for each name."""
     tensor = torch.from_numpy(array)
     if isinstance(space, spaces.Dict):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from envs_fast import buffers
 from envs_fast.buffers import Arrays, Trajectory
-from envs_fast.vec_env import Step, Tree
+from envs_fast.vec_env import Obs, Step
 from envs_fast.world import KERNEL, NO_LIMIT, Setting, World
 from utils.kernel_cache import njit
 from utils.user_error import NumbersError, UserError, nearest
@@ -63,7 +63,7 @@ class NumbaEnv:
         """Buffers for `steps` steps, zero; `advance` writes them in place, as often as it is given them."""
         return buffers.trajectory(self.observation_space, steps, self.num_envs)
 
-    def reset(self, seed: int) -> Tree:
+    def reset(self, seed: int) -> Obs:
         """Start every world at its episode 0; world i plays the same whatever the number of worlds."""
         if not 0 <= seed < 1 << 63:
             raise UserError(f"{self.env_id}: the seed must be in [0, 2**63), got {seed}")
@@ -73,7 +73,7 @@ class NumbaEnv:
         self._head = self.arguments()
         return self._restart(np.ones(self.num_envs, np.bool_))
 
-    def restart(self, mask: np.ndarray) -> Tree:
+    def restart(self, mask: np.ndarray) -> Obs:
         """Break off the episodes of the masked worlds (bool [N]) and begin their next ones; what is seen of all."""
         self._demand_reset()
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
@@ -81,7 +81,7 @@ class NumbaEnv:
         self.episodes += mask
         return self._restart(mask)
 
-    def _restart(self, mask: np.ndarray) -> Tree:
+    def _restart(self, mask: np.ndarray) -> Obs:
         self.world.restart(*self._head, mask, self.last.arrays[0][0])
         return self.obs
 

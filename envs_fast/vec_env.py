@@ -9,17 +9,17 @@ from typing import Any, NamedTuple, Protocol
 from gymnasium import Space
 from torch import Tensor
 
-Tree = Tensor | dict[str, Tensor]  # an observation: one tensor, or one per name; nested names are joined by "."
+Obs = Tensor | dict[str, Tensor]  # an observation: one tensor, or one per name; nested names are joined by "."
 
 
 class Step(NamedTuple):
     """What one action led to. The buffers belong to the environment and are overwritten by its next step."""
 
-    obs: Tree  # [N, ...] the observation to act upon next
+    obs: Obs  # [N, ...] the observation to act upon next
     reward: Tensor  # [N] float32
     terminated: Tensor  # [N] bool: the task ended, there is no future
     truncated: Tensor  # [N] bool: cut short, never together with terminated; the future is worth V(final_obs)
-    final_obs: Tree  # [N, ...] the true last observation where the episode ended, rubbish elsewhere
+    final_obs: Obs  # [N, ...] the true last observation where the episode ended, rubbish elsewhere
     episode_return: Tensor  # [N] float32: raw return of the episode this step belongs to, meaningful where it ended
     episode_length: Tensor  # [N] float32: steps of that episode, meaningful where it ended
 
@@ -40,7 +40,7 @@ class VecEnv(Protocol):
     resume: str  # exact: a checkpoint continues every episode to the bit; seam: it cuts those that are running
     reward_threshold: float | None  # the mean return that counts as solved, where the environment says so
 
-    def reset(self, seed: int) -> Tree:
+    def reset(self, seed: int) -> Obs:
         """Start every world afresh; the same seed gives the same worlds, whatever N is."""
         ...
 

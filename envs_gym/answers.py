@@ -6,33 +6,35 @@ refuses everything but numbers at no cost.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
 from utils.one_line import one_line
 
+Answer = tuple[object, SupportsFloat, bool, bool, dict[str, object]]  # obs, reward, terminated, truncated, info
+StepFunction = Callable[[object], Answer]
 FIRST = 16  # steps of a world in which its flags are looked at
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value and its type, for a message."""
     return one_line(f"{value!r} ({type(value).__name__})", 80)
 
 
-def real(reward: Any) -> float:
+def real(reward: SupportsFloat | SupportsIndex) -> float:
     """A reward as a float."""
     try:
         return math.ldexp(reward, 0)  # float() would read a text
     except TypeError as error:
-        raise no_number(reward) from error
+        raise not_a_number(reward) from error
 
 
-def no_number(reward: Any) -> TypeError:
+def not_a_number(reward: object) -> TypeError:
     return TypeError(f"its reward is {shown(reward)}, not a number")
 
 
-def check_flags(terminated: Any, truncated: Any) -> None:
+def check_flags(terminated: object, truncated: object) -> None:
     """TypeError unless both are true or false, or 1 or 0."""
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         boolean = isinstance(flag, bool | np.bool_) or (isinstance(flag, np.ndarray) and flag.dtype == np.bool_)
@@ -40,11 +42,11 @@ def check_flags(terminated: Any, truncated: Any) -> None:
             raise TypeError(f"{name} is {shown(flag)}, not true or false")
 
 
-def looked_at(step: Callable[[Any], Any], functions: list[Callable[[Any], Any]], world: int) -> Callable[[Any], Any]:
+def with_checked_flags(step: StepFunction, functions: list[StepFunction], world: int) -> StepFunction:
     """`step`, its flags checked; after FIRST steps it stands in functions[world] itself."""
     left = FIRST
 
-    def checked(action: Any) -> Any:
+    def checked(action: object) -> Answer:
         nonlocal left
         answer = step(action)
         _, _, terminated, truncated, _ = answer

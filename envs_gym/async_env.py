@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Step, Tree
+from envs_fast.vec_env import Obs, Step
 from envs_gym import spaces
 from envs_gym.async_pool import Pool, pulse
-from envs_gym.async_worker import Plan, Shared, Task, leaves
+from envs_gym.async_worker import Shared, Task, WorkerSetup, leaves
 from envs_gym.gym_env import GymEnv
 from utils.user_error import UserError
 
@@ -42,7 +42,7 @@ class AsyncEnv:
         self,
         env_id: str,
         num_envs: int,
-        env_kwargs: Mapping[str, Any] | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
         max_episode_steps: int | None = None,
         workers: int | None = None,
         timeout: float = 60.0,
@@ -57,35 +57,24 @@ class AsyncEnv:
         example = spaces.actions(one.envs[0].action_space).example
         one.close()
 
-        def column(dtype: torch.dtype) -> Tensor:
-            return torch.zeros(num_envs, dtype=dtype)
-
-        self._step = Step(
-            obs=spaces.zeros(self.observation_space, num_envs),
-            reward=column(torch.float32),
-            terminated=column(torch.bool),
-            truncated=column(torch.bool),
-            final_obs=spaces.zeros(self.observation_space, num_envs),
-            episode_return=column(torch.float32),
-            episode_length=column(torch.float32),
-        )
+        self._step = spaces.step_buffers(self.observation_space, num_envs)
         self._action = torch.zeros((num_envs, *example.shape), dtype=example.dtype)
         for tensor in (*leaves(self._step), self._action):
             tensor.share_memory_()
-        plan = Plan(env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ))
+        setup = WorkerSetup(env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ))
         self._shares = [share.tolist() for share in np.array_split(np.arange(num_envs), workers)]
         self._worker_of = {world: place for place, share in enumerate(self._shares) for world in share}
         self._status = np.full(num_envs, IDLE)
         self._done: list[int] = []  # in the order they finished
         self._started = False
-        self._pool = Pool(plan, Shared(self._step, self._action, pulse(workers)), self._shares, timeout)
+        self._pool = Pool(setup, Shared(self._step, self._action, pulse(workers)), self._shares, timeout)
 
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return list(self._pool.pids)
 
-    def reset(self, seed: int) -> Tree:
+    def reset(self, seed: int) -> Obs:
         """Seed and start every world, as GymEnv would; results nobody has received are dropped."""
         while (self._status == FLYING).any():
             self._receive()
@@ -126,7 +115,7 @@ class AsyncEnv:
         self._status[first] = IDLE
         ids = torch.tensor(first)
 
-        def rows(tree: Tree) -> Tree:
+        def rows(tree: Obs) -> Obs:
             return {name: leaf[ids] for name, leaf in tree.items()} if isinstance(tree, dict) else tree[ids]
 
         return Ready(ids, Step(*(rows(field) for field in self._step)))  # type: ignore[arg-type]
@@ -167,7 +156,7 @@ class AsyncEnv:
         """End the workers."""
         self._pool.close()
 
-    def _ask_all(self, name: str, payload: Any = None, states: Sequence[Any] = ()) -> dict[int, Any]:
+    def _ask_all(self, name: str, payload: object = None, states: Sequence[object] = ()) -> dict[int, Any]:
         """Have every worker do the same to all its worlds; what they answered about each."""
         self._status[:], self._done = IDLE, []
         for place, share in enumerate(self._shares):

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import torch
 
-from envs_gym.async_worker import Answer, Plan, Shared, Task, work
+from envs_gym.async_worker import Answer, Shared, Task, WorkerSetup, work
 from envs_gym.blame import EnvError
 
 START = 300.0  # seconds in which a worker must have imported everything and built each next world
@@ -32,8 +32,8 @@ class TracebackError(RuntimeError):
 class Pool:
     """Worker processes and what each has been asked; the first failure closes the pool and is named."""
 
-    def __init__(self, plan: Plan, shared: Shared, shares: Sequence[Sequence[int]], timeout: float) -> None:
-        self.env_id, self.shares, self.timeout = plan.env_id, shares, START
+    def __init__(self, setup: WorkerSetup, shared: Shared, shares: Sequence[Sequence[int]], timeout: float) -> None:
+        self.env_id, self.shares, self.timeout = setup.env_id, shares, START
         self._pulse = shared.pulse.numpy()
         self._busy = [0] * len(shares)  # worlds asked of each worker and not answered
         self._deadline, self._seen = [0.0] * len(shares), [0] * len(shares)
@@ -45,14 +45,14 @@ class Pool:
         # runs when this object is collected, or at exit, or by close()
         self._end = weakref.finalize(self, end, os.getpid(), self.processes, self._pipes, self._selector)
         for place, worlds in enumerate(shares):
-            self._start(plan._replace(worlds=worlds), shared, place)
+            self._start(setup._replace(worlds=worlds), shared, place)
         while any(self._busy):
             self.receive()
         self.timeout = timeout
 
-    def _start(self, plan: Plan, shared: Shared, place: int) -> None:
+    def _start(self, setup: WorkerSetup, shared: Shared, place: int) -> None:
         pipe, theirs = multiprocessing.Pipe()
-        arguments = (plan, shared, place, theirs)
+        arguments = (setup, shared, place, theirs)
         name = f"stride-worker-{place}"
         process: Process
         if "forkserver" in multiprocessing.get_all_start_methods():
@@ -68,7 +68,7 @@ class Pool:
         self.processes.append(process)
         self._pipes.append(pipe)
         self._selector.register(pipe, selectors.EVENT_READ, place)
-        self._asked(place, len(plan.worlds))
+        self._asked(place, len(setup.worlds))
 
     def send(self, place: int, task: Task) -> None:
         """Ask a worker; it answers in the order it was asked."""

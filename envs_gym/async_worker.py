@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Step, Tree
+from envs_fast.vec_env import Obs, Step
 from envs_gym.blame import Blame, EnvError
 from envs_gym.gym_env import GymEnv
 
@@ -27,7 +27,7 @@ PR_SET_PDEATHSIG = 1
 State = dict[str, Any]
 
 
-class Plan(NamedTuple):
+class WorkerSetup(NamedTuple):
     """What a worker is told once, when it starts."""
 
     env_id: str
@@ -64,16 +64,16 @@ class Answer(NamedTuple):
     trace: str = ""
 
 
-def work(plan: Plan, shared: Shared, place: int, pipe: Connection) -> None:
+def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection) -> None:
     """A worker's whole life: build the worlds, then do what the pipe says until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it closes the pipe
     die_with_parent()
-    os.environ.update(plan.variables)
+    os.environ.update(setup.variables)
     torch.set_num_threads(1)
     logging.getLogger("stride").setLevel(logging.ERROR)  # the parent says once what all workers would say
-    worker = Worker(plan.env_id, shared, place, pipe)
+    worker = Worker(setup.env_id, shared, place, pipe)
     try:
-        worker.build(plan)
+        worker.build(setup)
         while True:
             worker.do(pipe.recv())
     except EnvError as error:  # its worlds are in an unknown state now: tell why, and end
@@ -109,13 +109,15 @@ class Worker:
         self._pulse: np.ndarray = shared.pulse.numpy()[place]
         self._rows = [leaf.numpy() for leaf in leaves(shared.step)]
 
-    def build(self, plan: Plan) -> None:
-        for index in plan.worlds:
+    def build(self, setup: WorkerSetup) -> None:
+        for index in setup.worlds:
             self._begin(index)
             with self._blame:
-                self.worlds[index] = GymEnv(plan.env_id, 1, plan.env_kwargs, plan.max_episode_steps, first_world=index)
+                self.worlds[index] = GymEnv(
+                    setup.env_id, 1, setup.env_kwargs, setup.max_episode_steps, first_world=index
+                )
         self._pulse[0] = -1
-        self._pipe.send(Answer(plan.worlds))
+        self._pipe.send(Answer(setup.worlds))
 
     def do(self, task: Task) -> None:
         """Carry out a task world by world."""
@@ -128,9 +130,9 @@ class Worker:
             elif task.name == "reset":
                 self._copy(index, leaves((world.reset(task.payload),)))  # the observation alone
             elif task.name == "state":
-                payload.append(plain(world.state_dict()))
+                payload.append(with_arrays(world.state_dict()))
             elif task.name == "load":
-                world.load_state_dict(tensors(task.payload[position]))
+                world.load_state_dict(with_tensors(task.payload[position]))
                 payload.append(bool(world.state_dict()["cut"]))
             if task.each:
                 self._pulse[0] = -1
@@ -158,17 +160,17 @@ class Worker:
             row[index] = value.numpy()[0]
 
 
-def leaves(trees: Sequence[Tree]) -> list[Tensor]:
+def leaves(trees: Sequence[Obs]) -> list[Tensor]:
     """The tensors of a step or of a part of it, in an order both sides agree on."""
     return [leaf for tree in trees for leaf in ([tree[k] for k in sorted(tree)] if isinstance(tree, dict) else [tree])]
 
 
-def plain(state: State) -> State:
+def with_arrays(state: State) -> State:
     """A state of one world with arrays for tensors: a tensor in a pipe would ask for its sender to live on."""
     return {**state, "obs": None, "actions": [action.numpy() for action in state["actions"]]}
 
 
-def tensors(state: State) -> State:
+def with_tensors(state: State) -> State:
     """The way back; the parent has put the observation in, as arrays."""
     obs = state["obs"]
     return {

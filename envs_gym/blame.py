@@ -15,7 +15,7 @@ from typing import Any, Self
 import gymnasium
 
 from utils.interrupted import by_signal
-from utils.one_line import one_line, told
+from utils.one_line import describe_error, one_line
 from utils.run_dir import PROJECT
 from utils.user_error import UserError
 
@@ -24,6 +24,7 @@ OURS = tuple(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS)
 PATHS = sysconfig.get_paths()
 LIBRARIES = tuple(f"{PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+REFUSALS = (TypeError, ValueError, LookupError, AssertionError, AttributeError)  # of arguments, by whoever is made
 Line = tuple[str, int]  # a file, and a line of it
 
 
@@ -39,7 +40,7 @@ class EnvError(RuntimeError):
 class Blame:
     """Wraps work on worlds so that whatever an environment raises says which world raised it, and where."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env[Any, Any]] = (), doing: str = "step") -> None:
+    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env] = (), doing: str = "step") -> None:
         """`envs`: the worlds, for the file and line of what raises nothing itself but answers what it should not."""
         self.env_id, self.envs, self.world, self.doing = env_id, envs, 0, doing
 
@@ -50,7 +51,7 @@ class Blame:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and not isinstance(error, EnvError | UserError) and not by_signal(error):
-            raise self.accuse(told(error), of_traceback(error)) from error
+            raise self.accuse(describe_error(error), of_traceback(error)) from error
 
     def accuse(self, what: str, lines: Iterable[Line]) -> EnvError:
         """The error to raise; `lines` of the code that was running, innermost first."""
@@ -127,7 +128,7 @@ def shown(file: str, line: int) -> str:
     return f"{file if near.startswith('..') else near}:{line}"
 
 
-def defined(kind: type[gymnasium.Env[Any, Any]], doing: str) -> str:
+def defined(kind: type[gymnasium.Env], doing: str) -> str:
     """Where an environment's method begins."""
     methods = {"step": kind.step, "reset": kind.reset, "close": kind.close, "render": kind.render}
     method = methods.get(doing, kind.__init__)

@@ -5,7 +5,7 @@ How spaces become tensors lives in spaces.py, how worlds are restored in snapsho
 
 import logging
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Step, Tree
+from envs_fast.vec_env import Obs, Step
 from envs_gym import spaces
-from envs_gym.answers import check_flags, looked_at, no_number
+from envs_gym.answers import Answer, StepFunction, check_flags, not_a_number, with_checked_flags
 from envs_gym.blame import Blame
 from envs_gym.blame import EnvError as EnvError
 from envs_gym.snapshot import Beginning, memories, replay, rng_state, strategy
 from envs_gym.step_watch import WatchedBlame, blame
 from envs_gym.wrappers.base import RawReward
-from envs_gym.wrappers.registry import Plain, wrap
+from envs_gym.wrappers.registry import WrappedWorld, WrapperConfig, wrap
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
@@ -44,69 +44,25 @@ class GymEnv:
         self,
         env_id: str,
         num_envs: int,
-        env_kwargs: Mapping[str, Any] | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
         max_episode_steps: int | None = None,
-        wrappers: Sequence[Plain] = (),
+        wrappers: Sequence[WrapperConfig] = (),
         first_world: int = 0,
         step_timeout: float | None = None,
     ) -> None:
         """`first_world`: the number of world 0 where these are some of many, so that its streams are those of many.
         `step_timeout`: seconds after which a world that does not answer ends by an EnvError."""
         self.env_id, self.num_envs, self.first_world = env_id, num_envs, first_world
-        arguments = {"max_episode_steps": max_episode_steps, "disable_env_checker": True, **(env_kwargs or {})}
         self.envs: list[gymnasium.Env[Any, Any]] = []
-        worlds = []
-        with Blame(env_id, self.envs, "__init__") as building:
-            for building.world in range(num_envs):
-                worlds.append(wrap(gymnasium.make(env_id, **arguments), wrappers))
-                self.envs.append(worlds[-1].env)
-            first = self.envs[0]
-            spec = first.unwrapped.spec
-            assert spec is not None  # gymnasium.make sets it
-            self.resume: str = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
-            self.observation_space = spaces.observation_space(first.observation_space)
-            self._actions = spaces.actions(first.action_space)
+        worlds = self._make_worlds({"max_episode_steps": max_episode_steps, **(env_kwargs or {})}, wrappers)
         self._remembering = [world.remembering for world in worlds]
         self.time_limit = worlds[0].time_limit
-        threshold = spec.reward_threshold
-        self.reward_threshold = None if threshold is None else float(threshold)
         self._blame = blame(env_id, self.envs, step_timeout)
         self.action_space = self._actions.space
         self._action_shape = (num_envs, *self._actions.example.shape)
         self._action_dtype = self._actions.example.dtype
-
-        def column(dtype: torch.dtype) -> Tensor:
-            return torch.zeros(num_envs, dtype=dtype)
-
-        self._step = Step(
-            obs=spaces.zeros(self.observation_space, num_envs),
-            reward=column(torch.float32),
-            terminated=column(torch.bool),
-            truncated=column(torch.bool),
-            final_obs=spaces.zeros(self.observation_space, num_envs),
-            episode_return=column(torch.float32),
-            episode_length=column(torch.float32),
-        )
-        self._reward, self._terminated, self._truncated = (
-            tensor.numpy() for tensor in (self._step.reward, self._step.terminated, self._step.truncated)
-        )
-        self._episode_return, self._episode_length = (
-            self._step.episode_return.numpy(),
-            self._step.episode_length.numpy(),
-        )
-        self._write_obs = spaces.observation_writer(first.observation_space, self._step.obs)
-        self._write_final = spaces.observation_writer(first.observation_space, self._step.final_obs)
-
-        self._rewards = array("d", bytes(8 * num_envs))  # takes numbers only; NumPy would read a text as one
-        self._reward64 = np.frombuffer(self._rewards)  # returns add up in float64, whatever Step tells
-        self._raw64 = self._reward64 if worlds[0].raw is None else np.zeros(num_envs)  # before any wrapper
-        self._step_functions = [
-            world.env.step if world.raw is None else _recorded(world.env.step, world.raw, self._raw64, index)
-            for index, world in enumerate(worlds)
-        ]
-        for world, step in enumerate([*self._step_functions]):
-            self._step_functions[world] = looked_at(step, self._step_functions, world)
-        self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._make_buffers()
+        self._make_step_functions(worlds)
         self._paid = np.zeros(num_envs)  # the episode's rewards as the policy got them
         self._seed = 0
         self._seeds: list[int] = []  # with which each world was last seeded; empty before the first reset
@@ -116,7 +72,52 @@ class GymEnv:
         self._log: list[list[Any]] = [[] for _ in range(num_envs)]  # the policy's actions since the last reset
         self._cut: set[int] = set()  # worlds whose episode a checkpoint could not carry over
 
-    def reset(self, seed: int) -> Tree:
+    def _make_worlds(self, env_kwargs: dict[str, object], wrappers: Sequence[WrapperConfig]) -> list[WrappedWorld]:
+        """Every world in its wrappers, and what the first one tells of all of them."""
+        worlds: list[WrappedWorld] = []
+        arguments: dict[str, Any] = {"disable_env_checker": True, **env_kwargs}
+        with Blame(self.env_id, self.envs, "__init__") as building:
+            for building.world in range(self.num_envs):
+                worlds.append(wrap(gymnasium.make(self.env_id, **arguments), wrappers))
+                self.envs.append(worlds[-1].env)
+            first = self.envs[0]
+            spec = first.unwrapped.spec
+            assert spec is not None  # gymnasium.make sets it
+            self.resume: str = strategy(first.unwrapped)  # whether a checkpoint continues every episode, or cuts it
+            self.observation_space = spaces.observation_space(first.observation_space)
+            self._actions = spaces.actions(first.action_space)
+        threshold = spec.reward_threshold
+        self.reward_threshold = None if threshold is None else float(threshold)
+        return worlds
+
+    def _make_buffers(self) -> None:
+        """The one Step that every step fills, and the NumPy views and functions that write into it."""
+        self._step = spaces.step_buffers(self.observation_space, self.num_envs)
+        self._reward, self._terminated, self._truncated = (
+            tensor.numpy() for tensor in (self._step.reward, self._step.terminated, self._step.truncated)
+        )
+        self._episode_return, self._episode_length = (
+            self._step.episode_return.numpy(),
+            self._step.episode_length.numpy(),
+        )
+        raw_space = self.envs[0].observation_space
+        self._write_obs = spaces.observation_writer(raw_space, self._step.obs)
+        self._write_final = spaces.observation_writer(raw_space, self._step.final_obs)
+        self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+
+    def _make_step_functions(self, worlds: list[WrappedWorld]) -> None:
+        """What steps each world: its flags are checked, and what it paid before any wrapper is written down."""
+        self._rewards = array("d", bytes(8 * self.num_envs))  # takes numbers only; NumPy would read a text as one
+        self._reward64 = np.frombuffer(self._rewards)  # returns add up in float64, whatever Step tells
+        self._raw64 = self._reward64 if worlds[0].raw is None else np.zeros(self.num_envs)  # before any wrapper
+        self._step_functions = [
+            world.env.step if world.raw is None else _recorded(world.env.step, world.raw, self._raw64, index)
+            for index, world in enumerate(worlds)
+        ]
+        for world, step in enumerate([*self._step_functions]):
+            self._step_functions[world] = with_checked_flags(step, self._step_functions, world)
+
+    def reset(self, seed: int) -> Obs:
         """Seed and start every world; world i has the same stream whatever the number of worlds.
 
         The observation is the buffer that every step overwrites.
@@ -170,9 +171,9 @@ class GymEnv:
                 blame.world = world
                 obs, reward, terminated, truncated, _ = self._step_functions[world](actions[world])
                 try:
-                    rewards[world] = reward  # type: ignore[assignment]  # a number, or it is refused
+                    rewards[world] = reward  # type: ignore[call-overload]  # a number, or it is refused
                 except TypeError as error:
-                    raise no_number(reward) from error
+                    raise not_a_number(reward) from error
                 log[world].append(remembered[world])
                 if terminated or truncated:
                     if terminated.__class__ is not bool or truncated.__class__ is not bool:
@@ -202,7 +203,7 @@ class GymEnv:
             self._episodes[restart.world] += 1
             self._begin(*restart)
 
-    def _begin(self, world: int, rng: dict[str, Any], memories: list[dict[str, Any]]) -> None:
+    def _begin(self, world: int, rng: dict[str, object], memories: list[dict[str, object]]) -> None:
         self._returns[world], self._lengths[world], self._paid[world] = 0.0, 0, 0.0
         self._rng_at_reset[world], self._memories_at_reset[world] = rng, memories
         self._log[world] = []
@@ -297,10 +298,10 @@ class GymEnv:
             self._blame.close()
 
 
-def _recorded(step: Callable[[Any], Any], raw: RawReward, paid: np.ndarray, world: int) -> Callable[[Any], Any]:
+def _recorded(step: StepFunction, raw: RawReward, paid: np.ndarray, world: int) -> StepFunction:
     """`step` of a wrapped world that also writes down what the world itself paid."""
 
-    def recorded(action: Any) -> Any:
+    def recorded(action: object) -> Answer:
         answer = step(action)
         paid[world] = raw.collect()
         return answer
@@ -308,6 +309,6 @@ def _recorded(step: Callable[[Any], Any], raw: RawReward, paid: np.ndarray, worl
     return recorded
 
 
-def _leaves(tree: Tree) -> list[Tensor]:
+def _leaves(tree: Obs) -> list[Tensor]:
     """The tensors of a tree, by name so that two trees of one space align."""
     return [tree[name] for name in sorted(tree)] if isinstance(tree, dict) else [tree]

@@ -20,7 +20,7 @@ class Quit(KeyboardInterrupt):
 class Steering:
     """Which keys mean which action of a space."""
 
-    def __init__(self, space: Space[Any], names: Sequence[str]) -> None:
+    def __init__(self, space: Space[object], names: Sequence[str]) -> None:
         if isinstance(space, spaces.Discrete) and space.n <= 10:
             self.first, self.names = int(space.start), [name.lower() for name in names]
         elif isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] <= 2 and space.is_bounded():

@@ -17,7 +17,7 @@ from config.schema import Config
 from envs_fast import registry
 from envs_fast.vec_env import VecEnv
 from envs_gym import spaces
-from envs_gym.blame import Blame, EnvError, Importing, missing, ours
+from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours
 from envs_gym.gym_env import GymEnv
 from envs_gym.wrappers.registry import wrappers_of
 from utils.one_line import one_line
@@ -98,13 +98,13 @@ def env_info(config: Config) -> EnvInfo:
 
 
 def _make_gym(config: Config, num_envs: int) -> GymEnv:
-    with explained(config):
+    with env_errors(config):
         asked = config.env_kwargs, config.max_episode_steps, wrappers_of(config)
         return GymEnv(config.env_id, num_envs, *asked, step_timeout=config.step_timeout)
 
 
 @contextmanager
-def explained(config: Config) -> Iterator[None]:
+def env_errors(config: Config) -> Iterator[None]:
     """Around making worlds: what is wrong with the id, its extra, its arguments or its spaces becomes one line."""
     spec = find_spec(config.env_id)
     kwargs = dict(config.env_kwargs)
@@ -118,18 +118,17 @@ def explained(config: Config) -> Iterator[None]:
         cause = error.__cause__ or error
         if isinstance(cause, MemoryError) or (type(cause) is RuntimeError and ours(cause)):
             raise cause from None  # a lack of room, which is told elsewhere
-        raise _in_words(config, spec, error, cause) from cause
+        raise _making_error(config, spec, error, cause) from cause
 
 
-def _in_words(config: Config, spec: EnvSpec, error: EnvError, cause: BaseException) -> UserError | EnvError:
+def _making_error(config: Config, spec: EnvSpec, error: EnvError, cause: BaseException) -> UserError | EnvError:
     """What to say where an environment cannot be made: of what the person can right, how."""
     name, kwargs = config.env_id, dict(config.env_kwargs)
     if isinstance(cause, gymnasium.error.DependencyNotInstalled):
         return UserError(_missing(spec, one_line(str(cause))))
     if isinstance(cause, ImportError):  # what Gymnasium raises for ids that moved elsewhere
         return UserError(f"{name} cannot be made: {one_line(str(cause))}{_newest(name)}")
-    refused = (TypeError, ValueError, KeyError, IndexError, AssertionError, AttributeError)
-    if kwargs and isinstance(cause, refused):
+    if kwargs and isinstance(cause, REFUSALS):
         return UserError(f"{name} refuses env_kwargs {one_line(str(kwargs))}: {error.reason}")
     return EnvError(f"{name} cannot be made: {error.reason}", error.reason)
 
@@ -174,7 +173,7 @@ def _missing(spec: EnvSpec, reason: str) -> str:
     return f"{spec.id} needs a package that is not installed: {reason}"
 
 
-def _check_kwargs(spec: EnvSpec, kwargs: dict[str, Any]) -> None:
+def _check_kwargs(spec: EnvSpec, kwargs: dict[str, object]) -> None:
     """Refuse names the environment's constructor does not know (MuJoCo passes unknown ones on; then it decides)."""
     for name in OWN_ARGUMENTS:
         if name in kwargs:

@@ -8,12 +8,13 @@ that do remember across episodes are given back what they knew before that reset
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from envs_gym.answers import StepFunction
 from envs_gym.spaces import Batch
 from envs_gym.wrappers.base import Remembering
 
@@ -30,7 +31,7 @@ def strategy(env: gymnasium.Env) -> Strategy:
     return "exact" if known and rng_state(env.unwrapped) else "seam"
 
 
-def rng_state(env: Any) -> dict[str, Any]:
+def rng_state(env: gymnasium.Env) -> dict[str, Any]:
     """An unwrapped environment's generator as plain data, and what else decides its future unseen; {} if unknown.
 
     `emulator` is ALE's whole state, `physics` a hash of MuJoCo's, which a reset clears: to be compared, not put back.
@@ -39,22 +40,25 @@ def rng_state(env: Any) -> dict[str, Any]:
     if not isinstance(generator, np.random.Generator) or not isinstance(generator.bit_generator, np.random.PCG64):
         return {}
     state = dict(generator.bit_generator.state)
+    inside: Any = env  # ALE's and MuJoCo's own attributes
     source = "" if env.spec is None else str(env.spec.entry_point)
     if source.startswith(ARCADE):
-        state["emulator"] = env.ale.cloneState(include_rng=True).serialize().hex()
+        state["emulator"] = inside.ale.cloneState(include_rng=True).serialize().hex()
     elif source.startswith(MUJOCO):
-        now = env.data
+        now = inside.data
         parts = (np.float64(now.time), now.qpos, now.qvel, now.act, now.ctrl, now.qacc_warmstart)
         state["physics"] = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
     return state
 
 
-def set_rng_state(env: Any, state: dict[str, Any]) -> None:
+def set_rng_state(env: gymnasium.Env, state: Mapping[str, object]) -> None:
     """The way back, before a reset."""
-    env.np_random.bit_generator.state = state
+    inside: Any = env
+    inside.np_random.bit_generator.state = state
     if "emulator" in state:
-        kind = type(env.ale.cloneState())
-        env.ale.restoreState(kind(bytes.fromhex(state["emulator"])))
+        ale = inside.ale
+        kind = type(ale.cloneState())
+        ale.restoreState(kind(bytes.fromhex(str(state["emulator"]))))
 
 
 class Replayed(NamedTuple):
@@ -80,7 +84,7 @@ class Beginning(NamedTuple):
 
 def replay(
     env: gymnasium.Env,
-    step: Callable[[Any], Any],
+    step: StepFunction,
     remembering: Sequence[Remembering],
     beginning: Beginning,
     actions: np.ndarray,

@@ -4,15 +4,15 @@ Knows no environment: spaces and values in, buffers and values out.
 """
 
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from envs_fast.vec_env import Tree
+from envs_fast.vec_env import Obs, Step
 from utils.user_error import UserError
 
 Batch = Sequence[Any] | np.ndarray  # something of each world, indexed by world
@@ -20,7 +20,7 @@ MASK = "action_mask"  # the observation's leaf that says which discrete actions 
 Write = Callable[[int, Any], None]  # (world, value from the environment) -> stored in that world's row
 
 
-def observation_space(space: Space[Any]) -> Space[Any]:
+def observation_space(space: Space[object]) -> Space[Any]:
     """The policy's view: float32 boxes (images stay uint8), 0-based integers, one flat `Dict` for all nesting."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _leaf_space(space)
@@ -31,7 +31,7 @@ def observation_space(space: Space[Any]) -> Space[Any]:
     return spaces.Dict({name: _mask_or_leaf_space(name, leaf) for name, leaf in leaves})
 
 
-def zeros(space: Space[Any], num_envs: int) -> Tree:
+def zeros(space: Space[object], num_envs: int) -> Obs:
     """Buffers [N, ...] for observations of a space made by `observation_space`."""
     if isinstance(space, spaces.Dict):
         parts = space.spaces.items()
@@ -39,7 +39,24 @@ def zeros(space: Space[Any], num_envs: int) -> Tree:
     return _zeros(space, num_envs)
 
 
-def observation_writer(space: Space[Any], buffers: Tree, name: str = "") -> Write:
+def step_buffers(space: Space[object], num_envs: int) -> Step:
+    """A Step of zeros, to be filled by every step of N worlds whose observation space is `space`."""
+
+    def column(dtype: torch.dtype) -> Tensor:
+        return torch.zeros(num_envs, dtype=dtype)
+
+    return Step(
+        obs=zeros(space, num_envs),
+        reward=column(torch.float32),
+        terminated=column(torch.bool),
+        truncated=column(torch.bool),
+        final_obs=zeros(space, num_envs),
+        episode_return=column(torch.float32),
+        episode_length=column(torch.float32),
+    )
+
+
+def observation_writer(space: Space[object], buffers: Obs, name: str = "") -> Write:
     """A function that stores one world's observation of the original `space` in its row of the buffers.
 
     It raises ValueError or TypeError where a value does not fit the space: NumPy alone would broadcast or truncate it.
@@ -49,7 +66,7 @@ def observation_writer(space: Space[Any], buffers: Tree, name: str = "") -> Writ
         # by the entries of the space: what else a value holds is ignored, what it lacks is an error
         writers = [(key, observation_writer(child, buffers, _join(name, key))) for key, child in _children(space)]
 
-        def write_all(world: int, value: Any) -> None:
+        def write_all(world: int, value: Mapping[str, object] | Sequence[object]) -> None:
             for key, write in writers:
                 try:
                     part = value[key]
@@ -74,7 +91,7 @@ class Actions(NamedTuple):
     convert: Callable[[np.ndarray], Batch]  # [N, ...] -> one fresh action of the environment per world
 
 
-def actions(space: Space[Any]) -> Actions:
+def actions(space: Space[object]) -> Actions:
     """How to act in `space`: integers from 0, or floats of which [-1, 1] spans every bounded dimension."""
     _check_size(space, "action")
     if isinstance(space, spaces.Discrete):
@@ -91,7 +108,7 @@ def actions(space: Space[Any]) -> Actions:
     raise UserError(f"action space {space} is not supported; discrete, multi-discrete, multi-binary and box are")
 
 
-def _multi_discrete(counts: np.ndarray, start: np.ndarray, space: Space[Any]) -> Actions:
+def _multi_discrete(counts: np.ndarray, start: np.ndarray, space: Space[object]) -> Actions:
     shape, dtype = counts.shape, space.dtype
 
     def convert(action: np.ndarray) -> np.ndarray:
@@ -121,22 +138,22 @@ def _children(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, Space[Any]]]
     return list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
 
 
-def _join(prefix: str, key: Any) -> str:
+def _join(prefix: str, key: object) -> str:
     return f"{prefix}.{key}" if prefix else str(key)
 
 
-def _leaves(space: Space[Any], name: str) -> list[tuple[str, Space[Any]]]:
+def _leaves(space: Space[object], name: str) -> list[tuple[str, Space[Any]]]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return [leaf for key, child in _children(space) for leaf in _leaves(child, _join(name, key))]
     return [(name, space)]
 
 
-def is_image(space: Space[Any]) -> bool:
+def is_image(space: Space[object]) -> bool:
     """Whether a leaf is stored as it is: bytes in at least two dimensions."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) >= 2
 
 
-def _mask_or_leaf_space(name: str, space: Space[Any]) -> Space[Any]:
+def _mask_or_leaf_space(name: str, space: Space[object]) -> Space[Any]:
     """A mask stays MultiBinary, which stands for bool; worlds may declare it as a box of 0 and 1."""
     if name != MASK:
         return _leaf_space(space)
@@ -147,13 +164,13 @@ def _mask_or_leaf_space(name: str, space: Space[Any]) -> Space[Any]:
     return spaces.MultiBinary(space.shape[0])
 
 
-def _check_size(space: Space[Any], what: str) -> None:
+def _check_size(space: Space[object], what: str) -> None:
     """ValueError for a space of no number at all: nothing could be seen, or done."""
     if 0 in (space.shape or ()):
         raise ValueError(f"{what} space {space} is empty: its shape is {list(space.shape or ())}")
 
 
-def _leaf_space(space: Space[Any]) -> Space[Any]:
+def _leaf_space(space: Space[object]) -> Space[Any]:
     _check_size(space, "observation")
     if isinstance(space, spaces.Discrete):
         return spaces.Discrete(int(space.n))
@@ -172,11 +189,11 @@ def _leaf_space(space: Space[Any]) -> Space[Any]:
     raise UserError(f"observation space {space} is not supported; {kinds} are")
 
 
-def _all_valid(space: Space[Any], num_envs: int) -> Tensor:
+def _all_valid(space: Space[object], num_envs: int) -> Tensor:
     return torch.ones((num_envs, *(space.shape or ())), dtype=torch.bool)
 
 
-def _zeros(space: Space[Any], num_envs: int) -> Tensor:
+def _zeros(space: Space[object], num_envs: int) -> Tensor:
     shape = space.shape or ()
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return torch.zeros((num_envs, *shape), dtype=torch.int64)
@@ -184,7 +201,7 @@ def _zeros(space: Space[Any], num_envs: int) -> Tensor:
 
 
 def _integer_writer(view: np.ndarray, start: int, count: int, name: str) -> Write:
-    def write(world: int, value: Any) -> None:
+    def write(world: int, value: SupportsIndex) -> None:
         index = operator.index(value) - start
         if not 0 <= index < count:
             raise ValueError(f"observation{name} {value} is outside {start}..{start + count - 1}")
@@ -194,7 +211,7 @@ def _integer_writer(view: np.ndarray, start: int, count: int, name: str) -> Writ
 
 
 def _integers_writer(view: np.ndarray, space: spaces.MultiDiscrete, name: str) -> Write:
-    def write(world: int, value: Any) -> None:
+    def write(world: int, value: object) -> None:
         array = np.asarray(value)
         if array.shape != space.shape or array.dtype.kind not in "iu":
             raise ValueError(f"observation{name} {array.dtype}{list(array.shape)} does not fit {space}")
@@ -206,12 +223,12 @@ def _integers_writer(view: np.ndarray, space: spaces.MultiDiscrete, name: str) -
     return write
 
 
-def _array_writer(view: np.ndarray, space: Space[Any], name: str) -> Write:
+def _array_writer(view: np.ndarray, space: Space[object], name: str) -> Write:
     """The hot path: one class, one dtype and one shape comparison; whatever differs is looked at more closely."""
     shape, dtype = space.shape, space.dtype
     kinds = {"uint8": "u", "bool": "iub"}.get(view.dtype.name, "fiub")
 
-    def write(world: int, value: Any) -> None:
+    def write(world: int, value: object) -> None:
         if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
             value = np.asarray(value)
             if value.shape != shape or value.dtype.kind not in kinds or (kinds == "u" and value.dtype != np.uint8):

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 import gymnasium
 
@@ -21,7 +21,7 @@ from envs_gym.blame import Blame, EnvError, of_stack
 
 WAKE = signal.SIGURG  # ignored where nobody listens
 HARD = 3.0  # seconds between the EnvError and the end of the process
-Moment = tuple[int, int]  # which time it is that worlds are stepped, and which world
+Position = tuple[int, int]  # which time it is that worlds are stepped, and which world
 
 last_words: list[Callable[[str], object]] = []  # called with the line before the process ends by force
 _watched: "weakref.WeakSet[WatchedBlame]" = weakref.WeakSet()
@@ -30,10 +30,10 @@ _watched: "weakref.WeakSet[WatchedBlame]" = weakref.WeakSet()
 class WatchedBlame(Blame):
     """Blame that leaves a trace of where it is."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env[Any, Any]], seconds: float) -> None:
+    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env], seconds: float) -> None:
         super().__init__(env_id, envs)
         self.seconds, self.turn, self.inside = seconds, 0, False
-        self.hung: Moment | None = None
+        self.hung: Position | None = None
         self._closed = threading.Event()
         if threading.current_thread() is threading.main_thread():  # only there signals can be answered
             signal.signal(WAKE, _answer)
@@ -51,7 +51,7 @@ class WatchedBlame(Blame):
         self.inside = False
         super().__exit__(kind, error, trace)
 
-    def now(self) -> Moment | None:
+    def now(self) -> Position | None:
         """What is under way."""
         return (self.turn, self.world) if self.inside else None
 
@@ -64,7 +64,7 @@ class WatchedBlame(Blame):
         self._closed.set()
 
 
-def blame(env_id: str, envs: Sequence[gymnasium.Env[Any, Any]], seconds: float | None) -> Blame:
+def blame(env_id: str, envs: Sequence[gymnasium.Env], seconds: float | None) -> Blame:
     """For these worlds, watched where a limit is given."""
     return Blame(env_id, envs) if seconds is None else WatchedBlame(env_id, envs, seconds)
 
@@ -79,7 +79,7 @@ def _answer(number: int, frame: FrameType | None) -> None:
 def _watch(found: "weakref.ref[WatchedBlame]", closed: threading.Event, seconds: float) -> None:
     """Time is counted in looks, so that a process that was stopped for a while has not hung."""
     tick = min(seconds / 4, 1.0)
-    seen: Moment | None = None
+    seen: Position | None = None
     quiet = 0
     main = threading.main_thread().ident
     assert main is not None  # it runs
@@ -98,8 +98,8 @@ def _watch(found: "weakref.ref[WatchedBlame]", closed: threading.Event, seconds:
 
 
 def _end(line: str) -> None:
-    for told in last_words:
-        told(line)
+    for write in last_words:
+        write(line)
     with suppress(OSError):
         os.write(2, f"error: {line}\n".encode())
     os._exit(1)

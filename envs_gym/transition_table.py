@@ -25,7 +25,7 @@ class TransitionTable(NamedTuple):
     """[S, A] expected reward, that of the ending transitions included"""
 
 
-def read_table(env: gymnasium.Env[Any, Any]) -> TransitionTable:
+def read_table(env: gymnasium.Env) -> TransitionTable:
     """From `P[state][action] = [(probability, next state, reward, terminated), ...]` and the start distribution."""
     world: Any = env.unwrapped
     states, actions = len(world.P), len(world.P[0])

@@ -6,15 +6,15 @@ Rooms make escaped HTML of what they read; here it is only passed on. Nothing he
 import contextlib
 import io
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from inspector.compare import compare
-from inspector.guard import Guard, is_any, names_of
+from inspector.guard import App, Guard, is_any, names_of
 from inspector.markup import note, safe
 from inspector.rooms import MODES, WELCOME, Rooms
 from inspector.runs import PAGE
@@ -31,6 +31,26 @@ NOT_RECORDED = "record an episode, then scrub through it"
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
+
+
+class Served(Protocol):
+    """What is used of Gradio's ASGI application."""
+
+    middleware_stack: App
+
+
+class Event(Protocol):
+    """Gradio's EventData: `value` of a tab, what runs.js says of a press on a row (`run`) or on boxes (`runs`)."""
+
+    value: object
+    run: object
+    runs: Iterable[object]
+
+
+class Component(Protocol):
+    """A part of the page, or all of it: Gradio gives it its listeners (`change`, `select`, `load`) once loaded."""
+
+    def __getattr__(self, listener: str) -> Callable[..., Any]: ...
 
 
 def load_gradio() -> Any:
@@ -74,7 +94,7 @@ class Inspector:
         names = names_of(host, port)
 
         @contextlib.asynccontextmanager
-        async def guarded(app: Any) -> AsyncIterator[None]:
+        async def guarded(app: Served) -> AsyncIterator[None]:
             app.middleware_stack = Guard(app.middleware_stack, names, is_any(host))  # outermost: before all of Gradio
             yield
 
@@ -121,16 +141,16 @@ class Inspector:
             tabs.select(self._on_event(lambda event: str(event.value)), None, self.room, **QUIET)
         return demo
 
-    def _on_event(self, act: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _on_event(self, act: Callable[[Event], object]) -> Callable[[Event], object]:
         """Gradio, which is only there once it is loaded, goes by annotations."""
 
-        def on_event(event: Any) -> Any:
+        def on_event(event: Event) -> object:
             return act(event)
 
         on_event.__annotations__["event"] = self.gr.EventData
-        return self._told(on_event)
+        return self._as_toasts(on_event)
 
-    def _runs_tab(self, run: Any) -> tuple[Any, Any, Any]:
+    def _runs_tab(self, run: Component) -> tuple[Any, Any, Any]:
         """Runs and Compare: boxes ticked in one choose for the other."""
         gr, runs = self.gr, self.rooms.runs
         with gr.Tab("Runs", id="runs"):
@@ -159,7 +179,7 @@ class Inspector:
         def longer(words: str, most: int) -> Any:
             return most + PAGE, *table(words, most + PAGE)
 
-        def ticked(event: Any) -> Any:
+        def ticked(event: Event) -> Any:
             return gr.Dropdown(choices=self._ids(), value=[runs.find(str(each)).id for each in event.runs])
 
         # always_last: while a table is made, of all that is typed only the last filter waits
@@ -169,12 +189,12 @@ class Inspector:
         opened.success(None, js=go_to("Overview"))
         listed.submit(self._on_event(ticked), None, several, **QUIET)
         button.click(None, js=go_to("Compare"))
-        several.change(self._told(lambda names: compare([runs.look_into(name) for name in names or ()])),
+        several.change(self._as_toasts(lambda names: compare([runs.look_into(name) for name in names or ()])),
                        several, compared, **QUIET)  # fmt: skip
         compare_tab.select(lambda: gr.Dropdown(choices=self._ids()), None, several, **QUIET)
         return words, listed, more
 
-    def _rooms(self, demo: Any, run: Any) -> Any:
+    def _rooms(self, demo: Component, run: Component) -> Any:
         """The tabs of the one run that is chosen; -> the overview."""
         gr, rooms = self.gr, self.rooms
         with gr.Tab("Overview", id="overview"):
@@ -194,14 +214,14 @@ class Inspector:
             return rooms.overview(name), files, note(NOT_RECORDED), *made
 
         outputs = [glance, checkpoint, player, films, network]
-        demo.load(self._told(opened), [run, self.room], outputs, **QUIET)
-        run.change(self._told(opened), [run, self.room], outputs, **QUIET)
+        demo.load(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
+        run.change(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         run.focus(lambda: gr.Dropdown(choices=self._ids()), None, run, **QUIET)
         videos_tab.select(rooms.videos, run, films, **QUIET)
         model_tab.select(rooms.model, run, network, **QUIET)
         return glance
 
-    def _episode_tab(self, run: Any) -> tuple[Any, Any]:
+    def _episode_tab(self, run: Component) -> tuple[Any, Any]:
         gr = self.gr
         with gr.Row(equal_height=True):
             checkpoint = gr.Dropdown(list(LINKS), value="best", label="Checkpoint", allow_custom_value=True,
@@ -213,24 +233,24 @@ class Inspector:
             button = gr.Button("Record", variant="primary", elem_id="record", min_width=120)
         player = gr.HTML(note(NOT_RECORDED), elem_id="player", elem_classes="room", apply_default_css=False)
         asked = [run, checkpoint, seed, mode, steps]
-        button.click(self._told(self.rooms.episode), asked, player, api_visibility="private")
+        button.click(self._as_toasts(self.rooms.episode), asked, player, api_visibility="private")
         # the numbers travel with the page, frames by the served folder; then nothing is asked of the server
         return checkpoint, player
 
     def _ids(self) -> list[str]:
         return self.rooms.runs.ids()
 
-    def _told(self, act: Callable[Given, Made]) -> Callable[Given, Made]:
+    def _as_toasts(self, act: Callable[Given, Made]) -> Callable[Given, Made]:
         """What is wrong becomes a toast of one line, never a stack trace."""
 
         @wraps(act)
-        def told(*given: Given.args, **named: Given.kwargs) -> Made:
+        def guarded(*given: Given.args, **named: Given.kwargs) -> Made:
             try:
                 return act(*given, **named)
             except UserError as error:
                 raise self.gr.Error(safe(error), print_exception=False, duration=8) from error
 
-        return told
+        return guarded
 
     def _fresh(self, seen: tuple[str, str], words: str, most: int, name: str | None) -> Any:
         """For the clock: a room is sent only when it differs from what the page shows."""

@@ -93,7 +93,7 @@ def _range(ys: Sequence[float]) -> tuple[float, float]:
 
 
 def _finite(line: Line, most: int) -> Line:
-    """Without what is no number, and every n-th point of many, the last one always."""
+    """Without non-finite points, and every n-th point of many, the last one always."""
     keep = [place for place, (x, y) in enumerate(line.points) if abs(y) < LARGEST and abs(x) < LARGEST]
     for side in (line.low, line.high):
         keep = [place for place in keep if abs(side[place]) < LARGEST] if side else keep

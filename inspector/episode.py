@@ -6,7 +6,7 @@ How the numbers are shown is episode.js; how an episode is played is agents/play
 import json
 import math
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from agents.playing.loading import LoadedRun
 from agents.playing.player import Mode, check_mode
 from agents.playing.saliency import Leaves
 from config.spec import Quantity
-from envs_gym.drawn import RenderError, frames_per_second, make_drawn
+from envs_gym.rendered import RenderError, frames_per_second, make_rendered
 from envs_gym.spaces import MASK
 from inspector.markup import Markup, tag
 from inspector.pictures import heat_frames, seen_frames, tiles
@@ -27,6 +27,9 @@ from utils.video_file import VideoError, VideoFile
 MOST_STEPS = 5000
 MOST_OBSERVED = 64  # numbers of an observation that are shown; images are in a video
 KEPT = 48  # videos that stay on disk, up to four of a recording
+
+
+Observed = np.ndarray | dict[str, "Observed"]  # by name, as the environment nests them
 
 
 class Recording(NamedTuple):
@@ -57,7 +60,7 @@ def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, 
 
 
 def _play(loaded: LoadedRun, seed: int, mode: Mode, max_steps: int, path: Path | None) -> Episode:
-    env = make_drawn(loaded.config, "rgb_array" if path else None)
+    env = make_rendered(loaded.config, "rgb_array" if path else None)
     try:
         start = start_of(seed, 0)
         if path is None:
@@ -92,13 +95,13 @@ def _forget_old(folder: Path) -> None:
 
 
 def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
-    """Everything but the frames, as plain lists of short floats; what is no number is null."""
+    """Everything but the frames, as plain lists of short floats; what is non-finite is null."""
     config = loaded.config
     names, observed = observed_numbers(episode.observations)
     _, seen = observed_numbers(episode.seen)
     # what the first layer gets is shown beside what the world gave only where normalising made something else of it
     differs = seen.shape == observed.shape and not np.allclose(seen, observed, atol=1e-4)
-    told = {name: brief(values) for name, values in judged(episode, config.gamma, _lambda(loaded)).items()}
+    judgements = {name: brief(values) for name, values in judged(episode, config.gamma, _lambda(loaded)).items()}
     mask, pictures = leaves(episode.observations).get(MASK), images(episode.observations)
     return {
         "run": loaded.run.id,
@@ -125,7 +128,7 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
         "saliency": causes(episode),
         "spread": brief(np.nan_to_num(observed).std(0)),
         "scaled": bool(config.normalize_reward),
-        **told,
+        **judgements,
     }
 
 
@@ -166,7 +169,7 @@ def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.nd
     return {**found, "value": values, "td_error": td_error, "advantage": advantage}
 
 
-def leaves(tree: Any, name: str = "") -> dict[str, np.ndarray]:
+def leaves(tree: Observed, name: str = "") -> dict[str, np.ndarray]:
     """The arrays of an observation by dotted names, as the policy calls them; "" is all of one that is no dict."""
     if not isinstance(tree, dict):
         return {name: tree}
@@ -174,19 +177,19 @@ def leaves(tree: Any, name: str = "") -> dict[str, np.ndarray]:
     return {path: leaf for inner, child in inside for path, leaf in leaves(child, inner).items()}
 
 
-def images(tree: Any) -> dict[str, np.ndarray]:
+def images(tree: Observed) -> dict[str, np.ndarray]:
     """The leaves that are looked at."""
     return {name: leaf for name, leaf in leaves(tree).items() if leaf.ndim >= 3 and leaf.dtype == np.uint8}
 
 
-def _numeric(tree: Any) -> dict[str, np.ndarray]:
+def _numeric(tree: Observed) -> dict[str, np.ndarray]:
     """The other leaves, [T + 1, numbers] each; the action mask is shown with the actions."""
     looked_at = images(tree)
     named = {name: leaf for name, leaf in leaves(tree).items() if name not in looked_at and name != MASK}
     return {name: leaf.reshape(len(leaf), -1).astype(np.float64) for name, leaf in named.items()}
 
 
-def observed_numbers(tree: Any) -> tuple[list[str], np.ndarray]:
+def observed_numbers(tree: Observed) -> tuple[list[str], np.ndarray]:
     """(names, [T + 1, numbers]) of the first MOST_OBSERVED numbers."""
     parts = _numeric(tree)
     names = [
@@ -199,7 +202,7 @@ def observed_numbers(tree: Any) -> tuple[list[str], np.ndarray]:
     return names[:MOST_OBSERVED], rows[:, :MOST_OBSERVED]
 
 
-def gradients(found: Leaves, observations: Mapping[str, Any] | np.ndarray) -> np.ndarray:
+def gradients(found: Leaves, observations: Observed) -> np.ndarray:
     """[T, numbers] in the order of observed_numbers; NaN where there is none."""
     steps = len(next(iter(found.values())))
     parts = [

@@ -16,7 +16,10 @@ USED = (
 )  # fmt: skip
 READING = ("GET", "HEAD")
 Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]  # of ASGI
 
 
 class Guard:
@@ -25,7 +28,7 @@ class Guard:
     def __init__(self, app: App, names: set[str], any_address: bool = False) -> None:
         self.app, self.names, self.any_address = app, names, any_address
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
         elif why := self.refusal(scope):
@@ -82,7 +85,7 @@ def _own_address(scope: Scope) -> set[str]:
     return names_of(str(address).removeprefix("::ffff:"), port)
 
 
-async def _refuse(kind: str, why: str, send: Any) -> None:
+async def _refuse(kind: str, why: str, send: Send) -> None:
     if kind == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": why})
         return

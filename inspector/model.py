@@ -1,7 +1,5 @@
 """A run's whole config as YAML, its network module by module, and its report, all as plain text."""
 
-from typing import Any
-
 import yaml
 from torch import nn
 
@@ -45,7 +43,7 @@ def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
     return rows
 
 
-def config_yaml(config: Any) -> str:
+def config_yaml(config: object) -> str:
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
 

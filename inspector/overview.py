@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any
 
 from config.loader import from_plain, to_plain
 from config.metrics import Metric, load_metrics
@@ -87,7 +86,7 @@ def multiples(each: RunFacts) -> Markup:
     return card("Learning, in small", tag("div", *charts, class_="multiples"), *left) if charts else Markup("")
 
 
-def differences(facts: Mapping[str, Any]) -> dict[str, str]:
+def differences(facts: Mapping[str, object]) -> dict[str, str]:
     """What of the config is not the algorithm's default, as one would write it."""
     config = from_plain(facts.get("config") or {}, "config.json")
     plain_config = to_plain(config)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from agents.playing.loading import load_run
-from envs_gym.drawn import RenderError
 from envs_gym.gym_env import EnvError
+from envs_gym.rendered import RenderError
 from inspector.episode import player_markup, record_for_browser
 from inspector.markup import Markup, card, join, note
 from inspector.model import config, model

@@ -4,7 +4,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
 
 from inspector import overview, videos
 from inspector.markup import Markup, note, tag
@@ -20,11 +19,11 @@ MOST_CHECKPOINTS = 500  # to choose from; any other can be typed
 KEPT = 8  # overviews
 
 
-def lined(make: Callable[[Any, str], Markup]) -> Callable[[Any, str | None], Markup]:
+def lined(make: Callable[["Rooms", str], Markup]) -> Callable[["Rooms", str | None], Markup]:
     """A room that says what is wrong, and one that says so where no run is chosen."""
 
     @wraps(make)
-    def room(self: Any, name: str | None) -> Markup:
+    def room(self: "Rooms", name: str | None) -> Markup:
         try:
             return make(self, name) if name else WELCOME
         except UserError as error:

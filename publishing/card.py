@@ -5,10 +5,11 @@ Text only; its numbers come from elsewhere.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import yaml
 
+from publishing.result import Result
+from utils.run_facts import finite, mapping
 from utils.statistics import iqm
 
 LIBRARY = "stride-rl"
@@ -17,13 +18,10 @@ CURVE, REPLAY = "curve.svg", "replay.mp4"
 NOT_TUNED = {"env_id", "variant", "algo_id", "project_id", "description", "schema_version", "spec"}
 
 
-def write_card(
-    repo: str, facts: Mapping[str, Any], result: Mapping[str, Any], files: frozenset[str], refused: str = ""
-) -> str:
+def write_card(repo: str, facts: Mapping[str, object], result: Result, files: frozenset[str], refused: str = "") -> str:
     """The whole README.md of `repo`, which will hold `files`; `refused` is why nobody can load it from there."""
-    config = facts["config"]
-    env_id = facts["env_id"]
-    score = f"{result['mean_reward']:.2f} +/- {result['std_reward']:.2f}"
+    config, env_id = mapping(facts["config"]), str(facts["env_id"])
+    score = f"{result.mean_reward:.2f} +/- {result.std_reward:.2f}"
     replay = f'<video src="https://huggingface.co/{repo}/resolve/main/{REPLAY}" controls autoplay loop muted></video>'
     parts = [
         f"---\n{metadata(config['algo_id'], env_id, score, result)}---",
@@ -32,14 +30,14 @@ def write_card(
         f"A policy for {env_id}, trained with Stride, a reinforcement-learning framework on PyTorch Lightning.",
         replay if REPLAY in files else "",
         "## Results",
-        _table(("what", "value"), results(facts, result)),
+        _table(("what", "value"), results(finite(facts["goal"]), result)),
         f"![Episode reward over env steps]({CURVE})" if CURVE in files else "",
         "## Use it",
         no_use(refused) if refused else usage(repo),
         "## Train it again",
         _repeat(facts),
         "## Hyperparameters",
-        _table(("key", "value"), [(key, _plain(value)) for key, value in config.items() if key not in NOT_TUNED]),
+        _table(("key", "value"), [(key, _json_text(value)) for key, value in config.items() if key not in NOT_TUNED]),
         "## Where it comes from",
         _table(("what", "value"), origin(facts)),
         "The weights are safetensors and the rest is text: nothing here runs when it is loaded.",
@@ -47,9 +45,9 @@ def write_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def metadata(algo_id: str, env_id: str, score: str, result: Mapping[str, Any]) -> str:
+def metadata(algo_id: str, env_id: str, score: str, result: Result) -> str:
     """The YAML head; leaderboards take mean_reward as "mean +/- std" with two digits each."""
-    numbers = {"mean_reward": score, "n_eval_episodes": result["n_eval_episodes"], "env_steps": result["env_steps"]}
+    numbers = {"mean_reward": score, "n_eval_episodes": result.n_eval_episodes, "env_steps": result.env_steps}
     metrics = [{"type": name, "value": value, "name": name, "verified": False} for name, value in numbers.items()]
     entry = {
         "task": {"type": TASK, "name": TASK},
@@ -65,17 +63,17 @@ def metadata(algo_id: str, env_id: str, score: str, result: Mapping[str, Any]) -
     return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
 
 
-def results(facts: Mapping[str, Any], result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    goal, mean = facts["goal"], result["mean_reward"]
+def results(goal: float | None, result: Result) -> list[tuple[str, str]]:
+    mean = result.mean_reward
     verdict = "" if goal is None else f"{goal:g}, {'met' if mean >= goal else 'not met'}"
-    episodes = f"{result['n_eval_episodes']}, seed {result['seed']}, most likely action"
+    episodes = f"{result.n_eval_episodes}, seed {result.seed}, most likely action"
     rows = [
-        ("mean reward", f"**{mean:.2f} +/- {result['std_reward']:.2f}**"),
-        ("interquartile mean", f"{iqm(result['returns']):.2f}"),
-        ("lowest, highest", f"{min(result['returns']):.2f}, {max(result['returns']):.2f}"),
+        ("mean reward", f"**{mean:.2f} +/- {result.std_reward:.2f}**"),
+        ("interquartile mean", f"{iqm(result.returns):.2f}"),
+        ("lowest, highest", f"{min(result.returns):.2f}, {max(result.returns):.2f}"),
         ("episodes", episodes),
         ("goal", verdict),
-        ("checkpoint", f"{result['checkpoint']}, after {result['env_steps']:,} env steps"),
+        ("checkpoint", f"{result.checkpoint}, after {result.env_steps:,} env steps"),
     ]
     return [row for row in rows if row[1]]
 
@@ -108,17 +106,17 @@ def no_use(refused: str) -> str:
     )
 
 
-def _repeat(facts: Mapping[str, Any]) -> str:
+def _repeat(facts: Mapping[str, object]) -> str:
     words = f"{facts['env_id']}:{facts['variant']} --seed {facts['seed']}"
     return f"```sh\npython train.py {words}\n```\n\nwith the values below where they differ from the shipped variant."
 
 
-def origin(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+def origin(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     rows = [("seed", str(facts["seed"])), ("git", str(facts.get("git_hash") or "unknown"))]
-    return rows + [(name, str(number)) for name, number in facts.get("versions", {}).items()]
+    return rows + [(name, str(number)) for name, number in mapping(facts.get("versions")).items()]
 
 
-def _plain(value: Any) -> str:
+def _json_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -107,7 +107,7 @@ def known_names(config: Names) -> dict[str, set[str]]:
     }  # fmt: skip
 
 
-def _texts(place: str, name: str, value: Any) -> Iterator[Text]:
+def _texts(place: str, name: str, value: object) -> Iterator[Text]:
     """Texts with what they are called, and the names of whatever a person may have named."""
     if isinstance(value, dict):
         free = place.startswith(("config.env_", "config.policy_kwargs", "config.spec.rewards"))
@@ -149,7 +149,7 @@ def _is_named(field: str, rest: list[str], value: str, types: Names) -> bool:
     return value in _words(types[field]) or (field == "device" and DEVICE.fullmatch(value) is not None)
 
 
-def _words(hint: Any) -> set[Any]:
+def _words(hint: object) -> set[Any]:
     """The words a field takes."""
     parts = get_args(hint)
     return {*parts} if get_origin(hint) is Literal else {word for part in parts for word in _words(part)}

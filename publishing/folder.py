@@ -5,20 +5,19 @@ How they reach the Hub is hub.py's; what the card says is card.py's.
 
 import json
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from agents.playing.episode import play_episodes, record_episode
 from agents.playing.hub_run import FACTS, WEIGHTS, config_of
 from agents.playing.loading import LoadedRun
 from agents.playing.weights_file import write_weights
-from envs_gym.drawn import RenderError, frames_per_second, make_drawn
 from envs_gym.gym_env import EnvError
+from envs_gym.rendered import RenderError, frames_per_second, make_rendered
 from publishing.card import CURVE, REPLAY, write_card
 from publishing.metrics_table import read_metrics, write_metrics
 from publishing.own_secrets import Own, held
+from publishing.result import Result
 from report.curve import curve_svg
 from report.history import TRAIN, VAL
 from report.page import points
@@ -33,24 +32,8 @@ BINARY = {WEIGHTS, REPLAY}
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Result:
-    """results.json: what 100 episodes of this checkpoint were worth."""
-
-    env_id: str
-    env_steps: int
-    checkpoint: str
-    mean_reward: float
-    std_reward: float
-    n_eval_episodes: int
-    is_deterministic: bool
-    seed: int
-    returns: list[float]
-    lengths: list[int]
-
-
 def build_files(
-    loaded: LoadedRun, repo: str, facts: dict[str, Any], say: Say, episodes: int = EPISODES
+    loaded: LoadedRun, repo: str, facts: Mapping[str, object], say: Say, episodes: int = EPISODES
 ) -> dict[str, bytes]:
     """Name -> bytes of everything that is published; `facts` are those that may be."""
     rows = read_metrics(loaded.run)
@@ -75,7 +58,7 @@ def build_files(
     if video:
         files[REPLAY] = video
     # last, because the card shows only what is there
-    files["README.md"] = write_card(repo, facts, vars(result), frozenset(files), refused).encode()
+    files["README.md"] = write_card(repo, facts, result, frozenset(files), refused).encode()
     return files
 
 
@@ -107,7 +90,7 @@ def evaluate(loaded: LoadedRun, episodes: int) -> Result:
     )
 
 
-def refusal(facts: dict[str, Any], size: int) -> str:
+def refusal(facts: Mapping[str, object], size: int) -> str:
     """Why those who download it would be refused, in a line; "" if they would not be."""
     try:
         config_of(facts, size, FACTS)
@@ -121,7 +104,7 @@ def film(loaded: LoadedRun, say: Say) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / REPLAY
         try:
-            env = make_drawn(loaded.config, "rgb_array")
+            env = make_rendered(loaded.config, "rgb_array")
             fps = frames_per_second(env)
             env.close()
             for steps in VIDEO_STEPS:
@@ -135,5 +118,5 @@ def film(loaded: LoadedRun, say: Say) -> bytes:
     return b""
 
 
-def _json(data: Any) -> bytes:
+def _json(data: object) -> bytes:
     return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()

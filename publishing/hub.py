@@ -1,10 +1,8 @@
 """Files onto the Hub as one commit that changes only what differs. What the files hold is decided elsewhere."""
 
-import hashlib
 from dataclasses import dataclass
-from typing import Any
 
-from agents.playing.hub_client import connect, endpoint, find_token, hub, hub_errors, list_files, retried
+from agents.playing.hub_client import Api, connect, endpoint, find_token, hub, hub_errors, list_files, retried
 from agents.playing.hub_run import BESIDES, NEEDED, PUBLISHED
 from publishing.card import REPLAY
 from utils.user_error import UserError
@@ -39,7 +37,7 @@ def push(repo: str, files: dict[str, bytes], private: bool, message: str) -> Pus
         return retried(lambda: _push_once(api, repo, files, private, message))
 
 
-def _push_once(api: Any, repo: str, files: dict[str, bytes], private: bool, message: str) -> Pushed:
+def _push_once(api: Api, repo: str, files: dict[str, bytes], private: bool, message: str) -> Pushed:
     info = api.repo_info(repo)
     if private and not info.private:
         raise UserError(f"{repo} exists and is public: nothing was sent; make it private there or give another --repo")
@@ -49,7 +47,7 @@ def _push_once(api: Any, repo: str, files: dict[str, bytes], private: bool, mess
         raise UserError(
             f"{repo} holds something else ({', '.join(foreign[:3])}): nothing was sent; give another --repo"
         )
-    added = tuple(name for name in sorted(files) if name not in there or not same(files[name], there[name]))
+    added = tuple(name for name in sorted(files) if name not in there or not there[name].fits(files[name]))
     if REPLAY in there and not {*added} & NEEDED.keys():  # the same policy: encoders need not repeat every byte
         added = tuple(name for name in added if name != REPLAY)
     deleted = tuple(sorted(there.keys() - files.keys() - BESIDES))
@@ -59,10 +57,3 @@ def _push_once(api: Any, repo: str, files: dict[str, bytes], private: bool, mess
     operations = [add(name, files[name]) for name in added] + [delete(name) for name in deleted]
     done = api.create_commit(repo, operations, commit_message=message, parent_commit=info.sha)
     return Pushed(f"{endpoint()}/{repo}", str(done.oid), added, deleted)
-
-
-def same(data: bytes, item: Any) -> bool:
-    """Whether the Hub's file has these bytes, by the hash it tells: git's, or that of large files."""
-    if item.lfs is not None:
-        return bool(item.lfs.sha256 == hashlib.sha256(data).hexdigest())
-    return bool(item.blob_id == hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest())

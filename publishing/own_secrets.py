@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from publishing.random_text import is_random
 
-PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 SECRET_PARTS = {
     "token", "tokens", "key", "keys", "secret", "secrets", "pass", "passwd", "password", "passwords", "passphrase",
     "passcode", "pw", "pwd", "pat", "jwt", "auth", "bearer", "cookie", "cookies", "cred", "creds", "credential",
@@ -74,7 +74,7 @@ def of_environment(environment: Mapping[str, str]) -> Iterable[Own]:
 
 def is_secret_name(name: str) -> bool:
     """By the words of a name: DB_PASS, openaiKey, GH_PAT; TOKENIZERS_PARALLELISM and COMPASS have none."""
-    words = [word.lower() for word in PARTS.findall(name)]
+    words = [word.lower() for word in NAME_WORDS.findall(name)]
     ends = any(word.endswith(SECRET_ENDS) and word != "monkey" for word in words)
     return name not in PLAIN_NAMES and (ends or bool(SECRET_PARTS & {*words}) or bool(SECRET_NAMES.search(name)))
 

@@ -70,7 +70,8 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         _config_tables(config),
         "## Where it ran",
         _table(
-            ("what", "value"), [(key, _plain(facts[key])) for key in ("git_hash", "versions", "host") if key in facts]
+            ("what", "value"),
+            [(key, _yaml_text(facts[key])) for key in ("git_hash", "versions", "host") if key in facts],
         ),
     ]
     run_files.write_text(run.report, "\n\n".join(part for part in parts if part) + "\n")
@@ -111,10 +112,10 @@ def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
     return _table(("metric", "last", "best", "meaning"), lines) if lines else "No metric was recorded."
 
 
-def _commands(run: RunDir, facts: Mapping[str, Any], outcome: Outcome) -> str:
+def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str:
     """Exact lines to paste into a shell."""
     command = facts.get("command", "")
-    exact = command if isinstance(command, str) else shlex.join(map(str, command))
+    exact = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
     budget = "" if outcome.reason == "interrupted" else f" --max-timesteps {2 * outcome.env_steps}"
     lines = [
         ("Play it", f"python run_play.py --run-id {run.id}"),
@@ -135,9 +136,9 @@ def _config_tables(config: Config) -> str:
     return "\n\n".join(
         [
             f"Different from the defaults of {config.algo_id}:",
-            _table(("field", "value"), [(name, _plain(value)) for name, value in changed.items()]),
+            _table(("field", "value"), [(name, _yaml_text(value)) for name, value in changed.items()]),
             "<details><summary>All fields</summary>",
-            _table(("field", "value"), [(name, _plain(value)) for name, value in everything.items()]),
+            _table(("field", "value"), [(name, _yaml_text(value)) for name, value in everything.items()]),
             "</details>",
         ]
     )
@@ -147,7 +148,7 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
     return field.default_factory() if callable(field.default_factory) else field.default
 
 
-def _plain(value: Any) -> str:
+def _yaml_text(value: object) -> str:
     """A value as a person would write it in YAML."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)

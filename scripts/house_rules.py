@@ -15,7 +15,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("report/",),
     ("envs_fast/",),
     ("envs_gym/",),
-    ("agents/experience/", "agents/networks/", "agents/returns.py"),
+    ("agents/experience/", "agents/networks/", "agents/returns.py", "agents/metric_sums.py"),
     ("agents/engines/eager.py",),
     ("agents/base.py",),
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from config.arguments import OneLineParser
+from config.commands.train import OneLineParser
 
 
 def spelled() -> str:

@@ -122,7 +122,7 @@ def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
         memory = build_agent(config, envs).memory
         memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
         memory.load_state_dict(remembered)
-        remembered["segments"] = memory.everything()
+        remembered["segments"] = memory.columns_written()
         envs.close()
     return state
 

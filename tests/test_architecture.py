@@ -33,7 +33,7 @@ OPENERS = {
     "utils/provenance.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
     "config/loader.py": "YAML of the project or of the user",
-    "utils/given.py": "YAML of the project or of the user",
+    "utils/user_input.py": "YAML of the project or of the user",
     "utils/closed_pipe.py": "/dev/null",
     "agents/experience/storage.py": "/proc, and the nameless file of a replay memory",
     "agents/engines/fused_cpu/": "compiled kernels",

@@ -17,7 +17,7 @@ import train
 from agents.algorithms import ALGORITHMS, build_agent
 from agents.base import Agent
 from agents.playing.loading import read_checkpoint
-from config.arguments import parse_arguments
+from config.commands.train import parse_arguments
 from config.field_types import hints
 from config.keys import known_keys
 from config.loader import NOT_BUILT, environment_files, from_plain, load_config
@@ -155,7 +155,7 @@ def remembered(run: RunDir, state: dict) -> list[torch.Tensor]:
     memory.save_in(run.checkpoints / "segments")
     memory.load_state_dict(state)
     assert min(memory.written, memory.rows) > 50
-    return memory.everything()
+    return memory.columns_written()
 
 
 def rows(run: RunDir) -> list[dict[str, float]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import train
-from config.arguments import parse_arguments
+from config.commands.train import parse_arguments
 from config.listing import list_environments
 from config.loader import load_config
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig

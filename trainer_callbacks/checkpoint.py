@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from agents.base import Agent
-from agents.experience.segments import prune
+from agents.experience.segments import delete_unnamed
 from agents.playing.loading import read_checkpoint
 from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
@@ -27,7 +27,7 @@ from utils.user_error import NumbersError
 ALLOWANCE, SHARE = 0.2, 0.01  # what saving may take: so many seconds, and this part of the time
 
 
-class Hashing:
+class HashingFile:
     """A file that knows the size and the hash of what was written to it; torch writes strictly forwards."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -54,9 +54,9 @@ class AtomicIO(CheckpointIO):
     def __init__(self) -> None:
         self.written: dict[str, Any] = {}  # size and hash of the last file
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, object], path: str | Path, storage_options: object = None) -> None:
         with run_files.replacing(Path(path), sync_name=False) as file:  # checkpoint_set.seal syncs the folder
-            hashing = Hashing(file)
+            hashing = HashingFile(file)
             try:
                 torch.save(checkpoint, hashing)  # type: ignore[arg-type]  # write and flush are all it asks
             except RuntimeError as error:
@@ -65,10 +65,12 @@ class AtomicIO(CheckpointIO):
                 raise
         self.written = {"size": hashing.size, "sha256": hashing.sha256.hexdigest()}
 
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: str | Path, map_location: object = None, weights_only: bool | None = True
+    ) -> dict[str, Any]:
         return read_checkpoint(Path(path))
 
-    def remove_checkpoint(self, path: Any) -> None:
+    def remove_checkpoint(self, path: str | Path) -> None:
         run_files.remove(Path(path))
 
 
@@ -80,7 +82,7 @@ class Checkpoint(LightningCheckpoint):
     The best score so far is read off the sidecar of `best`, not remembered: what is not on the disk is not best.
     """
 
-    def __init__(self, run: RunDir, evaluate: Evaluate, config: Config, facts: Mapping[str, Any]) -> None:
+    def __init__(self, run: RunDir, evaluate: Evaluate, config: Config, facts: Mapping[str, object]) -> None:
         """`facts`: what every sidecar says beside its own clock, score and hash."""
         self.run, self.evaluate, self.config, self.facts = run, evaluate, config, dict(facts)
         self.best, self.saved = -math.inf, {"iterations": 0, "env_steps": 0}
@@ -116,7 +118,7 @@ class Checkpoint(LightningCheckpoint):
                 self.best = score
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
         if self._is_due(agent):
@@ -177,11 +179,13 @@ class Checkpoint(LightningCheckpoint):
         folder = self.run.checkpoints
         stay = checkpoint_set.prune(folder, keep_last, keep_best)
         # rows of the replay memory that no checkpoint of the run names any more
-        prune(folder / checkpoint_set.SEGMENTS, [name for facts in stay.values() for name in facts.get("segments", [])])
+        delete_unnamed(
+            folder / checkpoint_set.SEGMENTS, [name for facts in stay.values() for name in facts.get("segments", [])]
+        )
 
 
 def check_finite(agent: Agent) -> None:
-    """NumbersError if any weight or statistic is not a number: such a state is never written."""
+    """NumbersError if any weight or statistic is non-finite: such a state is never written."""
     for name, value in agent.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
             raise NumbersError(

@@ -48,14 +48,14 @@ class Debug(Callback):
         torch.autograd.set_detect_anomaly(True)
         self._closing.callback(torch.autograd.set_detect_anomaly, anomaly)
 
-    def on_train_batch_start(self, trainer: L.Trainer, agent: L.LightningModule, batch: Any, index: int) -> None:
+    def on_train_batch_start(self, trainer: L.Trainer, agent: L.LightningModule, batch: object, index: int) -> None:
         assert isinstance(agent, Agent)
         if agent.progress["iterations"] + 1 == PROFILED.start:
             self._profiler = torch.profiler.profile(record_shapes=True)
             self._profiler.start()
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
         if agent.progress["iterations"] + 1 == PROFILED.stop:
@@ -88,13 +88,13 @@ class Debug(Callback):
 def row(iteration: int, name: str, value: Tensor) -> tuple[Any, ...]:
     """A line of debug.csv; the gradient is that of the iteration's last update."""
     x, gradient = value.detach(), value.grad
-    told = (x.mean().item(), x.std(unbiased=False).item(), x.abs().max().item())
+    statistics = (x.mean().item(), x.std(unbiased=False).item(), x.abs().max().item())
     grads = ("", "") if gradient is None else (gradient.norm().item(), gradient.abs().max().item())
-    return iteration, name, *told, *grads
+    return iteration, name, *statistics, *grads
 
 
-def check(name: str, module: nn.Module, given: Any, answer: Any) -> None:
-    """A forward hook: NumbersError where a layer was given, or made, what is no number."""
+def check(name: str, module: nn.Module, given: object, answer: object) -> None:
+    """A forward hook: NumbersError where a layer was given, or made, a non-finite number."""
     for words, value in (("was given", given), ("made", answer)):
         for tensor in value if isinstance(value, tuple) else (value,):
             if isinstance(tensor, Tensor) and tensor.is_floating_point() and not tensor.isfinite().all():

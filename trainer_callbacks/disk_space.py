@@ -20,7 +20,7 @@ class NoRoomError(RuntimeError):
 
 
 @contextmanager
-def explained(config: Config, where: str) -> Iterator[None]:
+def room_errors(config: Config, where: str) -> Iterator[None]:
     """Around building and training; `where` says how to go on."""
     try:
         yield

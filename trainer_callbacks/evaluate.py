@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
 from agents.experience.collector import Collector, Played, Policy
-from agents.experience.numbers import NotFiniteError
+from agents.experience.finite_guard import NonFiniteError
 from config.schema import Config
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import EVALUATE, TEST, Key, integers
@@ -90,7 +90,7 @@ class Evaluate(Callback):
         collector = Collector(self._worlds[number], policy, seed, purpose, greedy=config.eval_deterministic)
         try:
             played = collector.play(episodes, config.eval_max_steps, config.nan_guard != "off")
-        except NotFiniteError as error:
+        except NonFiniteError as error:
             what = "evaluation" if purpose == EVALUATE else f"test of {episodes} episodes"
             line = f"{config.env_id}: {error} in the {what}; nothing of it counts"
             if config.nan_guard == "stop":

@@ -64,12 +64,12 @@ class Interrupts:
             signal.signal(number, handler)
         self._handlers = {}
 
-    def reached(self) -> None:
+    def iteration_done(self) -> None:
         """An iteration is over: what remains until DEADLINE is for writing it down."""
         if self.number:
             self._due = self._began + SAVING
 
-    def given_up(self) -> None:
+    def stop_reminding(self) -> None:
         """Dropped has arrived: no more reminders while files are closed."""
         self.patient, self._due = True, math.inf
 

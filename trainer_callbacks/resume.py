@@ -20,6 +20,7 @@ from config.sizes import check_foreign
 from utils import checkpoint_set, run_files
 from utils.provenance import provenance, source_hash
 from utils.run_dir import RunDir
+from utils.run_facts import mapping
 from utils.user_error import UserError
 
 MOST = 4  # edited keys that are named
@@ -27,7 +28,7 @@ SETTINGS = ("config", "engine", "env_backend")  # of config.json: what decides t
 
 
 @dataclass(frozen=True)
-class Again:
+class Resumption:
     """A run to go on with."""
 
     source: RunDir
@@ -50,27 +51,27 @@ class Again:
         """Whether the run was over but for its last words; a change means that more is wanted."""
         return not self.fork and not self.changed and self.facts.get("status") != "finished"
 
-    def lines(self, how: str, now: Mapping[str, Any]) -> list[str]:
+    def lines(self, how: str, now: Mapping[str, object]) -> list[str]:
         """What a person should know; `how` is the worlds' exact or seam, `now` what the bits rest on here."""
         if self.checkpoint is None:
             where = "before its first checkpoint; it begins anew"
         else:
             where = f"at {self.env_steps:,} env steps ({self.checkpoint.stem}), {self.exactness(how, now)}"
-        told = [*self.notes, f"{'fork of' if self.fork else 'resuming'} {self.source.id} {where}"]
-        told += [f"edited by hand in config.json: {', '.join(self.edited)}"] if self.edited else []
-        return told + ([f"changed: {', '.join(map(str, self.changed))}"] if self.changed else [])
+        lines = [*self.notes, f"{'fork of' if self.fork else 'resuming'} {self.source.id} {where}"]
+        lines += [f"edited by hand in config.json: {', '.join(self.edited)}"] if self.edited else []
+        return lines + ([f"changed: {', '.join(map(str, self.changed))}"] if self.changed else [])
 
-    def exactness(self, how: str, now: Mapping[str, Any]) -> str:
+    def exactness(self, how: str, now: Mapping[str, object]) -> str:
         """exact, or what keeps the rest of the run from being the one it would have been."""
         versions = self.sidecar.get("versions", {})
         then = {**self.sidecar, **versions}
-        here = {**{key: now[key] for key in now if key != "versions"}, **now["versions"]}
+        here = {**{key: now[key] for key in now if key != "versions"}, **mapping(now["versions"])}
         other = [
-            f"{key} {_told(then.get(key, 'unknown'))} then, {_told(here[key])} now"
+            f"{key} {_printable(then.get(key, 'unknown'))} then, {_printable(here[key])} now"
             for key in here
             if then.get(key) != here[key]
         ]
-        keys = [change.key for change in unproven(self.changed, self.config, now["engine"])]
+        keys = [change.key for change in unproven(self.changed, self.config, str(now["engine"]))]
         other += [f"{', '.join(keys)} changed"] if keys else []
         if self.edited and not self.changed:
             other.append("config.json was edited by hand")
@@ -79,12 +80,14 @@ class Again:
         return "; ".join(["not to the bit", *other]) if other else "exact"
 
 
-def _told(fact: Any) -> str:
+def _printable(fact: object) -> str:
     """A fact of a sidecar, which anybody may have written, in a few printable words."""
     return "".join(c if c.isprintable() else "?" for c in str(fact))[:160]
 
 
-def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...], accept_changes: bool = False) -> Again:
+def find_resumption(
+    selector: str, checkpoint: str, overrides: tuple[str, ...], accept_changes: bool = False
+) -> Resumption:
     """The run and the checkpoint that --resume and --checkpoint name, checked; who continues holds the run's lock."""
     run = RunDir.find(selector)
     run_files.check_folder(run.path)
@@ -109,53 +112,63 @@ def find_again(selector: str, checkpoint: str, overrides: tuple[str, ...], accep
         check_foreign(after, run.id)
     before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
     changed = tuple(changes(before, after))
-    again = Again(run, path, facts, sidecar, after, changed, notes, fork, edited)
+    resume = Resumption(
+        source=run,
+        checkpoint=path,
+        facts=facts,
+        sidecar=sidecar,
+        config=after,
+        changed=changed,
+        notes=notes,
+        fork=fork,
+        edited=edited,
+    )
     # env steps of an iteration: a budget into which not one more fits is spent
-    iteration = again.env_steps // max(1, sidecar.get("iterations", 0))
-    if not again.closing and path and again.env_steps + iteration > after.max_timesteps:
+    iteration = resume.env_steps // max(1, sidecar.get("iterations", 0))
+    if not resume.closing and path and resume.env_steps + iteration > after.max_timesteps:
         raise UserError(f"{run.id} has spent its budget of {after.max_timesteps:,}; give more: --max-timesteps N")
-    return again
+    return resume
 
 
 def _checkpoint(run: RunDir, name: str) -> tuple[Path | None, tuple[str, ...]]:
     folder = run.checkpoints
     if name == "last" and not checkpoint_set.target(folder / "last.ckpt") and not checkpoint_set.names(folder):
         return None, ()
-    return checkpoint_set.choose(folder, name, run.id, remembering=True)
+    return checkpoint_set.select(folder, name, run.id, remembering=True)
 
 
-def _as_chosen(config: Config, chosen: Mapping[str, Any], where: str) -> Config:
+def _as_chosen(config: Config, chosen: Mapping[str, object], where: str) -> Config:
     """Where the config leaves it open, what was taken then holds, whatever else would be taken now."""
     taken = {"engine": chosen["engine"] or "eager", "env_backend": chosen["env_backend"] or "gym"}
     open_keys = {key: value for key, value in taken.items() if vars(config)[key] == "auto"}
     return from_plain({**to_plain(config), **open_keys}, where) if open_keys else config
 
 
-def settings_hash(facts: Mapping[str, Any]) -> str:
+def settings_hash(facts: Mapping[str, object]) -> str:
     """SHA-256 of what config.json says of how a run is trained; written beside it by whoever trains."""
-    return plain_hash({key: facts.get(key) for key in SETTINGS})
+    return json_hash({key: facts.get(key) for key in SETTINGS})
 
 
-def plain_hash(data: Mapping[str, Any]) -> str:
+def json_hash(data: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def edits(facts: Mapping[str, Any], sidecar: Mapping[str, Any]) -> list[str]:
+def edits(facts: Mapping[str, object], sidecar: Mapping[str, object]) -> list[str]:
     """What was changed in config.json by another hand than this program's, key by key where that can be told."""
     if "settings_sha256" in facts or "engine" in sidecar:
         same = facts.get("settings_sha256") == settings_hash(facts)
     else:  # of an older version
-        same = sidecar.get("config_sha256", "") in ("", plain_hash(facts["config"]))
+        same = sidecar.get("config_sha256", "") in ("", json_hash(mapping(facts["config"])))
     if same:
         return []
-    then = {**sidecar.get("config", {}), "engine of the run": sidecar.get("engine")}
-    now = {**facts["config"], "engine of the run": facts.get("engine")}
+    then = {**mapping(sidecar.get("config")), "engine of the run": sidecar.get("engine")}
+    now = {**mapping(facts["config"]), "engine of the run": facts.get("engine")}
     known = "config" in sidecar
     found = [Change(key, then.get(key), now.get(key)) for key in {**then, **now} if then.get(key) != now.get(key)]
     if not known or not found:
         return ["it no longer has the hash it was written with"]
     more = [f"and {len(found) - MOST} more"] if len(found) > MOST else []
-    return [_told(change) for change in found[:MOST]] + more
+    return [_printable(change) for change in found[:MOST]] + more
 
 
 def host_facts() -> dict[str, Any]:
@@ -174,32 +187,36 @@ def provenance_once() -> dict[str, Any]:
     return _PROVENANCE
 
 
-def fork_facts(again: Again, facts: Mapping[str, Any]) -> dict[str, Any]:
+def fork_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str, Any]:
     """config.json of a fork."""
-    assert again.checkpoint is not None
-    parent = {"run": again.source.id, "checkpoint": again.checkpoint.stem, "env_steps": again.env_steps}
-    return {**facts, "parent": parent, "changed": [list(change) for change in again.changed]}
+    assert resume.checkpoint is not None
+    parent = {"run": resume.source.id, "checkpoint": resume.checkpoint.stem, "env_steps": resume.env_steps}
+    return {**facts, "parent": parent, "changed": [list(change) for change in resume.changed]}
 
 
-def continued_facts(again: Again, facts: Mapping[str, Any]) -> dict[str, Any]:
+def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str, Any]:
     """config.json of the run that goes on: its origin stays, this resume is listed; `facts` are as of a new run."""
-    now = {**provenance_once(), "env_steps": again.env_steps, "changed": [list(change) for change in again.changed]}
-    resumed = [*again.facts.get("resumed", []), now]
+    now = {
+        **provenance_once(),
+        "env_steps": resume.env_steps,
+        "changed": [list(change) for change in resume.changed],
+    }
+    resumed = [*resume.facts.get("resumed", []), now]
     settings = {key: facts[key] for key in ("engine", "engine_reason", "settings_sha256", *SETTINGS)}
-    return {**again.facts, **settings, "resumed": resumed, "status": "running"}
+    return {**resume.facts, **settings, "resumed": resumed, "status": "running"}
 
 
-def adopt(run: RunDir, again: Again) -> Path:
+def adopt(run: RunDir, resume: Resumption) -> Path:
     """Give a fork its parent's checkpoint and rows; the checkpoint's new path."""
-    assert again.checkpoint is not None
-    copy = run.checkpoints / again.checkpoint.name
-    run_files.copy(again.checkpoint, copy)
-    old, new = (each.checkpoints / checkpoint_set.SEGMENTS for each in (again.source, run))
+    assert resume.checkpoint is not None
+    copy = run.checkpoints / resume.checkpoint.name
+    run_files.copy(resume.checkpoint, copy)
+    old, new = (each.checkpoints / checkpoint_set.SEGMENTS for each in (resume.source, run))
     run_files.make_folder(new)
-    for name in again.sidecar.get("segments", []):  # of the exact form, as facts_of found them
+    for name in resume.sidecar.get("segments", []):  # of the exact form, as facts_of found them
         run_files.copy(old / name, new / name)
-    if run_files.exists(again.source.metrics_csv):
-        run_files.copy(again.source.metrics_csv, run.metrics_csv)
-    facts = {key: value for key, value in again.sidecar.items() if key != "file"}
+    if run_files.exists(resume.source.metrics_csv):
+        run_files.copy(resume.source.metrics_csv, run.metrics_csv)
+    facts = {key: value for key, value in resume.sidecar.items() if key != "file"}
     checkpoint_set.seal(copy, facts, ("best", "last"))
     return copy

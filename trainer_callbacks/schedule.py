@@ -1,7 +1,5 @@
 """Hyperparameters that change with the clock, set as the first thing of every iteration."""
 
-from typing import Any
-
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
@@ -19,7 +17,7 @@ class ApplySchedules(Callback):
         assert isinstance(agent, Agent)
         self._schedules = agent.config.schedules()  # looked for once: half a dozen fields of fifty
 
-    def on_train_batch_start(self, trainer: L.Trainer, agent: L.LightningModule, batch: Any, index: int) -> None:
+    def on_train_batch_start(self, trainer: L.Trainer, agent: L.LightningModule, batch: object, index: int) -> None:
         assert isinstance(agent, Agent)
         config = agent.config
         for name, schedule in self._schedules.items():

@@ -24,12 +24,12 @@ from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
-from trainer_callbacks.resume import host_facts, plain_hash
+from trainer_callbacks.resume import host_facts, json_hash
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import Stop
 from trainer_callbacks.video import Video
 from utils import checkpoint_set
-from utils.one_line import told
+from utils.one_line import describe_error
 from utils.run_dir import RunDir
 from utils.run_files import read_json, write_json
 from utils.user_error import NumbersError, UserError
@@ -101,7 +101,7 @@ def trained(trainer: L.Trainer, agent: Agent, start: Path | None, stop: Stop, ch
         if not stop.tested and agent.config.eval_freq_epochs and not stop.interrupts.number:
             stop.tested = dict(stop.test(agent.policy))
     except Dropped:
-        stop.interrupts.given_up()
+        stop.interrupts.stop_reminding()
         stop.reason, stop.tested = INTERRUPTED, {}
         saved = checkpoint.saved
         where = f"the checkpoint at {saved['env_steps']:,}" if saved["iterations"] else "the start"
@@ -176,7 +176,7 @@ def sidecar_facts(config: Config, agent: Agent) -> dict[str, Any]:
     """What every checkpoint says of itself beside its clock."""
     plain = to_plain(config)
     facts = {"resume": agent.collector.envs.resume, "env_backend": choose_backend(config).name, "config": plain}
-    return {**facts, "config_sha256": plain_hash(plain), **bits_rest_on(agent)}
+    return {**facts, "config_sha256": json_hash(plain), **bits_rest_on(agent)}
 
 
 def bits_rest_on(agent: Agent) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def failures_told(run: RunDir, stack: ExitStack) -> Iterator[None]:
     except Dropped:
         raise
     except BaseException as error:
-        failed(told(error))
+        failed(describe_error(error))
         raise
 
 

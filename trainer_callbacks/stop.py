@@ -66,7 +66,7 @@ class Stop(Callback):
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
-        self.interrupts.reached()
+        self.interrupts.iteration_done()
         self.count(self.exported())
         self.reason = self._why(agent)
         trainer.should_stop = bool(self.reason)

@@ -10,10 +10,10 @@ from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
 from agents.playing.episode import record
-from agents.playing.player import Mode, Player, Start
+from agents.playing.player import EpisodeStart, Mode, Player
 from config.schema import Config
-from envs_gym.drawn import RenderError, frames_per_second, make_drawn
 from envs_gym.gym_env import EnvError
+from envs_gym.rendered import RenderError, frames_per_second, make_rendered
 from trainer_callbacks.evaluate import is_due, worlds_seed
 from utils import run_files
 from utils.counter_rng import EVALUATE
@@ -50,10 +50,10 @@ class Video(Callback):
         """One episode of the weights as they are, frame by frame into the file."""
         config = self.config
         if self._env is None:
-            self._env = make_drawn(config)
+            self._env = make_rendered(config)
         env = self._env
         player = Player(agent.policy, env.observation_space, env.action_space)
-        start = Start(worlds_seed(config, EVALUATE, 0), 0, EVALUATE)
+        start = EpisodeStart(worlds_seed(config, EVALUATE, 0), 0, EVALUATE)
         mode: Mode = "greedy" if config.eval_deterministic else "sampled"
         path = run_files.check(self.run.videos / f"epoch={agent.epoch:02d}.mp4")
         with VideoFile(path, frames_per_second(env)) as video:

@@ -31,7 +31,7 @@ class Chosen(NamedTuple):
     notes: tuple[str, ...]
 
 
-def seal(path: Path, facts: dict[str, Any], links: tuple[str, ...]) -> None:
+def seal(path: Path, facts: dict[str, object], links: tuple[str, ...]) -> None:
     """Commit a checkpoint that was just written: its sidecar, then the links, `last` at the very end.
 
     The folder is synced before a link names them, and again before the caller deletes what they replace. (A sync takes
@@ -66,12 +66,12 @@ def facts_of(path: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) and _sound(facts) else {}
 
 
-def _sound(facts: dict[str, Any]) -> bool:
+def _sound(facts: dict[str, object]) -> bool:
     """Whether every name and number in a sidecar has the form it is written in: paths are built of them."""
-    segments = facts.get("segments", [])
+    segments, sha256 = facts.get("segments", []), facts.get("sha256")
     return (
-        isinstance(facts.get("sha256"), str)
-        and SHA256.fullmatch(facts["sha256"]) is not None
+        isinstance(sha256, str)
+        and SHA256.fullmatch(sha256) is not None
         and all(whole(facts.get(key)) for key in ("size", "epoch", "iterations", "env_steps", "exported"))
         and isinstance(segments, list)
         and all(isinstance(name, str) and run_names.SEGMENT.fullmatch(name) for name in segments)
@@ -135,7 +135,7 @@ def target(link: Path) -> str:
     return run_files.read_link(link).removesuffix(".ckpt")
 
 
-def choose(folder: Path, name: str, whose: str, remembering: bool = False) -> Chosen:
+def select(folder: Path, name: str, whose: str, remembering: bool = False) -> Chosen:
     """The checkpoint meant by best, last or epoch=NN; `remembering`: one whose replay memory is whole, too.
 
     Where a link's own is damaged, or has no `best` yet, the one before it is taken and that is said; an epoch that was
@@ -178,18 +178,18 @@ def _epoch(folder: Path, number: int, name: str, whose: str, remembering: bool) 
 
 
 def score_of(path: Path) -> float:
-    """The evaluation mean of a checkpoint; -inf where it was not evaluated, or the mean is no number."""
+    """The evaluation mean of a checkpoint; -inf where it was not evaluated, or the mean is not finite."""
     return _score(facts_of(path))
 
 
-def _score(facts: dict[str, Any]) -> float:
+def _score(facts: dict[str, object]) -> float:
     score = facts.get("score")
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
         return -math.inf
     return float(score)
 
 
-def _by_worth(there: dict[str, dict[str, Any]]) -> list[str]:
+def _by_worth(there: dict[str, dict[str, object]]) -> list[str]:
     """Names, the best evaluated first, the newer before the older."""
     return sorted(list(there)[::-1], key=lambda stem: -_score(there[stem]))
 

@@ -67,7 +67,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, data: Any, sync_name: bool = True) -> None:
+def write_json(path: Path, data: object, sync_name: bool = True) -> None:
     """Replace the file in one instant."""
     text = json.dumps(data, indent=2) + "\n"
     with replacing(path, sync_name) as file:

@@ -23,7 +23,7 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """`ZeroDivisionError: the sky fell`; an error that cannot say what it is says that."""
     if isinstance(error, SyntaxError):  # of several lines otherwise, and the file is in none of them
         return one_line(f"{type(error).__name__}: {error}")

@@ -95,7 +95,7 @@ class RunDir:
         return self.path / "report.md"
 
     @classmethod
-    def create(cls, env_id: str, variant: str, seed: int, facts: Mapping[str, Any] | None = None) -> "RunDir":
+    def create(cls, env_id: str, variant: str, seed: int, facts: Mapping[str, object] | None = None) -> "RunDir":
         """Make a new folder with its subfolders and its config.json, whole from the start; `@last` points at it.
 
         Its name is taken by nobody else, however many processes ask at once. It is not locked: who trains in it does
@@ -165,7 +165,7 @@ def _is_run(path: Path) -> bool:
     )
 
 
-def _make_unique(root: Path, name: str, facts: Mapping[str, Any] | None) -> Path:
+def _make_unique(root: Path, name: str, facts: Mapping[str, object] | None) -> Path:
     """Make `root/<time>-<name>-<4 random letters>`: whole under a hidden name, then renamed, which one process wins."""
     while True:
         suffix = "".join(secrets.choice(BASE32) for _ in range(4))

@@ -37,6 +37,11 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def mapping(value: object) -> dict[str, Any]:
+    """The value where it is a JSON object, {} where it is none."""
+    return value if isinstance(value, dict) else {}
+
+
 def whole(value: object) -> bool:
     """Whether it is a whole number from zero to what 64 bits hold."""
     return type(value) is int and 0 <= value < LARGEST
@@ -47,7 +52,7 @@ def text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
 
 
-def _wrong(facts: dict[str, Any]) -> str:
+def _wrong(facts: dict[str, object]) -> str:
     """The first key that is not what it should be, in words; "" where all are."""
     for key in TEXTS:
         if key in facts and not text(facts[key]):
@@ -64,10 +69,11 @@ def _wrong(facts: dict[str, Any]) -> str:
     resumed = facts.get("resumed", [])
     if not isinstance(resumed, list) or not all(isinstance(each, dict) for each in resumed):
         return "resumed is not a list of objects"
-    return _wrong_outcome(facts["outcome"]) if "outcome" in facts else ""
+    outcome = facts.get("outcome")
+    return _wrong_outcome(outcome) if isinstance(outcome, dict) else ""
 
 
-def _wrong_outcome(outcome: dict[str, Any]) -> str:
+def _wrong_outcome(outcome: dict[str, object]) -> str:
     if type(outcome.get("solved")) is not bool or not text(outcome.get("reason", "")):
         return "outcome.solved and outcome.reason are not true or false and a text"
     for key in NUMBERS:

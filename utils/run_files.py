@@ -197,7 +197,7 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_json(path: Path, data: Any, sync_name: bool = True) -> None:
+def write_json(path: Path, data: object, sync_name: bool = True) -> None:
     """Replace the file in one instant, as `replacing` does; TypeError for data that is not plain."""
     with replacing(path, sync_name) as file:
         file.write((json.dumps(data, indent=2) + "\n").encode())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from utils.interrupted import Noted, name_of
 from utils.process_pool import run_all
 from utils.run_dir import RunDir, runs_root, sound_runs
+from utils.run_facts import finite
 from utils.run_files import exists, list_names, make_folder, read_json, write_json
 from utils.run_names import GROUP
 from utils.statistics import interval, iqm
@@ -86,9 +87,9 @@ def _train(program: Sequence[str], group: str, jobs: Sequence[Job], workers: int
 def find_group(selector: str) -> str:
     """The group that `group:NAME` names, or one line with the nearest."""
     name = selector.removeprefix(PREFIX)
-    told = {str(facts.get("group")) for _, facts in _runs()}
+    trained = {str(facts.get("group")) for _, facts in _runs()}
     planned = {name.removesuffix(".json") for name in list_names(_plans())}
-    known = {name for name in told | planned if GROUP.fullmatch(name)}
+    known = {name for name in trained | planned if GROUP.fullmatch(name)}
     if name not in known:
         shown = name if len(name) <= 60 else f"{name[:57]}..."
         raise UserError(f"no group {shown!r} under {runs_root()}{nearest(shown, known)}")
@@ -105,7 +106,7 @@ def _runs() -> list[Member]:
     return [Member(run, facts) for run, facts in sound_runs()][::-1]
 
 
-def _threads(facts: Mapping[str, Any]) -> int:
+def _threads(facts: Mapping[str, object]) -> int:
     config = facts.get("config")
     threads = config.get("threads") if isinstance(config, dict) else 1
     return threads if isinstance(threads, int) and threads > 0 else 1
@@ -138,13 +139,13 @@ def read_plan(group: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 def outcomes(group: str) -> list[dict[str, Any]]:
     """How each finished run of a group ended, oldest first."""
-    told = [member.facts.get("outcome") for member in members(group) if member.facts.get("status") == "finished"]
-    return [outcome for outcome in told if isinstance(outcome, dict)]
+    found = [member.facts.get("outcome") for member in members(group) if member.facts.get("status") == "finished"]
+    return [outcome for outcome in found if isinstance(outcome, dict)]
 
 
-def summary(ended: Sequence[dict[str, Any]]) -> str:
+def summary(ended: Sequence[Mapping[str, object]]) -> str:
     """Mean, interquartile mean with its 95 % interval, and how many solved it."""
-    means = [outcome["test_mean"] for outcome in ended if outcome.get("test_mean") is not None]
+    means = [mean for outcome in ended if (mean := finite(outcome.get("test_mean"))) is not None]
     if not means:
         return f"{len(ended)} runs finished, none was tested"
     low, high = interval(means)

@@ -7,6 +7,7 @@ Coefficients of sin, cos, log: Sun Microsystems' fdlibm, 1993; single precision:
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ EXP_LOW_32, EXP_HIGH_32, TANH_END_32 = F(-104.0), F(89.0), F(9.1)
 def _llvm(name: str, n: int) -> Any:
     """An intrinsic of LLVM of `n` arguments of one floating-point type; Numba's own may become calls into libm."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: object, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]) -> Any:
         kind = arguments[0].type
         function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind] * n))
         return builder.call(function, arguments)
@@ -76,32 +77,32 @@ def _llvm(name: str, n: int) -> Any:
 
 
 @_intrinsic
-def nearest_integer(typing_context: Any, x: Any) -> Any:
+def nearest_integer(typing_context: object, x: types.Float) -> Any:
     """Round half to even, still a float: unlike adding and subtracting 1.5 * 2**52 it survives any fastmath flag."""
     return Signature(x, (x,), None), _llvm("llvm.rint", 1)
 
 
 @_intrinsic
-def round_down(typing_context: Any, x: Any) -> Any:
+def round_down(typing_context: object, x: types.Float) -> Any:
     """The largest integer <= x, still a float."""
     return Signature(x, (x,), None), _llvm("llvm.floor", 1)
 
 
 @_intrinsic
-def mul_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+def mul_add(typing_context: object, a: types.Float, b: types.Float, c: types.Float) -> Any:
     """a * b + c, rounded once where the processor can (every x86 since 2013), whatever the caller's flags."""
     return Signature(a, (a, b, c), None), _llvm("llvm.fmuladd", 3)
 
 
 @_intrinsic
-def float_of_bits(typing_context: Any, bits: Any) -> Any:
+def float_of_bits(typing_context: object, bits: Any) -> Any:
     """The float64 of an int64's bits, or the float32 of an int32's."""
     kind, result = (types.float64, ir.DoubleType()) if bits.bitwidth == 64 else (types.float32, ir.FloatType())
     return Signature(kind, (bits,), None), lambda _, builder, __, arguments: builder.bitcast(arguments[0], result)
 
 
 @_intrinsic
-def bits_of_float(typing_context: Any, x: Any) -> Any:
+def bits_of_float(typing_context: object, x: types.Float) -> Any:
     """The bits of a float64 as int64, or of a float32 as int32."""
     kind = types.Integer.from_bitwidth(x.bitwidth, True)
     bits = ir.IntType(x.bitwidth)
@@ -133,7 +134,7 @@ def sincos_near_zero(x: Float) -> tuple[Float, Float]:
 
 @njit(inline="always")
 def sincos(x: Float) -> tuple[Float, Float]:
-    """sin(x) and cos(x); NaN for what is no number."""
+    """sin(x) and cos(x); NaN for NaN and infinities."""
     turns = nearest_integer(x * TWO_OVER_PI)
     quadrant = np.int32(turns)
     a, b = mul_add(-turns, HALF_PI[0], x), turns * HALF_PI[1]  # both exact for |turns| < 2**20

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from agents.experience.finite_guard import NonFiniteError, float_views, may_be_non_finite, non_finite_in
 from agents.experience.memory import Memory
 from agents.experience.nouns import Act, Explanation, Row, Tree, copy_into, leaves, tree_map
-from agents.experience.numbers import NotFiniteError, floats, not_finite_in, suspect
-from envs_fast.vec_env import Step, VecEnv
+from envs_fast.vec_env import Obs, Step, VecEnv
 from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
 
 WINDOW = 100  # episodes in the running mean, as everywhere in the field
@@ -27,7 +27,7 @@ class Policy(nn.Module):
         """The carry before an episode's first step, [num_envs, ...] leaves; () where nothing is remembered."""
         raise NotImplementedError
 
-    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         """An action for each world of one instant, leaves [N, ...], from the uniforms `noise` [N, draws] in [0, 1).
 
         The same arguments and weights give the same answer: it draws nothing itself. It resets the carry where
@@ -37,7 +37,7 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
-    def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
+    def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """What `act` would start from, for people to look at: no draw, no carry handed on, nothing changes.
 
         Leaves [N, ...] of one instant. Gradients flow from the answer to `obs` (saliency takes them), so images may
@@ -116,7 +116,14 @@ class Collector:
         act = self.policy.act(self.obs, self.carry, self.is_first, noise, False)
         flag = self.is_first
         return Row(
-            self.obs, flag, act.action, flag.float(), flag, flag, torch.zeros_like(flag, dtype=torch.long), act.extras
+            obs=self.obs,
+            is_first=flag,
+            action=act.action,
+            reward=flag.float(),
+            terminated=flag,
+            truncated=flag,
+            slot=torch.zeros_like(flag, dtype=torch.long),
+            extras=act.extras,
         )
 
     @torch.inference_mode()
@@ -143,7 +150,7 @@ class Collector:
         For worlds that have just begun. Nothing is written to a memory or to the window of finished episodes.
         Worlds that are done go on without being counted. After `max_steps` steps per world what is unfinished is left,
         so there may be fewer than `count`.
-        NotFiniteError where `guarded` and what would count has met what is no number.
+        NonFiniteError where `guarded` and what would count is non-finite.
         """
         n = self.envs.num_envs
         wanted = [count // n + (world < count % n) for world in range(n)]
@@ -153,29 +160,31 @@ class Collector:
 
         def check(what: str, tree: Tree, worlds: Iterable[int] = range(n)) -> None:
             counting = [world for world in worlds if len(found[world]) < wanted[world]]
-            if place := not_finite_in(what, tree, counting):
+            if place := non_finite_in(what, tree, counting):
                 words, world = place
-                raise NotFiniteError(words, world, steps - began[world], len(found[world]) + 1)
+                raise NonFiniteError(words, world, steps - began[world], len(found[world]) + 1)
 
-        seen = floats(self.obs) if guarded else []  # the collector's own: written in place
+        seen = float_views(self.obs) if guarded else []  # the collector's own: written in place
         with np.errstate(over="ignore", invalid="ignore"):  # of what is too large for 32 bits, and of their sum
             while missing and (max_steps is None or steps < max_steps):
-                if suspect(seen):
+                if may_be_non_finite(seen):
                     check("observation", self.obs)
                 (noise,) = self.noise(1)
                 act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
                 step = self.envs.step(act.action)
                 self._advance(act, step)
                 steps += 1
-                if guarded and suspect([*floats(act.action), *floats(step.reward)]):
+                if guarded and may_be_non_finite([*float_views(act.action), *float_views(step.reward)]):
                     check("action", act.action)
                     check("reward", step.reward)
                 ended = self.is_first.nonzero().flatten().tolist()
-                last = floats(step.final_obs) if guarded and ended else []
+                last = float_views(step.final_obs) if guarded and ended else []
                 for world in ended:
                     if len(found[world]) < wanted[world]:
                         episode = step.episode_return[world].item(), step.episode_length[world].item()
-                        if guarded and (not math.isfinite(episode[0]) or suspect([leaf[world] for leaf in last])):
+                        if guarded and (
+                            not math.isfinite(episode[0]) or may_be_non_finite([leaf[world] for leaf in last])
+                        ):
                             check("last observation", step.final_obs, [world])
                             check("return", step.episode_return, [world])
                         found[world].append(episode)

@@ -6,20 +6,21 @@ A stack is what envs_gym's FrameStack shows: the newest frames along the first a
 from torch import Tensor
 
 from agents.experience.nouns import Tree, tree_map
+from envs_fast.vec_env import Obs
 from envs_gym.spaces import MASK
 
 
-def newest(obs: Tree, frames: int) -> Tree:
+def newest_frame(obs: Obs, frames: int) -> Tree:
     """The last of `frames` frames in every leaf [N, frames * c, ...]: [N, c, ...]; a mask is not stacked."""
     if frames == 1:
         return obs
     if isinstance(obs, dict):
-        return {name: leaf if name == MASK else newest(leaf, frames) for name, leaf in obs.items()}
+        return {name: leaf if name == MASK else newest_frame(leaf, frames) for name, leaf in obs.items()}
     size = obs.shape[1] // frames
     return obs[:, -size:]
 
 
-def joined(obs: Tree, lead: int) -> Tree:
+def stack_frames(obs: Obs, lead: int) -> Tree:
     """Leaves [frames, *lead, c, ...], oldest first, as stacks [*lead, frames * c, ...]; of a mask the newest."""
     if isinstance(obs, dict):
         return {name: leaf[-1] if name == MASK else _join(leaf, lead) for name, leaf in obs.items()}

@@ -1,13 +1,16 @@
-"""A ring of rows shared by every family: one table, three views. It knows shapes by example, not by declaration."""
+"""A ring of rows shared by every family: one table, three views. It knows shapes by example, not by declaration.
+
+What is written, drawn and checkpointed is here; how drawn rows become transitions and sequences is in reader.py.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from agents.experience.frames import joined, newest
+from agents.experience.cuts import count_cuts, most_cuts
+from agents.experience.frames import newest_frame
 from agents.experience.nouns import (
     Act,
     Final,
@@ -20,14 +23,13 @@ from agents.experience.nouns import (
     expand,
     leaves,
     tree_map,
-    where,
 )
 from agents.experience.priorities import Priorities
+from agents.experience.reader import RowReader
 from agents.experience.saved_rows import SavedRows
-from agents.experience.storage import allocate, bytes_of, check_fits, in_words
-from envs_fast.vec_env import Step
+from agents.experience.storage import allocate, bytes_of, check_fits, readable_size
+from envs_fast.vec_env import Obs, Step
 from utils.counter_rng import SAMPLE, Key, uniforms
-from utils.kernel_cache import njit
 
 GATHERED = 64 << 20  # bytes of rows that `batches` gathers at once
 
@@ -64,13 +66,13 @@ class Memory:
     ) -> None:
         self.rows, self.slots, self.keep_terminal, self.replayed = rows, slots, keep_terminal, replayed
         self.num_envs, self.frames, self.storage = len(example.reward), frames, storage
-        example = example._replace(obs=newest(example.obs, frames))
+        example = example._replace(obs=newest_frame(example.obs, frames))
         last = Final(example.obs, carry)
         self.bytes = rows * bytes_of(example) + slots * bytes_of(last)
         if replayed:
             check_fits(self.bytes, rows * self.num_envs, storage)
-        self.table: Row = allocate(example, rows, storage)
-        self.final: Final = allocate(last, slots, storage)
+        self.table = allocate(example, rows, storage)
+        self.final = allocate(last, slots, storage)
         self.slot = torch.zeros_like(example.slot)
         self.written = self.drawn = 0
         self.overflowed = torch.zeros((), dtype=torch.bool, device=self.slot.device)
@@ -81,18 +83,17 @@ class Memory:
         self._worlds = torch.arange(self.num_envs, device=self.slot.device)
         self._columns, self._final_columns = leaves(self.table), leaves(self.final)
         looked_at = [*leaves(self.table.obs), *leaves(self.table.action), self.table.reward]
-        # what may stop being a number, [rows, ..]: to look at it must not cost more than the look
-        self.numbers = [x.flatten(1).numpy() for x in looked_at if x.is_floating_point() and x.device.type == "cpu"]
+        # what may become non-finite, [rows, ..]: to look at it must not cost more than the look
+        self.guarded = [x.flatten(1).numpy() for x in looked_at if x.is_floating_point() and x.device.type == "cpu"]
         # a short table's rows, unbound at once: to index eight columns takes 7 us a step
         self._row_views = [] if replayed else [*zip(*(column.unbind() for column in self._columns), strict=True)]
-        self._flat: Row = tree_map(lambda x: x.flatten(0, 1), self.table)
-        self._flat_final: Final = tree_map(lambda x: x.flatten(0, 1), self.final)
+        self._reader = RowReader(self.table, self.final, frames)
 
     def __len__(self) -> int:
         return min(self.written, self.rows) * self.num_envs
 
     def __str__(self) -> str:
-        return f"replay memory: {self.rows * self.num_envs:,} env steps, {in_words(self.bytes)} in {self.storage}"
+        return f"replay memory: {self.rows * self.num_envs:,} env steps, {readable_size(self.bytes)} in {self.storage}"
 
     def prioritise(self, alpha: float, steps: int) -> None:
         """From now on `transitions` of `steps` steps are drawn by priority; `priorities` is told the errors."""
@@ -106,7 +107,7 @@ class Memory:
         """The files that the last `state_dict` named."""
         return [segment["file"] for segment in self.saved.segments] if self.saved else []
 
-    def write(self, obs: Tree, is_first: Tensor, act: Act, step: Step) -> None:
+    def write(self, obs: Obs, is_first: Tensor, act: Act, step: Step) -> None:
         """Copy one row of all worlds to the write head, and the step's final observations to the slots it names.
 
         In a full ring the oldest row goes. Costs no wait for the device and no branch on what is in the tensors; so
@@ -114,7 +115,7 @@ class Memory:
         """
         last = step.final_obs
         if self.frames > 1:
-            obs, last = newest(obs, self.frames), newest(last, self.frames)
+            obs, last = newest_frame(obs, self.frames), newest_frame(last, self.frames)
         row = Row(obs, is_first, act.action, step.reward, step.terminated, step.truncated, self.slot, act.extras)
         head = self.written % self.rows
         cut = step.truncated | step.terminated if self.keep_terminal else step.truncated
@@ -130,7 +131,7 @@ class Memory:
         self.slot.remainder_(self.slots)
         self.written += 1
 
-    def take_in(self, steps: int, gone: Tensor) -> None:
+    def count_written(self, steps: int, gone: Tensor) -> None:
         """Count rows that an engine wrote into the table itself; `gone` [steps, N]: which of those there were cut."""
         if self.replayed and self.slots < self.rows:
             head = self.written % self.rows
@@ -149,13 +150,13 @@ class Memory:
         until the next step is collected. More cuts than slots raise the flag `overflowed`, not an error.
         """
         if self.slots < self.rows:  # as many cuts as slots: the rows after the last one have used the first slot again
-            set_flag(self.overflowed, _most(self.table.truncated) >= self.slots)
+            set_flag(self.overflowed, most_cuts(self.table.truncated) >= self.slots)
         return Rollout(self.table, start, next, self.final)
 
     def recent(self, steps: int) -> Tree:
         """The observations [steps, N, ...] of the rows written last."""
         row = torch.arange(self.written - steps, self.written, device=self.slot.device)[:, None]
-        return self._obs(row.expand(-1, self.num_envs), self._worlds.expand(steps, -1))
+        return self._reader.obs(row.expand(-1, self.num_envs), self._worlds.expand(steps, -1))
 
     def ready(self, span: int) -> bool:
         """Whether there are `span` rows in a row."""
@@ -187,30 +188,7 @@ class Memory:
         row, world, weight = (
             self._draw_by_priority(count, steps, beta) if self.priorities else self._draw(count, steps + 1)
         )
-        span = row + torch.arange(steps, device=row.device)[:, None]
-        flat = self._place(span, world)
-        reward, terminated, truncated = (
-            _rows(x, flat) for x in (self._flat.reward, self._flat.terminated, self._flat.truncated)
-        )
-        ended = terminated | truncated
-        live = ended.cumsum(0) - ended.long() == 0  # no end before this row
-        # R = sum of gamma^k r_k over the k < taken rows of the episode, then gamma^taken V(next_obs) unless it ended
-        power = gamma ** torch.arange(steps + 1, device=row.device)
-        taken = live.sum(0)
-        last = row + taken - 1
-        cut = (truncated & live).any(0)
-        discount = power[taken] * ~(terminated & live).any(0)
-        slot = self._flat.slot[self._place(last, world)]
-        next_obs = where(cut, self._final_obs(last, world, slot), self._obs(last + 1, world))
-        return Transitions(
-            obs=self._obs(row, world),
-            action=_rows(self._flat.action, flat[0]),
-            reward=(reward * live * power[:-1, None]).sum(0),
-            discount=discount,
-            next_obs=next_obs,
-            row_id=row * self.num_envs + world,
-            weight=weight,
-        )
+        return self._reader.n_step(row, world, weight, steps, gamma)
 
     def check_slots(self) -> None:
         """Notes on the device whether a final observation was overwritten that may still be drawn."""
@@ -223,40 +201,13 @@ class Memory:
         action stands beside the observation it led to, and `terminated` beside the observation that was the end.
         """
         start, world, _ = self._draw(count, length + 1)
-        span = torch.arange(length + 1, device=start.device)[:, None]
-        worlds = world.expand(length + 1, count)
-        flat = self._place(start + span, worlds)
-        table: Row = tree_map(lambda x: _rows(x, flat), self._flat._replace(obs=()))
-        ended = table.terminated | table.truncated
-        place = span + ended.cumsum(0) - ended.long()  # where each row comes to stand once finals are put in
-        out = span.expand(-1, count).contiguous()
-        source = (torch.searchsorted(place.T.contiguous(), out.T.contiguous(), right=True) - 1).T
-        is_final = out != place.gather(0, source)  # this place is the end of the row before it
-        rows: Row = tree_map(lambda x: x.gather(0, expand(source, x).expand_as(x)), table)
-        at = start + source
-        obs = where(is_final, self._final_obs(at, worlds, rows.slot), self._obs(at, worlds))
-        is_first = rows.is_first & ~is_final
-
-        def led_here(x: Tensor) -> Tensor:
-            before = torch.cat([torch.zeros_like(x[:1]), x[:-1]])
-            return before.masked_fill(expand(is_first, x), 0)
-
-        row_id = torch.where(is_final, -1, at * self.num_envs + world)
-        return Sequences(
-            obs=tree_map(lambda x: x[1:], obs),
-            action=led_here(rows.action)[1:],
-            reward=led_here(rows.reward)[1:],
-            is_first=is_first[1:],
-            terminated=(rows.terminated & is_final)[1:],
-            extras=tree_map(lambda x: x[0], rows.extras),
-            row_id=row_id[1:],
-        )
+        return self._reader.sequences(start, world, length)
 
     def write_back(self, row_id: Tensor, extras: Tree) -> None:
         """Refresh what the policy stored, unless the ring has moved on or the place was a final observation."""
         keep = (row_id >= 0) & (row_id // self.num_envs >= self.written - self.rows)
         flat = row_id[keep] % (self.rows * self.num_envs)
-        for column, leaf in zip(leaves(self._flat.extras), leaves(extras), strict=True):
+        for column, leaf in zip(leaves(self._reader.flat.extras), leaves(extras), strict=True):
             column[flat] = leaf[keep]
 
     def _choices(self, span: int) -> int:
@@ -264,13 +215,13 @@ class Memory:
         lost = self.frames - 1 if self.written > self.rows else 0
         return min(self.written, self.rows) - span + 1 - lost
 
-    def _demand(self, span: int) -> None:
+    def _check_ready(self, span: int) -> None:
         if not self.ready(span):
             raise ValueError(f"{span} rows in a row were asked for, {min(self.written, self.rows)} are remembered")
 
     def _draw(self, count: int, span: int) -> tuple[Tensor, Tensor, Tensor]:
         """(absolute row, world, weight 1) such that `span` rows from there on exist and none crosses the write head."""
-        self._demand(span)
+        self._check_ready(span)
         first, world = self._uniforms(count)
         oldest = max(0, self.written - self.rows) + (self.frames - 1 if self.written > self.rows else 0)
         row = oldest + (first * self._choices(span)).long()
@@ -278,7 +229,7 @@ class Memory:
 
     def _draw_by_priority(self, count: int, steps: int, beta: float) -> tuple[Tensor, Tensor, Tensor]:
         assert self.priorities and self.priorities.steps == steps
-        self._demand(steps + 1)
+        self._check_ready(steps + 1)
         self.priorities.follow(self.written)
         row_id = self.priorities.draw(self._uniforms(count)[0])
         return row_id // self.num_envs, row_id % self.num_envs, self.priorities.weights(row_id, beta)
@@ -293,32 +244,6 @@ class Memory:
         table = uniforms(Key(self._seed, SAMPLE, self._rank, self.drawn), (3, count), self.slot.device)
         self.drawn += 1
         return table
-
-    def _place(self, row: Tensor, world: Tensor) -> Tensor:
-        return row % self.rows * self.num_envs + world
-
-    def _obs(self, row: Tensor, world: Tensor) -> Tree:
-        flat = self._stack(row, world)
-        obs = tree_map(lambda x: _rows(x, flat), self._flat.obs)
-        return obs if self.frames == 1 else joined(obs, row.dim())
-
-    def _stack(self, row: Tensor, world: Tensor) -> Tensor:
-        """Places of the frames an observation shows, [frames, ...] from the oldest on; [...] where it is one frame."""
-        flat = [self._place(row, world)]
-        for _ in range(self.frames - 1):
-            row = row - (~_rows(self._flat.is_first, flat[-1])).long()
-            flat.append(self._place(row, world))
-        return flat[0] if self.frames == 1 else torch.stack(flat[::-1])
-
-    def _final_obs(self, row: Tensor, world: Tensor, slot: Tensor) -> Tree:
-        """The final observation of the row's episode, where the row is its last; any other one elsewhere."""
-        flat = slot * self.num_envs + world
-        obs = tree_map(lambda x: _rows(x, flat), self._flat_final.obs)
-        if self.frames == 1:
-            return obs
-        before = self._stack(row, world)[1:]
-        whole = tree_map(lambda x, y: torch.cat([_rows(x, before), y[None]]), self._flat.obs, obs)
-        return joined(whole, row.dim())
 
     def state_dict(self) -> dict:
         state: dict = {"slot": self.slot.clone(), "written": self.written, "drawn": self.drawn}
@@ -335,7 +260,7 @@ class Memory:
             state["priorities"] = self.priorities.state_dict()
         return state
 
-    def everything(self) -> list[Tensor]:
+    def columns_written(self) -> list[Tensor]:
         """Columns of the rows written, and of the final observations they left (zero elsewhere), to be compared."""
         filled = min(self.written, self.rows)
         row = tree_map(lambda x: x[:filled], self.table)
@@ -348,7 +273,8 @@ class Memory:
         self.written, self.drawn = state["written"], state["drawn"]
         if self.replayed:
             self._cuts.copy_(state["cuts"])
-            copy_into(self.table.extras, state["extras"]) if state["extras"] else None
+            if state["extras"]:
+                copy_into(self.table.extras, state["extras"])
             if "segments" in state:
                 assert self.saved, "whoever resumes says where the segments lie"
                 self.saved.load(self, state["segments"])
@@ -367,34 +293,3 @@ def set_flag(flag: Tensor, found: Tensor | bool) -> None:
         flag.logical_or_(found)
     elif found:
         flag.fill_(True)
-
-
-def _most(cut: Tensor) -> Tensor | int:
-    """How often the world was cut that was cut most; cut bool [T, N]."""
-    return most_of(cut.view(torch.uint8).numpy()) if cut.device.type == "cpu" else cut.sum(0).max()
-
-
-@njit(cache=True, nogil=True)
-def most_of(cut: np.ndarray) -> int:
-    """The same by a kernel; cut uint8 [T, N]."""
-    count = np.zeros(cut.shape[1], np.int32)
-    for t in range(cut.shape[0]):
-        for world in range(cut.shape[1]):
-            count[world] += cut[t, world]
-    return count.max()
-
-
-@njit(cache=True)
-def count_cuts(fresh: np.ndarray, gone: np.ndarray, cuts: np.ndarray) -> None:
-    """Cuts remembered of each world, now and at most [2, N], while rows [T, N] take the place of others."""
-    for t in range(fresh.shape[0]):
-        for i in range(fresh.shape[1]):
-            cuts[0, i] += np.int64(fresh[t, i]) - np.int64(gone[t, i])
-            cuts[1, i] = max(cuts[0, i], cuts[1, i])
-
-
-def _rows(column: Tensor, flat: Tensor) -> Tensor:
-    """column[flat] for any shape of places; index_select is the fastest way there is."""
-    if flat.dim() == 1:
-        return column.index_select(0, flat)
-    return column.index_select(0, flat.reshape(-1)).view(*flat.shape, *column.shape[1:])

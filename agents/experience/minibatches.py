@@ -1,13 +1,28 @@
 """Cutting an on-policy table into shuffled minibatches: by single rows, or by worlds where rows hang together."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
-from agents.experience.nouns import Tree, leaves, rebuild, tree_map
+from torch import Tensor
+
+from agents.experience.nouns import T, Tree, leaves, rebuild, tree_map
 from utils.counter_rng import Key, permutation
 
 
-def minibatches(table: Tree, size: int, key: Key) -> Iterator[Tree]:
+class Sequenced(Protocol):
+    """A NamedTuple of columns [T, N, ...] that begin with the carry `start` [N, ...]."""
+
+    @property
+    def is_first(self) -> Tensor: ...
+    @property
+    def start(self) -> Tree: ...
+    def _replace(self, *, start: Tree) -> Self: ...
+
+
+Table = TypeVar("Table", bound=Sequenced)
+
+
+def minibatches(table: T, size: int, key: Key) -> Iterator[T]:
     """One pass over [T, N, ...] leaves in an order drawn from `key`: the rows are gathered once, then cut.
 
     Every row comes once, leaves [size, ...]; the last minibatch is smaller where `size` does not divide T x N, which
@@ -21,14 +36,14 @@ def minibatches(table: Tree, size: int, key: Key) -> Iterator[Tree]:
         yield tree_map(lambda x: x[start : start + size], shuffled)  # noqa: B023  (used before start moves on)
 
 
-def in_order(table: Tree, size: int) -> Iterator[Tree]:
+def in_order(table: T, size: int) -> Iterator[T]:
     """The rows [count * size, ...] of every leaf in pieces of `size`, without a copy."""
     columns = [leaf.split(size) for leaf in leaves(table)]
     for parts in zip(*columns, strict=True):
         yield rebuild(table, iter(parts))
 
 
-def world_minibatches(table: Any, size: int, key: Key) -> Iterator[Any]:
+def world_minibatches(table: Table, size: int, key: Key) -> Iterator[Table]:
     """One pass over whole sequences, `size` rows of T per world: [T, size / T, ...] in an order drawn from `key`.
 
     `table.start` [N, ...], the carry before the first row, goes along with its world.

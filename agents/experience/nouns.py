@@ -5,12 +5,15 @@ Letters in shapes: T steps, N worlds, S slots for final observations, B samples,
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-Tree = Any  # a Tensor, or a dict / NamedTuple / tuple of Trees
+from envs_fast.vec_env import Obs
+
+Tree = Any  # a Tensor, or a dict / NamedTuple / tuple of Trees: an Obs, what a policy stores, rows of both
+T = TypeVar("T")  # a Tree whose form is known to the caller
 
 
 def leaves(tree: Tree) -> list[Tensor]:
@@ -20,17 +23,21 @@ def leaves(tree: Tree) -> list[Tensor]:
     return [leaf for branch in (tree.values() if isinstance(tree, dict) else tree) for leaf in leaves(branch)]
 
 
-def rebuild(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
+def rebuild(tree: T, new_leaves: Iterator[Tensor]) -> T:
     """A tree of the same form with other tensors, taken in the order of `leaves`."""
+    return cast(T, _rebuilt(tree, new_leaves))
+
+
+def _rebuilt(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
     if isinstance(tree, Tensor):
         return next(new_leaves)
     if isinstance(tree, dict):
-        return {key: rebuild(branch, new_leaves) for key, branch in tree.items()}
-    branches = [rebuild(branch, new_leaves) for branch in tree]
+        return {key: _rebuilt(branch, new_leaves) for key, branch in tree.items()}
+    branches = [_rebuilt(branch, new_leaves) for branch in tree]
     return tuple(branches) if type(tree) is tuple else type(tree)(*branches)
 
 
-def tree_map(fn: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
+def tree_map(fn: Callable[..., Tensor], tree: T, *others: T) -> T:
     """fn over the leaves of trees of one form."""
     return rebuild(tree, iter([fn(*parts) for parts in zip(*map(leaves, (tree, *others)), strict=True)]))
 
@@ -46,7 +53,7 @@ def expand(flag: Tensor, like: Tensor) -> Tensor:
     return flag.view(*flag.shape, *[1] * (like.dim() - flag.dim()))
 
 
-def where(flag: Tensor, chosen: Tree, other: Tree) -> Tree:
+def where(flag: Tensor, chosen: T, other: T) -> T:
     """torch.where over trees; `flag` covers the leading dimensions."""
     return tree_map(lambda a, b: torch.where(expand(flag, a), a, b), chosen, other)
 
@@ -76,7 +83,7 @@ class Explanation(NamedTuple):
 class Row(NamedTuple):
     """One instant of N worlds, as acted upon; [T, N, ...] when stacked."""
 
-    obs: Tree
+    obs: Obs
     is_first: Tensor
     """obs opens an episode"""
     action: Tensor
@@ -92,7 +99,7 @@ class Row(NamedTuple):
 class Final(NamedTuple):
     """An instant that was not acted upon: what a critic needs to value it."""
 
-    obs: Tree
+    obs: Obs
     carry: Tree
 
 
@@ -112,13 +119,13 @@ class Rollout(NamedTuple):
 class Transitions(NamedTuple):
     """Single or n-step transitions, [B, ...]: the target is reward + discount * V(next_obs) in every algorithm."""
 
-    obs: Tree
+    obs: Obs
     action: Tensor
     reward: Tensor
     """discounted n-step sum"""
     discount: Tensor
     """gamma^k, 0 after termination"""
-    next_obs: Tree
+    next_obs: Obs
     """the true one, never the reset one"""
     row_id: Tensor
     weight: Tensor
@@ -128,7 +135,7 @@ class Transitions(NamedTuple):
 class Sequences(NamedTuple):
     """Arrivals in order, [L, B, ...]; the final observation of an ended episode has a place of its own (row_id -1)."""
 
-    obs: Tree
+    obs: Obs
     action: Tensor
     """that led here, 0 at is_first"""
     reward: Tensor

@@ -24,7 +24,7 @@ class RewardScale:
             self.running.copy_(returns[t] * ~ended[t])
         x = returns.double()
         fresh = torch.stack((x.new_tensor(x.numel()), x.sum(), x.square().sum()))
-        sound = fresh.isfinite().all()  # what is no number is not learnt from, and nobody waits to know
+        sound = fresh.isfinite().all()  # a non-finite rollout is not learnt from, and the host does not wait to know
         self.moments += torch.where(sound, fresh, 0)
         self.running.copy_(torch.where(sound, self.running, before))
         count, total, squares = self.moments

@@ -4,13 +4,25 @@ The files themselves are segments.py's; when they are written is a checkpoint's 
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from agents.experience.nouns import leaves
+from agents.experience.nouns import Final, Row, leaves
 from agents.experience.segments import PIECE, Segment, read_segment, take, write_segment
+
+
+class Ring(Protocol):
+    """What is read of a Memory, and written when its rows come back."""
+
+    table: Row
+    final: Final
+    slot: Tensor
+    rows: int
+    bytes: int
+    written: int
+    keep_terminal: bool
 
 
 class SavedRows:
@@ -20,7 +32,7 @@ class SavedRows:
         self.folder = folder
         self.segments: list[Segment] = []
 
-    def save(self, memory: Any) -> list[Segment]:
+    def save(self, memory: Ring) -> list[Segment]:
         """Write what is new; -> the segments that hold every row remembered, in order."""
         oldest = max(0, memory.written - memory.rows)
         self.segments = [each for each in self.segments if each["last"] > oldest]
@@ -31,7 +43,7 @@ class SavedRows:
             self.segments.append(write_segment(self.folder, start, stop, _tensors(memory, start, stop)))
         return [Segment(**each) for each in self.segments]
 
-    def load(self, memory: Any, segments: list[Segment]) -> None:
+    def load(self, memory: Ring, segments: list[Segment]) -> None:
         """Put the rows where they were; UserError where a file is missing or damaged."""
         columns, finals = _columns(memory), leaves(memory.final)
         for segment in segments:
@@ -46,16 +58,16 @@ class SavedRows:
         self.segments = [Segment(**each) for each in segments]
 
 
-def _columns(memory: Any) -> list[Tensor]:
+def _columns(memory: Ring) -> list[Tensor]:
     """Without extras, which may be rewritten."""
     return leaves(memory.table._replace(extras=()))
 
 
-def _places(memory: Any, first: int, last: int) -> Tensor:
+def _places(memory: Ring, first: int, last: int) -> Tensor:
     return torch.arange(first, last, device=memory.slot.device) % memory.rows
 
 
-def _cuts(memory: Any, places: Tensor) -> tuple[Tensor, Tensor]:
+def _cuts(memory: Ring, places: Tensor) -> tuple[Tensor, Tensor]:
     """(slot, world) of the final observations that these rows left."""
     table = memory.table
     cut = table.truncated[places]
@@ -65,7 +77,7 @@ def _cuts(memory: Any, places: Tensor) -> tuple[Tensor, Tensor]:
     return table.slot[places][row, world], world
 
 
-def _tensors(memory: Any, first: int, last: int) -> list[Tensor]:
+def _tensors(memory: Ring, first: int, last: int) -> list[Tensor]:
     places = _places(memory, first, last)
     slot, world = _cuts(memory, places)
     return [column[places] for column in _columns(memory)] + [column[slot, world] for column in leaves(memory.final)]

@@ -69,7 +69,7 @@ def take(data: memoryview, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor
     return torch.frombuffer(data[:size], dtype=like.dtype).view(shape), data[size:]
 
 
-def prune(folder: Path, named: Iterable[str]) -> list[str]:
+def delete_unnamed(folder: Path, named: Iterable[str]) -> list[str]:
     """Delete the segments that no kept checkpoint names, and rubbish of writes that were killed; what was deleted."""
     kept = set(named)
     found = [name for name in run_files.list_names(folder) if run_names.SEGMENT.fullmatch(name) and name not in kept]

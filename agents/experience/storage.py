@@ -1,6 +1,6 @@
 """Where the rows of a memory lie, and how many bytes they are before there is one.
 
-`ram` is the memory of the device that learns; `memmap` is a file without a name on the disk of the runs, which the
+`ram` is the memory of the device that learns; `memmap` is an unlinked file on the disk of the runs, which the
 system pages in and out and which vanishes with the process, however that ends.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.experience.nouns import Tree, leaves, tree_map
+from agents.experience.nouns import T, Tree, leaves, tree_map
 from config.schema import Config, ReplayConfig
 from utils.run_dir import runs_root
 from utils.user_error import UserError
@@ -21,7 +21,7 @@ SPARE = 0.9  # share of what is free that a memory may take
 MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
-def allocate(example: Tree, rows: int, storage: str) -> Tree:
+def allocate(example: T, rows: int, storage: str) -> T:
     """Zeros [rows, ...] for every leaf [...] of the example."""
     return tree_map(lambda x: _mapped(x, rows) if storage == "memmap" else _zeros(x, rows), example)
 
@@ -74,7 +74,9 @@ def check_fits(size: int, count: int, storage: str = "ram", key: str = "buffer_s
     if size > allowed:
         place = "on the disk of the runs" if storage == "memmap" else "in memory"
         fits = f"{key}={allowed * count // size:,} fits".replace(",", "_")
-        raise UserError(f"{key} {count:,} takes {in_words(size)}, {in_words(allowed)} may be taken {place}; {fits}")
+        raise UserError(
+            f"{key} {count:,} takes {readable_size(size)}, {readable_size(allowed)} may be taken {place}; {fits}"
+        )
 
 
 def check_iteration(config: Config, example: Tree, draws: int, rows: int) -> None:
@@ -87,7 +89,7 @@ def check_iteration(config: Config, example: Tree, draws: int, rows: int) -> Non
         check_fits(row * rows, rows, key="n_steps")
 
 
-def in_words(size: int) -> str:
+def readable_size(size: int) -> str:
     """3.2 GB, as disks are sold."""
     units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
     number, unit = next((n, u) for n, u in units if size >= n or n == 1)

@@ -14,8 +14,9 @@ from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Explanation, Rollout, Tree, leaves
 from agents.networks.cnn import CNN, Block
 from agents.networks.encoders import FlatEncoder
-from agents.networks.heads import Gaussian, head_for
+from agents.networks.heads import Gaussian, action_mask, head_for
 from agents.returns import next_values
+from envs_fast.vec_env import Obs
 from envs_gym.spaces import MASK
 from utils.user_error import UserError
 
@@ -76,32 +77,32 @@ class ActorCritic(Policy):
     def initial(self, num_envs: int) -> Tree:
         return ()
 
-    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         """Remembers nothing beside the action: values and log-probabilities of a rollout are cheaper at once."""
         parameters = self.allowed(self.actor(self.trunk(self.encoder(obs))), obs)
         return Act(self.head.mode(parameters) if greedy else self.head.sample(parameters, noise))
 
-    def value(self, obs: Tree, carry: Tree, is_first: Tensor) -> Tensor:
+    def value(self, obs: Obs, carry: Tree, is_first: Tensor) -> Tensor:
         if self.critic is None:
             return torch.zeros_like(is_first, dtype=torch.float32)
         return self.critic(self.trunk(self.encoder(obs))).squeeze(-1)
 
-    def evaluate(self, obs: Tree, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
+    def evaluate(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
         features = self.trunk(self.encoder(obs))
         parameters = self.allowed(self.actor(features), obs)
         value = self.value(obs, carry, is_first) if self.critic is None else self.critic(features).squeeze(-1)
         return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
 
-    def allowed(self, parameters: Tree, obs: Tree) -> Tree:
+    def allowed(self, parameters: Tree, obs: Obs) -> Tree:
         """The head's parameters given what the observation's action mask, if it has one, allows."""
-        return self.head.restrict(parameters, obs[MASK].bool()) if self.masked else parameters  # type: ignore[operator]
+        return self.head.restrict(parameters, action_mask(obs)) if self.masked else parameters  # type: ignore[operator]
 
-    def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
+    def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         seen = self.encoder(obs)
         features = self.trunk(seen)
         parameters = self.allowed(self.actor(features), obs)
         value = None if self.critic is None else self.critic(features).squeeze(-1)
-        return Explanation(seen, self.head.tell(parameters), self.head.entropy(parameters), value)
+        return Explanation(seen, self.head.distribution(parameters), self.head.entropy(parameters), value)
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
         """V of what each action truly led to, [T, N]; `v_t` [T, N] is of the rows, `is_first` [N] of rollout.next."""

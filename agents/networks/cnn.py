@@ -1,7 +1,7 @@
 """Convolutional networks from images to features: bytes arrive as they are stored and become [0, 1] on the device."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import gymnasium as gym
 import torch
@@ -12,6 +12,7 @@ from utils.user_error import UserError
 
 PIECE = 1024  # images read at once: the activations of a whole rollout would fill the memory
 NATURE_SIDE = 36  # pixels that are left of after three convolutions without padding
+CNNKind = Literal["nature", "residual"]  # the rows of KINDS
 
 
 class CNN(NamedTuple):

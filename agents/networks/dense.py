@@ -2,11 +2,11 @@
 that are not Intel's, whose BLAS stays at AVX2 there. The same numbers within rounding; no other meaning.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from agents.networks.autograd import Context
 
 LEAST, NARROW = 1_500_000, 8  # products of a pass, and a width, up to which the ordinary call is as fast
 AVAILABLE = torch.backends.mkldnn.is_available()
@@ -22,13 +22,13 @@ class Product(torch.autograd.Function):
     """`product` with its gradients; what needs none is not computed."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
         y = product(x, weight, bias, relu)
         ctx.save_for_backward(x, weight, y if relu else None)
         return y
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, y = ctx.saved_tensors
         g = gradients[0].contiguous() if y is None else torch.ops.aten.threshold_backward(gradients[0], y, 0)
         to_x, to_weight, to_bias, _ = ctx.needs_input_grad

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agents.experience.nouns import Tree
 from agents.networks.cnn import CNN, Image
+from envs_fast.vec_env import Obs
 from envs_gym.spaces import MASK, is_image
 from utils.user_error import UserError
 
@@ -40,7 +40,7 @@ class RunningNorm(nn.Module):
         # M2 = M2_a + M2_b + delta^2 n_a n_b / (n_a + n_b), Chan, Golub and LeVeque 1979; M2 is var times count
         n, total, delta = len(x), self.count + len(x), x.mean(0) - self.mean
         m2 = self.var * self.count + x.var(0, unbiased=False) * n + delta.square() * self.count * n / total
-        sound = m2.isfinite().all()  # rows that hold what is no number are not learnt from, and nobody waits to know
+        sound = m2.isfinite().all()  # non-finite rows are not learnt from, and the host does not wait to know
         self.mean += torch.where(sound, delta * n / total, 0)
         self.var.copy_(torch.where(sound, m2 / total, self.var))
         self.count.copy_(torch.where(sound, total, self.count))
@@ -121,16 +121,16 @@ class FlatEncoder(nn.Module):
         ]
         self.size = sum(_width(s, cnn) for s in spaces)
 
-    def _vectors(self, obs: Tree) -> list[Tensor]:
-        parts = [obs[key] for key in self.keys] if self.keys else [obs]
+    def _vectors(self, obs: Obs) -> list[Tensor]:
+        parts = [obs[key] for key in self.keys or ()] if isinstance(obs, dict) else [obs]
         return [x if d == 1 else x.flatten(-d) if d else x[..., None] for x, d in zip(parts, self.dims, strict=True)]
 
-    def forward(self, obs: Tree) -> Tensor:
+    def forward(self, obs: Obs) -> Tensor:
         """obs leaves [..., *shape] -> [..., size]"""
         pieces = [module(x) for module, x in zip(self.leaf, self._vectors(obs), strict=True)]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
 
-    def learn(self, obs: Tree) -> None:
+    def learn(self, obs: Obs) -> None:
         """Update running statistics, where there are any."""
         for module, x in zip(self.leaf, self._vectors(obs), strict=True):
             if isinstance(module, RunningNorm):

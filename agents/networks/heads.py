@@ -1,8 +1,8 @@
 """Action heads: the last layer of an actor and the maths of its distribution. Draws are uniforms handed in.
 
 Every head answers `forward(h) -> parameters`, `sample(parameters, u)`, `mode`, `log_prob(parameters, action)`,
-`entropy`, `describe() -> metrics` and, to look at, `tell(parameters) -> {name: Tensor}`; `draws` is the number of
-uniforms one action takes. Discrete ones also answer `restrict(parameters, mask)`. No torch.distributions: its checks
+`entropy`, `describe() -> metrics` and, to look at, `distribution(parameters) -> {name: Tensor}`; `draws` is the number
+of uniforms one action takes. Discrete ones also answer `restrict(parameters, mask)`. No torch.distributions: its checks
 synchronise.
 """
 
@@ -13,13 +13,21 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
+from envs_fast.vec_env import Obs
+from envs_gym.spaces import MASK
 from utils.counter_rng import normal
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
 IMPOSSIBLE = -1e9  # its exp is 0, and 0 times it is 0; infinity would make NaN of both
 
 
-def choose(log_probs: Tensor, u: Tensor) -> Tensor:
+def action_mask(obs: Obs) -> Tensor:
+    """Which actions make sense [..., A] bool, of an observation that says so."""
+    assert isinstance(obs, dict)
+    return obs[MASK].bool()
+
+
+def sample_categorical(log_probs: Tensor, u: Tensor) -> Tensor:
     """Inverse CDF of one uniform [..., 1]: the same choice whatever runs it. -> int64 [...]
 
     Scaled to the sum, which rounding may leave below 1: a choice of probability 0 is never made.
@@ -45,7 +53,7 @@ class Categorical(nn.Module):
         return log_probs.masked_fill(~mask, IMPOSSIBLE).log_softmax(-1)
 
     def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
-        return choose(log_probs, u)
+        return sample_categorical(log_probs, u)
 
     def mode(self, log_probs: Tensor) -> Tensor:
         return log_probs.argmax(-1)
@@ -56,7 +64,7 @@ class Categorical(nn.Module):
     def entropy(self, log_probs: Tensor) -> Tensor:
         return -(log_probs.exp() * log_probs).sum(-1)
 
-    def tell(self, log_probs: Tensor) -> dict[str, Tensor]:
+    def distribution(self, log_probs: Tensor) -> dict[str, Tensor]:
         return {"probability": log_probs.exp()}
 
     def describe(self) -> dict[str, Tensor]:
@@ -83,7 +91,7 @@ class MultiCategorical(nn.Module):
 
     def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
         pieces = zip(log_probs.split(self.choices, -1), u.split(1, -1), strict=True)
-        return torch.stack([choose(p, x) for p, x in pieces], -1)
+        return torch.stack([sample_categorical(p, x) for p, x in pieces], -1)
 
     def mode(self, log_probs: Tensor) -> Tensor:
         return torch.stack([p.argmax(-1) for p in log_probs.split(self.choices, -1)], -1)
@@ -95,7 +103,7 @@ class MultiCategorical(nn.Module):
     def entropy(self, log_probs: Tensor) -> Tensor:
         return -(log_probs.exp() * log_probs).sum(-1)
 
-    def tell(self, log_probs: Tensor) -> dict[str, Tensor]:
+    def distribution(self, log_probs: Tensor) -> dict[str, Tensor]:
         return {"probability": log_probs.exp()}
 
     def describe(self) -> dict[str, Tensor]:
@@ -136,7 +144,7 @@ class Gaussian(nn.Module):
     def entropy(self, p: Normal) -> Tensor:
         return (p.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
-    def tell(self, p: Normal) -> dict[str, Tensor]:
+    def distribution(self, p: Normal) -> dict[str, Tensor]:
         return {"mean": p.mean, "std": p.log_std.exp()}
 
     def describe(self) -> dict[str, Tensor]:

@@ -12,10 +12,10 @@ and here `"wide": Wide`, or anywhere before the agent is built `POLICIES["wide"]
 
 from collections.abc import Callable
 from inspect import Parameter, signature
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 from agents.networks.actor_critic import ActorCritic, Plan
-from agents.networks.cnn import CNN
+from agents.networks.cnn import CNN, CNNKind
 from agents.networks.encoders import images
 from agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
 from config.checks import nearest_sizes
@@ -25,7 +25,6 @@ from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError, nearest
 
 MOST_FEATURES, MOST_MEMORY = 1 << 20, 1 << 16  # a memory of 65,536 has 17 billion weights
-Kind = Literal["nature", "residual"]  # the rows of cnn.KINDS
 
 
 def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = False) -> ActorCritic:
@@ -40,7 +39,7 @@ def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = Fal
     return ActorCritic(plan, log_std_init)
 
 
-def cnn_policy(plan: Plan, cnn: Kind = "nature", features: int = 512, log_std_init: float = 0.0) -> ActorCritic:
+def cnn_policy(plan: Plan, cnn: CNNKind = "nature", features: int = 512, log_std_init: float = 0.0) -> ActorCritic:
     """Hidden layers over the features of a convolutional network, which actor and critic share."""
     if not images(plan.observation_space):
         raise UserError(f"policy: cnn reads images, but the observation is {plan.observation_space}; take policy=mlp")
@@ -50,7 +49,7 @@ def cnn_policy(plan: Plan, cnn: Kind = "nature", features: int = 512, log_std_in
 def lstm_policy(
     plan: Plan,
     hidden_size: int | None = None,
-    cnn: Kind = "nature",
+    cnn: CNNKind = "nature",
     features: int = 512,
     log_std_init: float = 0.0,
 ) -> ActorCritic:
@@ -61,7 +60,7 @@ def lstm_policy(
 def gru_policy(
     plan: Plan,
     hidden_size: int | None = None,
-    cnn: Kind = "nature",
+    cnn: CNNKind = "nature",
     features: int = 512,
     log_std_init: float = 0.0,
 ) -> ActorCritic:
@@ -86,14 +85,14 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     recipe = POLICIES[config.policy]
     options = checked_options(config.policy, recipe, config.policy_kwargs)
     plan = Plan(
-        envs.observation_space,
-        envs.action_space,
-        config.hidden_dims,
-        config.activation,
-        config.share_trunk,
-        critic,
-        config.normalize_obs,
-        config.seed,
+        observation_space=envs.observation_space,
+        action_space=envs.action_space,
+        hidden_dims=config.hidden_dims,
+        activation=config.activation,
+        share_trunk=config.share_trunk,
+        critic=critic,
+        normalize_obs=config.normalize_obs,
+        seed=config.seed,
     )
     policy = recipe(plan, **options)
     if policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from whole rollouts
@@ -108,7 +107,7 @@ def check_name(config: Config) -> None:
         raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, POLICIES)} (known: {known})")
 
 
-def checked_options(name: str, recipe: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+def checked_options(name: str, recipe: Callable[..., object], given: dict[str, object]) -> dict[str, Any]:
     """policy_kwargs as the types the recipe declares."""
     accepted = options_of(recipe)
     for key in given:
@@ -121,7 +120,7 @@ def checked_options(name: str, recipe: Callable[..., Any], given: dict[str, Any]
     }
 
 
-def options_of(recipe: Callable[..., Any]) -> dict[str, Any]:
+def options_of(recipe: Callable[..., object]) -> dict[str, Any]:
     """Name -> type of its arguments with a default; a constructor with ** passes on what its base class takes."""
     bases = recipe.__mro__ if isinstance(recipe, type) else ()
     found: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 What the network learns from is the algorithms' business; `dueling`, quantiles and layer norms are arguments.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import gymnasium as gym
 import torch
@@ -12,18 +12,16 @@ from torch import Tensor, nn
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Explanation, Tree
 from agents.networks.actor_critic import ACTIVATIONS
-from agents.networks.cnn import CNN
+from agents.networks.cnn import CNN, CNNKind
 from agents.networks.dense import Dense
 from agents.networks.encoders import FlatEncoder, images
-from agents.networks.heads import IMPOSSIBLE
+from agents.networks.heads import IMPOSSIBLE, action_mask
 from agents.networks.policies import checked_options
 from agents.networks.threads import LayerNorm
 from config.schema import Config
-from envs_fast.vec_env import VecEnv
+from envs_fast.vec_env import Obs, VecEnv
 from envs_gym.spaces import MASK
 from utils.user_error import UserError
-
-Kind = Literal["nature", "residual"]
 
 
 class Shape(NamedTuple):
@@ -50,7 +48,7 @@ class QNetwork(nn.Module):
         self.advantage = nn.Linear(width, actions * shape.quantiles)
         self.state_value = nn.Linear(width, shape.quantiles) if shape.dueling else None
 
-    def forward(self, obs: Tree) -> Tensor:
+    def forward(self, obs: Obs) -> Tensor:
         features = self.torso(self.encoder(obs))
         q = self.advantage(features)
         if self.quantiles > 1 or self.state_value is not None:
@@ -60,7 +58,7 @@ class QNetwork(nn.Module):
             q = q if self.quantiles > 1 else q.squeeze(-1)
         return q
 
-    def mean(self, obs: Tree) -> Tensor:
+    def mean(self, obs: Obs) -> Tensor:
         """Expected returns [..., A], whatever is learnt of them."""
         q: Tensor = self(obs)
         return q.mean(-1) if self.quantiles > 1 else q
@@ -83,7 +81,7 @@ class QPolicy(Policy):
     def initial(self, num_envs: int) -> Tree:
         return ()
 
-    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if greedy or self.epsilon <= 0:
             return Act(best(self.network.mean(obs), self.mask(obs)))
         chosen = any_of(self.mask(obs), self.network.actions, noise[:, 1])
@@ -92,16 +90,16 @@ class QPolicy(Policy):
             chosen = torch.where(noise[:, 0] < self.epsilon, chosen, value)
         return Act(chosen)
 
-    def mask(self, obs: Tree) -> Tensor | None:
+    def mask(self, obs: Obs) -> Tensor | None:
         """Which actions make sense [..., A] bool, where the observation says so."""
-        return obs[MASK].bool() if self.masked else None
+        return action_mask(obs) if self.masked else None
 
-    def value(self, obs: Tree) -> Tensor:
+    def value(self, obs: Obs) -> Tensor:
         """Of the best action that makes sense, [...]."""
         q, mask = self.network.mean(obs), self.mask(obs)
         return (q if mask is None else q.masked_fill(~mask, IMPOSSIBLE)).amax(-1)
 
-    def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
+    def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         q, mask = self.network.mean(obs), self.mask(obs)
         likely = torch.ones_like(q) if mask is None else mask.float()
         greedy = torch.nn.functional.one_hot(best(q, mask), q.shape[-1]).float()
@@ -151,7 +149,7 @@ def image_reader(config: Config, envs: VecEnv) -> CNN | None:
     return None
 
 
-def _cnn(cnn: Kind = "nature", features: int = 512) -> CNN:
+def _cnn(cnn: CNNKind = "nature", features: int = 512) -> CNN:
     return CNN(cnn, features)
 
 

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Explanation, Tree
-from agents.networks.heads import IMPOSSIBLE
+from agents.networks.heads import IMPOSSIBLE, action_mask
 from agents.networks.q_network import any_of, best
+from envs_fast.vec_env import Obs
 from envs_gym.spaces import MASK
 from utils.user_error import UserError
 
@@ -26,7 +27,6 @@ class QTable(Policy):
         super().__init__()
         if not isinstance(action_space, gym.spaces.Discrete):
             raise UserError(f"a table needs one discrete action, not {action_space}; ppo and sac take others")
-        self.named = isinstance(observation_space, gym.spaces.Dict)
         leaves = (
             dict(observation_space.items())
             if isinstance(observation_space, gym.spaces.Dict)
@@ -46,25 +46,25 @@ class QTable(Policy):
     def initial(self, num_envs: int) -> Tree:
         return ()
 
-    def state(self, obs: Tree) -> Tensor:
+    def state(self, obs: Obs) -> Tensor:
         """The number of what is observed, int64 [...]."""
-        parts = [obs[name] for name in self.names] if self.named else [obs]
+        parts = [obs[name] for name in self.names] if isinstance(obs, dict) else [obs]
         columns = [x if vector else x[..., None] for x, vector in zip(parts, self.vectors, strict=True)]
         return (torch.cat(columns, -1) * self.strides).sum(-1)
 
-    def values(self, obs: Tree) -> Tensor:
+    def values(self, obs: Obs) -> Tensor:
         """Q [..., A], what the mask rules out far below."""
         q = self.table[self.state(obs)]
-        return q.masked_fill(~obs[MASK].bool(), IMPOSSIBLE) if self.masked else q
+        return q.masked_fill(~action_mask(obs), IMPOSSIBLE) if self.masked else q
 
-    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         choice = self.values(obs).argmax(-1)
         if greedy or self.epsilon <= 0:
             return Act(choice)
-        mask = obs[MASK].bool() if self.masked else None
+        mask = action_mask(obs) if self.masked else None
         return Act(torch.where(noise[:, 0] < self.epsilon, any_of(mask, self.actions, noise[:, 1]), choice))
 
-    def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
+    def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         q = self.values(obs)
         p = nn.functional.one_hot(best(q, None), self.actions).float()
         return Explanation(self.state(obs)[:, None], {"probability": p, "q": q}, torch.zeros(len(q)), q.amax(-1))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, leaves, tree_map
 from agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Judgement, Plan, mlp
 from agents.returns import next_values
+from envs_fast.vec_env import Obs
 
 State = tuple[Tensor, ...]
 
@@ -77,32 +78,32 @@ class RecurrentActorCritic(ActorCritic):
     def initial(self, num_envs: int) -> Tree:
         return tuple(memory.initial(num_envs) for memory in self.memories)
 
-    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         """The critic remembers along, so that its state is at hand wherever a rollout is cut."""
         outputs, carry = self._remember(tree_map(lambda x: x[None], obs), carry, is_first[None])
         parameters = self.allowed(self.head(outputs[0][0]), obs)
         return Act(self.head.mode(parameters) if greedy else self.head.sample(parameters, noise), carry=carry)
 
-    def value(self, obs: Tree, carry: Tree, is_first: Tensor) -> Tensor:
+    def value(self, obs: Obs, carry: Tree, is_first: Tensor) -> Tensor:
         if self.critic is None:
             return torch.zeros_like(is_first, dtype=torch.float32)
         output, _ = self.memories[-1](self.encoder(obs), carry[-1], is_first)
         return self.critic[1](output).squeeze(-1)
 
-    def evaluate(self, obs: Tree, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
+    def evaluate(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
         outputs, _ = self._remember(obs, carry, is_first)
         parameters = self.allowed(self.head(outputs[0]), obs)
         none = self.critic is None
         value = self.value(obs, carry, is_first) if none else self.critic[1](outputs[-1]).squeeze(-1)  # type: ignore
         return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
 
-    def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
+    def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """Of single instants [N, ...], each with the carry before it."""
         one, first = tree_map(lambda x: x[None], obs), is_first[None]
         outputs, _ = self._remember(one, carry, first)
         parameters = self.allowed(self.head(outputs[0][0]), obs)
         value = None if self.critic is None else self.value(one, carry, first)[0]
-        return Explanation(self.encoder(obs), self.head.tell(parameters), self.head.entropy(parameters), value)
+        return Explanation(self.encoder(obs), self.head.distribution(parameters), self.head.entropy(parameters), value)
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
         """Every final observation is valued with the state its own episode had come to."""
@@ -116,7 +117,7 @@ class RecurrentActorCritic(ActorCritic):
         """V of single instants, each with a carry of its own: sequences of one row."""
         return self.value(tree_map(lambda x: x[None], instant.obs), instant.carry, is_first[None])[0]
 
-    def _remember(self, obs: Tree, carry: Tree, is_first: Tensor) -> tuple[list[Tensor], Tree]:
+    def _remember(self, obs: Obs, carry: Tree, is_first: Tensor) -> tuple[list[Tensor], Tree]:
         features = self.encoder(obs)
         answers = [memory(features, state, is_first) for memory, state in zip(self.memories, carry, strict=True)]
         return [output for output, _ in answers], tuple(state for _, state in answers)

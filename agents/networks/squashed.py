@@ -20,6 +20,7 @@ from agents.networks.dense import Dense
 from agents.networks.encoders import FlatEncoder
 from agents.networks.heads import Normal
 from agents.networks.q_network import hidden_layers, initialize_evenly
+from envs_fast.vec_env import Obs
 from utils.counter_rng import normal
 from utils.user_error import UserError
 
@@ -67,11 +68,11 @@ class SquashedPolicy(Policy):
         """The noise of the step before, where it is kept."""
         return self.head.weight.new_zeros(num_envs, self.draws) if self.correlation else ()
 
-    def forward(self, obs: Tree) -> Normal:
+    def forward(self, obs: Obs) -> Normal:
         mean, log_std = self.head(self.torso(self.encoder(obs))).chunk(2, -1)
         return Normal(mean, log_std.clamp(*LOG_STD_BOUNDS))
 
-    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if greedy:
             return Act(self(obs).mean.tanh(), carry=carry)
         z = normal(noise)
@@ -84,12 +85,12 @@ class SquashedPolicy(Policy):
         p = self(obs)
         return Act((p.mean + p.log_std.exp() * z).tanh(), carry=carry)
 
-    def draw(self, obs: Tree, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(self, obs: Obs, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """An action [B, A] and its log-probability [B], differentiable (the reparametrisation trick)."""
         p, z = self(obs), normal(uniform)
         return (p.mean + p.log_std.exp() * z).tanh(), squashed_log_prob(p, z)
 
-    def explain(self, obs: Tree, carry: Tree, is_first: Tensor) -> Explanation:
+    def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """Mean and deviation of the action itself, the latter to first order; entropy of the unsquashed Gaussian."""
         p = self(obs)
         mean = p.mean.tanh()
@@ -132,7 +133,7 @@ class Critics(nn.Module):
         self.networks = nn.ModuleList(Critic(widths, activation) for _ in range(n))
         initialize_evenly(self, torch.Generator().manual_seed(seed))
 
-    def forward(self, obs: Tree, action: Tensor, frozen: bool = False) -> Tensor:
+    def forward(self, obs: Obs, action: Tensor, frozen: bool = False) -> Tensor:
         """`frozen`: gradients flow to the action alone, not to the weights."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             features = self.encoder(obs)

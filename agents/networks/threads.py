@@ -4,10 +4,11 @@ Threads that share a decomposition or a sum over rows put its parts together in 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from agents.networks.autograd import Context
 
 
 @contextmanager
@@ -25,13 +26,13 @@ class Normed(torch.autograd.Function):
     """torch's own layer norm, its gradients by one thread."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         y, mean, scale = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
         ctx.save_for_backward(x, mean, scale, weight, bias)
         return y
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, scale, weight, bias = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
         with one_thread():

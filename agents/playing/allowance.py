@@ -30,7 +30,11 @@ class Allowance(TorchDispatchMode):
         self.whose = whose
 
     def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         size = _asked(args, kwargs or {}) if str(func).startswith(MAKING) else 0
         self.left -= size
@@ -47,10 +51,10 @@ MAKING = tuple(f"aten.{name}" for name in (
 ))  # fmt: skip
 
 
-def _asked(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+def _asked(args: Sequence[object], kwargs: Mapping[str, object]) -> int:
     """Bytes of the tensor that such a call makes."""
     sizes = next((arg for arg in args if isinstance(arg, list | tuple)), None)
     numbers = [arg for arg in args if isinstance(arg, int | float) and not isinstance(arg, bool)]
     count = math.prod(sizes) if sizes is not None else int(max(numbers, default=0))
-    kind = kwargs.get("dtype") or torch.get_default_dtype()
-    return count * kind.itemsize
+    dtype = kwargs.get("dtype")
+    return count * (dtype if isinstance(dtype, torch.dtype) else torch.get_default_dtype()).itemsize

@@ -4,7 +4,7 @@ Episode `number` of a seed is the same either way: worlds come in crowds of CROW
 and every world plays one episode. So the first five of a hundred are the five. No user interface here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,15 +13,15 @@ import gymnasium
 import numpy as np
 
 from agents.experience.collector import Collector
-from agents.experience.numbers import NotFiniteError, first_not_finite
+from agents.experience.finite_guard import NonFiniteError, first_non_finite
 from agents.playing.loading import LoadedRun
-from agents.playing.player import Choice, Mode, Opinion, Player, Start, check_mode
+from agents.playing.player import Choice, EpisodeStart, Mode, Opinion, Player, check_mode
 from agents.playing.saliency import Saliency
 from config.schema import Config
 from envs_gym.blame import Blame
-from envs_gym.drawn import frame_of, frames_per_second, make_drawn
 from envs_gym.gym_env import SEEDS
 from envs_gym.make import env_info, make_envs
+from envs_gym.rendered import frame_of, frames_per_second, make_rendered
 from utils.counter_rng import PLAY, WORLD, Key, integers
 from utils.user_error import NumbersError
 
@@ -104,9 +104,9 @@ class Counted(NamedTuple):
     length: int
 
 
-def start_of(seed: int, number: int) -> Start:
+def start_of(seed: int, number: int) -> EpisodeStart:
     """Where episode `number` (from 0) of a seed begins."""
-    return Start(integers(Key(seed, PLAY, 0, number // CROWD), 1, 1 << 32)[0], number % CROWD)
+    return EpisodeStart(integers(Key(seed, PLAY, 0, number // CROWD), 1, 1 << 32)[0], number % CROWD)
 
 
 def play_episodes(
@@ -128,7 +128,7 @@ def play_episodes(
         collector = Collector(envs, loaded.agent.policy_of(mode), crowd_seed, PLAY, greedy=mode == "greedy")
         try:
             played = collector.play(number)
-        except NotFiniteError as error:
+        except NonFiniteError as error:
             place = f"world {error.world}: {error.words} at step {error.step} of episode {first + error.world + 1}"
             raise NumbersError(f"{config.env_id}, {place}; nothing counts") from error
         envs.close()
@@ -151,7 +151,7 @@ def record_episode(
     kept as they came (`check_numbers` looks at them); what the environment raises is an EnvError.
     """
     mode = check_mode(policy_mode)
-    env = make_drawn(loaded.config, "rgb_array" if frames else None)
+    env = make_rendered(loaded.config, "rgb_array" if frames else None)
     try:
         episode = record(env, loaded.agent, loaded.config, start_of(seed, number), mode, max_steps, frames, saliency)
     finally:
@@ -163,7 +163,7 @@ def record(
     env: gymnasium.Env,
     player: Player,
     config: Config,
-    start: Start,
+    start: EpisodeStart,
     mode: Mode,
     max_steps: int | None = None,
     frames: Frames = True,
@@ -176,14 +176,14 @@ def record(
         if frames:
             (frames if callable(frames) else kept.append)(frame_of(env))
 
-    told: list[Moment] = []
+    steps: list[Moment] = []
     for moment in moments(env, player, start, mode, max_steps, opened=draw, saliency=saliency):
-        told.append(moment)
+        steps.append(moment)
         draw()
-    last = told[-1]
-    opinions = [moment.opinion for moment in told]
-    causes = [moment.saliency for moment in told if moment.saliency is not None]
-    policy_actions = np.stack([moment.choice.policy_action for moment in told])
+    last = steps[-1]
+    opinions = [moment.opinion for moment in steps]
+    causes = [moment.saliency for moment in steps if moment.saliency is not None]
+    policy_actions = np.stack([moment.choice.policy_action for moment in steps])
     # one more than there were choices: where the last action led is looked at, and not acted upon
     instants = [*opinions, player.explain(last.next_obs)]
     return Episode(
@@ -192,9 +192,9 @@ def record(
         number=start.world,
         policy_mode=mode,
         frames=np.stack(kept) if kept else None,
-        observations=stack([*(moment.obs for moment in told), last.next_obs]),
+        observations=stack([*(moment.obs for moment in steps), last.next_obs]),
         seen=stack([opinion.seen for opinion in instants]),
-        actions=np.asarray([moment.choice.action for moment in told]),
+        actions=np.asarray([moment.choice.action for moment in steps]),
         policy_actions=policy_actions,
         taken=player.taken(policy_actions),
         action_names=player.action_names(config.spec),
@@ -202,11 +202,11 @@ def record(
         entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
         values=None if opinions[0].value is None else np.array([each.value for each in instants], np.float32),
         saliency=gathered(causes) if causes else None,
-        rewards=np.array([moment.reward for moment in told], np.float64),
+        rewards=np.array([moment.reward for moment in steps], np.float64),
         terminated=last.terminated,
         truncated=last.truncated,
         reason=reason(last, env),
-        infos=tuple(plain(info) for info in [*(moment.info for moment in told), last.next_info]),
+        infos=tuple(json_data(info) for info in [*(moment.info for moment in steps), last.next_info]),
         fps=frames_per_second(env),
     )
 
@@ -214,10 +214,10 @@ def record(
 def moments(
     env: gymnasium.Env,
     player: Player,
-    start: Start,
+    start: EpisodeStart,
     mode: Mode,
     max_steps: int | None = None,
-    steer: Callable[[], Any] | None = None,
+    steer: Callable[[], object] | None = None,
     opened: Callable[[], None] | None = None,
     saliency: bool = False,
 ) -> Iterator[Moment]:
@@ -244,11 +244,11 @@ def moments(
 
 
 def check_numbers(moment: Moment, episode_return: float, env_id: str, number: int) -> None:
-    """NumbersError where a moment has what is no number, or more than worlds side by side could count."""
+    """NumbersError where a moment has a non-finite number, or more than worlds side by side could count."""
     seen = {"observation": moment.obs, "reward": moment.reward, "last observation": moment.next_obs}
     if not (moment.terminated or moment.truncated):
         del seen["last observation"]  # it is looked at when it is acted upon
-    words = first_not_finite({**seen, "return": episode_return})
+    words = first_non_finite({**seen, "return": episode_return})
     if words:
         raise NumbersError(f"{env_id}: {words} at step {moment.step} of episode {number + 1}; nothing counts")
 
@@ -269,8 +269,9 @@ def gathered(causes: list[Saliency]) -> Saliency:
     return Saliency(stack([cause.action for cause in causes]), value)
 
 
-def stack(values: list[Any]) -> Any:
+def stack(trees: Sequence[object]) -> Any:
     """A list of trees as a tree of arrays; tuples become dicts of "0", "1", .."""
+    values: list[Any] = list(trees)
     if isinstance(values[0], Mapping):
         return {str(key): stack([value[key] for value in values]) for key in values[0]}
     if isinstance(values[0], tuple):
@@ -278,12 +279,12 @@ def stack(values: list[Any]) -> Any:
     return np.stack(values)
 
 
-def plain(value: Any) -> Any:
+def json_data(value: object) -> Any:
     """Numbers, texts, lists and dicts, whatever the environment put into its info."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): json_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [json_data(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return json_data(value.tolist())
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,11 +1,12 @@
 """The connection to the Hugging Face Hub, and its errors as one line each. Nothing is sent or read here."""
 
+import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from agents.playing.weights_file import MISSING
 from utils.user_error import UserError
@@ -14,6 +15,31 @@ REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0
 PUBLIC = "https://huggingface.co"
 WAITS = (1.0, 3.0)  # seconds before the second and the third attempt
 T = TypeVar("T")
+
+
+class Api(Protocol):
+    """What is used of an HfApi, whose package is optional."""
+
+    def whoami(self) -> dict[str, Any]: ...
+    def create_repo(self, repo_id: str, *, private: bool | None, exist_ok: bool) -> object: ...
+    def repo_info(self, repo_id: str) -> Any: ...
+    def list_repo_tree(self, repo_id: str, *, recursive: bool) -> Iterable[Any]: ...
+    def create_commit(
+        self, repo_id: str, operations: Sequence[object], *, commit_message: str, parent_commit: str
+    ) -> Any: ...
+
+
+class Listed(NamedTuple):
+    """A file as the Hub lists it: its size and git's hash, or the SHA-256 of a large one."""
+
+    size: int
+    sha1: str
+    sha256: str
+
+    def fits(self, data: bytes) -> bool:
+        if self.sha256:
+            return hashlib.sha256(data).hexdigest() == self.sha256
+        return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == self.sha1
 
 
 def check_repo(name: str) -> str:
@@ -46,9 +72,10 @@ def find_token() -> str | None:
     return token or None
 
 
-def connect() -> Any:
+def connect() -> Api:
     """An HfApi for the present endpoint and token; without a token it reads what is public."""
-    return hub().HfApi(endpoint=endpoint(), token=find_token() or False)
+    api: Api = hub().HfApi(endpoint=endpoint(), token=find_token() or False)
+    return api
 
 
 def retried(action: Callable[[], T]) -> T:
@@ -86,7 +113,7 @@ def hub_errors(repo: str) -> Iterator[None]:
     except errors.EntryNotFoundError as error:
         raise UserError(f"{repo} lacks a file: {_line(error)}") from error
     except errors.HfHubHTTPError as error:
-        raise UserError(_status(error, repo)) from error
+        raise UserError(_status(error.response.status_code, _line(error), repo)) from error
     except errors.HFValidationError as error:
         raise UserError(f"{repo}: {_line(error)}") from error
     except errors.OfflineModeIsEnabled as error:
@@ -97,15 +124,14 @@ def hub_errors(repo: str) -> Iterator[None]:
         raise UserError(f"cannot reach {endpoint()}: {_line(error)}; is there a network?") from error
 
 
-def _status(error: Any, repo: str) -> str:
-    code = error.response.status_code
+def _status(code: int, line: str, repo: str) -> str:
     if code == 401:
         return f"{endpoint()} does not know this token; set HF_TOKEN or run `hf auth login`"
     if code == 403:
         return f"{repo}: this token may not do that; it needs the right to write"
     if code >= 500:
         return f"{endpoint()} has an error of its own ({code}); try again later"
-    return f"{repo}: {_line(error)}"
+    return f"{repo}: {line}"
 
 
 def _line(error: BaseException) -> str:
@@ -114,9 +140,13 @@ def _line(error: BaseException) -> str:
     return " ".join(text.split())[:200] or type(error).__name__
 
 
-def list_files(api: Any, repo: str, revision: str | None = None) -> dict[str, Any]:
-    """Path -> what the Hub tells of it (size, blob_id, lfs); None is a folder."""
+def list_files(api: Api, repo: str) -> dict[str, Listed | None]:
+    """Path -> what the Hub tells of it; None is a folder."""
     from huggingface_hub.hf_api import RepoFile
 
-    tree = api.list_repo_tree(repo, revision=revision, recursive=True)
-    return {str(item.path): item if isinstance(item, RepoFile) else None for item in tree}
+    tree = api.list_repo_tree(repo, recursive=True)
+    files = {str(item.path): item if isinstance(item, RepoFile) else None for item in tree}
+    return {
+        path: Listed(item.size, item.blob_id, item.lfs.sha256 if item.lfs else "") if item else None
+        for path, item in files.items()
+    }

@@ -4,34 +4,20 @@ huggingface_hub's own download names files after headers of the answer and follo
 headers and errors are used, and what comes is compared with what was asked for.
 """
 
-import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from agents.playing.hub_client import endpoint, find_token
+from agents.playing.hub_client import Listed, endpoint, find_token
 from utils.user_error import UserError
 
 LISTING = 1 << 20  # bytes of an answer that is about files, and of one that is an error
 HOSTS = ("huggingface.co", "hf.co")  # of the public Hub, and below them those that keep its large files
 REDIRECTS, SECONDS = 5, 900
 COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-class Listed(NamedTuple):
-    """A file as the Hub lists it: its size and git's hash, or the SHA-256 of a large one."""
-
-    size: int
-    sha1: str
-    sha256: str
-
-    def fits(self, data: bytes) -> bool:
-        if self.sha256:
-            return hashlib.sha256(data).hexdigest() == self.sha256
-        return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == self.sha1
 
 
 def find_commit(repo: str, revision: str) -> str:
@@ -62,7 +48,7 @@ def read_file(repo: str, commit: str, name: str, listed: Listed, most: int) -> b
     return data
 
 
-def _listed(entry: Mapping[str, Any], repo: str) -> Listed | None:
+def _listed(entry: Mapping[str, object], repo: str) -> Listed | None:
     if entry.get("type") == "directory":
         return None
     large = entry.get("lfs") or {}
@@ -84,7 +70,7 @@ def _json(url: str, repo: str) -> Any:
 
 def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
     """The bytes at a URL, and the headers of the first answer; UserError for more than `most` of them."""
-    from huggingface_hub.utils import build_hf_headers, get_session
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, httpx
 
     # identity: a compressed answer could unpack to more than `most` before anybody counts
     headers = {**build_hf_headers(token=find_token() or False), "Accept-Encoding": "identity"}
@@ -96,9 +82,14 @@ def _get(url: str, most: int, what: str) -> tuple[bytes, Mapping[str, str]]:
             target = response.headers.get("Location") if 300 <= response.status_code < 400 else None
             if target is None:
                 failed = response.status_code >= 300
-                data = _read(response, LISTING if failed else most, until, what)
-                if failed:
-                    _raise(response, data)
+                data = _read(response.iter_bytes(1 << 20), LISTING if failed else most, until, what)
+                if failed:  # the library's own error of an answer, given no more of it than was read
+                    kept = {name: value for name, value in response.headers.items() if name.lower().startswith("x-")}
+                    request = response.request
+                    hf_raise_for_status(
+                        httpx.Response(response.status_code, headers=kept, content=data, request=request)
+                    )
+                    raise UserError(f"{_host(str(response.url))} answers {response.status_code}")
                 return data, first
         target = urljoin(url, target)
         if not same_hub(url, target):
@@ -119,24 +110,15 @@ def same_hub(url: str, target: str) -> bool:
     return old.netloc == new.netloc or host.endswith(f".{old.hostname}") or public
 
 
-def _read(response: Any, most: int, until: float, what: str) -> bytes:
+def _read(chunks: Iterable[bytes], most: int, until: float, what: str) -> bytes:
     data = bytearray()
-    for chunk in response.iter_bytes(1 << 20):
+    for chunk in chunks:
         data += chunk
         if len(data) > most:
             raise UserError(f"{what} has more bytes than the {most:,} it may have: nothing was loaded")
         if time.monotonic() > until:
             raise UserError(f"{what} takes longer than {SECONDS} seconds: nothing was loaded")
     return bytes(data)
-
-
-def _raise(response: Any, data: bytes) -> None:
-    """The library's own error of an answer, given no more of it than was read."""
-    from huggingface_hub.utils import hf_raise_for_status, httpx
-
-    kept = {name: value for name, value in response.headers.items() if name.lower().startswith("x-")}
-    hf_raise_for_status(httpx.Response(response.status_code, headers=kept, content=data, request=response.request))
-    raise UserError(f"{_host(str(response.url))} answers {response.status_code}")
 
 
 def _host(url: str) -> str:

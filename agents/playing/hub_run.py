@@ -7,13 +7,14 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from agents.playing.hub_client import check_repo, hub_errors, retried
-from agents.playing.hub_download import COMMIT, Listed, find_commit, list_commit, read_file
+from agents.playing.hub_client import Listed, check_repo, hub_errors, retried
+from agents.playing.hub_download import COMMIT, find_commit, list_commit, read_file
 from agents.playing.weights_file import read_weights
 from config.loader import from_plain
 from config.schema import Config
@@ -113,7 +114,7 @@ def _facts(data: bytes, where: str) -> dict[str, Any]:
     return facts
 
 
-def _check_plain(value: Any, where: str, depth: int) -> None:
+def _check_plain(value: object, where: str, depth: int) -> None:
     if depth > DEPTH:
         raise UserError(f"{where} is nested too deeply")
     if isinstance(value, dict):
@@ -129,7 +130,7 @@ def _check_plain(value: Any, where: str, depth: int) -> None:
         raise UserError(f"{where} holds a number that is not finite")
 
 
-def config_of(facts: dict[str, Any], size: int, where: str) -> Config:
+def config_of(facts: Mapping[str, object], size: int, where: str) -> Config:
     """The config with every check of a YAML file, and those of a stranger's; `size` is that of the weights."""
     config = from_plain(facts["config"], where)
     if not ENV_ID.fullmatch(config.env_id):
@@ -152,7 +153,7 @@ def config_of(facts: dict[str, Any], size: int, where: str) -> Config:
     return config
 
 
-def _texts(value: Any, name: str = "") -> list[tuple[str, str]]:
+def _texts(value: object, name: str = "") -> list[tuple[str, str]]:
     """(name, text) of every text inside."""
     if isinstance(value, dict):
         return [found for key, item in value.items() for found in _texts(item, str(key))]

@@ -27,8 +27,8 @@ from config.loader import from_plain
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_foreign
 from envs_fast.vec_env import VecEnv
-from envs_gym.drawn import make_drawn
 from envs_gym.make import make_envs
+from envs_gym.rendered import make_rendered
 from utils import checkpoint_set, run_files
 from utils.checkpoint_set import LINKS, Chosen
 from utils.run_dir import RunDir
@@ -38,6 +38,10 @@ from utils.user_error import UserError
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
 
+# torch.load has no error of its own for a damaged file: its zip reader and its unpickler stop wherever the bytes stop
+# making sense, by any of these. Nothing but the reading runs under this handler, so no fault of ours is hidden by it.
+DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, AssertionError,
+           ArithmeticError, MemoryError)  # fmt: skip
 NUMBER = 8  # bytes of the largest kind of number that is observed
 POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
 
@@ -69,7 +73,7 @@ class LoadedRun:
 
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
         """A fresh Gymnasium environment of the run."""
-        return make_drawn(self.config, render_mode)
+        return make_rendered(self.config, render_mode)
 
 
 def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
@@ -111,7 +115,7 @@ def _load_published(selector: str, checkpoint: str) -> LoadedRun:
 def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
     """The checkpoint behind best, last or epoch=NN and what it holds; a run in training may thin them out meanwhile."""
     for _ in range(3):
-        chosen = checkpoint_set.choose(run.checkpoints, name, run.id)
+        chosen = checkpoint_set.select(run.checkpoints, name, run.id)
         if run_files.exists(chosen.path):
             break
     return chosen, read_checkpoint(chosen.path)
@@ -138,15 +142,14 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} holds more than plain data and was not loaded") from error
     except UserError:
         raise
-    except (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, AssertionError,
-            ArithmeticError, MemoryError) as error:  # fmt: skip
+    except DAMAGED as error:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(state, dict):
         raise UserError(f"{path} is not a checkpoint")
     return state
 
 
-def _parts(state: dict[str, Any], path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
+def _parts(state: dict[str, object], path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
     """The policy's tensors by name, and the clock."""
     tensors, stride = state.get("state_dict"), state.get("stride")
     if not isinstance(tensors, dict) or not isinstance(stride, dict) or not isinstance(stride.get("progress"), dict):
@@ -157,7 +160,7 @@ def _parts(state: dict[str, Any], path: Path) -> tuple[dict[str, Tensor], dict[s
 
 def build_player(config: Config, weights: Mapping[str, Tensor], whose: str) -> Player:
     """A player of one world with these weights (the policy's state_dict), which must fit its config exactly."""
-    env = make_drawn(config, None)
+    env = make_rendered(config, None)
     observation_space, action_space = env.observation_space, env.action_space
     env.close()
     envs = make_envs(config, 1)

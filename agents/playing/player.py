@@ -12,6 +12,7 @@ from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Tree, copy_into
 from agents.playing.saliency import Saliency, saliency
 from config.spec import Quantity, Spec
+from envs_fast.vec_env import Obs
 from envs_gym.spaces import MASK, actions, observation_space, observation_writer, zeros
 from utils.counter_rng import PLAY, Key, normal, uniforms
 from utils.user_error import UserError, nearest
@@ -25,7 +26,7 @@ class Random(Policy):
     counts: list[int]
     """options of each choice"""
 
-    def __init__(self, action_space: Space[Any]) -> None:
+    def __init__(self, action_space: Space[object]) -> None:
         super().__init__()
         self.space = action_space
         if isinstance(action_space, spaces.Discrete):
@@ -41,7 +42,7 @@ class Random(Policy):
     def initial(self, num_envs: int) -> Tree:
         return ()
 
-    def act(self, obs: Tree, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if isinstance(self.space, spaces.Box):
             return Act(torch.where(self.bounded, 2 * noise - 1, normal(noise)))
         everything = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)
@@ -58,7 +59,7 @@ def pick(mask: Tensor, u: Tensor) -> Tensor:
     return (allowed.cumsum(1) <= rank[:, None]).sum(1)
 
 
-class Start(NamedTuple):
+class EpisodeStart(NamedTuple):
     """Where an episode begins: world `world` of worlds that were reset with `seed`, drawing for `purpose`."""
 
     seed: int
@@ -89,7 +90,7 @@ class Player:
     so that an episode watched is the episode counted.
     """
 
-    def __init__(self, policy: Policy, raw_observation_space: Space[Any], raw_action_space: Space[Any]) -> None:
+    def __init__(self, policy: Policy, raw_observation_space: Space[object], raw_action_space: Space[object]) -> None:
         self.policy = policy
         self._actions = actions(raw_action_space)
         self._random = Random(self._actions.space)
@@ -98,13 +99,13 @@ class Player:
         self._carry = policy.initial(1)
         self.reset()
 
-    def reset(self, start: Start = Start(0)) -> None:  # noqa: B008  # a NamedTuple does not change
+    def reset(self, start: EpisodeStart = EpisodeStart(0)) -> None:  # noqa: B008  # a NamedTuple does not change
         """Begin an episode: an empty carry, and the draws of this start. The environment is reset by the caller."""
         self._start, self._calls = start, 0
         copy_into(self._carry, self.policy.initial(1))
         self._is_first = torch.ones(1, dtype=torch.bool)  # written in place: its inference would stick to a new one
 
-    def act(self, obs: Any, greedy: bool = True) -> Any:
+    def act(self, obs: object, greedy: bool = True) -> Any:
         """The environment's own action for its own observation, one of a single world, in its units and dtype.
 
         Takes the carry one step on, so it is called once per step; ValueError or TypeError where the observation does
@@ -113,7 +114,7 @@ class Player:
         return self.choose(obs, "greedy" if greedy else "sampled").action
 
     @torch.inference_mode()
-    def choose(self, obs: Any, mode: Mode) -> Choice:
+    def choose(self, obs: object, mode: Mode) -> Choice:
         """Act, and take the carry on to the next step."""
         act = self._answer(obs, mode)
         self._calls += 1
@@ -124,14 +125,16 @@ class Player:
         return Choice(self._actions.convert(action)[0], action[0])
 
     @torch.inference_mode()
-    def explain(self, obs: Any) -> Opinion:
+    def explain(self, obs: object) -> Opinion:
         """What the policy makes of this observation; nothing advances."""
         self._write(0, obs)
-        told = self.policy.explain(self._obs, self._carry, self._is_first)
-        value = None if told.value is None else told.value.item()
-        return Opinion(_row(told.seen), _row(told.distribution), told.entropy.item(), value)
+        explanation = self.policy.explain(self._obs, self._carry, self._is_first)
+        value = None if explanation.value is None else explanation.value.item()
+        return Opinion(
+            _only_world(explanation.seen), _only_world(explanation.distribution), explanation.entropy.item(), value
+        )
 
-    def saliency(self, obs: Any, mode: Mode) -> Saliency | None:
+    def saliency(self, obs: object, mode: Mode) -> Saliency | None:
         """What its choice in this mode and its value hang on; nothing advances."""
         chosen = torch.from_numpy(self.taken(self._answer(obs, mode).action.numpy())[0])
         return saliency(self.policy, self._obs, self._carry, self._is_first, chosen)
@@ -144,7 +147,7 @@ class Player:
         return rows
 
     @torch.inference_mode()
-    def _answer(self, obs: Any, mode: Mode) -> Act:
+    def _answer(self, obs: object, mode: Mode) -> Act:
         """To this observation, with the draws of the next step."""
         self._write(0, obs)
         policy, (seed, world, purpose) = self.policy_of(mode), self._start
@@ -165,9 +168,11 @@ class Player:
         return names if len(names) == count else tuple(map(str, range(count)))
 
 
-def _row(tree: Tree) -> Any:
+def _only_world(tree: Tree) -> Any:
     """The only world of a tensor, or of a dict of them, as copied arrays."""
-    return {name: _row(leaf) for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0].numpy().copy()
+    return (
+        {name: _only_world(leaf) for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0].numpy().copy()
+    )
 
 
 def check_mode(mode: str) -> Mode:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Explanation, Tree
+from envs_fast.vec_env import Obs
 
 Leaves = dict[str, np.ndarray]  # by the leaf's name, "" for an observation that is no dict
 
@@ -24,7 +25,7 @@ class Saliency(NamedTuple):
     """None without a critic"""
 
 
-def saliency(policy: Policy, obs: Tree, carry: Tree, is_first: Tensor, chosen: Tensor) -> Saliency | None:
+def saliency(policy: Policy, obs: Obs, carry: Tree, is_first: Tensor, chosen: Tensor) -> Saliency | None:
     """For one world [1, ...]; `chosen` are the places of its choices, or its numbers. None where no leaf has any."""
     named = obs if isinstance(obs, dict) else {"": obs}
     inputs = {
@@ -35,18 +36,20 @@ def saliency(policy: Policy, obs: Tree, carry: Tree, is_first: Tensor, chosen: T
     if not inputs:
         return None
     with torch.enable_grad():
-        told = policy.explain({**named, **inputs} if isinstance(obs, dict) else inputs[""], carry, is_first)
-        action = _gradients(answer(told, chosen), inputs, named)
-        return Saliency(action, None if told.value is None else _gradients(told.value.sum(), inputs, named))
+        explanation = policy.explain({**named, **inputs} if isinstance(obs, dict) else inputs[""], carry, is_first)
+        action = _gradients(answer(explanation, chosen), inputs, named)
+        return Saliency(
+            action, None if explanation.value is None else _gradients(explanation.value.sum(), inputs, named)
+        )
 
 
-def answer(told: Explanation, chosen: Tensor) -> Tensor:
+def answer(explanation: Explanation, chosen: Tensor) -> Tensor:
     """The number whose gradient is taken for the action."""
-    if "q" in told.distribution:  # the best choice is a step, and a step has no gradient
-        return told.distribution["q"][0, chosen].sum()
-    if "probability" in told.distribution:
-        return told.distribution["probability"][0, chosen].clamp_min(1e-8).log().sum()
-    return told.distribution["mean"].sum()
+    if "q" in explanation.distribution:  # the best choice is a step, and a step has no gradient
+        return explanation.distribution["q"][0, chosen].sum()
+    if "probability" in explanation.distribution:
+        return explanation.distribution["probability"][0, chosen].clamp_min(1e-8).log().sum()
+    return explanation.distribution["mean"].sum()
 
 
 def _gradients(of: Tensor, inputs: dict[str, Tensor], named: dict[str, Tensor]) -> Leaves:

@@ -6,7 +6,6 @@ Whether the tensors are those of a policy is for agents/playing/loading.py to sa
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,7 +64,7 @@ def check_header(data: bytes, where: str) -> None:
         raise UserError(f"{where}: the header claims {end:,} bytes of numbers, the file holds {body:,}")
 
 
-def _place(entry: Any, where: str) -> tuple[int, int]:
+def _place(entry: object, where: str) -> tuple[int, int]:
     """Where an entry says its numbers begin and end."""
     offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
     if not isinstance(offsets, list) or len(offsets) != 2 or any(type(offset) is not int for offset in offsets):

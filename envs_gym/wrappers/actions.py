@@ -1,7 +1,7 @@
 """What becomes of an action on its way to the world: renamed, repeated by chance, or marked as impossible."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsInt
 
 import gymnasium
 import numpy as np
@@ -19,15 +19,15 @@ class ActionRemapper(gymnasium.Wrapper):
         self._actions = checked_actions("ActionRemapper", "actions", env, actions, once=False)
         self.action_space = spaces.Discrete(len(self._actions))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
         return obs, self._renamed(info)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsInt) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(self._actions[int(action)])
         return obs, reward, terminated, truncated, self._renamed(info)
 
-    def _renamed(self, info: dict[str, Any]) -> dict[str, Any]:
+    def _renamed(self, info: dict[str, object]) -> dict[str, Any]:
         return {**info, MASK: np.asarray(info[MASK])[self._actions]} if MASK in info else info
 
 
@@ -46,7 +46,7 @@ class CarRacingPedals(gymnasium.Wrapper):
         require(fitting, f"CarRacingPedals needs steering, gas and brake, not {space}")
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         steering, pedal = np.asarray(action, np.float32)
         return self.env.step(np.array([steering, max(pedal, 0.0), max(-pedal, 0.0)], np.float32))
 
@@ -60,11 +60,11 @@ class StickyActions(gymnasium.Wrapper):
         self.probability = probability
         self._last: Any = None  # an episode's first action is never replaced
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         self._last = None
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         if self._last is not None and self.unwrapped.np_random.random() < self.probability:
             action = self._last
         self._last = action
@@ -86,30 +86,29 @@ class ActionMask(gymnasium.Wrapper):
             self._constant = np.isin(np.arange(self._count), chosen)
         else:
             _, info = env.reset(seed=0)  # before anything is trained; worlds are seeded again afterwards
-            told = MASK in info and np.shape(info[MASK]) == (self._count,)
+            has_mask = MASK in info and np.shape(info[MASK]) == (self._count,)
             hint = "give valid_actions, or spec.valid_actions"
-            require(told, f"{env_name(env)} tells no {MASK} of {self._count} actions in its info; {hint}")
+            require(has_mask, f"{env_name(env)} tells no {MASK} of {self._count} actions in its info; {hint}")
         inside = env.observation_space
         parts = dict(inside.spaces) if isinstance(inside, spaces.Dict) else {"obs": inside}
         require(MASK not in parts, f"the observation of {env_name(env)} has an {MASK} already")
-        self._flat = not isinstance(inside, spaces.Dict)
         self.observation_space = spaces.Dict({**parts, MASK: spaces.MultiBinary(self._count)})
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
         return self._masked(obs, info, False), info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._masked(obs, info, terminated), reward, terminated, truncated, info
 
-    def _masked(self, obs: Any, info: dict[str, Any], terminated: bool) -> dict[str, Any]:
+    def _masked(self, obs: object, info: dict[str, object], terminated: bool) -> dict[str, object]:
         mask = np.asarray(info[MASK], bool) if self._constant is None else self._constant
         if not mask.any():
             if not terminated:
                 raise ValueError(f"{MASK} allows no action at all")
             mask = np.ones(self._count, bool)  # nothing is chosen there, and heads need not know
-        return {"obs": obs, MASK: mask} if self._flat else {**obs, MASK: mask}
+        return {**obs, MASK: mask} if isinstance(obs, Mapping) else {"obs": obs, MASK: mask}
 
 
 def checked_actions(name: str, key: str, env: gymnasium.Env, actions: int | Sequence[int], once: bool) -> list[int]:

@@ -21,11 +21,11 @@ class RawReward(gymnasium.Wrapper):
         super().__init__(env)
         self._owed = 0.0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         self._owed = 0.0
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._owed += real(reward)
         return obs, reward, terminated, truncated, info
@@ -48,7 +48,7 @@ class Remembering(gymnasium.Wrapper, ABC):
         """A copy of the memory as plain data and tensors."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, object]) -> None:
         """Take such a copy back."""
 
 

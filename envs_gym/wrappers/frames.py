@@ -28,7 +28,7 @@ class FrameSkip(gymnasium.Wrapper):
         require(box or not max_last_two, f"FrameSkip: max_last_two needs an image, not {env.observation_space}")
         self.skip, self.max_last_two = skip, max_last_two
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         total, seen = 0.0, deque[Any](maxlen=2)
         for _ in range(self.skip):
             obs, reward, terminated, truncated, info = self.env.step(action)
@@ -57,13 +57,13 @@ class FrameStack(ChannelFirst):
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
         self._frames: deque[np.ndarray] = deque(maxlen=frames)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
         first = np.array(obs)
         self._frames.extend(first for _ in range(self._frames.maxlen or 1))
         return np.concatenate(self._frames), info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._frames.append(np.array(obs))  # a copy: worlds may reuse their buffer
         return np.concatenate(self._frames), reward, terminated, truncated, info

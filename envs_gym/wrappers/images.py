@@ -36,7 +36,6 @@ class ImageObservation(ChannelFirst):
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         space = env.observation_space
-        self._dict = isinstance(space, spaces.Dict)
         parts = images(space)
         kind = type(self).__name__
         require(bool(parts), f"{kind} needs an image (uint8, at least two dimensions) to observe, not {space}")
@@ -49,16 +48,16 @@ class ImageObservation(ChannelFirst):
         """What to do with an image of this shape."""
         raise NotImplementedError
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
         return self._changed(obs), info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._changed(obs), reward, terminated, truncated, info
 
-    def _changed(self, obs: Any) -> Any:
-        if not self._dict:
+    def _changed(self, obs: np.ndarray | dict[str, np.ndarray]) -> np.ndarray | dict[str, np.ndarray]:
+        if not isinstance(obs, dict):
             return self._pictures[""](obs)
         return {**obs, **{name: picture(obs[name]) for name, picture in self._pictures.items()}}
 
@@ -106,7 +105,7 @@ class ResizeObservation(ImageObservation):
         return Change((channels, *self.size), shrink)
 
 
-def images(space: gymnasium.Space[Any]) -> dict[str, spaces.Box]:
+def images(space: gymnasium.Space[object]) -> dict[str, spaces.Box]:
     """The images of an observation by name, "" where it is nothing but an image."""
     parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
     return {name: part for name, part in parts.items() if isinstance(part, spaces.Box) and is_image(part)}

@@ -1,7 +1,7 @@
 """What is seen of vectors and numbers: discrete observations encoded, entries left out. Images are in images.py."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import SupportsInt
 
 import gymnasium
 import numpy as np
@@ -37,7 +37,7 @@ class DiscreteEncoder(gymnasium.ObservationWrapper):
             low = np.zeros_like(high)  # a single state has no other row
         self.observation_space = spaces.Box(low, high, dtype=np.float32)
 
-    def observation(self, observation: Any) -> np.ndarray:
+    def observation(self, observation: SupportsInt) -> np.ndarray:
         return self._codes[int(observation) - self._start]
 
 
@@ -59,5 +59,5 @@ class SelectObservation(gymnasium.ObservationWrapper):
         low, high = space.low[self._indices], space.high[self._indices]
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
 
-    def observation(self, observation: Any) -> np.ndarray:
+    def observation(self, observation: np.ndarray) -> np.ndarray:
         return observation[self._indices]

@@ -37,11 +37,11 @@ class PixelObservation(ChannelFirst):
         self._draw = picture(world, height, width)
         self.observation_space = spaces.Box(0, 255, (1, height, width), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         _, info = self.env.reset(seed=seed, options=options)
         return self._draw(self.unwrapped), info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         _, reward, terminated, truncated, info = self.env.step(action)
         return self._draw(self.unwrapped), reward, terminated, truncated, info
 

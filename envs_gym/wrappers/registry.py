@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from config.schema import Config
-from envs_gym.blame import EnvError, Importing, missing
+from envs_gym.blame import REFUSALS, EnvError, Importing, missing
 from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
 from envs_gym.wrappers.base import RawReward, Remembering, layers
 from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
@@ -22,7 +22,7 @@ from envs_gym.wrappers.pixels import PixelObservation
 from envs_gym.wrappers.shaping import CartPoleShaper, MountainCarCountBonus, MountainCarShaper
 from utils.user_error import UserError, nearest
 
-Plain = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
+WrapperConfig = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
 
 WRAPPERS: dict[str, Callable[..., gymnasium.Env]] = {
     "ActionMask": ActionMask,
@@ -43,7 +43,7 @@ WRAPPERS: dict[str, Callable[..., gymnasium.Env]] = {
 }
 
 
-class World(NamedTuple):
+class WrappedWorld(NamedTuple):
     """One world in its wrappers."""
 
     env: gymnasium.Env
@@ -68,28 +68,28 @@ def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
         (config.frame_stack > 1, {"id": "FrameStack", "frames": config.frame_stack}),
         (config.action_mask, {"id": "ActionMask", "valid_actions": config.spec.valid_actions}),
     ]
-    wanted = [plain for wish, plain in asked if wish]
-    return tuple(_defaults(plain, config.gamma) for plain in wanted)
+    wanted = [wrapper for wish, wrapper in asked if wish]
+    return tuple(_defaults(wrapper, config.gamma) for wrapper in wanted)
 
 
-def wrap(env: gymnasium.Env, wrappers: Sequence[Plain]) -> World:
+def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
     """The stack around one world, images channels first at last; UserError where a wrapper refuses its arguments."""
     if not wrappers and channel_first(env) is env:
-        return World(env, None, (), step_limit(env))
+        return WrappedWorld(env, None, (), step_limit(env))
     raw = RawReward(env)
     stack: gymnasium.Env = raw
-    for plain in wrappers:
-        arguments = {key: value for key, value in plain.items() if key != "id"}
+    for wrapper in wrappers:
+        arguments = {key: value for key, value in wrapper.items() if key != "id"}
         try:
-            stack = find_wrapper(plain["id"])(stack, **arguments)
-        except (TypeError, ValueError, KeyError, IndexError, AssertionError, AttributeError) as error:
-            if isinstance(error, UserError):
-                raise
+            stack = find_wrapper(wrapper["id"])(stack, **arguments)
+        except UserError:
+            raise
+        except REFUSALS as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(f"env_wrappers: {plain['id']} refuses {arguments or 'this world'}: {reason}") from error
+            raise UserError(f"env_wrappers: {wrapper['id']} refuses {arguments or 'this world'}: {reason}") from error
     stack = channel_first(stack)
     remembering = tuple(layer for layer in layers(stack) if isinstance(layer, Remembering))
-    return World(stack, raw, remembering, step_limit(stack))
+    return WrappedWorld(stack, raw, remembering, step_limit(stack))
 
 
 def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
@@ -109,18 +109,18 @@ def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
     return WRAPPERS[name]
 
 
-def _defaults(plain: dict[str, Any], gamma: float) -> dict[str, Any]:
+def _defaults(wrapper: dict[str, object], gamma: float) -> dict[str, Any]:
     """The arguments with the run's gamma where one is taken; unknown and missing ones are refused."""
-    name = plain["id"]
+    name = str(wrapper["id"])
     parameters = [*inspect.signature(find_wrapper(name)).parameters.values()][1:]  # the first is the world
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     accepted = [p.name for p in named]
     known = f"accepted: {', '.join(accepted) or 'none'}"
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for key in plain:
+    for key in wrapper:
         if key != "id" and key not in accepted and not open_ended:
             raise UserError(f"env_wrappers: {name} has no {key!r}{nearest(key, accepted)}; {known}")
-    filled = {"gamma": gamma, **plain} if "gamma" in accepted else plain
+    filled = {"gamma": gamma, **wrapper} if "gamma" in accepted else wrapper
     for parameter in named:
         if parameter.default is parameter.empty and parameter.name not in filled:
             raise UserError(f"env_wrappers: {name} needs {parameter.name!r}; {known}")

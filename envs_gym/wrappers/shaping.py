@@ -31,12 +31,12 @@ class PotentialShaper(gymnasium.Wrapper, ABC):
     def potential(self) -> float:
         """Phi of the state the world is in; 0 where an episode terminates, for continuity."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         answer = self.env.reset(seed=seed, options=options)
         self._potential = self.potential()
         return answer
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         before, self._potential = self._potential, 0.0 if terminated else self.potential()
         shaped = float(reward) + self.scale * (self.gamma * self._potential - before)
@@ -93,12 +93,12 @@ class MountainCarCountBonus(Remembering):
         self._width = (np.array([world.max_position, world.max_speed]) - self._low) / bins
         self.visits = np.zeros((bins, bins), np.int64)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             self.visits.fill(0)
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         cell = ((np.asarray(self._world.state, np.float64) - self._low) / self._width).astype(np.int64)
         row, column = np.clip(cell, 0, self.bins - 1).tolist()
@@ -109,5 +109,7 @@ class MountainCarCountBonus(Remembering):
     def state_dict(self) -> dict[str, Any]:
         return {"visits": torch.from_numpy(self.visits.copy())}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.visits[:] = state["visits"].numpy()
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        visits = state["visits"]
+        assert isinstance(visits, torch.Tensor)  # as state_dict gave it
+        self.visits[:] = visits.numpy()

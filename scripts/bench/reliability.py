@@ -22,7 +22,7 @@ import torch
 import train
 from agents.algorithms import build_agent
 from agents.base import Agent
-from config.arguments import parse_arguments
+from config.commands.train import parse_arguments
 from config.loader import load_config
 from envs_gym.make import make_envs
 from scripts.bench.measure import machine

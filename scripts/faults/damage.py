@@ -33,7 +33,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
             print(f"trial {trial}: loaded")
         except UserError:
             refused += 1
-        chosen = checkpoint_set.choose(run.checkpoints, "last", run.id)
+        chosen = checkpoint_set.select(run.checkpoints, "last", run.id)
         fell_back += chosen.path.stem == before and any("damaged" in note for note in chosen.notes)
     loaded = load_run(str(run.path), "last")  # the whole way once: what play, inspect and publish do
     again = finish(["--resume", "@last", "--max-timesteps", "2560"], folder / "runs")

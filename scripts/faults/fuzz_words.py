@@ -14,12 +14,12 @@ import run_inspect
 import run_play
 import run_publish
 import train
-from config.arguments import Arguments, build_parser
+from config.commands.play import build_play_parser
+from config.commands.publish import build_publish_parser
+from config.commands.train import Arguments, build_parser
 from config.debugger import for_debugger
 from config.keys import known_keys
 from config.loader import environment_files
-from config.play_arguments import build_play_parser
-from config.publish_arguments import build_publish_parser
 from scripts.faults.watch import Watch
 from utils.run_dir import RunDir
 

@@ -35,7 +35,7 @@ from scripts.faults.rig import (
     state_of,
 )  # fmt: skip
 from scripts.plain_tree import differences, walk
-from trainer_callbacks.checkpoint import Checkpoint, Hashing
+from trainer_callbacks.checkpoint import Checkpoint, HashingFile
 from utils import entry
 from utils.run_dir import RunDir
 
@@ -52,7 +52,7 @@ class Mine:
     def plant(self) -> None:
         for name in WATCHED:
             setattr(os, name, self.watched(getattr(os, name), name))
-        save, write = Checkpoint.save, Hashing.write
+        save, write = Checkpoint.save, HashingFile.write
 
         def watched_save(checkpoint: Checkpoint, *arguments: Any) -> None:
             self.saving = True
@@ -61,7 +61,7 @@ class Mine:
             if self.at == 0:
                 self.told.write_text(" ".join(self.seen))
 
-        def watched_write(hashing: Hashing, data: bytes) -> int:
+        def watched_write(hashing: HashingFile, data: bytes) -> int:
             if self.strikes("write"):
                 hashing.file.write(bytes(data)[: len(data) // 2])
                 hashing.file.flush()
@@ -69,7 +69,7 @@ class Mine:
             return write(hashing, data)
 
         setattr(Checkpoint, "save", watched_save)  # noqa: B010  (mypy would not have it assigned)
-        setattr(Hashing, "write", watched_write)  # noqa: B010
+        setattr(HashingFile, "write", watched_write)  # noqa: B010
 
     def watched(self, function: Any, name: str) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:

@@ -11,7 +11,7 @@ from agents.experience import storage
 from agents.experience.memory import Memory, slots_for
 from agents.experience.minibatches import in_order
 from agents.experience.nouns import Act, Row, leaves
-from agents.experience.storage import check_fits, in_words
+from agents.experience.storage import check_fits, readable_size
 from envs_fast.vec_env import Step
 from utils.user_error import UserError
 
@@ -184,7 +184,7 @@ def test_free_space_is_a_number(kind):
 
 
 def test_sizes_in_words():
-    assert [in_words(size) for size in (7.1e9, 42e6, 1000, 12)] == ["7.1 GB", "42 MB", "1 kB", "12 bytes"]
+    assert [readable_size(size) for size in (7.1e9, 42e6, 1000, 12)] == ["7.1 GB", "42 MB", "1 kB", "12 bytes"]
 
 
 def test_a_restored_memory_notices_the_cut_that_is_one_too_many():

@@ -5,7 +5,7 @@ import torch
 from replay_log import ReplayLog
 
 from agents.experience.nouns import leaves
-from agents.experience.segments import prune
+from agents.experience.segments import delete_unnamed
 from utils.user_error import UserError
 
 
@@ -83,5 +83,5 @@ def test_what_nobody_names_is_deleted(tmp_path):
     kept = [each["file"] for each in log.write(80).memory.state_dict()["segments"]]
     (tmp_path / ".1-2-ab.rows.77-0123abcd.tmp").write_bytes(b"half")
     (tmp_path / "epoch=01.ckpt").write_bytes(b"not a segment")
-    assert sorted(prune(tmp_path, kept)) == sorted(old)
+    assert sorted(delete_unnamed(tmp_path, kept)) == sorted(old)
     assert {path.name for path in tmp_path.iterdir()} == {*kept, "epoch=01.ckpt"}

@@ -11,7 +11,7 @@ import train
 from agents.algorithms import build_agent
 from agents.base import Agent
 from agents.experience.collector import Played
-from config.arguments import parse_arguments
+from config.commands.train import parse_arguments
 from config.loader import load_config
 from config.metrics import load_metrics
 from envs_gym.make import make_envs

@@ -9,7 +9,7 @@ from torch import nn
 
 import train
 from trainer_callbacks.debug import check
-from trainer_callbacks.disk_space import explained
+from trainer_callbacks.disk_space import room_errors
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError
 
@@ -60,5 +60,5 @@ def test_what_does_not_fit_into_memory_names_the_keys_to_lower(capsys):
 
 @pytest.mark.parametrize("error", [RuntimeError("something else"), OSError(2, "No such file")])
 def test_other_errors_are_not_taken_for_a_lack_of_room(error):
-    with pytest.raises(type(error)), explained(None, ""):
+    with pytest.raises(type(error)), room_errors(None, ""):
         raise error

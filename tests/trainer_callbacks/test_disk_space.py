@@ -6,11 +6,11 @@ import os
 import pytest
 
 from config.schema import Config
-from trainer_callbacks.disk_space import NoRoomError, explained
+from trainer_callbacks.disk_space import NoRoomError, room_errors
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC])
 def test_descriptors_and_disk_that_ran_out_are_told_in_a_line(number):
     whole = pytest.raises(NoRoomError, match=rf"{os.strerror(number)} \(a.ckpt\): .* whole; go on so")
-    with whole, explained(Config("CartPole-v1", "ppo"), "go on so"):
+    with whole, room_errors(Config("CartPole-v1", "ppo"), "go on so"):
         raise OSError(number, os.strerror(number), "a.ckpt")

@@ -136,6 +136,6 @@ def test_a_reminder_that_is_late_is_dropped():
     with Interrupts() as interrupts:
         with pytest.raises(Dropped):
             os.kill(os.getpid(), signal.SIGTERM)
-        interrupts.given_up()
+        interrupts.stop_reminding()
         interrupts._reminding = True
         os.kill(os.getpid(), signal.SIGTERM)

@@ -3,7 +3,7 @@
 import pytest
 
 import train
-from config.arguments import parse_arguments
+from config.commands.train import parse_arguments
 from utils import checkpoint_set
 from utils.run_dir import list_runs, read_json
 from utils.user_error import UserError

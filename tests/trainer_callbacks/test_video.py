@@ -8,8 +8,8 @@ from tiny_runs import tiny_run
 
 from agents.playing.episode import record
 from agents.playing.loading import load_run
-from agents.playing.player import Start
-from envs_gym.drawn import make_drawn
+from agents.playing.player import EpisodeStart
+from envs_gym.rendered import make_rendered
 from trainer_callbacks.evaluate import worlds_seed
 from utils.counter_rng import EVALUATE
 from utils.run_dir import RunDir
@@ -40,8 +40,8 @@ def test_a_video_is_the_first_evaluation_episode_on_its_cadence():
     found = lengths(run)
     assert found.keys() == {"epoch=02.mp4", "epoch=04.mp4"}
     loaded = load_run(run.id, "epoch=04")
-    env = make_drawn(loaded.config, None)
-    start = Start(worlds_seed(loaded.config, EVALUATE, 0), 0, EVALUATE)
+    env = make_rendered(loaded.config, None)
+    start = EpisodeStart(worlds_seed(loaded.config, EVALUATE, 0), 0, EVALUATE)
     episode = record(env, loaded.agent, loaded.config, start, "greedy", 30, frames=False)
     assert found["epoch=04.mp4"] == episode.length + 1
 

@@ -6,7 +6,7 @@ from itertools import chain, combinations
 import pytest
 
 from utils import checkpoint_set
-from utils.checkpoint_set import choose, digest, fault, names, prune, seal, sweep_orphans
+from utils.checkpoint_set import digest, fault, names, prune, seal, select, sweep_orphans
 from utils.durable_file import replacing, write_json
 from utils.user_error import UserError
 
@@ -37,32 +37,32 @@ def flip(path):
 
 def test_links_and_numbers_lead_to_whole_checkpoints(folder):
     assert names(folder) == ["epoch=02", "epoch=04", "epoch=06", "step=448"]
-    chosen = [choose(folder, name, "run") for name in ("last", "best", "epoch=6", "epoch=06")]
+    chosen = [select(folder, name, "run") for name in ("last", "best", "epoch=6", "epoch=06")]
     assert [c.path.stem for c in chosen] == ["step=448", "epoch=04", "epoch=06", "epoch=06"]
     assert not any(c.notes for c in chosen)
 
 
 def test_a_damaged_one_gives_way_to_the_one_before_and_says_so(folder):
     flip(folder / "step=448.ckpt")
-    assert choose(folder, "last", "run") == (
+    assert select(folder, "last", "run") == (
         folder / "epoch=06.ckpt",
         ("run: step=448 is damaged: its bytes do not have the hash they had", "taking epoch=06"),
     )
     (folder / "epoch=06.ckpt").write_bytes(b"cut")
-    assert choose(folder, "last", "run").path.stem == "epoch=04"
+    assert select(folder, "last", "run").path.stem == "epoch=04"
     flip(folder / "epoch=04.ckpt")
-    assert choose(folder, "best", "run").path.stem == "epoch=02", "the next best"
+    assert select(folder, "best", "run").path.stem == "epoch=02", "the next best"
     flip(folder / "epoch=02.ckpt")
     with pytest.raises(UserError, match=r"^run has no checkpoint; run: step=448 is damaged.*epoch=02 is damaged"):
-        choose(folder, "last", "run")
+        select(folder, "last", "run")
 
 
 def test_a_number_is_taken_or_refused_never_replaced(folder):
     flip(folder / "epoch=04.ckpt")
     with pytest.raises(UserError, match=r"epoch=04 is damaged.*it also has epoch=02, epoch=06"):
-        choose(folder, "epoch=04", "run")
+        select(folder, "epoch=04", "run")
     with pytest.raises(UserError, match="has no checkpoint epoch=5; it has epoch=02"):
-        choose(folder, "epoch=5", "run")
+        select(folder, "epoch=5", "run")
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_a_sidecar_that_is_none_vouches_for_nothing(folder, facts):
     sidecar = folder / "step=448.json"
     sidecar.unlink() if facts is None else write_json(sidecar, facts)
     assert "no sidecar" in fault(folder / "step=448.ckpt")
-    assert choose(folder, "last", "run").path.stem == "epoch=06"
+    assert select(folder, "last", "run").path.stem == "epoch=06"
 
 
 def test_halves_are_no_checkpoints_and_are_swept(folder):
     (folder / "epoch=08.ckpt").write_bytes(b"whole, but its process died before the sidecar")
     (folder / "epoch=01.json").write_text("{}")
-    assert names(folder)[-1] == "step=448" and choose(folder, "last", "run").path.stem == "step=448"
+    assert names(folder)[-1] == "step=448" and select(folder, "last", "run").path.stem == "step=448"
     assert sweep_orphans(folder) == 2 and len(list(folder.iterdir())) == 12
 
 
@@ -104,7 +104,7 @@ def test_a_link_out_of_the_folder_is_not_followed(folder, tmp_path):
     (folder / "last.ckpt").unlink()
     (folder / "last.ckpt").symlink_to("/etc/passwd")
     with pytest.raises(UserError, match="not a checkpoint of this run"):
-        choose(folder, "last", "run")
+        select(folder, "last", "run")
 
 
 class Disk:
@@ -170,4 +170,4 @@ def test_whatever_a_power_cut_leaves_has_a_whole_checkpoint(folder, tmp_path_fac
         for name, there in contents.items():
             (left / name).symlink_to(there) if isinstance(there, str) else (left / name).write_bytes(there)
         for link in ("best", "last"):
-            assert choose(left, link, "run").path.read_bytes().startswith(b"weights of")
+            assert select(left, link, "run").path.read_bytes().startswith(b"weights of")

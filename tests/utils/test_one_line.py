@@ -2,7 +2,7 @@
 
 import pytest
 
-from utils.one_line import MOST, one_line, told
+from utils.one_line import MOST, describe_error, one_line
 
 
 class MuteError(Exception):
@@ -32,7 +32,7 @@ def noted():
     ],
 )
 def test_an_error_is_told_in_a_line(error, line):
-    assert told(error) == line
+    assert describe_error(error) == line
 
 
 def test_no_line_is_long():

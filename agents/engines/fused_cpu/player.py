@@ -52,7 +52,7 @@ class Player:
             self._lay_out(head, steps)
         gone = self._memory.table.truncated[head : head + steps].clone()
         self._bound.run(self._play, self._room.ctypes.data, steps, self._bound.steps_per_call)
-        self._memory.take_in(steps, gone)
+        self._memory.count_written(steps, gone)
         lost, cut, ring = self._game[4][3], self._game[4][4], self._ring
         self._window.count.fill_(rollout.note_episodes(lost, cut, *self._told, ring, int(self._window.count)))
 

@@ -24,8 +24,8 @@ from agents.engines.fused_cpu import losses, nets, replay_binding, replay_update
 from agents.engines.fused_cpu.binding import OWN, WORTH
 from agents.engines.fused_cpu.bound import LAYERS, PIECES
 from agents.engines.fused_cpu.calls import address_of
-from agents.experience.memory import most_of
-from agents.experience.numbers import all_finite
+from agents.experience.cuts import most_of
+from agents.experience.finite_guard import all_finite
 from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.vec_env import VecEnv

@@ -9,7 +9,7 @@ import torch
 from gymnasium.spaces import MultiDiscrete
 from tiny_runs import tiny_run
 
-from agents.playing.episode import CROWD, plain, play_episodes, record_episode, stack, start_of
+from agents.playing.episode import CROWD, json_data, play_episodes, record_episode, stack, start_of
 from agents.playing.loading import load_run
 from agents.playing.player import Random, pick
 from utils.counter_rng import WORLD, Key, integers
@@ -162,5 +162,5 @@ def test_an_unknown_mode_is_one_line(runs):
 def test_trees_become_arrays_and_infos_plain_data():
     stacked = stack([{"a": (np.zeros(2), 1)}, {"a": (np.ones(2), 2)}])
     assert stacked["a"]["0"].shape == (2, 2) and stacked["a"]["1"].tolist() == [1, 2]
-    told = plain({1: np.float32(0.5), "x": (np.arange(2), None, object), "t": np.bool_(True)})
+    told = json_data({1: np.float32(0.5), "x": (np.arange(2), None, object), "t": np.bool_(True)})
     assert told == {"1": 0.5, "x": [[0, 1], None, "<class 'object'>"], "t": True}

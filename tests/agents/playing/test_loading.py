@@ -13,7 +13,7 @@ from tiny_runs import tiny_run
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act
 from agents.playing.loading import list_checkpoints, load_run, read_checkpoint
-from agents.playing.player import Player, Start
+from agents.playing.player import EpisodeStart, Player
 from envs_gym.spaces import observation_space
 from utils import checkpoint_set
 from utils.durable_file import write_json
@@ -195,7 +195,7 @@ def test_actions_are_the_environments_own(root, seed):
     player = Player(policy, gymnasium.spaces.Box(-1, 1, (4,), np.float32), box)
     drawn = []
     for _ in range(200):
-        player.reset(Start(seed, len(drawn)))
+        player.reset(EpisodeStart(seed, len(drawn)))
         drawn.append(player.choose(np.zeros(4, np.float32), "random").action)
     values = np.array(drawn)
     assert box.contains(drawn[0]) and values.min() < -1 and values.max() > 5 and abs(values.mean() - 2) < 1

@@ -9,7 +9,7 @@ from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Explanation
 from agents.networks.actor_critic import Plan
 from agents.networks.policies import POLICIES
-from agents.playing.player import Player, Start
+from agents.playing.player import EpisodeStart, Player
 from agents.playing.saliency import saliency
 
 BOX = spaces.Box(-2.0, 2.0, (3,), np.float32)
@@ -41,7 +41,7 @@ def told(who, obs, chosen):
 @pytest.mark.parametrize("mode", ["greedy", "sampled", "random"])
 def test_gradients_are_finite_differences(case, mode):
     who, rng = player(*CASES[case]), np.random.default_rng(0)
-    who.reset(Start(3))
+    who.reset(EpisodeStart(3))
     for _ in range(3):  # a few steps, so that a memory holds something
         obs = rng.uniform(-1, 1, 3).astype(np.float32)
         found = who.saliency(obs, mode)

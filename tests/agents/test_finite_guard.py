@@ -4,8 +4,8 @@ import pytest
 import torch
 from worlds import NAN, Scripted, driven, random_tables
 
-from agents.experience import numbers
-from agents.experience.numbers import all_finite
+from agents.experience import finite_guard
+from agents.experience.finite_guard import all_finite
 from agents.experience.reward_scale import RewardScale
 from agents.networks.encoders import RunningNorm
 from agents.ppo import PPO
@@ -55,7 +55,7 @@ def test_the_rows_just_written_are_looked_at_also_across_the_end_of_the_ring(beg
     for row in range(5):
         column = torch.ones(5, 6)
         column[row, 3] = NAN
-        if not numbers._finite(column.numpy(), begin, end):
+        if not finite_guard._finite(column.numpy(), begin, end):
             found.add(row)
     assert found == rows
 

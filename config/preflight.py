@@ -2,13 +2,13 @@
 
 import sys
 
-from config.arguments import parse_arguments
+from config.commands.train import parse_arguments
 from utils.durable_file import check_room
 from utils.run_dir import RunDir, runs_root
 from utils.user_error import UserError
 
 
-def knock(argv: list[str]) -> None:
+def preflight(argv: list[str]) -> None:
     """Ends the process with one line and exit code 2 where nothing could come of it."""
     try:
         arguments = parse_arguments(argv)

@@ -4,9 +4,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.arguments import OneLineParser
-from utils.given import check_name
+from config.commands.train import OneLineParser
 from utils.user_error import UserError, nearest
+from utils.user_input import check_name
 
 EXAMPLES = """\
 examples:

@@ -15,11 +15,11 @@ import numpy as np
 from config.schema import Config
 from envs_gym.answers import check_flags, real
 from envs_gym.blame import Blame, EnvError, of_traceback
-from envs_gym.make import explained
+from envs_gym.make import env_errors
 from envs_gym.step_watch import WatchedBlame, blame
 from envs_gym.wrappers.registry import wrap, wrappers_of
 from utils.interrupted import by_signal
-from utils.one_line import told
+from utils.one_line import describe_error
 from utils.user_error import UserError
 
 INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER under which nobody sees a window
@@ -35,7 +35,7 @@ class RenderError(RuntimeError):
 class Rendering:
     """Wraps drawing so that whatever a renderer raises is a RenderError."""
 
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env[Any, Any]] = ()) -> None:
+    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env] = ()) -> None:
         self.env_id, self._blame = env_id, Blame(env_id, envs, "render")
 
     def __enter__(self) -> None:
@@ -46,7 +46,9 @@ class Rendering:
     ) -> None:
         if error is None or isinstance(error, UserError) or by_signal(error):
             return
-        accused = error if isinstance(error, EnvError) else self._blame.accuse(told(error), of_traceback(error))
+        accused = (
+            error if isinstance(error, EnvError) else self._blame.accuse(describe_error(error), of_traceback(error))
+        )
         reason = accused.reason
         found = RenderError(f"{self.env_id} cannot be drawn: {reason}")
         if "pygame" in reason and isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError):
@@ -58,17 +60,17 @@ class Rendering:
 class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Outermost around a world that is watched: says whose fault it is, and takes only answers of the right types."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], env_id: str, step_timeout: float | None) -> None:
+    def __init__(self, env: gymnasium.Env, env_id: str, step_timeout: float | None) -> None:
         super().__init__(env)
         self._blame = blame(env_id, [env], step_timeout)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         with self._blame as found:
             found.doing = "reset"
             obs, info = self.env.reset(seed=seed, options=options)
         return obs, info
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         with self._blame as found:
             found.doing = "step"
             obs, reward, terminated, truncated, info = self.env.step(action)
@@ -90,7 +92,7 @@ def has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def make_drawn(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> gymnasium.Env:
+def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: float | None = None) -> gymnasium.Env:
     """A single Gymnasium environment: rgb_array to take frames from, human for a window, None to draw nothing."""
     env = _make(config, None)
     if render_mode is None:
@@ -113,7 +115,7 @@ def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
     kwargs: dict[str, Any] = dict(config.env_kwargs)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
-    with explained(config):
+    with env_errors(config):
         env = gymnasium.make(
             config.env_id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs
         )

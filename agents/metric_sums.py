@@ -4,7 +4,6 @@ What a metric means (title, unit, bounds) is declared in config/metrics.yaml, no
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -80,7 +79,7 @@ class Metrics:
         self._sums, self._counts, self._last = {}, {}, {}
         return means | last
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict:
         """What was gathered since the last flush, as plain data, for a checkpoint between two flushes."""
         groups = [
             {"names": list(names), "sums": sums.clone(), "count": self._counts[names]}
@@ -88,7 +87,7 @@ class Metrics:
         ]
         return {"groups": groups, "last": dict(self._last)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict) -> None:
         """Continue gathering where `state_dict` was taken; tensors stay on the device they were loaded to."""
         self._sums = {tuple(group["names"]): group["sums"].clone() for group in state["groups"]}
         self._counts = {tuple(group["names"]): group["count"] for group in state["groups"]}

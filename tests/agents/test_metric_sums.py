@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from utils.metrics import Metrics
+from agents.metric_sums import Metrics
 
 
 class NoSync(TorchDispatchMode):

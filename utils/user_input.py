@@ -4,7 +4,6 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from utils.user_error import UserError
 
@@ -26,7 +25,7 @@ def checked_whole(number: int) -> int:
     return number
 
 
-def check_value(name: str, value: Any, depth: int = 0) -> None:
+def check_value(name: str, value: object, depth: int = 0) -> None:
     """UserError for what no setting is: longer numbers, text that cannot be written, lists in lists in lists."""
     if depth > DEEPEST:
         raise UserError(f"{name} is nested too deep: more than {DEEPEST} times")
@@ -46,7 +45,7 @@ def check_value(name: str, value: Any, depth: int = 0) -> None:
             check_value(f"{name}[{index}]", item, depth + 1)
 
 
-def read_given(path: Path, most: int) -> bytes:
+def read_user_file(path: Path, most: int) -> bytes:
     """The bytes of an ordinary file of at most `most`; a device or a pipe, which may never end, is not read."""
     try:
         with open(path, "rb", opener=_without_waiting) as file:

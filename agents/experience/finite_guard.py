@@ -1,11 +1,11 @@
 """Where a NaN or an infinity came from: a cheap look at what was just collected, and the long look once one is there.
 
-The look leaves a flag on the device; nothing here waits for it but `blame`, which is asked when the flag is known.
+The look leaves a flag on the device; nothing here waits for it but `locate_non_finite`, asked when the flag is known.
 """
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from utils.user_error import NumbersError
 
 
 class Place(NamedTuple):
-    """The first thing that is no number: what, in which world, and at which of the env steps."""
+    """The first non-finite number: what, in which world, and at which of the env steps."""
 
     words: str
     world: int | None
@@ -30,7 +30,7 @@ class Place(NamedTuple):
         return f"{self.words} of environment {self.world} at env step {self.env_step:,}"
 
 
-class NotFiniteError(NumbersError):
+class NonFiniteError(NumbersError):
     """The first of a world that is played, not trained on: what, in which world, and at which step of which episode."""
 
     def __init__(self, words: str, world: int, step: int, episode: int) -> None:
@@ -38,18 +38,18 @@ class NotFiniteError(NumbersError):
         self.words, self.world, self.step, self.episode = words, world, step, episode
 
 
-def floats(tree: Tree) -> list[np.ndarray]:
-    """Views of the floating numbers of a tree."""
+def float_views(tree: Tree) -> list[np.ndarray]:
+    """Views of the floating-point leaves of a tree."""
     return [leaf.cpu().numpy() for leaf in leaves(tree) if leaf.is_floating_point()]
 
 
-def suspect(views: list[np.ndarray]) -> bool:
+def may_be_non_finite(views: list[np.ndarray]) -> bool:
     """Whether a look is worth it: a sum is not finite where a number is not, or where the numbers are very large."""
     return not all(math.isfinite(np.add.reduce(view, None)) for view in views)
 
 
-def not_finite_in(name: str, tree: Tree, worlds: Collection[int]) -> tuple[str, int] | None:
-    """In words what is no number in a tree [N, ...], and in which of these worlds; None where nothing is."""
+def non_finite_in(name: str, tree: Tree, worlds: Collection[int]) -> tuple[str, int] | None:
+    """In words what is non-finite in a tree [N, ...], and in which of these worlds; None where nothing is."""
     for leaf_name, leaf in _named(name, tree):
         if leaf.is_floating_point():
             bad = (~leaf.isfinite().reshape(len(leaf), -1)).any(1).nonzero().flatten().tolist()
@@ -59,12 +59,12 @@ def not_finite_in(name: str, tree: Tree, worlds: Collection[int]) -> tuple[str, 
     return None
 
 
-def first_not_finite(named: Mapping[str, Any]) -> str:
-    """In words what is no number among raw values, as 32 bits hold them; "" where nothing is."""
+def first_non_finite(named: Mapping[str, object]) -> str:
+    """In words what is non-finite among raw values, as 32 bits hold them; "" where nothing is."""
     for name, value in named.items():
         if isinstance(value, Mapping | tuple):
             parts = value.items() if isinstance(value, Mapping) else enumerate(value)
-            if found := first_not_finite({f"{name} {key}": part for key, part in parts}):
+            if found := first_non_finite({f"{name} {key}": part for key, part in parts}):
                 return found
         elif np.asarray(value).dtype.kind == "f":
             with np.errstate(over="ignore"):
@@ -74,12 +74,12 @@ def first_not_finite(named: Mapping[str, Any]) -> str:
     return ""
 
 
-def look(memory: Memory, steps: int, *flags: Tensor) -> None:
-    """Raise the flags, bool [], if any of the rows just written holds what is no number."""
+def flag_non_finite(memory: Memory, steps: int, *flags: Tensor) -> None:
+    """Raise the flags, bool [], if any of the rows just written holds a non-finite number."""
     found: Tensor | bool
     if memory.slot.device.type == "cpu":  # six torch operations on cold caches cost a tenth of a small iteration
         end = (memory.written - 1) % memory.rows + 1
-        found = not all(_finite(column, end - steps, end) for column in memory.numbers)
+        found = not all(_finite(column, end - steps, end) for column in memory.guarded)
     else:
         columns = [column for _, column in _columns(memory, steps) if column.is_floating_point()]
         found = ~torch.stack(torch._foreach_norm(columns, math.inf)).isfinite().all()
@@ -98,7 +98,7 @@ def _finite(column: np.ndarray, begin: int, end: int) -> bool:
 def all_finite(numbers: np.ndarray) -> bool:
     total = np.float32(0.0)
     for x in numbers:
-        total += x * np.float32(0.0)  # 0, or NaN of what is no number
+        total += x * np.float32(0.0)  # 0, or NaN where x is NaN or infinite
     return total == 0.0
 
 
@@ -119,7 +119,7 @@ def _named(name: str, tree: Tree) -> list[tuple[str, Tensor]]:
     return [(name, tree)]
 
 
-def blame(memory: Memory, steps: int, env_steps: int, weights: nn.Module, lost: bool) -> Place:
+def locate_non_finite(memory: Memory, steps: int, env_steps: int, weights: nn.Module, lost: bool) -> Place:
     """Where it began: in the weights, else in the earliest row, else in the loss, else in the gradient."""
     for name, value in weights.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
@@ -146,8 +146,8 @@ def _word(value: Tensor) -> str:
     return "infinity" if (value == math.inf).any() else "-infinity"
 
 
-def mend(memory: Memory, steps: int) -> None:
-    """Zeros in place of what is no number in the last rows, which will be drawn again and again."""
+def zero_non_finite(memory: Memory, steps: int) -> None:
+    """Zeros in place of non-finite numbers in the last rows, which will be drawn again and again."""
     for _, column in _columns(memory, min(steps, memory.rows)):
         if column.is_floating_point():
             column.nan_to_num_(0.0, 0.0, 0.0)

@@ -121,18 +121,18 @@ def parse_arguments(argv: list[str]) -> Arguments:
     if found.accept_changes and not found.resume:
         raise UserError("--accept-changes says how to --resume a run; give both")
     return Arguments(
-        words[0] if words else "",
-        tuple(overrides),
-        found.config,
-        seeds,
-        found.resume,
-        found.checkpoint,
-        found.accept_changes,
-        found.group,
-        found.list_envs,
-        found.quiet,
-        found.debug or sys.gettrace() is not None,  # a debugger is attached
-        found.help,
+        config_id=words[0] if words else "",
+        overrides=tuple(overrides),
+        file=found.config,
+        seeds=seeds,
+        resume=found.resume,
+        checkpoint=found.checkpoint,
+        accept_changes=found.accept_changes,
+        group=found.group,
+        list_envs=found.list_envs,
+        quiet=found.quiet,
+        debug=found.debug or sys.gettrace() is not None,  # a debugger is attached
+        help=found.help,
     )
 
 

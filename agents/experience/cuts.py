@@ -1,0 +1,31 @@
+"""How often each world was cut: every cut leaves a final observation, which takes a slot of the memory."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from utils.kernel_cache import njit
+
+
+def most_cuts(cut: Tensor) -> Tensor | int:
+    """How often the world was cut that was cut most; cut bool [T, N]."""
+    return most_of(cut.view(torch.uint8).numpy()) if cut.device.type == "cpu" else cut.sum(0).max()
+
+
+@njit(cache=True, nogil=True)
+def most_of(cut: np.ndarray) -> int:
+    """The same by a kernel; cut uint8 [T, N]."""
+    count = np.zeros(cut.shape[1], np.int32)
+    for t in range(cut.shape[0]):
+        for world in range(cut.shape[1]):
+            count[world] += cut[t, world]
+    return count.max()
+
+
+@njit(cache=True)
+def count_cuts(fresh: np.ndarray, gone: np.ndarray, cuts: np.ndarray) -> None:
+    """Cuts remembered of each world, now and at most [2, N], while rows [T, N] take the place of others."""
+    for t in range(fresh.shape[0]):
+        for i in range(fresh.shape[1]):
+            cuts[0, i] += np.int64(fresh[t, i]) - np.int64(gone[t, i])
+            cuts[1, i] = max(cuts[0, i], cuts[1, i])
