@@ -1,11 +1,12 @@
 """Did a change make a command slower? The same command in two checkouts in turn, so that a busy hour meets both.
 
     python -m scripts.bench.pairs ../before train.py CartPole-v1:ppo max_timesteps=256 -q
-    python -m scripts.bench.pairs ../before --printed -m scripts.bench.stepping 16
+    python -m scripts.bench.pairs ../before --printed scripts/bench/stepping.py 16
 
 The other checkout is a clone at the commit before (`git clone . ../before && git -C ../before checkout -q HASH`); both
-run with this Python. Printed are the medians and the ratio now / before: its median over the pairs with a bootstrapped
-95 % interval. Exit code 1: even the kind end of the interval is more than 2 % worse.
+run with this Python, each with its own modules; a script below scripts/ is this checkout's in both, as it measures.
+Printed are the medians and the ratio now / before: its median over the pairs with a bootstrapped 95 % interval. Exit
+code 1: even the kind end of the interval is more than 2 % worse.
 """
 
 import argparse
@@ -66,7 +67,9 @@ def main(argv: list[str]) -> int:
 def measured(folder: Path, command: list[str], printed: bool) -> Cost:
     """Run it once in that checkout; its own modules come first there."""
     before, began = os.times(), time.perf_counter()
-    ended = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
+    words = [str(PROJECT / word) if word.startswith("scripts/") else word for word in command]
+    own = {**os.environ, "PYTHONPATH": str(folder.resolve())}
+    ended = subprocess.run([sys.executable, *words], cwd=folder, env=own, capture_output=True, text=True, check=False)
     wall, after = time.perf_counter() - began, os.times()
     if ended.returncode:
         said = (ended.stderr or ended.stdout).strip()[-200:]

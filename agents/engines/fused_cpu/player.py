@@ -11,6 +11,7 @@ from agents.engines.fused_cpu import rollout
 from agents.engines.fused_cpu.bound import Bound
 from agents.engines.fused_cpu.calls import ROOM, address_of
 from agents.engines.fused_cpu.frame import At
+from envs_fast.world import NUMBA, Told
 from utils.counter_rng import normal
 
 
@@ -31,7 +32,7 @@ class Player:
         self._room, self._laid = np.zeros(ROOM // 8, np.int64), (-1, -1, -1)
         self._advance = 0
         self._lay_out(0, 1)
-        self._advance = address_of(self._envs.world.advance, *advance_types(self._game))
+        self._advance = address_of(self._envs.world.kernels[NUMBA].advance, *advance_types(self._game))
         self._play = address_of(rollout.play, types.CPointer(numba.typeof(self._game)), types.int64)
         self._laid = (-1, -1, -1)
 
@@ -53,23 +54,22 @@ class Player:
         gone = self._memory.table.truncated[head : head + steps].clone()
         self._bound.run(self._play, self._room.ctypes.data, steps, self._bound.steps_per_call)
         self._memory.count_written(steps, gone)
-        lost, cut, ring = self._game[4][3], self._game[4][4], self._ring
+        lost, cut, ring = self._game[3][3], self._game[3][4], self._ring
         self._window.count.fill_(rollout.note_episodes(lost, cut, *self._told, ring, int(self._window.count)))
 
     def _lay_out(self, head: int, steps: int) -> None:
         """Leave for the kernel what it plays on; the arrays stay where they are until another place is due."""
-        worlds = self._envs.arguments()
         table = tuple(x[head : head + steps] for x in self._table)
         if steps != self._laid[1]:
             self._told = tuple(np.zeros((steps, self._memory.num_envs), np.float32) for _ in range(2))
         frame = self._bound.address
-        self._game = (frame, self._advance, worlds[:4], worlds[6:], table, self._others, self._told)
+        self._game = (frame, self._advance, self._envs.simulation, table, self._others, self._told)
         rollout.leave(self._room.ctypes.data, self._game)
         self._laid = (head, steps, self._envs.seed)
 
 
 def advance_types(game: Any) -> list[Any]:
     """Of the arguments that `rollout.play` hands to the worlds' kernel, a step at a time."""
-    _, _, worlds, rest, (_, action, reward, lost, cut, _, _), (next_obs, _, ended, _, _), told = game
-    arrays = (action[:1], next_obs, reward[:1], lost[:1], cut[:1], ended, *(x[:1] for x in told))
-    return [numba.typeof(x) for x in (*worlds, 0, 0, *rest, *arrays)]
+    _, _, simulation, (_, action, reward, lost, cut, _, _), (next_obs, _, ended, _, _), ours = game
+    told = Told(next_obs, reward[:1], lost[:1], cut[:1], ended, *(x[:1] for x in ours))
+    return [numba.typeof(x) for x in (simulation, 0, 0, action[:1], told)]

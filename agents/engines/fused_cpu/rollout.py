@@ -10,6 +10,7 @@ import numpy as np
 from agents.engines.fused_cpu.calls import PIECE, call, call_kernel, longs, put, step_of
 from agents.engines.fused_cpu.frame import ENTRIES, TILE, At
 from agents.engines.fused_cpu.update import scratch_of
+from envs_fast.world import Told
 from utils.kernel_cache import njit
 
 
@@ -23,12 +24,12 @@ def leave(address: int, game: Any) -> None:
 def play(game: Any, thread: int) -> None:
     """Steps [BEGIN, END) of a thread's share of the worlds.
 
-    `game` points to a tuple: the frame; the worlds' kernel, called one step at a time with (*worlds, first, last + 1,
-    *rest, ...); the table: obs, action, reward, terminated, truncated, is_first, slots [T, N, ..], final_obs
+    `game` points to a tuple: the frame; the worlds' kernel, called one step at a time (envs_fast/world.py), and its
+    simulation; the table: obs, action, reward, terminated, truncated, is_first, slots [T, N, ..], final_obs
     [S, N, ..]; of the collector and memory: next_obs [1, N, ..], slot and fresh (is_first) [N]; ours: ended_obs
     [1, N, ..], episode_return and episode_length [T, N].
     """
-    frame, advance, worlds, rest, table_, others, told = game[0]
+    frame, advance, simulation, table_, others, told = game[0]
     obs, action, reward, terminated, truncated, is_first, slots = table_
     next_obs, final_obs, ended_obs, slot, fresh = others
     episode_return, episode_length = told
@@ -57,8 +58,11 @@ def play(game: Any, thread: int) -> None:
         call_kernel(
             advance,
             (
-                *worlds, lo, hi, *rest, step_of(action, t), following, step_of(reward, t), step_of(terminated, t),
-                step_of(truncated, t), ended_obs, step_of(episode_return, t), step_of(episode_length, t),
+                simulation, lo, hi, step_of(action, t),
+                Told(
+                    following, step_of(reward, t), step_of(terminated, t), step_of(truncated, t), ended_obs,
+                    step_of(episode_return, t), step_of(episode_length, t),
+                ),
             ),
         )  # fmt: skip
         for i in range(lo, hi):

@@ -167,5 +167,4 @@ def game_type(envs: NumbaEnv) -> Any:
     action = np.zeros((1, 1, *shape), np.float32 if shape else np.int64)
     number, flag, long = (np.zeros((1, 1), kind) for kind in (np.float32, np.uint8, np.int64))
     table, others = (obs, action, number, flag, flag, flag, long), (obs, obs, obs, long[0], flag[0])
-    head = envs.arguments()
-    return numba.typeof((0, 0, head[:4], head[6:], table, others, (number, number)))
+    return numba.typeof((0, 0, envs.simulation, table, others, (number, number)))
