@@ -22,6 +22,7 @@ class Form(NamedTuple):
     name: re.Pattern[str]
     folders: tuple[str, ...]
     most: int
+    there_only: bool = False  # elsewhere it is no name of a run's file
 
 
 FORMS = (
@@ -37,6 +38,7 @@ FORMS = (
     Form(re.compile(r"epoch=[0-9]{1,18}\.mp4"), ("videos",), 4 << 30),
     Form(re.compile(rf"{GROUP.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan, in the folder of all runs
     Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
+    Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # a sink's own
 )
 
 
@@ -52,7 +54,8 @@ class Place(NamedTuple):
 def locate(path: Path) -> Place:
     """The run's folder and the way from there to the file, by the form of the name alone."""
     for form in FORMS:
-        if form.name.fullmatch(path.name):
+        there = not form.there_only or path.parent.name == form.folders[-1]
+        if there and form.name.fullmatch(path.name):
             return Place(*_climb(path.parent, form.folders), path.name, form.most)
     raise UserError(f"{shown(path)} is not the name of a run's file")
 

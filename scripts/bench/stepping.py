@@ -5,6 +5,7 @@
 One thread, random actions, resets included; the best 2 ms of a second, so that a busy neighbour counts for little.
 """
 
+import argparse
 import sys
 import time
 
@@ -16,8 +17,15 @@ from envs_fast.registry import make
 TURNS, SECONDS = 500, 0.002
 
 
-def main(num_envs: int, env_id: str) -> None:
+def main(argv: list[str]) -> int:
     """Measure and print."""
+    parser = argparse.ArgumentParser(
+        "python -m scripts.bench.stepping", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("num_envs", type=int, help="worlds side by side")
+    parser.add_argument("env_id", nargs="?", default="CartPole-v1", help="a compiled world (default CartPole-v1)")
+    given = parser.parse_args(argv)
+    num_envs, env_id = given.num_envs, given.env_id
     env, generator = make(env_id, num_envs, seed=0), torch.Generator().manual_seed(0)
     if isinstance(env.action_space, Discrete):
         actions = list(torch.randint(0, int(env.action_space.n), (64, num_envs), generator=generator))
@@ -32,7 +40,8 @@ def main(num_envs: int, env_id: str) -> None:
             steps += len(actions)
         best = max(best, steps * num_envs / (time.perf_counter() - began))
     print(f"{env_id}, {num_envs} worlds, env steps per second: {best:.0f}")
+    return 0
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:] or ["CartPole-v1"])
+    sys.exit(main(sys.argv[1:]))
