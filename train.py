@@ -130,7 +130,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
     backend = choose_backend(config)
     check_room(again.source.path if again else runs_root(), checkpoint_size(agent) + MARGIN)
     facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": arguments.group}
-    facts |= {"engine": agent.engine.name, "engine_reason": agent.engine_reason, "goal": goal}
+    facts |= {"engine": agent.engine.name, "engine_reason": agent.engine.reason, "goal": goal}
     facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
     facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
     facts["settings_sha256"] = settings_hash(facts)
@@ -333,7 +333,7 @@ def header(config: Config, agent: Agent, backend: Backend, goal: float | None, r
         config_id=f"{config.env_id}:{config.variant}",
         algo_id=config.algo_id,
         engine=agent.engine.name,
-        engine_why=agent.engine_reason,
+        engine_why=agent.engine.reason,
         env_backend=backend.name,
         env_backend_why=backend.reason,
         device=DEVICE,

@@ -5,7 +5,7 @@ On-policy: collect a rollout, learn from it in a few passes, forget it. Off-poli
 
     configure_optimizers()
     iteration()      WHEN: collect, then learn
-    learn(work)      HOW OFTEN: epochs x minibatches, or n updates; an engine may replace it
+    learn(work)      HOW OFTEN: epochs x minibatches, or n updates; a socket may replace it
     update(batch)    WHAT: loss -> descend -> metrics
 """
 
@@ -21,11 +21,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from agents.engines.eager import Eager, Engine
 from agents.experience.collector import Collector, Policy
 from agents.experience.memory import Memory
 from agents.experience.numbers import blame, look, mend
 from agents.experience.storage import check_iteration
+from agents.sockets import Engine, eager
 from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import Key
@@ -74,8 +74,7 @@ class Agent(L.LightningModule):
         frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
         kept = (keep_terminal, replayed, storage, frames)
         self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, *kept)
-        self.engine: Engine = Eager()
-        self.engine_reason = ""
+        self.engine: Engine = eager()
         self.metrics = Metrics()
         self.parts: dict[str, Stateful] = {
             "collector": self.collector,
@@ -113,7 +112,7 @@ class Agent(L.LightningModule):
 
     def collect(self, steps: int) -> None:
         began = perf_counter()
-        self.engine.collect(self, steps)
+        self.engine.play.collect(self, steps)
         self.collected += steps
         if self.guarded:
             look(self.memory, steps, self.poisoned, self.broken)
@@ -122,7 +121,7 @@ class Agent(L.LightningModule):
 
     def learn_from(self, work: Any) -> None:
         began = perf_counter()
-        self.engine.learn(self, work)
+        self.engine.learn.learn(self, work)
         self.seconds["learn"] += perf_counter() - began
 
     @property
@@ -181,6 +180,8 @@ class Agent(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         self.world_size = self.trainer.world_size
+        if self.world_size > 1:
+            self.engine = eager("several processes average their gradients in torch")
         if self.memory.replayed:
             log.info(str(self.memory))
 

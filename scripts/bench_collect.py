@@ -165,7 +165,7 @@ def trained(config: PPOConfig, iterations: int, kind: type[PPO] = PPO) -> Traine
     """train.py's own `fit`, every callback attached, in a temporary run folder."""
     config = replace(config, max_timesteps=config.rollout_size * iterations)
     agent = kind(config, make_envs(config, config.n_envs))
-    agent.engine = choose_engine(config, agent).engine
+    agent.engine = choose_engine(config, agent)
     with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
         run = RunDir(Path(folder))
         run.checkpoints.mkdir()

@@ -22,9 +22,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 
-from agents.engines.fused_cpu.bound import Bound  # noqa: E402
-from agents.engines.fused_cpu.engine import FusedCPU  # noqa: E402
-from agents.engines.fused_cpu.player import Player  # noqa: E402
+from agents.engines.fused_cpu.bind import Bound  # noqa: E402
+from agents.engines.fused_cpu.learn import RolloutLearn  # noqa: E402
+from agents.engines.fused_cpu.play import FusedPlay  # noqa: E402
+from agents.engines.fused_cpu.player import Game  # noqa: E402
 from agents.engines.fused_cpu.warm import warm  # noqa: E402
 from agents.ppo import PPO  # noqa: E402
 from config.schema import PPOConfig  # noqa: E402
@@ -33,8 +34,8 @@ from scripts.bench_collect import machine, trained  # noqa: E402
 from scripts.bench_train import bench_setting, flops, multiply_add_limit  # noqa: E402
 
 Seconds = dict[str, list[float]]
-KERNELS = {"play": (Player, "play_on"), "learn": (Bound, "learn")}
-OUTER = {"engine": ((FusedCPU, "collect"), (FusedCPU, "learn")), "tick": ((PPO, "training_step"),)}
+KERNELS = {"play": (Game, "play_on"), "learn": (Bound, "learn")}
+OUTER = {"engine": ((FusedPlay, "collect"), (RolloutLearn, "learn")), "tick": ((PPO, "training_step"),)}
 
 
 def main(argv: list[str]) -> int:

@@ -20,9 +20,11 @@ STOREYS = (  # a file may import from its own storey and those above it in this 
     ("envs_fast/",),
     ("envs_gym/",),
     ("agents/experience/", "agents/networks/", "agents/returns.py"),
-    ("agents/engines/eager.py",),
+    ("agents/sockets.py",),
     ("agents/base.py",),
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
+    ("agents/engines/plan/",),
+    ("agents/engines/fused_cpu/",),
     ("agents/engines/",),
     ("agents/algorithms.py",),
     ("agents/playing/",),
@@ -170,10 +172,12 @@ def imports_run_downward(house: House) -> Iterator[str]:
 
 
 def no_circles(house: House) -> Iterator[str]:
+    """Neither by imports nor through the addresses by which kernels call one another."""
     finished: set[str] = set()
+    calls = calls_by_address(house)
 
     def visit(name: str, trail: tuple[str, ...]) -> Iterator[str]:
-        for target, line, hidden in house[name].imports:
+        for target, line, hidden in (*house[name].imports, *calls.get(name, ())):
             if target in trail and not hidden:
                 yield at(house[name], line, f"circle {' -> '.join((*trail[trail.index(target) :], target))}")
             elif target in house and target not in finished and not hidden:
@@ -183,6 +187,37 @@ def no_circles(house: House) -> Iterator[str]:
     for name in house:
         if name not in finished:
             yield from visit(name, (name,))
+
+
+def calls_by_address(house: House) -> dict[str, list[Import]]:
+    """By file, what `f[At.X]` reaches from there: the files whose kernels are bound, `{At.X: kernel}`, to such an X."""
+    bound: dict[str, set[str]] = {}
+    keys: set[int] = set()
+    for source in house.values():
+        for node in (node for node in ast.walk(source.tree) if isinstance(node, ast.Dict)):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if key and dotted(key).startswith("At.") and (home := home_of(source, value, house)):
+                    keys.add(id(key))
+                    bound.setdefault(dotted(key), set()).add(home)
+    kernels = {name for names in bound.values() for name in names}
+    return {
+        name: [
+            Import(target, node.lineno, False)
+            for node in ast.walk(house[name].tree)
+            if isinstance(node, ast.Attribute) and id(node) not in keys
+            for target in sorted(bound.get(dotted(node), set()) - {name})
+        ]
+        for name in kernels
+    }
+
+
+def home_of(source: Source, value: ast.expr, house: House) -> str:
+    """The file that defines `function` or `file.function`, "" where it is no kernel."""
+    owner, _, name = dotted(value).rpartition(".")
+    if owner:
+        return next((target for target, *_ in source.imports if target in house and target.endswith(f".{owner}")), "")
+    defined = {node.name for node in source.tree.body if isinstance(node, ast.FunctionDef)}
+    return source.name if name in defined else ""
 
 
 def imports_stand_on_top(house: House) -> Iterator[str]:
@@ -397,6 +432,27 @@ def test_a_good_house_passes(tmp_path):
 @pytest.mark.parametrize(("rule", "path", "text", "complaint"), BAD, ids=[complaint for *_, complaint in BAD])
 def test_a_broken_rule_is_found(tmp_path, rule, path, text, complaint):
     assert any(complaint in line for line in complaints(tmp_path, rule, GOOD | {path: f'"""."""\n{text}'}))
+
+
+KERNELS = {
+    "agents/engines/fused_cpu/bind.py": '"""Binds."""\nfrom agents.engines.fused_cpu.kernels import nets, returns\n'
+    "ALL = {At.FORWARD: nets.forward, At.JUDGE: returns.judge, At.SIZE: 3}\n",
+    "agents/engines/fused_cpu/kernels/nets.py": '"""Nets."""\ndef forward(f):\n    return f[At.SIZE]\n',
+    "agents/engines/fused_cpu/kernels/returns.py": '"""Returns."""\ndef judge(f):\n    call(f[At.FORWARD])\n',
+}
+
+
+def test_a_circle_through_addresses_is_found(tmp_path):
+    assert complaints(tmp_path / "good", "no_circles", GOOD | KERNELS) == []
+    upward = '"""Nets."""\ndef forward(f):\n    call(f[At.JUDGE])\n'
+    files = GOOD | KERNELS | {"agents/engines/fused_cpu/kernels/nets.py": upward}
+    (found,) = complaints(tmp_path / "bad", "no_circles", files)
+    assert "kernels/" in found and "nets" in found and "returns" in found and "circle" in found
+
+
+def test_the_table_of_kernels_is_read(house):
+    reached = {target.rpartition(".")[2] for calls in calls_by_address(house).values() for target, *_ in calls}
+    assert {"nets", "layers", "heads", "policy_gradient", "returns", "shuffle"} <= reached
 
 
 def test_a_missing_docstring_is_found(tmp_path):

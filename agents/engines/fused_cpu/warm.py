@@ -20,10 +20,10 @@ import numba
 import numpy as np
 import torch
 
-from agents.engines.fused_cpu import losses, nets, replay_binding, replay_update, rollout, update, workers
-from agents.engines.fused_cpu.binding import OWN, WORTH
-from agents.engines.fused_cpu.bound import LAYERS, PIECES
-from agents.engines.fused_cpu.calls import address_of
+from agents.engines.fused_cpu import workers
+from agents.engines.fused_cpu.bind import ACTIVATIONS, CALLED, KERNELS
+from agents.engines.fused_cpu.kernels import heads, minibatches, policy_gradient, q, rollout, shuffle, squashed
+from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
 from agents.experience.memory import most_of
 from agents.experience.numbers import all_finite
 from envs_fast import registry
@@ -34,20 +34,17 @@ from utils.kernel_cache import cache_folder
 from utils.processor import FEATURES, NAME
 from utils.user_error import UserError
 
-LONGEST = (
-    losses.actor_loss,
-    update.shuffle_epochs,
-    update.update,
-    losses.sample,
-    losses.log_softmax,
-    update.gradient_part,
+LONGEST: tuple[Kernel, ...] = (  # to compile
+    policy_gradient.actor_loss,
+    shuffle.shuffle_epochs,
+    minibatches.update,
+    heads.sample,
+    heads.log_softmax,
+    policy_gradient.gradient_part,
+    squashed.sac_gradient,
+    q.q_gradient,
 )
-SHARED = (workers.serve, workers.hand_out, workers.take_part)
-ROLLOUTS = (*LONGEST, *PIECES.values(), *OWN.values(), nets.fetch_parameters, nets.give_parameters, *SHARED)
-KERNELS = {"ppo": (*ROLLOUTS, WORTH[False]), "reinforce": (*ROLLOUTS, WORTH[True])}  # of each, the longest first
-for _name, _gradient in replay_binding.GRADIENTS.items():
-    _own = (_gradient, replay_binding.ACTORS[_name], replay_update.learn, replay_update.draw)
-    KERNELS[_name] = (*_own, *PIECES.values(), *replay_binding.OWN.values(), *SHARED)
+SHARED: tuple[Kernel, ...] = (workers.serve, workers.hand_out, workers.take_part)
 NONE = "-"  # no worlds of ours, or no engine
 Job = Callable[[], object]
 SECONDS = 10  # roughly, for the line that explains the wait
@@ -134,9 +131,12 @@ def _stamp(env_id: str, algo_id: str, activation: str) -> Path:
 
 def kernel_jobs(env_id: str, algo_id: str, activation: str) -> list[Job]:
     """What there is to compile, the longest first, so that processes end together; the cache keeps it."""
-    pieces = () if algo_id == NONE else (*KERNELS[algo_id], *LAYERS[activation])
     worlds = [] if env_id == NONE else [partial(compile_worlds, env_id, algo_id != NONE)]
-    return [*worlds, compile_common, *(partial(address_of, piece) for piece in dict.fromkeys(pieces))]
+    pieces: list[Kernel] = []
+    if algo_id != NONE:
+        pieces = [*KERNELS[algo_id].values(), *ACTIVATIONS[activation].values(), *CALLED[algo_id], *SHARED]
+        pieces.sort(key=lambda piece: piece not in LONGEST)
+    return [*worlds, compile_common, *(partial(address_of, piece) for piece in pieces)]
 
 
 def compile_common() -> None:

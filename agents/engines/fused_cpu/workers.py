@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import IMPATIENT, PIECE, call, exchange, fetch, longs, wait_a_turn
+from agents.engines.fused_cpu.kernels.calls import IMPATIENT, PIECE, call, exchange, fetch, longs, wait_a_turn
 from utils.kernel_cache import njit
 
 TRY_EVERY = 64  # iterations; the first ones are trials

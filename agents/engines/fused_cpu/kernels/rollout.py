@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, call, call_kernel, longs, put, step_of
 from agents.engines.fused_cpu.frame import ENTRIES, TILE, At
-from agents.engines.fused_cpu.update import scratch_of
+from agents.engines.fused_cpu.kernels.calls import PIECE, call, call_kernel, longs, put, step_of
+from agents.engines.fused_cpu.kernels.scratch import scratch_of
 from utils.kernel_cache import njit
 
 
@@ -37,7 +37,8 @@ def play(game: Any, thread: int) -> None:
     numbers = next_obs.size // count  # of one observation
     table, latest = obs.reshape(-1), next_obs.reshape(-1)
     finals, last = final_obs.reshape(-1), ended_obs.reshape(-1)
-    x, hidden, outputs, odds = scratch_of(frame, thread)
+    mine = scratch_of(frame, thread)
+    x, hidden, outputs, odds = mine.x, mine.hidden, mine.outputs, mine.odds
     lo, hi = thread * count // f[At.THREADS], (thread + 1) * count // f[At.THREADS]
     for t in range(f[At.BEGIN], f[At.END]):
         if t == 0:
