@@ -22,6 +22,7 @@ STOREYS = (  # a file may import from its own storey and those above it in this 
     ("agents/experience/", "agents/networks/", "agents/returns.py"),
     ("agents/sockets.py",),
     ("agents/base.py",),
+    ("agents/on_policy.py", "agents/off_policy.py"),
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
     ("agents/engines/plan/",),
     ("agents/engines/fused_cpu/",),
