@@ -1,6 +1,7 @@
 """Compiled environments, thousands at a time: `envs_fast.make("CartPole-v1", num_envs=4096, seed=0)`.
 
-Importing this registers `fast/<id>` with Gymnasium, for `gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)`.
+Importing this registers `fast/<id>` with Gymnasium, for `gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)`;
+a world that Gymnasium has not got goes by its plain id too.
 """
 
 import gymnasium
@@ -10,9 +11,11 @@ from envs_fast.registry import WORLDS, make
 
 __all__ = ["WORLDS", "NumbaEnv", "make"]
 
-for _world in WORLDS.values():
+_names = [(f"fast/{_world.env_id}", _world) for _world in WORLDS.values()]
+_names += [(_world.env_id, _world) for _world in WORLDS.values() if _world.gym_state is None]  # Gymnasium has none
+for _name, _world in _names:
     gymnasium.register(
-        f"fast/{_world.env_id}",
+        _name,
         entry_point="envs_fast.gym_single:single_env",
         vector_entry_point="envs_fast.gym_face:FastVectorEnv",
         max_episode_steps=_world.time_limit,

@@ -9,8 +9,23 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.tiles import MOVE, begin, play
-from envs_fast.world import KERNEL, Setting, World, between, draw
+from envs_fast.tiles import MOVE, Tile, begin, move_each, play
+from envs_fast.world import (
+    KERNEL,
+    NUMBA,
+    Episode,
+    Kernels,
+    Moment,
+    OnlyLimit,
+    Setting,
+    Simulation,
+    Stream,
+    Tables,
+    Told,
+    World,
+    between,
+    draw,
+)
 from utils.kernel_cache import njit
 from utils.simd_math import cos, sincos
 
@@ -18,6 +33,7 @@ DT, LENGTH_1, COM_1, COM_2, GRAVITY = 0.2, 1.0, 0.5, 0.5, 9.8  # masses and mome
 MAX_SPEED_1, MAX_SPEED_2 = 4 * math.pi, 9 * math.pi
 RESET = 0.1
 WRAPS = 6  # a step turns a link by less than 26 rad
+ROWS, WIDTH = 4, 6  # numbers of a state and of what is seen of it
 
 State = tuple[float, float, float, float]
 
@@ -55,8 +71,9 @@ def wrap(angle: float) -> float:
 
 
 @njit(inline="always")
-def step(a: float, b: float, c: float, d: float, action: int) -> tuple[float, float, float, float, bool]:
-    """One step from angles (a, b) and speeds (c, d): the new four, and whether the tip is above the bar."""
+def step(state: State, action: int, moment: Moment, parameters: OnlyLimit, tables: Tables) -> tuple[State, float, bool]:
+    """One step from angles (a, b) and speeds (c, d); it ends where the tip is above the bar."""
+    a, b, c, d = state
     torque = np.float64(np.int32(action) - np.int32(1))
     half = DT / 2.0
     p1, q1, r1, s1 = slopes(a, b, c, d, torque)
@@ -67,13 +84,14 @@ def step(a: float, b: float, c: float, d: float, action: int) -> tuple[float, fl
     b = wrap(b + DT / 6.0 * (q1 + 2.0 * q2 + 2.0 * q3 + q4))
     c = min(max(c + DT / 6.0 * (r1 + 2.0 * r2 + 2.0 * r3 + r4), -MAX_SPEED_1), MAX_SPEED_1)
     d = min(max(d + DT / 6.0 * (s1 + 2.0 * s2 + 2.0 * s3 + s4), -MAX_SPEED_2), MAX_SPEED_2)
-    return a, b, c, d, -cos(a) - cos(b + a) > 1.0
+    above = -cos(a) - cos(b + a) > 1.0
+    return (a, b, c, d), 0.0 if above else -1.0, above
 
 
 @njit(inline="always")
-def reset(episode: int, world: int, seed_lo: int, seed_hi: int) -> State:
+def reset(episode: Episode, parameters: OnlyLimit, tables: Tables) -> State:
     """The first state of an episode: four uniforms in +-0.1, rounded to float32 as Gymnasium does."""
-    a, b, c, d = draw(0, episode, world, seed_lo, seed_hi)
+    a, b, c, d = draw(0, episode)
     return (
         np.float64(np.float32(between(a, -RESET, RESET))),
         np.float64(np.float32(between(b, -RESET, RESET))),
@@ -83,7 +101,7 @@ def reset(episode: int, world: int, seed_lo: int, seed_hi: int) -> State:
 
 
 @njit(inline="always")
-def observe(state: State) -> tuple[float, float, float, float, float, float]:
+def observe(state: State, parameters: OnlyLimit) -> tuple[float, float, float, float, float, float]:
     """What is seen of a state: cosine and sine of each angle, and the speeds."""
     a, b, c, d = state
     sine_1, cosine_1 = sincos(a)
@@ -92,79 +110,21 @@ def observe(state: State) -> tuple[float, float, float, float, float, float]:
 
 
 @njit(**MOVE)
-def _move(
-    a: np.ndarray,
-    b: np.ndarray,
-    c: np.ndarray,
-    d: np.ndarray,
-    total: np.ndarray,
-    age: np.ndarray,
-    action: np.ndarray,
-    obs: np.ndarray,
-    reward: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    parameters: np.ndarray,
-) -> None:
-    """One step of a tile of worlds; the loop that must stay vectorised."""
-    limit = np.int32(parameters[0])
-    for i in range(age.size):
-        a[i], b[i], c[i], d[i], above = step(a[i], b[i], c[i], d[i], action[i])
-        gain = 0.0 if above else -1.0
-        steps = np.int32(age[i] + np.int32(1))
-        total[i] += gain
-        age[i], reward[i] = steps, gain
-        terminated[i], truncated[i] = above, (steps >= limit) & (not above)
-        obs[6 * i], obs[6 * i + 1], obs[6 * i + 2], obs[6 * i + 3], obs[6 * i + 4], obs[6 * i + 5] = observe(
-            (a[i], b[i], c[i], d[i])
-        )
+def move(tile: Tile, stream: Stream, parameters: OnlyLimit, tables: Tables) -> None:
+    """One step of a tile of worlds."""
+    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 
 
 @njit(**KERNEL)
-def advance(
-    state: np.ndarray,
-    ages: np.ndarray,
-    episodes: np.ndarray,
-    returns: np.ndarray,
-    lo: int,
-    hi: int,
-    first_world: int,
-    seed_lo: int,
-    seed_hi: int,
-    parameters: np.ndarray,
-    actions: np.ndarray,
-    obs: np.ndarray,
-    reward: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    final_obs: np.ndarray,
-    episode_return: np.ndarray,
-    episode_length: np.ndarray,
-) -> None:
-    """The batched kernel; world.py says what the arrays are. parameters: time limit."""
-    play(
-        _move, reset, observe, 4, 6, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, parameters,
-        actions, obs, reward, terminated, truncated, final_obs, episode_return, episode_length,
-    )  # fmt: skip
+def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
+    """Play steps of the worlds [lo, hi) (world.py)."""
+    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
 
 
 @njit(**KERNEL)
-def restart(
-    state: np.ndarray,
-    ages: np.ndarray,
-    episodes: np.ndarray,
-    returns: np.ndarray,
-    lo: int,
-    hi: int,
-    first_world: int,
-    seed_lo: int,
-    seed_hi: int,
-    parameters: np.ndarray,
-    mask: np.ndarray,
-    obs: np.ndarray,
-) -> None:
-    """Begin the episode `episodes[i]` in every masked world; what is seen of all."""
-    begin(reset, observe, 4, 6, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, mask, obs)
+def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
+    """Begin the masked worlds' episodes (world.py)."""
+    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
 
 
 def setting() -> Setting:
@@ -186,9 +146,8 @@ def recall(obs: np.ndarray) -> np.ndarray:
 WORLD = World(
     recall=recall,
     setting=setting,
-    advance=advance,
-    restart=restart,
-    state_size=4,
+    kernels={NUMBA: Kernels(advance, restart)},
+    state_size=ROWS,
     gym_state=gym_state,
     env_id="Acrobot-v1",
     time_limit=500,

@@ -6,115 +6,110 @@ standard normal by `arms_seed` unless given, and are the same in every world. Re
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
 from envs_fast.arguments import count, is_number, numbers
-from envs_fast.ended import list_ended
-from envs_fast.world import IN_EPISODE, KERNEL, TILE, Setting, World, between, draw
+from envs_fast.tiles import MOVE, Tile, begin, draw_each, move_each, play
+from envs_fast.world import (
+    IN_EPISODE,
+    KERNEL,
+    NO_LIMIT,
+    NUMBA,
+    Episode,
+    Kernels,
+    Moment,
+    Setting,
+    Simulation,
+    Stream,
+    Told,
+    World,
+    between,
+    draw,
+)
 from utils.counter_rng import WORLD as PURPOSE
 from utils.counter_rng import Key, normal, uniforms
 from utils.kernel_cache import njit
 from utils.simd_math import cos, log
 from utils.user_error import UserError
 
+ROWS, WIDTH = 0, 1  # numbers of a state and of what is seen of it
+
+Nothing = tuple[()]
+
+
+class Parameters(NamedTuple):
+    """What the arguments decide."""
+
+    episode_length: int
+    time_limit: int = NO_LIMIT
+
+
+class Arms(NamedTuple):
+    """What an arm pays: float64 [n_arms]."""
+
+    means: np.ndarray
+    stds: np.ndarray
+
 
 @njit(inline="always")
-def gaussian(episode: int, age: int, world: int, seed_lo: int, seed_hi: int) -> float:
+def gaussian(age: int, episode: Episode) -> float:
     """A standard normal by Box and Muller from two 32-bit uniforms; none lies beyond 6.7."""
-    a, b, _, _ = draw(IN_EPISODE * (age + 1), episode, world, seed_lo, seed_hi)
+    a, b, _, _ = draw(IN_EPISODE * (age + 1), episode)
     radius = math.sqrt(-2.0 * log(1.0 - between(a, 0.0, 1.0)))
     return radius * cos(between(b, 0.0, 2.0 * math.pi))
 
 
 @njit(inline="always")
-def step(action: int, gaussian: float, means: np.ndarray, stds: np.ndarray) -> float:
+def step(
+    state: Nothing, action: int, moment: Moment, parameters: Parameters, tables: Arms
+) -> tuple[Nothing, float, bool]:
     """What an arm pays."""
-    return means[action] + stds[action] * gaussian
+    gain = tables.means[action] + tables.stds[action] * moment.noise
+    return state, gain, moment.age + 1 >= parameters.episode_length
+
+
+@njit(inline="always")
+def reset(episode: Episode, parameters: Parameters, tables: Arms) -> Nothing:
+    """There is nothing to remember."""
+    return ()
+
+
+@njit(inline="always")
+def observe(state: Nothing, parameters: Parameters) -> tuple[int]:
+    """There is nothing to see."""
+    return (0,)
+
+
+@njit(**MOVE)
+def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Arms) -> None:
+    """One step of a tile of worlds."""
+    draw_each(gaussian, tile, stream)
+    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 
 
 @njit(**KERNEL)
-def advance(
-    state: np.ndarray,
-    ages: np.ndarray,
-    episodes: np.ndarray,
-    returns: np.ndarray,
-    lo: int,
-    hi: int,
-    first_world: int,
-    seed_lo: int,
-    seed_hi: int,
-    parameters: np.ndarray,
-    means: np.ndarray,
-    stds: np.ndarray,
-    actions: np.ndarray,
-    obs: np.ndarray,
-    reward: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    final_obs: np.ndarray,
-    episode_return: np.ndarray,
-    episode_length: np.ndarray,
-) -> None:
-    """The batched kernel; world.py says what the arrays are. parameters: time limit, episode length."""
-    limit, pulls = np.int32(parameters[0]), np.int32(parameters[1])
-    ended, noise = np.empty(TILE, np.int32), np.empty(TILE)
-    for start in range(lo, hi, TILE):
-        stop = min(start + TILE, hi)
-        age, total, episode = ages[start:stop], returns[start:stop], episodes[start:stop]
-        for t in range(actions.shape[0]):
-            action, out = actions[t, start:stop], obs[t, start:stop]
-            r, done, cut = reward[t, start:stop], terminated[t, start:stop], truncated[t, start:stop]
-            for i in range(stop - start):  # a loop of its own: this one becomes vector code
-                noise[i] = gaussian(episode[i], age[i], first_world + start + i, seed_lo, seed_hi)
-            for i in range(stop - start):
-                gain = step(action[i], noise[i], means, stds)
-                age[i] += np.int32(1)
-                total[i] += gain
-                r[i], out[i] = gain, 0
-                done[i] = age[i] >= pulls
-                cut[i] = (age[i] >= limit) & (age[i] < pulls)
-            for k in range(list_ended(done, cut, ended)):
-                i = ended[k]
-                world = start + i
-                episode_return[t, world], episode_length[t, world], final_obs[t, world] = total[i], age[i], 0
-                age[i], total[i], episode[i] = 0, 0.0, episode[i] + 1
+def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
+    """Play steps of the worlds [lo, hi) (world.py)."""
+    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
 
 
 @njit(**KERNEL)
-def restart(
-    state: np.ndarray,
-    ages: np.ndarray,
-    episodes: np.ndarray,
-    returns: np.ndarray,
-    lo: int,
-    hi: int,
-    first_world: int,
-    seed_lo: int,
-    seed_hi: int,
-    parameters: np.ndarray,
-    means: np.ndarray,
-    stds: np.ndarray,
-    mask: np.ndarray,
-    obs: np.ndarray,
-) -> None:
-    """Begin the episode `episodes[i]` in every masked world; what is seen of all."""
-    for i in range(lo, hi):
-        obs[i] = 0
-        if mask[i]:
-            ages[i], returns[i] = 0, 0.0
+def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
+    """Begin the masked worlds' episodes (world.py)."""
+    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
 
 
-def arms(n_arms: int, means: Any, stds: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of every arm, float64 [n_arms]."""
+def arms(n_arms: int, means: Any, stds: Any, seed: int) -> Arms:
+    """Mean and standard deviation of every arm."""
     drawn = normal(uniforms(Key(seed, PURPOSE), (n_arms,))).tolist()
     spread = numbers("stds", [stds] * n_arms if is_number(stds) else stds, n_arms)
     if min(spread) < 0.0:
         raise UserError(f"stds must not be negative, got {min(spread)}")
-    return np.array(drawn if means is None else numbers("means", means, n_arms)), np.array(spread)
+    return Arms(np.array(drawn if means is None else numbers("means", means, n_arms)), np.array(spread))
 
 
 def setting(
@@ -128,7 +123,7 @@ def setting(
     return Setting(
         observation_space=Discrete(1),
         action_space=Discrete(count("n_arms", n_arms, 1)),
-        parameters=(count("episode_length", episode_length, 1),),
+        parameters=Parameters(count("episode_length", episode_length, 1)),
         tables=arms(n_arms, means, stds, count("arms_seed", arms_seed, 0, 2**63 - 1)),
     )
 
@@ -171,9 +166,8 @@ class Bandit(gymnasium.Env[int, int]):
 WORLD = World(
     env_id="Bandit-v0",
     setting=setting,
-    advance=advance,
-    restart=restart,
-    state_size=0,
+    kernels={NUMBA: Kernels(advance, restart)},
+    state_size=ROWS,
     gym_state=gym_state,
 )
 gymnasium.register("Bandit-v0", "envs_fast.bandit:Bandit")

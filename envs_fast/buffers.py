@@ -8,8 +8,8 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from envs_fast.vec_env import Tree
+from envs_fast.world import Told
 
-Arrays = tuple[np.ndarray, ...]
 Kind = tuple[tuple[int, ...], Any]  # shape and type of an array
 LINE = 64  # bytes
 
@@ -24,7 +24,7 @@ class Trajectory(NamedTuple):
     final_obs: Tree
     episode_return: Tensor
     episode_length: Tensor
-    arrays: Arrays  # the same memory, in the order the kernels take it
+    arrays: Told  # the same memory, as the kernels take it
 
 
 def zeros(*kinds: Kind) -> list[np.ndarray]:
@@ -53,7 +53,7 @@ def trajectory(space: Space[Any], steps: int, num_envs: int) -> Trajectory:
         _tree(space, final_obs),
         torch.from_numpy(sum_),
         torch.from_numpy(length),
-        (obs, reward, lost.view(np.uint8), cut.view(np.uint8), final_obs, sum_, length),
+        Told(obs, reward, lost.view(np.uint8), cut.view(np.uint8), final_obs, sum_, length),
     )
 
 

@@ -4,13 +4,28 @@ Physics of Gymnasium's CartPoleEnv in float64, explicit Euler; observations floa
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.tiles import MOVE, begin, play
-from envs_fast.world import KERNEL, Setting, World, between, draw
+from envs_fast.tiles import MOVE, Tile, begin, move_each, play
+from envs_fast.world import (
+    KERNEL,
+    NO_LIMIT,
+    NUMBA,
+    Episode,
+    Kernels,
+    Moment,
+    Setting,
+    Simulation,
+    Stream,
+    Tables,
+    Told,
+    World,
+    between,
+    draw,
+)
 from utils.kernel_cache import njit
 from utils.simd_math import mul_add, sincos_near_zero
 
@@ -21,16 +36,28 @@ PULL = POLEMASS_LENGTH / TOTAL_MASS
 INERTIA, SHARE = LENGTH * (4.0 / 3.0), LENGTH * MASS_POLE / TOTAL_MASS
 X_LIMIT, THETA_LIMIT = 2.4, 12 * 2 * math.pi / 360
 RESET = 0.05
+ROWS, WIDTH = 4, 4  # numbers of a state and of what is seen of it
+
+State = tuple[float, float, float, float]
+
+
+class Parameters(NamedTuple):
+    """What the arguments decide."""
+
+    reward: float  # of a step after which the pole stands
+    reward_lost: float  # of the one that loses it
+    time_limit: int = NO_LIMIT
 
 
 @njit(inline="always")
 def step(
-    x: float, x_dot: float, theta: float, theta_dot: float, action: int
-) -> tuple[float, float, float, float, bool]:
-    """One step of the physics from an angle within 12 degrees; the new state and whether the pole or the cart is lost.
+    state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
+) -> tuple[State, float, bool]:
+    """One step of the physics from an angle within 12 degrees; it ends where the pole or the cart is lost.
 
     Rounded as Gymnasium does where a last bit can be seen within 4 ulp of a velocity, fused where it cannot.
     """
+    x, x_dot, theta, theta_dot = state
     force = FORCE if action == 1 else -FORCE
     sine, cosine = sincos_near_zero(theta)
     temp = mul_add(POLEMASS_LENGTH * (theta_dot * theta_dot), sine, force) / TOTAL_MASS
@@ -41,94 +68,38 @@ def step(
     theta = theta + TAU * theta_dot
     theta_dot = theta_dot + TAU * theta_acc
     lost = (abs(x) > X_LIMIT) | (abs(theta) > THETA_LIMIT)
-    return x, x_dot, theta, theta_dot, lost
+    return (x, x_dot, theta, theta_dot), parameters.reward_lost if lost else parameters.reward, lost
 
 
 @njit(inline="always")
-def reset(episode: int, world: int, seed_lo: int, seed_hi: int) -> tuple[float, float, float, float]:
+def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
     """The first state of an episode: four uniforms in +-0.05."""
-    a, b, c, d = draw(0, episode, world, seed_lo, seed_hi)
+    a, b, c, d = draw(0, episode)
     return between(a, -RESET, RESET), between(b, -RESET, RESET), between(c, -RESET, RESET), between(d, -RESET, RESET)
 
 
 @njit(inline="always")
-def observe(state: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+def observe(state: State, parameters: Parameters) -> State:
     """What is seen of a state: all of it."""
     return state
 
 
 @njit(**MOVE)
-def _move(
-    x: np.ndarray,
-    x_dot: np.ndarray,
-    theta: np.ndarray,
-    theta_dot: np.ndarray,
-    total: np.ndarray,
-    age: np.ndarray,
-    action: np.ndarray,
-    obs: np.ndarray,
-    reward: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    parameters: np.ndarray,
-) -> None:
-    """One step of a tile of worlds; the loop that must stay vectorised."""
-    limit, reward_on, reward_lost = np.int32(parameters[0]), parameters[1], parameters[2]
-    for i in range(age.size):
-        x[i], x_dot[i], theta[i], theta_dot[i], lost = step(x[i], x_dot[i], theta[i], theta_dot[i], action[i])
-        gain = reward_lost if lost else reward_on
-        steps = np.int32(age[i] + np.int32(1))
-        total[i] += gain
-        age[i], reward[i] = steps, gain
-        terminated[i], truncated[i] = lost, (steps >= limit) & (not lost)
-        obs[4 * i], obs[4 * i + 1], obs[4 * i + 2], obs[4 * i + 3] = x[i], x_dot[i], theta[i], theta_dot[i]
+def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
+    """One step of a tile of worlds."""
+    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 
 
 @njit(**KERNEL)
-def advance(
-    state: np.ndarray,
-    ages: np.ndarray,
-    episodes: np.ndarray,
-    returns: np.ndarray,
-    lo: int,
-    hi: int,
-    first_world: int,
-    seed_lo: int,
-    seed_hi: int,
-    parameters: np.ndarray,
-    actions: np.ndarray,
-    obs: np.ndarray,
-    reward: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    final_obs: np.ndarray,
-    episode_return: np.ndarray,
-    episode_length: np.ndarray,
-) -> None:
-    """The batched kernel; world.py says what the arrays are. parameters: time limit, reward going on, reward lost."""
-    play(
-        _move, reset, observe, 4, 4, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, parameters,
-        actions, obs, reward, terminated, truncated, final_obs, episode_return, episode_length,
-    )  # fmt: skip
+def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
+    """Play steps of the worlds [lo, hi) (world.py)."""
+    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
 
 
 @njit(**KERNEL)
-def restart(
-    state: np.ndarray,
-    ages: np.ndarray,
-    episodes: np.ndarray,
-    returns: np.ndarray,
-    lo: int,
-    hi: int,
-    first_world: int,
-    seed_lo: int,
-    seed_hi: int,
-    parameters: np.ndarray,
-    mask: np.ndarray,
-    obs: np.ndarray,
-) -> None:
-    """Begin the episode `episodes[i]` in every masked world; what is seen of all."""
-    begin(reset, observe, 4, 4, state, ages, episodes, returns, lo, hi, first_world, seed_lo, seed_hi, mask, obs)
+def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
+    """Begin the masked worlds' episodes (world.py)."""
+    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
 
 
 def setting(sutton_barto_reward: bool = False) -> Setting:
@@ -137,7 +108,7 @@ def setting(sutton_barto_reward: bool = False) -> Setting:
     return Setting(
         observation_space=Box(-high, high, dtype=np.float32),
         action_space=Discrete(2),
-        parameters=(0.0, -1.0) if sutton_barto_reward else (1.0, 1.0),
+        parameters=Parameters(0.0, -1.0) if sutton_barto_reward else Parameters(1.0, 1.0),
     )
 
 
@@ -149,9 +120,8 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
 WORLD = World(
     env_id="CartPole-v1",
     setting=setting,
-    advance=advance,
-    restart=restart,
-    state_size=4,
+    kernels={NUMBA: Kernels(advance, restart)},
+    state_size=ROWS,
     gym_state=gym_state,
     time_limit=500,
     reward_threshold=475.0,

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from envs_fast.arguments import flag
-from envs_fast.tabular import Outcome, Tables, advance, restart, tabulate
+from envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
 from envs_fast.world import Setting, World
 
 ROWS, COLUMNS = 4, 12
@@ -42,7 +42,7 @@ def setting(is_slippery: bool = False) -> Setting:
     return Setting(
         observation_space=Discrete(ROWS * COLUMNS),
         action_space=Discrete(4),
-        parameters=(ROWS * COLUMNS,),
+        parameters=Parameters(ROWS * COLUMNS),
         tables=tables(flag("is_slippery", is_slippery)),
         odds=np.tile(SLIPS if is_slippery else (1.0,), (4, 1)),
     )
@@ -56,8 +56,7 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
 WORLD = World(
     env_id="CliffWalking-v1",
     setting=setting,
-    advance=advance,
-    restart=restart,
+    kernels=KERNELS,
     state_size=1,
     state_dtype=np.int32,
     gym_state=gym_state,

@@ -23,10 +23,7 @@ class Drawing:
         self._env, self._env_kwargs, self.render_mode = env, dict(env_kwargs), render_mode
         self.last_seen: dict[int, np.ndarray] = {}  # worlds that still show the end of an episode, and what is seen
         self._model: gymnasium.Env[Any, Any] | None = None
-        spec = gymnasium.spec(env.env_id)
-        assert spec.entry_point is not None  # the environments we have twins of are single environments
-        creator: Any = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
-        self.metadata: dict[str, Any] = dict(creator.metadata)
+        self.metadata: dict[str, Any] = {"render_modes": []} if env.world.gym_state is None else _metadata(env.env_id)
         modes = self.metadata.get("render_modes", [])
         if render_mode is not None and render_mode not in modes:
             known = ", ".join(modes) or "none"
@@ -48,17 +45,19 @@ class Drawing:
 
     def knows(self, name: str) -> bool:
         """Whether the Gymnasium environment has such an attribute."""
-        return self.pose(0).has_wrapper_attr(name)
+        return self._env.world.gym_state is not None and self.pose(0).has_wrapper_attr(name)
 
     def pose(self, world: int) -> gymnasium.Env[Any, Any]:
         """The Gymnasium environment in the state of a world."""
+        ours, over = self._env.world, self.last_seen.get(world)
+        if ours.gym_state is None:
+            raise UserError(f"{ours.env_id} is a compiled world that Gymnasium has not got: nothing can draw it")
         if self._model is None:
             self._model = gymnasium.make(
                 self._env.env_id, render_mode=self.render_mode, disable_env_checker=True, **self._env_kwargs
             )
             self._model.reset(seed=0)
         target = self._model.unwrapped
-        ours, over = self._env.world, self.last_seen.get(world)
         column = self._env.state[:, world] if over is None else ours.recall(over)
         for name, value in ours.gym_state(column).items():
             setattr(target, name, value)
@@ -69,3 +68,11 @@ class Drawing:
         if self._model is not None:
             self._model.close()
             self._model = None
+
+
+def _metadata(env_id: str) -> dict[str, Any]:
+    """What Gymnasium's environment says of itself."""
+    spec = gymnasium.spec(env_id)
+    assert spec.entry_point is not None  # the environments we have twins of are single environments
+    creator: Any = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
+    return dict(creator.metadata)

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from envs_fast.arguments import flag, numbers, probability
-from envs_fast.tabular import Outcome, Tables, advance, restart, tabulate
+from envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
 from envs_fast.world import Setting, World
 from utils.user_error import UserError, nearest
 
@@ -84,7 +84,7 @@ def setting(
     return Setting(
         observation_space=Discrete(states),
         action_space=Discrete(4),
-        parameters=(states,),
+        parameters=Parameters(states),
         tables=tables(lake, slippery, success, numbers("reward_schedule", reward_schedule, 3)),
         odds=np.tile(slips_of(slippery, success), (4, 1)),
     )
@@ -98,8 +98,7 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
 WORLD = World(
     env_id="FrozenLake-v1",
     setting=setting,
-    advance=advance,
-    restart=restart,
+    kernels=KERNELS,
     state_size=1,
     state_dtype=np.int32,
     gym_state=gym_state,

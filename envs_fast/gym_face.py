@@ -12,13 +12,12 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from envs_fast.autoreset import present
-from envs_fast.buffers import Arrays
+from envs_fast.autoreset import Aside, present
 from envs_fast.drawing import Drawing
 from envs_fast.registry import make
 from envs_fast.scale import Scale
 from envs_fast.toy_infos import ToyInfos
-from envs_fast.world import NO_LIMIT
+from envs_fast.world import NO_LIMIT, Told, bind
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
@@ -59,13 +58,12 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
 
         env = self.env
         self._toy = None if env.setting.odds is None else ToyInfos(env, env.setting.odds)
-        self._obs, self._reward, _, _, *self._last = env.last.arrays  # _last: of episodes that ended
-        self._final_obs = self._last[0].reshape(num_envs, -1)
+        self._obs, self._reward, _, _, *self._last = last = env.last.arrays  # _last: of episodes that ended
+        self._final_obs = last.final_obs.reshape(num_envs, -1)
         self._ended = np.zeros(num_envs, np.uint32)
         self._count = 0  # of episodes that ended in the last step, listed in front of _ended
-        self._kept = np.zeros_like(env.state.T, order="C"), np.zeros_like(self._final_obs)
-        self._worlds = (env.state, env.ages, env.episodes, env.returns)
-        self._aside = (self._last[0], self._last[2], self._ended, *self._kept)
+        self._aside = Aside(self._ended, np.zeros_like(env.state.T, order="C"), np.zeros_like(self._final_obs))
+        self._present = bind(present, env.worlds, last, self._aside, np.zeros(num_envs), 0, False, 0)
         self._limit = NO_LIMIT if env.time_limit is None else env.time_limit
         self._hold = self.autoreset_mode is not AutoresetMode.SAME_STEP
         self._scale = Scale(self.single_action_space) if isinstance(self.single_action_space, spaces.Box) else None
@@ -119,7 +117,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
     def _forget(self, mask: np.ndarray) -> None:
         """Worlds of the mask wait no longer; what is kept of the others moves to the front."""
         places = np.flatnonzero(~mask[self._ended[: self._count]])
-        for kept in (self._ended, *self._kept):
+        for kept in self._aside:
             kept[: len(places)] = kept[places]
         self._count = len(places)
 
@@ -134,12 +132,12 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         action = self._convert(actions)
         obs, reward = self._target(), np.empty(self.num_envs)
         terminated, truncated = np.empty(self.num_envs, BOOL), np.empty(self.num_envs, BOOL)
-        step = (obs, self._reward, terminated.view(BYTE)[None], truncated.view(BYTE)[None])
+        told = Told(obs, self._reward, terminated.view(BYTE)[None], truncated.view(BYTE)[None], *self._last)
         prob = None if self._toy is None else self._toy.ahead(action)
         if prob is not None:
             prob[self._ended[:begin]] = 1.0
-        self._advance(action, step, begin)
-        self._count = present(*self._worlds, *step, *self._aside, reward, begin, self._hold, self._limit)
+        self._advance(action, told, begin)
+        self._count = self._present(self.env.worlds, told, self._aside, reward, begin, self._hold, self._limit)
         infos = {} if self._hold or not self._count else self._final_infos(prob)
         if self._toy is not None and prob is not None:
             infos |= self._toy.tell(prob, obs[0], np.ones(self.num_envs, np.bool_))
@@ -147,17 +145,17 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             self.render()
         return self._tree(obs), reward, terminated, truncated, infos
 
-    def _advance(self, action: np.ndarray, step: Arrays, begin: int) -> None:
+    def _advance(self, action: np.ndarray, told: Told, begin: int) -> None:
         """A step of the kernel. Nobody looks at the action of a world that only begins: it may be anything."""
         try:
-            self.env.play(action[None], (*step, *self._last))
+            self.env.play(action[None], told)
             return
         except ValueError:
             if not begin:
                 raise
         action = action.copy()
         action[self._ended[:begin]] = 0
-        self.env.play(action[None], (*step, *self._last))
+        self.env.play(action[None], told)
 
     def _final_infos(self, prob: np.ndarray | None) -> dict[str, Any]:
         """What SyncVectorEnv tells of episodes that ended in this step, whose worlds now begin one: with `prob` 1."""

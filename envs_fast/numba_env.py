@@ -5,7 +5,9 @@ Physics and rules live in the worlds' own files, the shapes of everything in wor
 
 import inspect
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from envs_fast import buffers
-from envs_fast.buffers import Arrays, Trajectory
+from envs_fast.buffers import Trajectory
 from envs_fast.vec_env import Step, Tree
-from envs_fast.world import KERNEL, NO_LIMIT, Setting, World
+from envs_fast.world import KERNEL, NO_LIMIT, NUMBA, Kernel, Setting, Simulation, Stream, Told, World, Worlds, bind
 from utils.kernel_cache import njit
 from utils.user_error import NumbersError, UserError, nearest
 
@@ -27,6 +29,7 @@ logger = logging.getLogger("stride")
 class NumbaEnv:
     """N worlds of one id. `state`, `ages`, `episodes` and `returns` are theirs to read, column i for world i."""
 
+    device = torch.device("cpu")
     resume = "exact"  # a checkpoint continues every episode bit for bit
 
     def __init__(
@@ -40,13 +43,14 @@ class NumbaEnv:
         self.observation_space, self.action_space = self.setting.observation_space, self.setting.action_space
         self.time_limit = world.time_limit if max_episode_steps is None else max_episode_steps
         self.reward_threshold = world.reward_threshold
-        limit = NO_LIMIT if self.time_limit is None else min(self.time_limit, NO_LIMIT)
-        self.parameters = np.array([limit, *self.setting.parameters], np.float64)
+        self._parameters = self.setting.parameters
 
         one, state = (num_envs,), ((world.state_size, num_envs), world.state_dtype)
         arrays = buffers.zeros(state, (one, np.int32), (one, np.int32), (one, np.float64))
+        self.worlds = Worlds(*arrays)
         self.state, self.ages, self.episodes, self.returns = arrays
         self.seed: int | None = None  # of the last reset
+        self.simulation = self._simulation()
         self.last = self.trajectory(1)  # what step and restart write
         self.obs = buffers.first(self.last.obs)
         self._step = Step(*(buffers.first(field) for field in self.last[:-1]))  # type: ignore[arg-type]
@@ -70,8 +74,8 @@ class NumbaEnv:
         _announce(self.world)
         self.seed = seed
         self.episodes[:] = 0
-        self._head = self.arguments()
-        return self._restart(np.ones(self.num_envs, np.bool_))
+        self.simulation = self._simulation()
+        return self._begin(np.ones(self.num_envs, np.bool_))
 
     def restart(self, mask: np.ndarray) -> Tree:
         """Break off the episodes of the masked worlds (bool [N]) and begin their next ones; what is seen of all."""
@@ -79,10 +83,10 @@ class NumbaEnv:
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
             raise ValueError(f"{self.env_id}: the mask must be bool[{self.num_envs}], got {mask.dtype}{mask.shape}")
         self.episodes += mask
-        return self._restart(mask)
+        return self._begin(mask)
 
-    def _restart(self, mask: np.ndarray) -> Tree:
-        self.world.restart(*self._head, mask, self.last.arrays[0][0])
+    def _begin(self, mask: np.ndarray) -> Tree:
+        self._restart(self.simulation, 0, self.num_envs, mask, self.last.arrays.obs[0])
         return self.obs
 
     def step(self, action: Tensor) -> Step:
@@ -95,16 +99,17 @@ class NumbaEnv:
     def charge_as_gymnasium(self) -> None:
         """From now on an action beyond a box's bounds costs what it costs in Gymnasium; to a policy it is the bound."""
         if self.setting.gym_parameters is not None:
-            self.parameters[1:] = self.setting.gym_parameters
+            self._parameters = self.setting.gym_parameters
+            self.simulation = self._simulation()
 
-    def play(self, actions: np.ndarray, arrays: Arrays) -> None:
-        """Play C-contiguous actions [T, N, ...] of the kernels' type into buffers in the order of `Trajectory.arrays`.
+    def play(self, actions: np.ndarray, told: Told) -> None:
+        """Play C-contiguous actions [T, N, ...] of the kernels' type into buffers like `Trajectory.arrays`.
 
         For those that have checked shapes and types themselves. `env.obs` is not brought up to date by other buffers.
         """
         self._demand_reset()
         self._check(actions)
-        self.world.advance(*self._head, actions, *arrays)
+        self._advance(self.simulation, 0, self.num_envs, actions, told)
 
     def advance(self, actions: Tensor, out: Trajectory | None = None) -> Trajectory:
         """Play actions [T, N, ...] in one call, each worker its share of the worlds; `out` from `trajectory(T)`."""
@@ -119,24 +124,34 @@ class NumbaEnv:
         raw = actions.contiguous().numpy()
         self._check(raw)
         if self._threads is None or steps == 1:
-            self.world.advance(*self._head, raw, *result.arrays)
+            self._advance(self.simulation, 0, self.num_envs, raw, result.arrays)
         else:
             jobs = [
-                self._threads.submit(self.world.advance, *self.arguments(lo, hi), raw, *result.arrays)
+                self._threads.submit(self._advance, self.simulation, lo, hi, raw, result.arrays)
                 for lo, hi in self._shards
             ]
             for job in jobs:
                 job.result()
-        np.copyto(self.last.arrays[0][0], result.arrays[0][-1])
+        np.copyto(self.last.arrays.obs[0], result.arrays.obs[-1])
         return result
 
-    def arguments(self, lo: int = 0, hi: int | None = None) -> tuple[Any, ...]:
-        """What both kernels take first, for the worlds [lo, hi)."""
+    def _simulation(self) -> Simulation:
+        """What the kernels play with, for the present seed; the memory stays where it is."""
         seed = self.seed or 0
-        words = (0, seed & 0xFFFFFFFF, seed >> 32)  # the first world's number, and the seed's halves
-        arrays = (self.state, self.ages, self.episodes, self.returns)
-        last = self.num_envs if hi is None else hi
-        return (*arrays, lo, last, *words, self.parameters, *self.setting.tables)
+        limit = NO_LIMIT if self.time_limit is None else min(self.time_limit, NO_LIMIT)
+        parameters = self._parameters._replace(time_limit=limit)
+        return Simulation(self.worlds, Stream(0, seed & 0xFFFFFFFF, seed >> 32), parameters, self.setting.tables)
+
+    @cached_property
+    def _advance(self) -> Callable[..., None]:
+        """The compiled kernel, made or loaded when it is first needed."""
+        action = np.zeros(self._steps_shape, np.int64 if self._choices else np.float32)
+        return bind(self.world.kernels[NUMBA].advance, self.simulation, 0, 0, action, self.last.arrays)
+
+    @cached_property
+    def _restart(self) -> Callable[..., None]:
+        mask = np.zeros(self.num_envs, np.bool_)
+        return bind(self.world.kernels[NUMBA].restart, self.simulation, 0, 0, mask, self.last.arrays.obs[0])
 
     def _demand_reset(self) -> None:
         if self.seed is None:
@@ -164,9 +179,8 @@ class NumbaEnv:
     def state_dict(self) -> dict[str, Any]:
         """Everything the future depends on, copied: 20 to 60 bytes for each world."""
         self._demand_reset()
-        arrays = {"state": self.state, "ages": self.ages, "episodes": self.episodes, "returns": self.returns}
-        copies = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        obs = torch.from_numpy(self.last.arrays[0][0].copy())
+        copies = {name: torch.from_numpy(array.copy()) for name, array in self.worlds._asdict().items()}
+        obs = torch.from_numpy(self.last.arrays.obs[0].copy())
         kind = {"env_id": self.env_id, "num_envs": self.num_envs, **self._rules()}
         return {**kind, "seed": self.seed, "obs": obs, **copies}
 
@@ -179,9 +193,8 @@ class NumbaEnv:
             if state[name] != value:
                 raise UserError(f"the checkpoint's {self.env_id} has {name} {state[name]}, this one {value}")
         self.seed = state["seed"]
-        self._head = self.arguments()
-        arrays = {"state": self.state, "ages": self.ages, "episodes": self.episodes, "returns": self.returns}
-        for name, array in {**arrays, "obs": self.last.arrays[0][0]}.items():
+        self.simulation = self._simulation()
+        for name, array in {**self.worlds._asdict(), "obs": self.last.arrays.obs[0]}.items():
             torch.from_numpy(array).copy_(state[name])
 
     def _rules(self) -> dict[str, str]:
@@ -221,11 +234,11 @@ def _plain(value: Any) -> Any:
 
 def _announce(world: World) -> None:
     """Tell whoever waits that the kernels are about to be compiled, where no earlier process has done it."""
-    if not (_is_ready(world.advance) and _is_ready(world.restart)):
+    if not all(_is_ready(kernel) for kernel in world.kernels[NUMBA]):
         logger.info("compiling %s (once, about %d s)", world.env_id, world.compile_seconds)
 
 
-def _is_ready(kernel: Any) -> bool:
+def _is_ready(kernel: Kernel) -> bool:
     """Whether a kernel is compiled in this process, or its index on disk is as new as its source."""
     if kernel.signatures:
         return True

@@ -8,9 +8,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs_fast.ended import list_ended
-from envs_fast.world import IN_EPISODE, KERNEL, TILE, between, draw
+from envs_fast.tiles import MOVE, Tile, begin, draw_each, move_each, play
+from envs_fast.world import (
+    IN_EPISODE,
+    KERNEL,
+    NO_LIMIT,
+    NUMBA,
+    Episode,
+    Kernels,
+    Moment,
+    Simulation,
+    Stream,
+    Told,
+    Worlds,
+    between,
+    draw,
+)
 from utils.kernel_cache import njit
+
+ROWS, WIDTH = 1, 1  # numbers of a state and of what is seen of it
+
+Place = tuple[int]
 
 
 class Outcome(NamedTuple):
@@ -22,6 +40,13 @@ class Outcome(NamedTuple):
 
 
 Rules = Callable[[int, int], Sequence[Outcome]]  # (state, action) -> one outcome, or one per probability
+
+
+class Parameters(NamedTuple):
+    """What a table does not say."""
+
+    observations: int  # that differ: states from here on are a second copy
+    time_limit: int = NO_LIMIT
 
 
 class Tables(NamedTuple):
@@ -67,140 +92,68 @@ def choose(uniform: float, thresholds: np.ndarray) -> int:
 
 
 @njit(inline="always")
-def uniform_of_step(age: int, episode: int, world: int, seed_lo: int, seed_hi: int) -> float:
+def uniform_of_step(age: int, episode: Episode) -> float:
     """What decides the step that follows `age` others."""
-    return between(draw(IN_EPISODE * (age + 1), episode, world, seed_lo, seed_hi)[0], 0.0, 1.0)
+    return between(draw(IN_EPISODE * (age + 1), episode)[0], 0.0, 1.0)
 
 
 @njit(inline="always")
 def step(
-    state: int,
-    action: int,
-    uniform: float,
-    next_state: np.ndarray,
-    rewards: np.ndarray,
-    ends: np.ndarray,
-    thresholds: np.ndarray,
-) -> tuple[int, float, int]:
-    """Where an action leads, its reward, and 1 where that ends the episode."""
-    outcome = choose(uniform, thresholds)
-    return next_state[state, action, outcome], rewards[state, action, outcome], ends[state, action, outcome]
+    state: Place, action: int, moment: Moment, parameters: Parameters, tables: Tables
+) -> tuple[Place, float, bool]:
+    """Where an action leads, its reward, and whether that ends the episode."""
+    (place,), outcome = state, choose(moment.noise, tables.thresholds)
+    ends = tables.ends[place, action, outcome] != 0
+    return (tables.next_state[place, action, outcome],), tables.rewards[place, action, outcome], ends
 
 
 @njit(inline="always")
-def reset(
-    episode: int, world: int, seed_lo: int, seed_hi: int, starts: np.ndarray, start_thresholds: np.ndarray
-) -> int:
+def reset(episode: Episode, parameters: Parameters, tables: Tables) -> Place:
     """The first state of an episode."""
-    if starts.size == 1:
-        return starts[0]
-    uniform = between(draw(0, episode, world, seed_lo, seed_hi)[0], 0.0, 1.0)
-    return starts[np.searchsorted(start_thresholds, uniform, side="right")]
+    if tables.starts.size == 1:
+        return (tables.starts[0],)
+    uniform = between(draw(0, episode)[0], 0.0, 1.0)
+    return (tables.starts[np.searchsorted(tables.start_thresholds, uniform, side="right")],)
 
 
 @njit(inline="always")
-def seen(state: int, observations: int) -> int:
+def observe(state: Place, parameters: Parameters) -> Place:
     """What is observed of a state: a second copy of all states looks like the first."""
-    return state - observations if state >= observations else state
+    (place,) = state
+    return (place - parameters.observations if place >= parameters.observations else place,)
+
+
+@njit(**MOVE)
+def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
+    """One step of a tile of worlds; what is certain needs no draws."""
+    if tables.thresholds.size > 0:
+        draw_each(uniform_of_step, tile, stream)
+    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 
 
 @njit(**KERNEL)
-def advance(
-    state: np.ndarray,
-    ages: np.ndarray,
-    episodes: np.ndarray,
-    returns: np.ndarray,
-    lo: int,
-    hi: int,
-    first_world: int,
-    seed_lo: int,
-    seed_hi: int,
-    parameters: np.ndarray,
-    next_state: np.ndarray,
-    rewards: np.ndarray,
-    ends: np.ndarray,
-    thresholds: np.ndarray,
-    starts: np.ndarray,
-    start_thresholds: np.ndarray,
-    actions: np.ndarray,
-    obs: np.ndarray,
-    reward: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    final_obs: np.ndarray,
-    episode_return: np.ndarray,
-    episode_length: np.ndarray,
-) -> None:
-    """The batched kernel; world.py says what the arrays are. parameters: time limit, number of observations."""
-    limit, observations = np.int32(parameters[0]), int(parameters[1])
-    ended, uniforms = np.empty(TILE, np.int32), np.zeros(TILE)
-    for start in range(lo, hi, TILE):
-        stop = min(start + TILE, hi)
-        place, age, total, episode = state[0, start:stop], ages[start:stop], returns[start:stop], episodes[start:stop]
-        for t in range(actions.shape[0]):
-            action, out = actions[t, start:stop], obs[t, start:stop]
-            r, done, cut = reward[t, start:stop], terminated[t, start:stop], truncated[t, start:stop]
-            if thresholds.size > 0:
-                for i in range(stop - start):
-                    uniforms[i] = uniform_of_step(age[i], episode[i], first_world + start + i, seed_lo, seed_hi)
-            for i in range(stop - start):
-                place[i], gain, done[i] = step(place[i], action[i], uniforms[i], next_state, rewards, ends, thresholds)
-                age[i] += np.int32(1)
-                total[i] += gain
-                r[i] = gain
-                out[i] = seen(place[i], observations)
-                cut[i] = (age[i] >= limit) & (done[i] == 0)
-            for k in range(list_ended(done, cut, ended)):
-                i = ended[k]
-                world = start + i
-                episode_return[t, world], episode_length[t, world], final_obs[t, world] = total[i], age[i], out[i]
-                age[i], total[i], episode[i] = 0, 0.0, episode[i] + 1
-                place[i] = reset(episode[i], first_world + world, seed_lo, seed_hi, starts, start_thresholds)
-                out[i] = seen(place[i], observations)
+def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
+    """Play steps of the worlds [lo, hi) (world.py)."""
+    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
 
 
 @njit(**KERNEL)
-def restart(
-    state: np.ndarray,
-    ages: np.ndarray,
-    episodes: np.ndarray,
-    returns: np.ndarray,
-    lo: int,
-    hi: int,
-    first_world: int,
-    seed_lo: int,
-    seed_hi: int,
-    parameters: np.ndarray,
-    next_state: np.ndarray,
-    rewards: np.ndarray,
-    ends: np.ndarray,
-    thresholds: np.ndarray,
-    starts: np.ndarray,
-    start_thresholds: np.ndarray,
-    mask: np.ndarray,
-    obs: np.ndarray,
-) -> None:
-    """Begin the episode `episodes[i]` in every masked world; what is seen of all."""
-    for i in range(lo, hi):
-        if mask[i]:
-            ages[i], returns[i] = 0, 0.0
-            state[0, i] = reset(episodes[i], first_world + i, seed_lo, seed_hi, starts, start_thresholds)
-        obs[i] = seen(state[0, i], int(parameters[1]))
+def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
+    """Begin the masked worlds' episodes (world.py)."""
+    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
+
+
+KERNELS = {NUMBA: Kernels(advance, restart)}
 
 
 @njit(**KERNEL)
 def chances(
-    ages: np.ndarray,
-    episodes: np.ndarray,
-    seed_lo: int,
-    seed_hi: int,
-    thresholds: np.ndarray,
-    actions: np.ndarray,
-    odds: np.ndarray,
-    out: np.ndarray,
+    worlds: Worlds, stream: Stream, thresholds: np.ndarray, actions: np.ndarray, odds: np.ndarray, out: np.ndarray
 ) -> None:
     """Write the probability, odds[action, outcome], of the outcome each action is about to have; 1 for no action."""
+    ages, episodes = worlds.ages, worlds.episodes
     for i in range(actions.size):
-        uniform = uniform_of_step(ages[i], episodes[i], i, seed_lo, seed_hi)
+        episode = Episode(episodes[i], stream.first_world + i, stream.seed_lo, stream.seed_hi)
+        uniform = uniform_of_step(ages[i], episode)
         known = (actions[i] >= 0) & (actions[i] < odds.shape[0])
         out[i] = odds[actions[i], choose(uniform, thresholds)] if known else 1.0

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from envs_fast.arguments import flag, probability
-from envs_fast.tabular import Outcome, Tables, advance, restart, tabulate
+from envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
 from envs_fast.world import Setting, World
 
 MAP = ("|R: | : :G|", "| : | : : |", "| : : : : |", "| | : | : |", "|Y| : |B: |")
@@ -132,7 +132,7 @@ def setting(
     return Setting(
         observation_space=Discrete(STATES),
         action_space=Discrete(6),
-        parameters=(STATES,),
+        parameters=Parameters(STATES),
         tables=tables(rainy, fickle, straight, change),
         odds=odds(rainy, fickle, straight),
         action_masks=action_masks(),
@@ -147,8 +147,7 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
 WORLD = World(
     env_id="Taxi-v4",
     setting=setting,
-    advance=advance,
-    restart=restart,
+    kernels=KERNELS,
     state_size=1,
     state_dtype=np.int32,
     gym_state=gym_state,

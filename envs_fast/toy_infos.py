@@ -10,6 +10,7 @@ import numpy as np
 
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.tabular import Tables, chances
+from envs_fast.world import bind
 
 
 class ToyInfos:
@@ -17,13 +18,15 @@ class ToyInfos:
 
     def __init__(self, env: NumbaEnv, odds: np.ndarray) -> None:
         self._env, self._odds, self._masks = env, odds, env.setting.action_masks
-        self._thresholds = Tables(*env.setting.tables).thresholds
+        assert isinstance(env.setting.tables, Tables)
+        worlds, stream, self._thresholds = env.worlds, env.simulation.stream, env.setting.tables.thresholds
+        action, out = np.zeros(env.num_envs, np.int64), np.zeros(env.num_envs)
+        self._chances = bind(chances, worlds, stream, self._thresholds, action, odds, out)
 
     def ahead(self, actions: np.ndarray) -> np.ndarray:
         """The probability of what these actions [N] are about to lead to."""
-        out, seed = np.empty(self._env.num_envs), self._env.seed or 0
-        words = (seed & 0xFFFFFFFF, seed >> 32)
-        chances(self._env.ages, self._env.episodes, *words, self._thresholds, actions, self._odds, out)
+        out, (worlds, stream, _, _) = np.empty(self._env.num_envs), self._env.simulation
+        self._chances(worlds, stream, self._thresholds, actions, self._odds, out)
         return out
 
     def tell(self, prob: np.ndarray, obs: np.ndarray, told: np.ndarray) -> dict[str, Any]:

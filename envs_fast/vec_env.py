@@ -6,6 +6,7 @@ the next episode and `final_obs` keeps the true last one. No environment lives h
 
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from gymnasium import Space
 from torch import Tensor
 
@@ -34,6 +35,7 @@ class VecEnv(Protocol):
     """
 
     num_envs: int
+    device: torch.device  # where observations and all else that `step` returns lie, and where it wants its actions
     observation_space: Space[Any]
     action_space: Space[Any]
     time_limit: int | None  # steps after which an episode is truncated, where that is known
@@ -45,7 +47,7 @@ class VecEnv(Protocol):
         ...
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world by one action; `action` is [N] or [N, ...] on the environment's device."""
+        """Advance every world by one action; `action` is [N] or [N, ...] on `device`."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

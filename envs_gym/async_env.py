@@ -38,6 +38,8 @@ class AsyncEnv:
     ends the environment with an EnvError that names it.
     """
 
+    device = torch.device("cpu")
+
     def __init__(
         self,
         env_id: str,

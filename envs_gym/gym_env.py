@@ -40,6 +40,8 @@ class Restart(NamedTuple):
 class GymEnv:
     """N worlds of one id; buffers are built once and written through their NumPy views."""
 
+    device = torch.device("cpu")
+
     def __init__(
         self,
         env_id: str,

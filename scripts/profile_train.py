@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT))  # run as a file from anywhere
 from agents.engines.fused_cpu.bind import Bound  # noqa: E402
 from agents.engines.fused_cpu.learn import RolloutLearn  # noqa: E402
 from agents.engines.fused_cpu.play import FusedPlay  # noqa: E402
-from agents.engines.fused_cpu.player import Game  # noqa: E402
 from agents.engines.fused_cpu.warm import warm  # noqa: E402
+from agents.engines.fused_cpu.worlds import CompiledWorlds  # noqa: E402
 from agents.ppo import PPO  # noqa: E402
 from config.schema import PPOConfig  # noqa: E402
 from envs_gym.make import make_envs  # noqa: E402
@@ -34,7 +34,7 @@ from scripts.bench_collect import machine, trained  # noqa: E402
 from scripts.bench_train import bench_setting, flops, multiply_add_limit  # noqa: E402
 
 Seconds = dict[str, list[float]]
-KERNELS = {"play": (Game, "play_on"), "learn": (Bound, "learn")}
+KERNELS = {"play": (CompiledWorlds, "play_on"), "learn": (Bound, "learn")}
 OUTER = {"engine": ((FusedPlay, "collect"), (RolloutLearn, "learn")), "tick": ((PPO, "training_step"),)}
 
 

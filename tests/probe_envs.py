@@ -19,6 +19,7 @@ class Probe:
     ends_by_limit = False
     time_limit: int | None = None
     reward_threshold: float | None = None
+    device = torch.device("cpu")
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = n = num_envs

@@ -22,6 +22,8 @@ class Scripted:
     calls meaningless is NaN.
     """
 
+    device = torch.device("cpu")
+
     def __init__(self, reward, terminated, truncated, time_limit=None, action_space=None, named=False):
         self.tables = torch.as_tensor(reward).float(), torch.as_tensor(terminated), torch.as_tensor(truncated)
         assert not (self.tables[1] & self.tables[2]).any(), "the contract: never both"

@@ -93,9 +93,8 @@ class Collector:
         self.obs = tree_map(torch.clone, envs.reset(worlds_seed))
         self.carry = policy.initial(envs.num_envs)
         self._key, self.calls = Key(seed, purpose, rank), 0
-        device = next(iter(self.obs.values())).device if isinstance(self.obs, dict) else self.obs.device
-        self.is_first = torch.ones(envs.num_envs, dtype=torch.bool, device=device)
-        self.window = Window(device)
+        self.is_first = torch.ones(envs.num_envs, dtype=torch.bool, device=envs.device)
+        self.window = Window(envs.device)
 
     @torch.no_grad()
     def example(self) -> Row:

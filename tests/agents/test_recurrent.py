@@ -309,7 +309,7 @@ class Positions:
     """CartPole without its velocities: an instant does not say where the pole is going."""
 
     def __init__(self, envs):
-        self.envs, self.num_envs = envs, envs.num_envs
+        self.envs, self.num_envs, self.device = envs, envs.num_envs, envs.device
         self.action_space, self.time_limit = envs.action_space, envs.time_limit
         whole = envs.observation_space
         self.observation_space = Box(whole.low[::2], whole.high[::2])

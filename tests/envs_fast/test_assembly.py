@@ -10,8 +10,8 @@ from gymnasium.spaces import Box
 from numba import njit
 
 from envs_fast.registry import WORLDS
-from envs_fast.tiles import MOVE
-from envs_fast.world import TILE
+from envs_fast.tiles import MOVE, Tile
+from envs_fast.world import NUMBA, TILE, Stream
 
 pytestmark = pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64"), reason="reads x86 assembly, this is another processor"
@@ -26,15 +26,16 @@ OTHERS = [pytest.param(env_id, marks=pytest.mark.slow) for env_id in CONTROL if 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", *OTHERS])
 def test_the_step_loop_is_vectorised(env_id):
-    world = sys.modules[WORLDS[env_id].advance.py_func.__module__]
+    world = sys.modules[WORLDS[env_id].kernels[NUMBA].advance.py_func.__module__]
     column, row, flags = np.zeros(TILE), np.zeros(TILE, np.int32), np.zeros(TILE, np.uint8)
-    continuous = isinstance(WORLDS[env_id].setting().action_space, Box)
-    width = WORLDS[env_id].setting().observation_space.shape[0]
-    rows, obs = np.zeros((WORLDS[env_id].state_size, TILE)), np.zeros(width * TILE, np.float32)
+    setting = WORLDS[env_id].setting()
+    continuous = isinstance(setting.action_space, Box)
+    obs = np.zeros(setting.observation_space.shape[0] * TILE, np.float32)
     action, reward = np.zeros(TILE, np.float32 if continuous else np.int64), np.zeros(TILE, np.float32)
-    arguments = (*rows, column, row, action, obs, reward, flags, flags.copy(), np.array([500.0, 1.0, 1.0]))
-    kernel = njit(**{**MOVE, "cache": False})(world._move.py_func)  # kernels loaded from the cache keep no assembly
-    kernel(*arguments)
+    rows = tuple(np.zeros((WORLDS[env_id].state_size, TILE)))
+    tile = Tile(rows, row, row.copy(), column, column.copy(), action, obs, reward, flags, flags.copy())
+    kernel = njit(**{**MOVE, "cache": False})(world.move.py_func)  # kernels loaded from the cache keep no assembly
+    kernel(tile, Stream(0, 0, 0), setting.parameters, setting.tables)
     (assembly,), (code,) = kernel.inspect_asm().values(), kernel.inspect_llvm().values()
     assert "vector.memcheck" not in code, "a loop that looks for overlaps first may find them where there are none"
     packed, scalar = len(PACKED.findall(assembly)), len(SCALAR.findall(assembly))

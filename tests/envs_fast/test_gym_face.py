@@ -13,7 +13,9 @@ from utils.user_error import UserError
 
 N, STEPS = 7, 120
 STOCHASTIC = {"CliffWalkingSlippery-v1", "Blackjack-v1", "Bandit-v0"}
-DETERMINISTIC = [env_id for env_id in envs_fast.WORLDS if env_id not in STOCHASTIC]
+DETERMINISTIC = [
+    env_id for env_id, world in envs_fast.WORLDS.items() if world.gym_state is not None and env_id not in STOCHASTIC
+]
 DRY = {"is_slippery": False}
 KWARGS = {"FrozenLake-v1": DRY, "FrozenLake8x8-v1": DRY}
 OBSERVE = {  # what Gymnasium's environment would return in its present state

@@ -27,8 +27,7 @@ from envs_fast.ended import list_ended
 from envs_fast.registry import make
 env = make("CartPole-v1", 4, seed=0)
 env.step(torch.zeros(4, dtype=torch.int64))
-kernels = (env.world.advance, env.world.restart)
-print("misses", sum(sum(kernel.stats.cache_misses.values()) for kernel in kernels))
+print("misses", sum(sum(kernel.stats.cache_misses.values()) for kernel in env.world.kernels["numba"]))
 """
 
 

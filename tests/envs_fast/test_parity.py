@@ -11,7 +11,11 @@ from gymnasium.spaces import Box
 
 from envs_fast.registry import WORLDS, make
 
-CONTROL = [name for name, world in WORLDS.items() if isinstance(world.setting().observation_space, Box)]
+CONTROL = [
+    name
+    for name, world in WORLDS.items()
+    if world.gym_state is not None and isinstance(world.setting().observation_space, Box)
+]
 N = 100_000
 PI = np.pi
 BOXES = {  # the reachable states, low and high, and thresholds of each component

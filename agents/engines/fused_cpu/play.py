@@ -2,7 +2,7 @@
 
 from agents.engines.fused_cpu.bind import B, Binding
 from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.player import Game
+from agents.engines.fused_cpu.worlds import CompiledWorlds
 from agents.sockets import Learner
 
 
@@ -13,7 +13,7 @@ class FusedPlay:
 
     def __init__(self, binding: Binding[B]) -> None:
         self._binding = binding
-        self._game: Game | None = None
+        self._worlds: CompiledWorlds | None = None
 
     def collect(self, learner: Learner, steps: int) -> None:
         bound = self._binding.of(learner)
@@ -22,10 +22,10 @@ class FusedPlay:
             learner.collector.collect(steps, learner.memory)
             return
         bound.begin()
-        if self._game is None or self._game.bound is not bound:
-            self._game = Game(learner, bound)
+        if self._worlds is None or self._worlds.bound is not bound:
+            self._worlds = CompiledWorlds(learner, bound)
             bound.frame.table[At.HAS_LOG_PROB] = True
-        self._game.play(steps)
+        self._worlds.play(steps)
 
 
 class AttachedPlay:

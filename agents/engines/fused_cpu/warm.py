@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
@@ -111,7 +111,7 @@ def _share_out(jobs: list[Job]) -> None:
         raise RuntimeError("compiling failed; its error is written above")
 
 
-def _work(jobs: list[Job], taken: Any) -> None:
+def _work(jobs: list[Job], taken: "Synchronized[int]") -> None:
     os.setsid()  # a Ctrl-C is for the one that waits
     gc.disable()  # compiling makes millions of objects that stay
     while True:
@@ -159,13 +159,13 @@ def compile_worlds(env_id: str, played: bool) -> None:
         rollout.note_episodes.compile((flag, flag, number, number, number, numba.int64))
 
 
-def game_type(envs: NumbaEnv) -> Any:
-    """Of what player.py leaves for `rollout.play` to play on, for these worlds."""
+def game_type(envs: NumbaEnv) -> numba.types.Type:
+    """Of what worlds.py leaves for `rollout.play` to play on, for these worlds."""
     assert isinstance(envs.obs, torch.Tensor)
     obs = envs.obs.numpy()[None]
     shape = envs.action_space.shape or ()
     action = np.zeros((1, 1, *shape), np.float32 if shape else np.int64)
     number, flag, long = (np.zeros((1, 1), kind) for kind in (np.float32, np.uint8, np.int64))
-    table, others = (obs, action, number, flag, flag, flag, long), (obs, obs, obs, long[0], flag[0])
-    head = envs.arguments()
-    return numba.typeof((0, 0, head[:4], head[6:], table, others, (number, number)))
+    table = rollout.Table(obs, action, number, flag, flag, flag, long)
+    now = rollout.Instant(obs, obs, obs, long[0], flag[0])
+    return numba.typeof(rollout.Game(0, 0, envs.simulation, table, now, number, number))

@@ -1,0 +1,144 @@
+"""Stretches of memory inside kernels, without counting references: windows of arrays, columns, arrays of the stack.
+
+Tuples of numbers go in and out of arrays unrolled, where a loop over them would choose at each turn.
+"""
+
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
+from numba.core.typing.templates import Signature
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+from envs_fast.world import TILE
+
+_intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
+
+
+def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
+    """A contiguous 1-D array of memory that outlives it: without counting references."""
+    result = make_array(kind)(context, builder)
+    item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    shape, strides = (cgutils.pack_array(builder, [value]) for value in (size, item))
+    populate_array(result, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
+    return result._getvalue()
+
+
+@_intrinsic
+def window(typing_context: Any, array: Any, start: Any, size: Any) -> Any:
+    """array[start : start + size] of a contiguous 1-D array."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = make_array(array)(context, builder, arguments[0]).data
+        return _view(context, builder, array, builder.gep(data, [arguments[1]]), arguments[2])
+
+    return Signature(array, (array, types.intp, types.intp), None), emit
+
+
+@_intrinsic(prefer_literal=True)
+def columns(typing_context: Any, array: Any, start: Any, size: Any, rows: Any) -> Any:
+    """array[:, start : start + size] of a contiguous 2-D array, as a tuple of its `rows` rows, which is a literal."""
+    kind = types.Array(array.dtype, 1, "C")
+    signature = Signature(types.Tuple([kind] * rows.literal_value), (array, types.intp, types.intp, rows), None)
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, views = make_array(array)(context, builder, arguments[0]), []
+        pitch, place = builder.extract_value(source.shape, 1), arguments[1]
+        for _ in range(rows.literal_value):
+            views.append(_view(context, builder, kind, builder.gep(source.data, [place]), arguments[2]))
+            place = builder.add(place, pitch)
+        return context.make_tuple(builder, signature.return_type, views)
+
+    return signature, emit
+
+
+@_intrinsic
+def spread(typing_context: Any, values: Any, array: Any, start: Any, pitch: Any) -> Any:
+    """array[start + k * pitch] = values[k] for every k of a tuple."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, place = make_array(array)(context, builder, arguments[1]).data, arguments[2]
+        for kind, value in zip(values, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
+            builder.store(context.cast(builder, value, kind, array.dtype), builder.gep(target, [place]))
+            place = builder.add(place, arguments[3])
+        return context.get_dummy_value()
+
+    return Signature(types.none, (values, array, types.intp, types.intp), None), emit
+
+
+@_intrinsic(prefer_literal=True)
+def gather(typing_context: Any, array: Any, start: Any, pitch: Any, count: Any) -> Any:
+    """(array[start], array[start + pitch], ...), a tuple of `count`, which is a literal."""
+    kind = types.Tuple([array.dtype] * count.literal_value)
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, place, values = make_array(array)(context, builder, arguments[0]).data, arguments[1], []
+        for _ in range(count.literal_value):
+            values.append(builder.load(builder.gep(source, [place])))
+            place = builder.add(place, arguments[2])
+        return context.make_tuple(builder, kind, values)
+
+    return Signature(kind, (array, types.intp, types.intp, count), None), emit
+
+
+@_intrinsic
+def flat(typing_context: Any, array: Any) -> Any:
+    """array.reshape(-1) of a contiguous array, whatever its dimensions."""
+    kind = types.Array(array.dtype, 1, "C", readonly=not array.mutable)
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source = make_array(array)(context, builder, arguments[0])
+        return _view(context, builder, kind, source.data, source.nitems)
+
+    return Signature(kind, (array,), None), emit
+
+
+@_intrinsic
+def take(typing_context: Any, arrays: Any, i: Any) -> Any:
+    """(arrays[0][i], arrays[1][i], ...) of a tuple of contiguous 1-D arrays."""
+    kind = types.Tuple([array.dtype for array in arrays])
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values = []
+        for array, value in zip(arrays, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
+            data = make_array(array)(context, builder, value).data
+            values.append(builder.load(builder.gep(data, [arguments[1]])))
+        return context.make_tuple(builder, kind, values)
+
+    return Signature(kind, (arrays, types.intp), None), emit
+
+
+@_intrinsic
+def put(typing_context: Any, values: Any, arrays: Any, i: Any) -> Any:
+    """arrays[k][i] = values[k] for every k of two tuples."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        given, targets = (cgutils.unpack_tuple(builder, argument) for argument in arguments[:2])
+        for kind, value, array, target in zip(values, given, arrays, targets, strict=True):
+            data = make_array(array)(context, builder, target).data
+            builder.store(context.cast(builder, value, kind, array.dtype), builder.gep(data, [arguments[2]]))
+        return context.get_dummy_value()
+
+    return Signature(types.none, (values, arrays, types.intp), None), emit
+
+
+def _stack_array(element: Any, spare: int) -> Any:
+    @_intrinsic(prefer_literal=True)
+    def make(typing_context: Any, rows: Any, more: Any) -> Any:
+        kind = types.Array(element, 1, "C")
+        size = (rows.literal_value + more.literal_value) * TILE + spare
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            memory = cgutils.alloca_once(builder, ir.ArrayType(context.get_data_type(element), size))
+            memory.align = 64  # no vector of it lies in two cache lines
+            data = builder.bitcast(memory, context.get_data_type(element).as_pointer())
+            return _view(context, builder, kind, data, context.get_constant(types.intp, size))
+
+        return Signature(kind, (rows, more), None), emit
+
+    return make
+
+
+# (rows, more) -> (rows + more) * TILE numbers of the stack, not set: asking for memory would cost as much as 16 worlds
+scratch, scratch_list = _stack_array(types.float64, 0), _stack_array(types.uint32, 8)
