@@ -11,14 +11,14 @@ from envs_fast.registry import WORLDS, make
 
 __all__ = ["WORLDS", "NumbaEnv", "make"]
 
-_names = [(f"fast/{_world.env_id}", _world) for _world in WORLDS.values()]
-_names += [(_world.env_id, _world) for _world in WORLDS.values() if _world.gym_state is None]  # Gymnasium has none
-for _name, _world in _names:
-    gymnasium.register(
-        _name,
-        entry_point="envs_fast.gym_single:single_env",
-        vector_entry_point="envs_fast.gym_face:FastVectorEnv",
-        max_episode_steps=_world.time_limit,
-        reward_threshold=_world.reward_threshold,
-        kwargs={"env_id": _world.env_id},
-    )
+for _world in WORLDS.values():
+    for _name in (f"fast/{_world.env_id}", *([_world.env_id] if _world.gym_state is None else [])):
+        gymnasium.register(
+            _name,
+            entry_point="envs_fast.gym_single:single_env",
+            vector_entry_point="envs_fast.gym_face:FastVectorEnv",
+            max_episode_steps=_world.time_limit,
+            reward_threshold=_world.reward_threshold,
+            nondeterministic=_name == _world.env_id,  # its streams go on outside np_random, from which resumes replay
+            kwargs={"env_id": _world.env_id},
+        )

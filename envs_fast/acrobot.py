@@ -9,23 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.tiles import MOVE, Tile, begin, move_each, play
-from envs_fast.world import (
-    KERNEL,
-    NUMBA,
-    Episode,
-    Kernels,
-    Moment,
-    OnlyLimit,
-    Setting,
-    Simulation,
-    Stream,
-    Tables,
-    Told,
-    World,
-    between,
-    draw,
-)
+from envs_fast.kernels import kernels_of
+from envs_fast.world import NUMBA, Episode, Moment, OnlyLimit, Setting, Tables, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import cos, sincos
 
@@ -109,24 +94,6 @@ def observe(state: State, parameters: OnlyLimit) -> tuple[float, float, float, f
     return cosine_1, sine_1, cosine_2, sine_2, c, d
 
 
-@njit(**MOVE)
-def move(tile: Tile, stream: Stream, parameters: OnlyLimit, tables: Tables) -> None:
-    """One step of a tile of worlds."""
-    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
-
-
-@njit(**KERNEL)
-def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
-    """Play steps of the worlds [lo, hi) (world.py)."""
-    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
-
-
-@njit(**KERNEL)
-def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
-    """Begin the masked worlds' episodes (world.py)."""
-    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
-
-
 def setting() -> Setting:
     """Nothing to choose."""
     high = np.array([1.0, 1.0, 1.0, 1.0, MAX_SPEED_1, MAX_SPEED_2], np.float32)
@@ -146,7 +113,7 @@ def recall(obs: np.ndarray) -> np.ndarray:
 WORLD = World(
     recall=recall,
     setting=setting,
-    kernels={NUMBA: Kernels(advance, restart)},
+    kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
     state_size=ROWS,
     gym_state=gym_state,
     env_id="Acrobot-v1",

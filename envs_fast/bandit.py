@@ -13,23 +13,9 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from envs_fast.arguments import count, is_number, numbers
-from envs_fast.tiles import MOVE, Tile, begin, draw_each, move_each, play
-from envs_fast.world import (
-    IN_EPISODE,
-    KERNEL,
-    NO_LIMIT,
-    NUMBA,
-    Episode,
-    Kernels,
-    Moment,
-    Setting,
-    Simulation,
-    Stream,
-    Told,
-    World,
-    between,
-    draw,
-)
+from envs_fast.kernels import kernels_of
+from envs_fast.tiles import MOVE, Tile, draw_each, move_each
+from envs_fast.world import IN_EPISODE, NO_LIMIT, NUMBA, Episode, Moment, Setting, Stream, World, between, draw
 from utils.counter_rng import WORLD as PURPOSE
 from utils.counter_rng import Key, normal, uniforms
 from utils.kernel_cache import njit
@@ -89,18 +75,6 @@ def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Arms) -> No
     """One step of a tile of worlds."""
     draw_each(gaussian, tile, stream)
     move_each(step, observe, WIDTH, tile, stream, parameters, tables)
-
-
-@njit(**KERNEL)
-def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
-    """Play steps of the worlds [lo, hi) (world.py)."""
-    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
-
-
-@njit(**KERNEL)
-def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
-    """Begin the masked worlds' episodes (world.py)."""
-    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
 
 
 def arms(n_arms: int, means: Any, stds: Any, seed: int) -> Arms:
@@ -166,7 +140,7 @@ class Bandit(gymnasium.Env[int, int]):
 WORLD = World(
     env_id="Bandit-v0",
     setting=setting,
-    kernels={NUMBA: Kernels(advance, restart)},
+    kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH, move)},
     state_size=ROWS,
     gym_state=gym_state,
 )

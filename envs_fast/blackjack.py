@@ -9,23 +9,8 @@ import numpy as np
 from gymnasium.spaces import Dict, Discrete
 
 from envs_fast.arguments import flag
-from envs_fast.tiles import MOVE, Tile, begin, move_each, play
-from envs_fast.world import (
-    IN_EPISODE,
-    KERNEL,
-    NO_LIMIT,
-    NUMBA,
-    Episode,
-    Kernels,
-    Moment,
-    Setting,
-    Simulation,
-    Stream,
-    Tables,
-    Told,
-    World,
-    draw,
-)
+from envs_fast.kernels import kernels_of
+from envs_fast.world import IN_EPISODE, NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, draw
 from utils.kernel_cache import njit
 
 STICK, HIT = 0, 1
@@ -127,24 +112,6 @@ def observe(state: Hand, parameters: Parameters) -> tuple[int, int, int]:
     return worth(total, ace), up, usable(total, ace)
 
 
-@njit(**MOVE)
-def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
-    """One step of a tile of worlds."""
-    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
-
-
-@njit(**KERNEL)
-def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
-    """Play steps of the worlds [lo, hi) (world.py)."""
-    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
-
-
-@njit(**KERNEL)
-def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
-    """Begin the masked worlds' episodes (world.py)."""
-    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
-
-
 def setting(natural: bool = False, sab: bool = True) -> Setting:
     """`natural`: 1.5 for winning with an ace and a ten at once. `sab`: such a hand wins unless the dealer has one too.
 
@@ -178,7 +145,7 @@ WORLD = World(
     recall=recall,
     env_id="Blackjack-v1",
     setting=setting,
-    kernels={NUMBA: Kernels(advance, restart)},
+    kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
     state_size=ROWS,
     state_dtype=np.int32,
     gym_state=gym_state,

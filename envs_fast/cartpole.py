@@ -9,23 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.tiles import MOVE, Tile, begin, move_each, play
-from envs_fast.world import (
-    KERNEL,
-    NO_LIMIT,
-    NUMBA,
-    Episode,
-    Kernels,
-    Moment,
-    Setting,
-    Simulation,
-    Stream,
-    Tables,
-    Told,
-    World,
-    between,
-    draw,
-)
+from envs_fast.kernels import kernels_of
+from envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import mul_add, sincos_near_zero
 
@@ -84,24 +69,6 @@ def observe(state: State, parameters: Parameters) -> State:
     return state
 
 
-@njit(**MOVE)
-def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
-    """One step of a tile of worlds."""
-    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
-
-
-@njit(**KERNEL)
-def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
-    """Play steps of the worlds [lo, hi) (world.py)."""
-    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
-
-
-@njit(**KERNEL)
-def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
-    """Begin the masked worlds' episodes (world.py)."""
-    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
-
-
 def setting(sutton_barto_reward: bool = False) -> Setting:
     """`sutton_barto_reward`: 0 per step and -1 for losing the pole, instead of 1 per step."""
     high = np.array([2 * X_LIMIT, np.inf, 2 * THETA_LIMIT, np.inf], np.float32)
@@ -120,7 +87,7 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
 WORLD = World(
     env_id="CartPole-v1",
     setting=setting,
-    kernels={NUMBA: Kernels(advance, restart)},
+    kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
     state_size=ROWS,
     gym_state=gym_state,
     time_limit=500,

@@ -9,23 +9,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from envs_fast.arguments import number
-from envs_fast.tiles import MOVE, Tile, begin, move_each, play
-from envs_fast.world import (
-    KERNEL,
-    NO_LIMIT,
-    NUMBA,
-    Episode,
-    Kernels,
-    Moment,
-    Setting,
-    Simulation,
-    Stream,
-    Tables,
-    Told,
-    World,
-    between,
-    draw,
-)
+from envs_fast.kernels import kernels_of
+from envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import cos
 
@@ -69,24 +54,6 @@ def observe(state: State, parameters: Parameters) -> State:
     return state
 
 
-@njit(**MOVE)
-def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
-    """One step of a tile of worlds."""
-    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
-
-
-@njit(**KERNEL)
-def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
-    """Play steps of the worlds [lo, hi) (world.py)."""
-    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
-
-
-@njit(**KERNEL)
-def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
-    """Begin the masked worlds' episodes (world.py)."""
-    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
-
-
 def setting(goal_velocity: float = 0.0) -> Setting:
     """`goal_velocity`: how fast the car has to be at the flag."""
     high = np.array([MAX_POSITION, MAX_SPEED], np.float32)
@@ -102,7 +69,7 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
 
 WORLD = World(
     setting=setting,
-    kernels={NUMBA: Kernels(advance, restart)},
+    kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
     state_size=ROWS,
     gym_state=gym_state,
     env_id="MountainCar-v0",

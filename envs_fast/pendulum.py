@@ -10,23 +10,8 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from envs_fast.arguments import number
-from envs_fast.tiles import MOVE, Tile, begin, move_each, play
-from envs_fast.world import (
-    KERNEL,
-    NO_LIMIT,
-    NUMBA,
-    Episode,
-    Kernels,
-    Moment,
-    Setting,
-    Simulation,
-    Stream,
-    Tables,
-    Told,
-    World,
-    between,
-    draw,
-)
+from envs_fast.kernels import kernels_of
+from envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
 from utils.kernel_cache import njit
 from utils.simd_math import round_down, sin, sincos
 
@@ -84,24 +69,6 @@ def observe(state: State, parameters: Parameters) -> tuple[float, float, float]:
     return cosine, sine, speed
 
 
-@njit(**MOVE)
-def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
-    """One step of a tile of worlds."""
-    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
-
-
-@njit(**KERNEL)
-def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
-    """Play steps of the worlds [lo, hi) (world.py)."""
-    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
-
-
-@njit(**KERNEL)
-def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
-    """Begin the masked worlds' episodes (world.py)."""
-    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
-
-
 def setting(g: float = 10.0) -> Setting:
     """`g`: the acceleration of gravity."""
     high = np.array([1.0, 1.0, MAX_SPEED], np.float32)
@@ -126,7 +93,7 @@ def recall(obs: np.ndarray) -> np.ndarray:
 WORLD = World(
     recall=recall,
     setting=setting,
-    kernels={NUMBA: Kernels(advance, restart)},
+    kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
     state_size=ROWS,
     gym_state=gym_state,
     env_id="Pendulum-v1",

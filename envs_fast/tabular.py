@@ -8,22 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs_fast.tiles import MOVE, Tile, begin, draw_each, move_each, play
-from envs_fast.world import (
-    IN_EPISODE,
-    KERNEL,
-    NO_LIMIT,
-    NUMBA,
-    Episode,
-    Kernels,
-    Moment,
-    Simulation,
-    Stream,
-    Told,
-    Worlds,
-    between,
-    draw,
-)
+from envs_fast.kernels import kernels_of
+from envs_fast.tiles import MOVE, Tile, draw_each, move_each
+from envs_fast.world import IN_EPISODE, KERNEL, NO_LIMIT, NUMBA, Episode, Moment, Stream, Worlds, between, draw
 from utils.kernel_cache import njit
 
 ROWS, WIDTH = 1, 1  # numbers of a state and of what is seen of it
@@ -131,19 +118,7 @@ def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> 
     move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 
 
-@njit(**KERNEL)
-def advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
-    """Play steps of the worlds [lo, hi) (world.py)."""
-    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
-
-
-@njit(**KERNEL)
-def restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
-    """Begin the masked worlds' episodes (world.py)."""
-    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
-
-
-KERNELS = {NUMBA: Kernels(advance, restart)}
+KERNELS = {NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH, move)}
 
 
 @njit(**KERNEL)

@@ -1,7 +1,7 @@
 """The autoreset loop, once for all compiled worlds: in tiles, T steps of one before the next begins.
 
-A world's module hands its `move`, `reset` and `observe` to `play` and `begin`, which Numba compiles into the world's
-own two kernels, so that they are cached on disk. A tile is a stretch of worlds, whose state stays where it is.
+`play` and `begin` get a world's `move`, `reset` and `observe` and are compiled into the two kernels of that world
+(kernels.py). A tile is a stretch of worlds, whose state stays where it is.
 """
 
 from collections.abc import Callable

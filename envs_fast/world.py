@@ -4,10 +4,9 @@ A world says three things, each about one world at one instant (`cartpole.py` is
     step(state, action, moment, parameters, tables) -> (state, reward, terminated)
     reset(episode, parameters, tables) -> state
     observe(state, parameters) -> what is seen of it
-`state` and what is seen are tuples of numbers, an action is one number. `tiles.py` makes of them its two kernels,
+`state` and what is seen are tuples of numbers, an action is one number. `kernels.py` makes of them two kernels,
     advance(simulation, lo, hi, actions, told)    plays actions.shape[0] steps of the worlds [lo, hi)
     restart(simulation, lo, hi, mask, obs)        begins the episode `episodes[i]` wherever mask[i]; what is seen of all
-A kernel is a function at the top of a module: what a factory returns, Numba compiles again in every process.
 """
 
 from collections.abc import Callable, Mapping

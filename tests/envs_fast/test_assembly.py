@@ -2,7 +2,6 @@
 
 import platform
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ OTHERS = [pytest.param(env_id, marks=pytest.mark.slow) for env_id in CONTROL if 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", *OTHERS])
 def test_the_step_loop_is_vectorised(env_id):
-    world = sys.modules[WORLDS[env_id].kernels[NUMBA].advance.py_func.__module__]
+    move = WORLDS[env_id].kernels[NUMBA].advance.py_func.__globals__["move"]
     column, row, flags = np.zeros(TILE), np.zeros(TILE, np.int32), np.zeros(TILE, np.uint8)
     setting = WORLDS[env_id].setting()
     continuous = isinstance(setting.action_space, Box)
@@ -34,7 +33,7 @@ def test_the_step_loop_is_vectorised(env_id):
     action, reward = np.zeros(TILE, np.float32 if continuous else np.int64), np.zeros(TILE, np.float32)
     rows = tuple(np.zeros((WORLDS[env_id].state_size, TILE)))
     tile = Tile(rows, row, row.copy(), column, column.copy(), action, obs, reward, flags, flags.copy())
-    kernel = njit(**{**MOVE, "cache": False})(world.move.py_func)  # kernels loaded from the cache keep no assembly
+    kernel = njit(**{**MOVE, "cache": False})(move.py_func)  # kernels loaded from the cache keep no assembly
     kernel(tile, Stream(0, 0, 0), setting.parameters, setting.tables)
     (assembly,), (code,) = kernel.inspect_asm().values(), kernel.inspect_llvm().values()
     assert "vector.memcheck" not in code, "a loop that looks for overlaps first may find them where there are none"

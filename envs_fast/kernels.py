@@ -1,0 +1,57 @@
+"""From a world's `step`, `reset` and `observe` to its kernels: `kernels_of`, which every world's file calls once.
+
+The three functions below are written once and get each world's names as their globals. A closure over them would do the
+same, but Numba finds no closure over compiled functions again on disk; these it does, as if they stood in the world's
+own file, whose name they bear.
+"""
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from envs_fast.tiles import MOVE, Tile, begin, move_each, play
+from envs_fast.world import KERNEL, Kernels, Parameters, Simulation, Stream, Tables, Told
+from utils.kernel_cache import njit
+
+step: Any = None  # here and below: a world's own take this place
+reset: Any = None
+observe: Any = None
+move: Any = None
+ROWS = WIDTH = 0
+
+
+def kernels_of(step: Any, reset: Any, observe: Any, rows: int, width: int, move: Any = None) -> Kernels:
+    """Kernels of a world whose state is `rows` numbers, of which `width` are seen.
+
+    `move` plays one step of a tile where that is more than `move_each`: a world may draw ahead, in a loop of its own.
+    """
+    own = {"step": step, "reset": reset, "observe": observe, "move": move, "ROWS": rows, "WIDTH": width}
+    names = {**globals(), **own}
+    code, module = step.py_func.__code__, step.py_func.__module__
+
+    def compiled(template: Any, options: dict[str, Any]) -> Any:
+        function: Callable[..., None] = FunctionType(template.__code__.replace(co_filename=code.co_filename), names)
+        parts = (step, reset, observe, template)
+        function.__qualname__ = ".".join(part.__name__ for part in parts)  # its name on disk, beside others of the file
+        function.__module__ = module
+        return njit(**options)(function)
+
+    names["move"] = move or compiled(_move, MOVE)
+    return Kernels(compiled(_advance, KERNEL), compiled(_restart, KERNEL))
+
+
+def _move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> None:
+    """One step of a tile of worlds."""
+    move_each(step, observe, WIDTH, tile, stream, parameters, tables)
+
+
+def _advance(simulation: Simulation, lo: int, hi: int, actions: np.ndarray, told: Told) -> None:
+    """Play steps of the worlds [lo, hi) (world.py)."""
+    play(move, reset, observe, ROWS, WIDTH, simulation, lo, hi, actions, told)
+
+
+def _restart(simulation: Simulation, lo: int, hi: int, mask: np.ndarray, obs: np.ndarray) -> None:
+    """Begin the masked worlds' episodes (world.py)."""
+    begin(reset, observe, ROWS, WIDTH, simulation, lo, hi, mask, obs)
