@@ -84,7 +84,7 @@ class Agent(L.LightningModule):
         # the clock, and at which env step the last row of numbers was told
         self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}
         self.seconds = {"collect": 0.0, "learn": 0.0}
-        # flags on the device: something was no number; it was in what was collected; it was in the loss
+        # flags on the device: something was not finite; it was in what was collected; it was in the loss
         self.broken, self.poisoned, self.lost = torch.zeros(3, dtype=torch.bool, device=example.reward.device)
         self.guarded, self.skipped = config.nan_guard != "off", 0
         self.accumulate = config.accumulate if isinstance(config, RolloutConfig) else 1
@@ -119,7 +119,7 @@ class Agent(L.LightningModule):
         self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
         self.seconds["collect"] += perf_counter() - began
 
-    def learn_from(self, work: Any) -> None:
+    def learn_from(self, work: object) -> None:
         began = perf_counter()
         self.engine.learn.learn(self, work)
         self.seconds["learn"] += perf_counter() - began
@@ -163,11 +163,11 @@ class Agent(L.LightningModule):
         return norms
 
     def _unsound(self, loss: Tensor, total: Tensor, skip: Tensor | None) -> Tensor:
-        """Whether a step is not to be made; notes on the device what was no number, unless nobody looks at it."""
+        """Whether a step is not to be made; notes on the device what is not finite, unless nobody looks at it."""
         if not self.guarded:
             return torch.zeros_like(self.broken) if skip is None else skip
         value = loss.detach()
-        lost = value - value != 0  # what is no number is not equal to itself: two operations, where isfinite takes four
+        lost = value - value != 0  # 0 where it is finite, else NaN: two operations, where isfinite takes four
         broken = lost | (total - total != 0)
         if skip is not None:
             lost, broken = lost & ~skip, broken & ~skip
@@ -199,7 +199,7 @@ class Agent(L.LightningModule):
             raise RuntimeError(f"{self.config.env_id} truncates episodes more often than its declared time limit")
 
     def _not_a_number(self) -> None:
-        """Something in this iteration was no number, and no update learnt from it: stop, or go on without it."""
+        """Something in this iteration was not finite, and no update learnt from it: stop, or go on without it."""
         steps, env_steps = min(self.collected, self.memory.rows), self.progress["env_steps"]
         place = blame(self.memory, steps, env_steps, self, bool(self.lost))
         where = f"in iteration {self.progress['iterations']} ({env_steps:,} env steps)"

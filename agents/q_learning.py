@@ -70,5 +70,5 @@ class QLearning(Agent):
             error = learn_pairs(flat, self.visits, pair[t], target, live.policy_lr, self.config.visits_power)
             self.progress["updates"] += 1
             self.metrics.add({"train/value/td_error": error.abs().mean(), "train/value/target": target.mean()})
-        for mine, old in zip(known, before, strict=True):  # a rollout that holds what is no number teaches nothing
+        for mine, old in zip(known, before, strict=True):  # a rollout that is not finite teaches nothing
             mine.copy_(torch.where(self.poisoned, old, mine))

@@ -4,8 +4,9 @@ at a time, which is the meaning of all others.
 What is plugged in owns compiled things at most, never state and no algorithm; the two are chosen one by one.
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -15,6 +16,8 @@ from agents.experience.memory import Memory
 from config.schema import Config
 from utils.counter_rng import Key
 from utils.metrics import Metrics
+
+Work = TypeVar("Work", contravariant=True)
 
 
 class Learner(Protocol):
@@ -39,7 +42,8 @@ class Learner(Protocol):
 
     def key(self, purpose: int, index: int) -> Key: ...
 
-    def learn(self, work: Any) -> None: ...
+    @property
+    def learn(self) -> Callable[..., None]: ...
 
 
 class Play(Protocol):
@@ -51,12 +55,12 @@ class Play(Protocol):
         """Play `steps` steps in every world into the learner's memory."""
 
 
-class Learn(Protocol):
+class Learn(Protocol[Work]):
     """Updates."""
 
     name: str
 
-    def learn(self, learner: Learner, work: Any) -> None:
+    def learn(self, learner: Learner, work: Work) -> None:
         """What the learner's own `learn` does with this work: a rollout, or a number of updates that are due."""
 
 
@@ -74,7 +78,7 @@ class EagerLearn:
 
     name = "eager"
 
-    def learn(self, learner: Learner, work: Any) -> None:
+    def learn(self, learner: Learner, work: object) -> None:
         learner.learn(work)
 
 
@@ -84,7 +88,7 @@ class Engine(NamedTuple):
     name: str
     reason: str
     play: Play
-    learn: Learn
+    learn: Learn[Any]  # of the work that the agent hands out
 
 
 def eager(reason: str = "") -> Engine:

@@ -33,7 +33,7 @@ def fused_cpu(recipe: type[Recipe], learner: Learner, threads: int) -> Engine:
     make: Any = recipe  # of an agent of its own class
     alone, usable = why_not_played(recipe, learner), usable_threads(threads)
     play: Play
-    learn: Learn
+    learn: Learn[Any]
     if issubclass(recipe, OnPolicy):
         rollouts = Binding(lambda agent: RolloutBound(make(agent), usable))
         play, learn = EagerPlay() if alone else FusedPlay(rollouts), RolloutLearn(rollouts)

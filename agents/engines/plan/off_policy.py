@@ -1,4 +1,4 @@
-"""What is the same of DQN and SAC to a fused engine: what is told of updates are sums."""
+"""What is the same of agents with a replay memory to a fused engine: what is told of updates are sums."""
 
 import numpy as np
 

@@ -114,7 +114,7 @@ class Scaling(NamedTuple):
 def scaling(leaf: nn.Module, size: int) -> Scaling:
     """The statistics of a leaf as they are now."""
     if isinstance(leaf, RunningNorm):
-        return Scaling(leaf.mean, (leaf.var + 1e-8).rsqrt(), 10.0)
+        return Scaling(leaf.mean, (leaf.var + leaf.epsilon).rsqrt(), leaf.bound)
     if isinstance(leaf, StaticNorm):
         return Scaling(leaf.centre, leaf.scale, math.inf)
     return Scaling(torch.zeros(size), torch.ones(size), math.inf)
