@@ -30,14 +30,14 @@ def test_each_entry_that_is_not_bound_is_named(config):
     for kernel in kernels:
         read = frame.read_by(kernel) - {*bound.unread}
         assert {At.PARAMETERS} & read or kernel is replay.draw
-        frame.demand(kernel, bound.unread)
+        frame.check(kernel, bound.unread)
         for entry in read:
             frame._complete.clear()
             address, frame.table[entry] = int(frame.table[entry]), 0
             with pytest.raises(RuntimeError, match=rf"the frame of the fused engine has no {entry.name}, which"):
-                frame.demand(kernel, bound.unread)
+                frame.check(kernel, bound.unread)
             frame.table[entry] = address
-        frame.demand(kernel, bound.unread)
+        frame.check(kernel, bound.unread)
 
 
 @pytest.mark.parametrize(("config", "entry"), [("CartPole-v1:ppo", At.FINAL_OBS), ("CartPole-v1:dqn", At.TURNED)])

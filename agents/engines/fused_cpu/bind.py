@@ -122,7 +122,7 @@ class Bound:
             At.SCRATCH_SIZE: scratch_floats(*sizes),
         })  # fmt: skip
         self.frame.count({At[name]: value for name, value in recipe.switches.items()})
-        self._take(layout, threads, parts)
+        self._allocate(layout, threads, parts)
         table = memory.table
         self.frame.point_all({
             At.OBS: main_leaf(table.obs),
@@ -134,7 +134,7 @@ class Bound:
         })  # fmt: skip
         self.frame.install({**ACTIVATIONS[config.activation], **KERNELS[config.algo_id]})
 
-    def _take(self, layout: Layout, threads: int, parts: int) -> None:
+    def _allocate(self, layout: Layout, threads: int, parts: int) -> None:
         """Memory of our own, zero but for the first number of each thread's scratch."""
         scratch = aligned(threads * int(self.frame.table[At.SCRATCH_SIZE]))
         scratch.reshape(threads, -1)[:, 0] = 1.0
@@ -165,7 +165,7 @@ class Bound:
         """Before an iteration's steps: threads are chosen, parameters and statistics are as they are now."""
         raise NotImplementedError
 
-    def look(self) -> None:
+    def refresh_scaling(self) -> None:
         """The encoder's statistics as they are now."""
         if isinstance(self._normalised, RunningNorm):
             centre, scale, _ = scaling(self._normalised, self._encoder.size)
@@ -183,7 +183,7 @@ class Bound:
 
     def learn(self, kernel: Kernel, updates: int) -> None:
         """So many updates, and of a rollout what comes before the first of them."""
-        self.frame.demand(kernel, self.unread)
+        self.frame.check(kernel, self.unread)
         self.run(int(self.frame.table[At.LEARN]), self.frame.address, updates, self.updates_per_call)
 
 
@@ -227,7 +227,7 @@ class RolloutBound(Bound):
     def begin(self) -> None:
         self.begun, self.began = True, perf_counter()
         self.frame.table[At.THREADS] = self.pace.choose()
-        self.look()
+        self.refresh_scaling()
         self._parameters.fetch()
 
     def give(self) -> None:
@@ -262,12 +262,12 @@ class ReplayBound(Bound):
 
     def begin(self) -> None:
         self.frame.table[At.THREADS] = min(self.workers.threads, self._memory.num_envs)
-        self.look()
+        self.refresh_scaling()
         self._parameters.fetch()
 
     def prepare(self) -> None:
         """What learning depends on: statistics and the rate."""
-        self.look()
+        self.refresh_scaling()
         self.live[Live.LEARNING_RATE] = self._parameters.group["lr"]
 
     def draws(self, updates: int, gamma: float) -> Iterator[int]:
@@ -279,7 +279,7 @@ class ReplayBound(Bound):
         for count in memory.pieces(updates, size):
             self._make_room(count * size)
             self.frame.point(At.UNIFORMS, memory.next_uniforms(count * size))
-            self.frame.demand(replay.draw)
+            self.frame.check(replay.draw)
             replay.draw(self.frame.address, memory.written, memory.rows)
             yield count
 

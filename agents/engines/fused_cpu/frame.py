@@ -180,7 +180,7 @@ class Frame:
         self._kernels.update(kernels)
         self.count({entry: address_of(kernel) for entry, kernel in kernels.items()})
 
-    def demand(self, kernel: Kernel, but: Iterable[At] = ()) -> None:
+    def check(self, kernel: Kernel, but: Iterable[At] = ()) -> None:
         """RuntimeError where an address is missing that this kernel, or one it calls, reads; looked at once.
 
         `but` names what they read under a switch that is off.

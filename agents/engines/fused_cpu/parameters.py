@@ -63,8 +63,8 @@ class Copied(_Attached):
 
     def fetch(self) -> None:
         """As they are now."""
-        self._frame.demand(nets.fetch_parameters)
-        self._frame.demand(nets.turn)
+        self._frame.check(nets.fetch_parameters)
+        self._frame.check(nets.turn)
         nets.fetch_parameters(self._frame.address)
         for net in range(len(self._layout.nets)):
             nets.turn(self._frame.address, net, 0, 1)
@@ -106,7 +106,7 @@ class Viewed(_Attached):
 
     def fetch(self) -> None:
         """For whoever plays the transposes of the net that acts."""
-        self._frame.demand(nets.turn)
+        self._frame.check(nets.turn)
         nets.turn(self._frame.address, 0, 0, 1)
 
     def give(self) -> None:

@@ -62,7 +62,7 @@ class CompiledWorlds:
             self._leave(self._room.ctypes.data, self._game)
             self._laid = (head, steps, self._envs.seed)
         gone = self._memory.table.truncated[head : head + steps].clone()
-        self.bound.frame.demand(rollout.play, self.bound.unread)
+        self.bound.frame.check(rollout.play, self.bound.unread)
         self.bound.run(self._play, self._room.ctypes.data, steps, self.bound.steps_per_call)
         self._memory.take_in(steps, gone)
         table, game = self._game.table, self._game
