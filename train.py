@@ -130,7 +130,7 @@ def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> di
     """config.json of a run that begins now."""
     backend = choose_backend(config)
     facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group}
-    facts |= {"engine": agent.engine.name, "engine_reason": agent.engine_reason, "goal": goal}
+    facts |= {"engine": agent.engine.name, "engine_reason": agent.engine.reason, "goal": goal}
     facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
     facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
     return {**facts, "settings_sha256": settings_hash(facts)}

@@ -5,7 +5,7 @@ On-policy: collect a rollout, learn from it in a few passes, forget it. Off-poli
 
     configure_optimizers()
     iteration()      WHEN: collect, then learn
-    learn(work)      HOW OFTEN: epochs x minibatches, or n updates; an engine may replace it
+    learn(work)      HOW OFTEN: epochs x minibatches, or n updates; a socket may replace it
     update(batch)    WHAT: loss -> descend -> metrics
 """
 
@@ -21,12 +21,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from agents.engines.eager import Eager, Engine
 from agents.experience.collector import Collector, Policy
 from agents.experience.finite_guard import flag_non_finite, locate_non_finite, zero_non_finite
 from agents.experience.memory import Memory
 from agents.experience.storage import check_iteration
 from agents.metric_sums import Metrics
+from agents.sockets import Engine, eager
 from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import Key
@@ -74,8 +74,7 @@ class Agent(L.LightningModule):
         frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
         kept = (keep_terminal, replayed, storage, frames)
         self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, *kept)
-        self.engine: Engine = Eager()
-        self.engine_reason = ""
+        self.engine: Engine = eager()
         self.metrics = Metrics()
         self.parts: dict[str, Stateful] = {
             "collector": self.collector,
@@ -85,7 +84,7 @@ class Agent(L.LightningModule):
         # the clock, and at which env step the last row of numbers was told
         self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}
         self.seconds = {"collect": 0.0, "learn": 0.0}
-        # flags on the device: something was no number; it was in what was collected; it was in the loss
+        # flags on the device: something was not finite; it was in what was collected; it was in the loss
         self.broken, self.poisoned, self.lost = torch.zeros(3, dtype=torch.bool, device=example.reward.device)
         self.guarded, self.skipped = config.nan_guard != "off", 0
         self.accumulate = config.accumulate if isinstance(config, RolloutConfig) else 1
@@ -113,16 +112,16 @@ class Agent(L.LightningModule):
 
     def collect(self, steps: int) -> None:
         began = perf_counter()
-        self.engine.collect(self, steps)
+        self.engine.play.collect(self, steps)
         self.collected += steps
         if self.guarded:
             flag_non_finite(self.memory, steps, self.poisoned, self.broken)
         self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
         self.seconds["collect"] += perf_counter() - began
 
-    def learn_from(self, work: Any) -> None:
+    def learn_from(self, work: object) -> None:
         began = perf_counter()
-        self.engine.learn(self, work)
+        self.engine.learn.learn(self, work)
         self.seconds["learn"] += perf_counter() - began
 
     @property
@@ -164,11 +163,11 @@ class Agent(L.LightningModule):
         return norms
 
     def _unsound(self, loss: Tensor, total: Tensor, skip: Tensor | None) -> Tensor:
-        """Whether a step is not to be made; notes on the device what was no number, unless nobody looks at it."""
+        """Whether a step is not to be made; notes on the device what is not finite, unless nobody looks at it."""
         if not self.guarded:
             return torch.zeros_like(self.broken) if skip is None else skip
         value = loss.detach()
-        lost = value - value != 0  # what is no number is not equal to itself: two operations, where isfinite takes four
+        lost = value - value != 0  # 0 where it is finite, else NaN: two operations, where isfinite takes four
         broken = lost | (total - total != 0)
         if skip is not None:
             lost, broken = lost & ~skip, broken & ~skip
@@ -181,6 +180,8 @@ class Agent(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         self.world_size = self.trainer.world_size
+        if self.world_size > 1:
+            self.engine = eager("several processes average their gradients in torch")
         if self.memory.replayed:
             log.info(str(self.memory))
 
@@ -198,7 +199,7 @@ class Agent(L.LightningModule):
             raise RuntimeError(f"{self.config.env_id} truncates episodes more often than its declared time limit")
 
     def _not_a_number(self) -> None:
-        """Something in this iteration was no number, and no update learnt from it: stop, or go on without it."""
+        """Something in this iteration was not finite, and no update learnt from it: stop, or go on without it."""
         steps, env_steps = min(self.collected, self.memory.rows), self.progress["env_steps"]
         place = locate_non_finite(self.memory, steps, env_steps, self, bool(self.lost))
         where = f"in iteration {self.progress['iterations']} ({env_steps:,} env steps)"

@@ -8,12 +8,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
-from agents.experience.memory import slots_for
 from agents.experience.minibatches import in_order
 from agents.experience.nouns import Transitions
-from agents.experience.ratio import Ratio, per_env_step
 from agents.networks.q_network import QNetwork, QPolicy, Shape, best, build_q_policy
-from agents.targets import SEAMS, move, pick, replay_rows, td_target
+from agents.off_policy import replay_room, updates_due
+from agents.targets import move, pick, td_target
 from config.schema import DQNConfig
 from envs_fast.vec_env import VecEnv
 
@@ -49,17 +48,11 @@ class DQN(Agent):
     def __init__(self, config: DQNConfig, envs: VecEnv, rank: int = 0) -> None:
         shape = Shape(config.hidden_dims, config.activation, config.normalize_obs, dueling=config.dueling)
         policy = build_q_policy(config, envs, shape._replace(quantiles=config.quantiles or 1))
-        rows = replay_rows(config)
-        slots = min(rows, slots_for(rows, envs.time_limit) + SEAMS)
-        super().__init__(config, envs, policy, rows, slots, rank=rank, storage=config.replay_storage)
+        super().__init__(config, envs, policy, *replay_room(config, envs), rank=rank, storage=config.replay_storage)
         if config.prioritised:
             self.memory.prioritise(config.priority_alpha, config.n_step)
         self.target: QNetwork = deepcopy(policy.network).requires_grad_(False)
-        self.ratio = Ratio(
-            per_env_step(config.train_freq, config.gradient_steps, config.n_envs, config.updates_per_step),
-            config.learning_starts,
-        )
-        self.parts["ratio"] = self.ratio
+        self.ratio = updates_due(self, config)
 
     def configure_optimizers(self) -> Optimizer:
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)

@@ -9,14 +9,13 @@ from torch.optim import Optimizer
 from agents.base import Agent, build_optimizer
 from agents.experience.memory import slots_for
 from agents.experience.minibatches import CUTS
-from agents.experience.nouns import Final, Rollout, Tree, tree_map
-from agents.experience.reward_scale import RewardScale
+from agents.experience.nouns import Rollout, Tree
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.policies import build_policy
+from agents.on_policy import epochs, play_and_learn, scaled_rewards
 from agents.returns import explained_variance, gae, standardize
 from config.schema import PPOConfig
 from envs_fast.vec_env import VecEnv
-from utils.counter_rng import SHUFFLE
 
 
 class Batch(NamedTuple):
@@ -62,26 +61,21 @@ class PPO(Agent):
         policy = build_policy(config, envs, critic=True)
         slots = slots_for(config.n_steps, envs.time_limit)
         super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
-        self.reward_scale = RewardScale(config.normalize_reward, config.gamma, self.memory.table.reward[0])
-        self.parts["reward_scale"] = self.reward_scale
-        self.minibatches = CUTS[policy.cut]
+        self.reward_scale = scaled_rewards(self, config)
+        self.cut = CUTS[policy.cut]
         self.stopped = torch.zeros_like(self.broken)  # target_kl ended this rollout's updates
 
     def configure_optimizers(self) -> Optimizer:
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
 
     def iteration(self) -> None:
-        start = tree_map(torch.clone, self.collector.carry)
-        self.collect(self.config.n_steps)
-        self.learn_from(self.memory.rollout(start, Final(self.collector.obs, self.collector.carry)))
+        play_and_learn(self, self.config.n_steps)
 
     def learn(self, rollout: Rollout) -> None:
         table = self.judge(rollout)
         self.stopped.zero_()
-        for epoch in range(self.config.n_epochs):
-            key = self.key(SHUFFLE, self.progress["iterations"] * self.config.n_epochs + epoch)
-            for batch in self.minibatches(table, self.config.minibatch_size, key):
-                self.update(batch)
+        for batch in epochs(self, self.config, self.cut, table):
+            self.update(batch)
         # only now, so that old and new log-probabilities were computed with the same statistics
         self.policy.encoder.learn(rollout.row.obs)
         self.metrics.add(self.policy.head.describe())

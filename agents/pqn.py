@@ -1,4 +1,4 @@
-"""PQN: lambda-returns of action values, then the agent (Gallici et al. 2024). No replay, no target network."""
+"""PQN: the agent (Gallici et al. 2024). Lambda-returns of action values; no replay, no target network."""
 
 from typing import NamedTuple
 
@@ -9,13 +9,13 @@ from torch.optim import Optimizer
 from agents.base import Agent, build_optimizer
 from agents.experience.memory import slots_for
 from agents.experience.minibatches import minibatches
-from agents.experience.nouns import Final, Rollout, Tree
+from agents.experience.nouns import Rollout, Tree
 from agents.networks.q_network import QPolicy, Shape, build_q_policy
-from agents.returns import next_values
+from agents.on_policy import epochs, play_and_learn
+from agents.returns import lambda_returns, next_values
 from agents.targets import pick
 from config.schema import PQNConfig
 from envs_fast.vec_env import VecEnv
-from utils.counter_rng import SHUFFLE
 
 
 class Batch(NamedTuple):
@@ -24,17 +24,6 @@ class Batch(NamedTuple):
     obs: Tree
     action: Tensor
     target: Tensor
-
-
-def lambda_returns(
-    reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: Tensor, gamma: float, lam: float
-) -> Tensor:
-    """G_t = r_t + gamma ((1 - lam) v_t+1 + lam G_t+1), [T, N]; v_t+1 alone at a cut, nothing after an end."""
-    returns, ahead = torch.empty_like(reward), v_tp1[-1]
-    for t in range(len(reward) - 1, -1, -1):
-        mixed = torch.where(truncated[t], v_tp1[t], torch.lerp(v_tp1[t], ahead, lam))
-        ahead = torch.addcmul(reward[t], ~terminated[t], mixed, value=gamma, out=returns[t])
-    return returns
 
 
 class PQN(Agent):
@@ -54,15 +43,12 @@ class PQN(Agent):
 
     def iteration(self) -> None:
         self.policy.epsilon = self.live.epsilon
-        self.collect(self.config.n_steps)
-        self.learn_from(self.memory.rollout((), Final(self.collector.obs, ())))
+        play_and_learn(self, self.config.n_steps)
 
     def learn(self, rollout: Rollout) -> None:
         table = self.judge(rollout)
-        for epoch in range(self.config.n_epochs):
-            key = self.key(SHUFFLE, self.progress["iterations"] * self.config.n_epochs + epoch)
-            for batch in minibatches(table, self.config.minibatch_size, key):
-                self.update(batch)
+        for batch in epochs(self, self.config, minibatches, table):
+            self.update(batch)
         self.policy.network.encoder.learn(rollout.row.obs)
 
     @torch.no_grad()

@@ -5,8 +5,9 @@ from torch import Tensor
 
 from agents.base import Agent
 from agents.experience.memory import slots_for
-from agents.experience.nouns import Final, Rollout, expand, leaves, rebuild, tree_map
+from agents.experience.nouns import Rollout, expand, leaves, rebuild, tree_map
 from agents.networks.q_table import QTable
+from agents.on_policy import play_and_learn
 from config.schema import QLearningConfig
 from envs_fast.vec_env import VecEnv
 
@@ -48,8 +49,7 @@ class QLearning(Agent):
 
     def iteration(self) -> None:
         self.policy.epsilon = self.live.epsilon
-        self.collect(self.config.n_steps)
-        self.learn_from(self.memory.rollout((), Final(self.collector.obs, ())))
+        play_and_learn(self, self.config.n_steps)
 
     @torch.no_grad()
     def learn(self, rollout: Rollout) -> None:
@@ -70,5 +70,5 @@ class QLearning(Agent):
             error = learn_pairs(flat, self.visits, pair[t], target, live.policy_lr, self.config.visits_power)
             self.progress["updates"] += 1
             self.metrics.add({"train/value/td_error": error.abs().mean(), "train/value/target": target.mean()})
-        for mine, old in zip(known, before, strict=True):  # a rollout that holds what is no number teaches nothing
+        for mine, old in zip(known, before, strict=True):  # a rollout that is not finite teaches nothing
             mine.copy_(torch.where(self.poisoned, old, mine))

@@ -44,6 +44,17 @@ def reward_to_go(reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: T
     return returns
 
 
+def lambda_returns(
+    reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: Tensor, gamma: float, lam: float
+) -> Tensor:
+    """G_t = r_t + gamma ((1 - lam) v_t+1 + lam G_t+1), [T, N]; v_t+1 alone at a cut, nothing after an end."""
+    returns, ahead = torch.empty_like(reward), v_tp1[-1]
+    for t in range(len(reward) - 1, -1, -1):
+        mixed = torch.where(truncated[t], v_tp1[t], torch.lerp(v_tp1[t], ahead, lam))
+        ahead = torch.addcmul(reward[t], ~terminated[t], mixed, value=gamma, out=returns[t])
+    return returns
+
+
 def from_episode_start(returns: Tensor, is_first: Tensor) -> Tensor:
     """Give every row the return of its episode's first row in the rollout, [T, N]."""
     whole, current = torch.empty_like(returns), returns[0]

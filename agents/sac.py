@@ -9,13 +9,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
-from agents.experience.memory import slots_for
 from agents.experience.minibatches import in_order
 from agents.experience.nouns import Transitions
-from agents.experience.ratio import Ratio, per_env_step
 from agents.networks.q_network import image_reader
 from agents.networks.squashed import Critics, SquashedPolicy
-from agents.targets import SEAMS, move, replay_rows, td_target
+from agents.off_policy import replay_room, updates_due
+from agents.targets import move, td_target
 from config.schema import SACConfig
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import EXPLORE, uniforms
@@ -48,17 +47,13 @@ class SAC(Agent):
         space, cnn = envs.observation_space, image_reader(config, envs)
         net = (config.hidden_dims, config.activation, config.normalize_obs, cnn)
         policy = SquashedPolicy(space, envs.action_space, *net, config.noise_correlation, config.seed)
-        rows = replay_rows(config)
-        slots = min(rows, slots_for(rows, envs.time_limit) + SEAMS)
-        super().__init__(config, envs, policy, rows, slots, rank=rank, storage=config.replay_storage)
+        super().__init__(config, envs, policy, *replay_room(config, envs), rank=rank, storage=config.replay_storage)
         self.critics = Critics(CRITICS, space, policy.draws, *net, config.seed + 1)
         self.target = deepcopy(self.critics).requires_grad_(False)
         learnt = config.ent_coef is None
         self.log_alpha = nn.Parameter(torch.zeros(()), requires_grad=learnt)
         self.target_entropy = -float(policy.draws) if config.target_entropy is None else config.target_entropy
-        pace = per_env_step(config.train_freq, config.gradient_steps, config.n_envs, config.updates_per_step)
-        self.ratio = Ratio(pace, config.learning_starts)
-        self.parts["ratio"] = self.ratio
+        self.ratio = updates_due(self, config)
 
     def configure_optimizers(self) -> Optimizer:
         learnt = [*self.policy.parameters(), *self.critics.parameters(), self.log_alpha]

@@ -1,11 +1,7 @@
-"""What algorithms that learn from a replay memory share: targets, and networks that follow other networks."""
+"""Targets of action values, the values of the actions taken, and networks that follow other networks."""
 
 import torch
 from torch import Tensor, nn
-
-from config.schema import ReplayConfig
-
-SEAMS = 8  # final observations a world may leave beyond its time limit: one per resume
 
 
 def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
@@ -28,8 +24,3 @@ def move(target: nn.Module, source: nn.Module, share: float) -> None:
     mine: list[Tensor] = [*target.parameters()]
     theirs: list[Tensor] = [*source.parameters()]
     torch._foreach_lerp_(mine, theirs, share) if share < 1 else torch._foreach_copy_(mine, theirs)
-
-
-def replay_rows(config: ReplayConfig) -> int:
-    """Rows of every world that make up the buffer."""
-    return -(-config.buffer_size // config.n_envs)

@@ -35,7 +35,7 @@ class Tile(NamedTuple):
     ages: np.ndarray
     episodes: np.ndarray
     returns: np.ndarray
-    noise: np.ndarray  # float64 scratch, not set: for worlds that draw in a loop of its own
+    noise: np.ndarray  # float64 scratch, not set: for worlds that draw in a loop of their own
     actions: np.ndarray
     obs: np.ndarray  # [n * width]
     reward: np.ndarray

@@ -16,9 +16,12 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("envs_fast/",),
     ("envs_gym/",),
     ("agents/experience/", "agents/networks/", "agents/returns.py", "agents/metric_sums.py"),
-    ("agents/engines/eager.py",),
+    ("agents/sockets.py",),
     ("agents/base.py",),
+    ("agents/on_policy.py", "agents/off_policy.py"),
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
+    ("agents/engines/plan/",),
+    ("agents/engines/fused_cpu/",),
     ("agents/engines/",),
     ("agents/algorithms.py",),
     ("agents/playing/",),
@@ -127,10 +130,12 @@ def imports_run_downward(house: House, storeys: tuple[tuple[str, ...], ...] = ST
 
 
 def no_circles(house: House) -> Iterator[str]:
+    """Neither by imports nor through the addresses by which kernels call one another."""
     finished: set[str] = set()
+    calls = calls_by_address(house)
 
     def visit(name: str, trail: tuple[str, ...]) -> Iterator[str]:
-        for target, line, hidden in house[name].imports:
+        for target, line, hidden in (*house[name].imports, *calls.get(name, ())):
             if target in trail and not hidden:
                 yield at(house[name], line, f"circle {' -> '.join((*trail[trail.index(target) :], target))}")
             elif target in house and target not in finished and not hidden:
@@ -140,6 +145,37 @@ def no_circles(house: House) -> Iterator[str]:
     for name in house:
         if name not in finished:
             yield from visit(name, (name,))
+
+
+def calls_by_address(house: House) -> dict[str, list[Import]]:
+    """By file, what `f[At.X]` reaches from there: the files whose kernels are bound, `{At.X: kernel}`, to such an X."""
+    bound: dict[str, set[str]] = {}
+    keys: set[int] = set()
+    for source in house.values():
+        for node in (node for node in ast.walk(source.tree) if isinstance(node, ast.Dict)):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if key and dotted(key).startswith("At.") and (home := home_of(source, value, house)):
+                    keys.add(id(key))
+                    bound.setdefault(dotted(key), set()).add(home)
+    kernels = {name for names in bound.values() for name in names}
+    return {
+        name: [
+            Import(target, node.lineno, False)
+            for node in ast.walk(house[name].tree)
+            if isinstance(node, ast.Attribute) and id(node) not in keys
+            for target in sorted(bound.get(dotted(node), set()) - {name})
+        ]
+        for name in kernels
+    }
+
+
+def home_of(source: Source, value: ast.expr, house: House) -> str:
+    """The file that defines `function` or `file.function`, "" where it is no kernel."""
+    owner, _, name = dotted(value).rpartition(".")
+    if owner:
+        return next((target for target, *_ in source.imports if target in house and target.endswith(f".{owner}")), "")
+    defined = {node.name for node in source.tree.body if isinstance(node, ast.FunctionDef)}
+    return source.name if name in defined else ""
 
 
 def at(source: Source, line: int, what: str) -> str:

@@ -10,7 +10,7 @@ from utils.counter_rng import SHUFFLE, permutation, uniforms
 
 
 class PlainPPO:
-    """An engine for discrete actions, a vector observation, tanh networks and default PPO settings."""
+    """Both sockets for discrete actions, a vector observation, tanh networks and default PPO settings."""
 
     name = "plain"
 

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from scripts.house_rules import House, at, dotted, imports_run_downward, no_circles, read_house, storey
+from scripts.house_rules import (
+    House,
+    at,
+    calls_by_address,
+    dotted,
+    imports_run_downward,
+    no_circles,
+    read_house,
+    storey,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "stable_baselines3", "matplotlib", "av"}
@@ -278,6 +287,27 @@ def test_a_good_house_passes(tmp_path):
 @pytest.mark.parametrize(("rule", "path", "text", "complaint"), BAD, ids=[complaint for *_, complaint in BAD])
 def test_a_broken_rule_is_found(tmp_path, rule, path, text, complaint):
     assert any(complaint in line for line in complaints(tmp_path, rule, GOOD | {path: f'"""."""\n{text}'}))
+
+
+KERNELS = {
+    "agents/engines/fused_cpu/bind.py": '"""Binds."""\nfrom agents.engines.fused_cpu.kernels import nets, returns\n'
+    "ALL = {At.FORWARD: nets.forward, At.JUDGE: returns.judge, At.SIZE: 3}\n",
+    "agents/engines/fused_cpu/kernels/nets.py": '"""Nets."""\ndef forward(f):\n    return f[At.SIZE]\n',
+    "agents/engines/fused_cpu/kernels/returns.py": '"""Returns."""\ndef judge(f):\n    call(f[At.FORWARD])\n',
+}
+
+
+def test_a_circle_through_addresses_is_found(tmp_path):
+    assert complaints(tmp_path / "good", "no_circles", GOOD | KERNELS) == []
+    upward = '"""Nets."""\ndef forward(f):\n    call(f[At.JUDGE])\n'
+    files = GOOD | KERNELS | {"agents/engines/fused_cpu/kernels/nets.py": upward}
+    (found,) = complaints(tmp_path / "bad", "no_circles", files)
+    assert "kernels/" in found and "nets" in found and "returns" in found and "circle" in found
+
+
+def test_the_table_of_kernels_is_read(house):
+    reached = {target.rpartition(".")[2] for calls in calls_by_address(house).values() for target, *_ in calls}
+    assert {"nets", "layers", "heads", "policy_gradient", "returns", "shuffle"} <= reached
 
 
 def test_a_missing_docstring_is_found(tmp_path):

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agents.algorithms import ALGORITHMS, build_agent
 from agents.ppo import PPO
+from agents.sockets import Engine
 from config.loader import load_config
 from envs_gym.make import make_envs
 from trainer_callbacks.session import build_trainer
@@ -129,17 +130,21 @@ def test_learning_from_what_is_remembered_never_waits_for_the_device(words):
     assert agent.progress["updates"] > 0
 
 
+def plugged(both):
+    return Engine(both.name, "", both, both)
+
+
 def test_another_engine_is_one_attribute_and_the_same_training():
     constant = ("ppo", "clip_range=0.2", "env_backend=gym")
     eager, plain, switched = agent_for(*constant), agent_for(*constant), agent_for(*constant)
-    plain.engine = PlainPPO()
+    plain.engine = plugged(PlainPPO())
     advance(eager, 6)
     advance(plain, 6)
     advance(switched, 3)
     checkpoint = {}
     switched.on_save_checkpoint(checkpoint)
     other = agent_for(*constant)
-    other.engine = PlainPPO()
+    other.engine = plugged(PlainPPO())
     other.load_state_dict(switched.state_dict())
     other.optimizer.load_state_dict(switched.optimizer.state_dict())
     other.on_load_checkpoint(checkpoint)

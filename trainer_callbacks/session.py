@@ -159,7 +159,7 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Hea
         config_id=f"{config.env_id}:{config.variant}",
         algo_id=config.algo_id,
         engine=agent.engine.name,
-        engine_why=agent.engine_reason,
+        engine_why=agent.engine.reason,
         env_backend=backend.name,
         env_backend_why=backend.reason,
         device=DEVICE,

@@ -7,20 +7,29 @@ and the old machine code would run. Kernels take `njit` from here; NUMBA_CACHE_D
 import hashlib
 import os
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 import numba
 
 PROJECT = Path(__file__).resolve().parent.parent
-SOURCES = ("utils", "envs_fast", "agents/engines/fused_cpu")
+SOURCES = ("utils", "envs_fast", "agents/engines/fused_cpu/kernels")
+ALONE = (  # files whose folder holds other things too: kernels, and the constants they take
+    "agents/engines/fused_cpu/frame.py",
+    "agents/engines/fused_cpu/workers.py",
+    "agents/engines/plan/layout.py",
+    "agents/engines/plan/numbers.py",
+    "agents/networks/heads.py",
+    "agents/networks/squashed.py",
+)
 
 
 def source_hash() -> str:
     """Names and contents of every file that may hold a piece of a kernel."""
     digest = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((PROJECT / folder).glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    folders = (sorted((PROJECT / folder).glob("*.py")) for folder in SOURCES)
+    for path in chain(*folders, (PROJECT / file for file in ALONE)):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

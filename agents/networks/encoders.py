@@ -20,6 +20,7 @@ from utils.user_error import UserError
 class RunningNorm(nn.Module):
     """(x - mean) / std of all observations learnt from so far (Chan's parallel update), clipped to +-10."""
 
+    epsilon, bound = 1e-8, 10.0
     mean: Tensor
     var: Tensor
     count: Tensor
@@ -31,7 +32,7 @@ class RunningNorm(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        return ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-10, 10)
+        return ((x - self.mean) * (self.var + self.epsilon).rsqrt()).clamp(-self.bound, self.bound)
 
     @torch.no_grad()
     def learn(self, x: Tensor) -> None:

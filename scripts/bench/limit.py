@@ -4,9 +4,9 @@ import time
 
 import numpy as np
 
-from agents.engines.fused_cpu import layers
-from agents.engines.fused_cpu.bound import aligned
-from agents.engines.fused_cpu.calls import PIECE, address_of, call, longs
+from agents.engines.fused_cpu.kernels import layers
+from agents.engines.fused_cpu.kernels.calls import PIECE, address_of, call, longs
+from agents.engines.fused_cpu.parameters import aligned
 from agents.engines.fused_cpu.workers import Workers
 from utils.kernel_cache import njit
 

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from agents.base import Agent
-from agents.engines.fused_cpu import nets, replay_update
-from agents.engines.fused_cpu.bound import Bound
+from agents.engines.fused_cpu.bind import KERNELS, Bound
 from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.replay_binding import GRADIENTS, ReplayBinding
-from agents.engines.fused_cpu.replay_engine import FusedReplay
-from agents.engines.fused_cpu.update import adam, reduce_parts
+from agents.engines.fused_cpu.kernels import nets, replay
+from agents.engines.fused_cpu.kernels.optimizer import adam, reduce_parts
+from agents.engines.fused_cpu.learn import ReplayLearn
+from agents.engines.fused_cpu.play import FusedPlay
 from config.schema import ReplayConfig
 from scripts.bench.measure import trained
 from scripts.bench.stopwatch import Place, timed
 
 PLACES: dict[str, tuple[Place, ...]] = {  # each inside the next; kernels are not inside one another
-    "kernels": ((Bound, "run"), (replay_update, "draw"), (nets, "turn")),
-    "engine": ((FusedReplay, "collect"), (FusedReplay, "learn")),
+    "kernels": ((Bound, "run"), (replay, "draw"), (nets, "turn")),
+    "engine": ((FusedPlay, "collect"), (ReplayLearn, "learn")),
     "tick": ((Agent, "training_step"),),
 }
 CALLS = 30  # of each piece
@@ -41,27 +41,27 @@ def profile(config: ReplayConfig) -> dict[str, dict[str, float]]:
         "the agent": tick - engine,
         "Lightning, callbacks, begin and end": elapsed - tick,
     }
-    assert isinstance(agent.engine, FusedReplay)
+    assert isinstance(agent.engine.learn, ReplayLearn)
     return {"shares": {name: value / elapsed for name, value in shares.items()}, "update_us": pieces(agent)}
 
 
 def pieces(agent: Any) -> dict[str, float]:
     """Medians on one thread; the agent's moments are spoilt."""
-    bound: ReplayBinding = agent.engine._bound
-    frame, address, memory = bound.frame, bound.address, agent.memory
-    frame[At.THREADS] = 1
-    size, segments = int(frame[At.MINIBATCH]), range(int(frame[At.SEGMENTS]))
-    list(bound.draws(memory, 1, getattr(agent.config, "n_step", 1), agent.live.gamma))
+    bound, memory = agent.engine.learn.bound, agent.memory
+    table, address = bound.frame.table, bound.frame.address
+    table[At.THREADS] = 1
+    size, segments = int(table[At.MINIBATCH]), range(int(table[At.SEGMENTS]))
+    list(bound.draws(1, agent.live.gamma))
     still = np.array([1.0, 0.0, 1.0, 1.0])  # a step of no length
 
     def each(kernel: Any, numbers: range, *more: Any) -> None:
         for number in numbers:
             kernel(address, number, *more)
 
-    gradient = GRADIENTS[agent.config.algo_id]
+    gradient = KERNELS[agent.config.algo_id][At.GRADIENT_PART]
     calls: dict[str, Callable[[], Any]] = {
-        "drawing": partial(replay_update.draw, address, memory.written, memory.rows),
-        "transposes": partial(each, nets.turn, range(int(frame[At.MOVING])), 0, 1),
+        "drawing": partial(replay.draw, address, memory.written, memory.rows),
+        "transposes": partial(each, nets.turn, range(int(table[At.MOVING])), 0, 1),
         "gradient": partial(gradient, address, 0, 0, 0, 0, size),
         "sums of parts": partial(each, reduce_parts, segments),
         "Adam": partial(each, adam, segments, still.ctypes.data),

@@ -12,10 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from agents.engines.fused_cpu.bound import Bound
-from agents.engines.fused_cpu.engine import FusedCPU
-from agents.engines.fused_cpu.player import Player
+from agents.engines.fused_cpu.bind import Bound
+from agents.engines.fused_cpu.learn import RolloutLearn
+from agents.engines.fused_cpu.play import FusedPlay
 from agents.engines.fused_cpu.warm import warm
+from agents.engines.fused_cpu.worlds import CompiledWorlds
 from agents.ppo import PPO
 from config.schema import PPOConfig
 from envs_gym.make import make_envs
@@ -27,9 +28,9 @@ from scripts.usage import parser_of
 from utils import entry
 from utils.durable_file import write_json
 
-KERNELS: dict[str, tuple[Place, ...]] = {"play": ((Player, "play_on"),), "learn": ((Bound, "learn"),)}
+KERNELS: dict[str, tuple[Place, ...]] = {"play": ((CompiledWorlds, "play_on"),), "learn": ((Bound, "learn"),)}
 OUTER: dict[str, tuple[Place, ...]] = {
-    "engine": ((FusedCPU, "collect"), (FusedCPU, "learn")),
+    "engine": ((FusedPlay, "collect"), (RolloutLearn, "learn")),
     "tick": ((PPO, "training_step"),),
 }
 

@@ -16,14 +16,16 @@ from typing import Any
 import torch
 
 from agents.base import Agent
-from agents.engines.fused_cpu.engine import FusedCPU
-from agents.engines.fused_cpu.replay_engine import FusedReplay
+from agents.engines.fused_cpu.frame import At
+from agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
+from agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
 from agents.experience.collector import Collector
 from agents.experience.memory import Memory
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.recurrent import RecurrentActorCritic
 from agents.networks.squashed import SquashedPolicy
 from agents.playing.loading import read_checkpoint
+from agents.sockets import EagerPlay, Play
 from scripts.faults.record import command_line
 from scripts.faults.rig import faults, finish, last_run, refused_in_a_line
 from utils import checkpoint_set, entry
@@ -68,7 +70,7 @@ AGENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # words, and the
     "pqn": (("CartPole-v1:pqn", *ROLLOUT, "batch_size=0.5"), CHOICES),
     "q_learning": (("FrozenLake-v1:q_learning", *ROLLOUT), ("reward", "weights")),
 }  # fmt: skip
-Fused = FusedCPU | FusedReplay
+PLAYS, LEARNS = (FusedPlay, AttachedPlay, EagerPlay), (RolloutLearn, ReplayLearn)
 VALUES = {"nan": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
 WORLD = 2
 
@@ -134,37 +136,38 @@ def plant(place: str, value: float) -> None:
 def plant_fused(place: str, value: float) -> None:
     """The same where compiled kernels collect and learn: in what they are handed, and in the sums they go on with."""
 
-    def observation(collect: Any, engine: Fused, agent: Any, steps: int) -> None:
+    def observation(collect: Any, play: Play, agent: Any, steps: int) -> None:
         agent.collector.obs[WORLD, 0] = value
-        collect(engine, agent, steps)
+        collect(play, agent, steps)
 
-    def action(collect: Any, engine: Fused, agent: Any, steps: int) -> None:
-        collect(engine, agent, steps)
+    def action(collect: Any, play: Play, agent: Any, steps: int) -> None:
+        collect(play, agent, steps)
         agent.memory.table.action[(agent.memory.written - 13) % agent.memory.rows, WORLD] = value
 
-    def reward(collect: Any, engine: Fused, agent: Any, steps: int) -> None:
-        collect(engine, agent, steps)
+    def reward(collect: Any, play: Play, agent: Any, steps: int) -> None:
+        collect(play, agent, steps)
         agent.memory.table.reward[(agent.memory.written - 13) % agent.memory.rows, WORLD] = value
 
-    def weights(collect: Any, engine: Fused, agent: Any, steps: int) -> None:
+    def weights(collect: Any, play: Play, agent: Any, steps: int) -> None:
         first = next(agent.policy.parameters()).detach()
         first[(0,) * first.dim()] = value  # before: they are fetched once an iteration, and given back at its end
-        collect(engine, agent, steps)
+        collect(play, agent, steps)
 
-    def loss(learn: Any, engine: Fused, *arguments: Any) -> None:
-        engine._bound._held["LANES"][0] = value  # of the policy's loss
-        learn(engine, *arguments)
+    def loss(learn: Any, socket: RolloutLearn | ReplayLearn, *arguments: Any) -> None:
+        socket.bound.frame.held[At.SUMS][0] = value  # of the policy's loss
+        learn(socket, *arguments)
 
-    def gradient(learn: Any, engine: Fused, *arguments: Any) -> None:
-        engine._bound._held["PARTIAL"][0] = value
-        learn(engine, *arguments)
+    def gradient(learn: Any, socket: RolloutLearn | ReplayLearn, *arguments: Any) -> None:
+        socket.bound.frame.held[At.PARTIAL][0] = value
+        learn(socket, *arguments)
 
     found = {"observation": observation, "action": action, "reward": reward, "weights": weights}
-    for engine in (FusedCPU, FusedReplay):
-        if place in found:
-            at_call(engine, "collect", 6, found[place])
-        else:
-            at_call(engine, "learn", 6, {"loss": loss, "gradient": gradient}[place])
+    if place in found:
+        for play in PLAYS:
+            at_call(play, "collect", 6, found[place])
+    else:
+        for learn in LEARNS:
+            at_call(learn, "learn", 6, {"loss": loss, "gradient": gradient}[place])
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:

@@ -10,16 +10,18 @@ import torch
 from driven import advance, agent_for, continued, pairwise
 
 from agents.base import NumbersError
-from agents.engines.fused_cpu import update
-from agents.engines.fused_cpu.calls import ints
-from agents.engines.fused_cpu.engine import FusedCPU
-from agents.engines.fused_cpu.frame import At, Setting
-from agents.engines.fused_cpu.recipes import why_not
+from agents.engines.fused_cpu.frame import At
+from agents.engines.fused_cpu.kernels import shuffle
+from agents.engines.fused_cpu.kernels.calls import ints
+from agents.engines.fused_cpu.learn import RolloutLearn
 from agents.engines.fused_cpu.workers import TRIALS, TRY_EVERY, Pace
+from agents.engines.plan.numbers import Live
+from agents.engines.plan.ppo import PPORecipe
 from agents.experience.nouns import Final, tree_map
 from agents.ppo import clipped_surrogate, value_loss
 from agents.reinforce import masked_mean
-from utils.counter_rng import SHUFFLE, Key, counters, permutation
+from agents.sockets import EagerPlay
+from utils.counter_rng import SHUFFLE, Key, counters, fill_words, permutation
 from utils.kernel_cache import njit
 from utils.user_error import UserError
 
@@ -75,7 +77,7 @@ def digest(agent):
 def test_every_pair_of_options_learns_as_eager_does(case):
     eager = agent_for(case["config"], *overrides_of(case), "engine=eager")
     fused = agent_for(case["config"], *overrides_of(case), "engine=fused_cpu")
-    assert isinstance(fused.engine, FusedCPU)
+    assert isinstance(fused.engine.learn, RolloutLearn)
     for _ in range(2):
         advance(eager, 1)
         eager.metrics.flush()
@@ -101,24 +103,20 @@ def bound_at_first_update(agent):
     start = tree_map(torch.clone, agent.collector.carry)
     agent.collect(agent.config.n_steps)
     work = agent.memory.rollout(start, Final(agent.collector.obs, agent.collector.carry))
-    engine = agent.engine
-    bound = engine._bind(agent)
-    reward = work.row.reward
-    if agent.config.normalize_reward:
-        reward = agent.reward_scale(reward, work.row.terminated | work.row.truncated)
-    bound.frame[At.REWARD] = reward.data_ptr()
-    bound.fetch()
-    engine._set(agent)
-    bound.order_by(counters(agent.key(SHUFFLE, 0)))
-    bound.run(int(bound.frame[At.JUDGE]), bound.address, 1, 1)
-    bound.settings[Setting.MAX_NORM] = math.inf
+    bound = agent.engine.learn.bound
+    bound.attach(agent.optimizer)
+    bound.begin()
+    bound.prepare(bound.recipe.reward(work), bound.recipe.order())
+    bound.recipe.before_learning(bound.live)
+    bound.run(int(bound.frame.table[At.JUDGE]), bound.frame.address, 1, 1)
+    bound.live[Live.MAX_NORM] = math.inf
     return bound
 
 
 def gradient_in_double(agent, bound):
     """Autograd of the agent's own loss on the first minibatch, everything in float64; how many rows sit on a kink."""
     policy, config, row = copy.deepcopy(agent.policy).double(), agent.config, agent.memory.table
-    order = torch.from_numpy(bound._held["ORDER"][: bound.rows][: config.minibatch_size].astype(np.int64))
+    order = torch.from_numpy(bound.frame.held[At.ORDER][: bound.recipe.rows][: config.minibatch_size].astype(np.int64))
 
     def rows(x):
         return x.flatten(0, 1)[order]
@@ -126,16 +124,20 @@ def gradient_in_double(agent, bound):
     obs = tree_map(rows, row.obs)
     policy.encoder.forward = lambda _: agent.policy.encoder(obs).double()
     action = rows(row.action.double() if row.action.is_floating_point() else row.action)
-    own = {name: torch.from_numpy(bound._held[name]).double()[order] for name in ("WEIGHT", "TARGET", "LOG_PROB")}
-    old_value, counted = (torch.from_numpy(bound._held[n][: bound.rows]).double()[order] for n in ("VALUE", "COUNTED"))
+    own = {
+        name: torch.from_numpy(bound.frame.held[At[name]]).double()[order] for name in ("WEIGHT", "TARGET", "LOG_PROB")
+    }
+    old_value, counted = (
+        torch.from_numpy(bound.frame.held[At[n]][: bound.recipe.rows]).double()[order] for n in ("VALUE", "COUNTED")
+    )
     judged = policy.evaluate(obs, (), rows(row.is_first), action)
     weight, live = own["WEIGHT"], agent.live
     mode = config.normalize_advantages if config.algo_id == "ppo" else config.normalize_returns
     if mode != "off":
         over, share = weight, counted
         if mode == "rollout":
-            over = torch.from_numpy(bound._held["WEIGHT"]).double()
-            share = torch.from_numpy(bound._held["COUNTED"]).double()
+            over = torch.from_numpy(bound.frame.held[At.WEIGHT]).double()
+            share = torch.from_numpy(bound.frame.held[At.COUNTED]).double()
         mean = masked_mean(over, share)
         weight = (weight - mean) / (masked_mean((over - mean).square(), share).sqrt() + 1e-8)
     if config.algo_id == "ppo":
@@ -153,8 +155,8 @@ def gradient_in_double(agent, bound):
 
 def in_torchs_form(bound, name, parameters):
     """A flat buffer of ours as a list in the order of `parameters`."""
-    flat, found = bound._held[name], {}
-    for place in bound.layout.places:
+    flat, found = bound.frame.held[At[name]], {}
+    for place in bound.recipe.shape.layout.places:
         shape = tuple(place.parameter.shape)
         matrix = shape if len(shape) == 2 else (1, *shape)
         strides = (4 * place.row, 4 * place.column)
@@ -172,7 +174,7 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
     agent.metrics.flush()
     bound = bound_at_first_update(agent)
     expected = gradient_in_double(agent, bound)
-    bound.run(int(bound.frame[At.UPDATE]), bound.address, 1, 1)
+    bound.run(int(bound.frame.table[At.UPDATE]), bound.frame.address, 1, 1)
     parameters = list(agent.policy.parameters())
     largest = max(g.abs().max().item() for g in expected)
     for mine, theirs in zip(in_torchs_form(bound, "GRADIENT", parameters), expected, strict=True):
@@ -184,7 +186,7 @@ def test_a_deviation_beyond_its_bounds_has_no_slope(log_std):
     agent = agent_for("Pendulum-v1:ppo", *SMALL, f"policy_kwargs.log_std_init={log_std}", "engine=fused_cpu")
     bound = bound_at_first_update(agent)
     expected = gradient_in_double(agent, bound)
-    bound.run(int(bound.frame[At.UPDATE]), bound.address, 1, 1)
+    bound.run(int(bound.frame.table[At.UPDATE]), bound.frame.address, 1, 1)
     found = in_torchs_form(bound, "GRADIENT", list(agent.policy.parameters()))
     names = [name for name, _ in agent.policy.named_parameters()]
     (place,) = [place for place, name in enumerate(names) if name.endswith("log_std")]
@@ -208,7 +210,7 @@ def test_what_was_played_has_the_policys_log_probabilities_and_values():
         row = agent.memory.table
         judged = before.evaluate(row.obs, (), row.is_first, row.action)
         for name, exact in (("LOG_PROB", judged.log_prob), ("VALUE", judged.value)):
-            mine = torch.from_numpy(bound._held[name][: bound.rows]).view_as(exact)
+            mine = torch.from_numpy(bound.frame.held[At[name]][: bound.recipe.rows]).view_as(exact)
             assert (mine - exact).abs().max() <= 2e-6 * exact.abs().max()
 
 
@@ -220,9 +222,9 @@ def test_one_and_two_threads_are_equal_to_the_last_bit(extra):
     one, two = (agent_for("CartPole-v1:ppo", *keys, f"threads={n}") for n in (1, 2))
     advance(one, 60)
     advance(two, 1)
-    two.engine._bound.pace.choose = lambda: 2  # else it is as many as pay
+    two.engine.learn.bound.pace.choose = lambda: 2  # else it is as many as pay
     advance(two, 59)
-    assert two.engine._bound.workers.threads == 2 and one.engine._bound.workers.threads == 1
+    assert two.engine.learn.bound.workers.threads == 2 and one.engine.learn.bound.workers.threads == 1
     assert digest(one) == digest(two)
     assert one.collector.window.summary() == two.collector.window.summary()
 
@@ -249,7 +251,8 @@ def test_a_continued_run_is_the_same_run():
 def test_updates_alone_on_gymnasiums_worlds():
     keys = (*SMALL, "env_backend=gym")
     eager, fused = (agent_for("CartPole-v1:ppo", *keys, f"engine={name}") for name in ("eager", "auto"))
-    assert isinstance(fused.engine, FusedCPU) and fused.engine_reason.startswith("updates only")
+    assert isinstance(fused.engine.play, EagerPlay) and isinstance(fused.engine.learn, RolloutLearn)
+    assert fused.engine.name == "fused_cpu" and fused.engine.reason.startswith("updates only")
     advance(eager, 5)
     advance(fused, 5)
     assert torch.equal(eager.memory.table.action, fused.memory.table.action)
@@ -259,16 +262,16 @@ def test_updates_alone_on_gymnasiums_worlds():
 
 @pytest.mark.parametrize("field", ["reward", "obs", "parameter"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_no_number_is_reported_and_reaches_no_weight(field, value):
+def test_what_is_not_finite_is_reported_and_reaches_no_weight(field, value):
     agent = advance(agent_for("CartPole-v1:ppo", *SMALL, "env_backend=gym", "engine=fused_cpu"), 1)
-    collect = agent.engine.collect
+    collect = agent.engine.play.collect
 
     def poisoned(agent, steps):
         collect(agent, steps)
         table = agent.memory.table
         {"reward": table.reward, "obs": table.obs}.get(field, table.reward)[3, 2] = value if field != "parameter" else 1
 
-    agent.engine.collect = poisoned
+    agent.engine.play.collect = poisoned
     if field == "parameter":
         with torch.no_grad():
             agent.policy.critic[1].bias.fill_(value)
@@ -279,12 +282,12 @@ def test_what_is_no_number_is_reported_and_reaches_no_weight(field, value):
         assert torch.equal(mine.nan_to_num(), old.nan_to_num()), "the weights are as before it"
 
 
-@pytest.mark.parametrize(("buffer", "place", "said"), [("LANES", 0, "the loss"), ("PARTIAL", 5, "the gradient")])
-def test_an_update_whose_loss_or_gradient_is_no_number_is_not_made(buffer, place, said):
+@pytest.mark.parametrize(("buffer", "place", "said"), [("SUMS", 0, "the loss"), ("PARTIAL", 5, "the gradient")])
+def test_an_update_whose_loss_or_gradient_is_not_finite_is_not_made(buffer, place, said):
     """Both are sums that begin where the last minibatch left them, at zero; here they do not."""
     mine, other = (agent_for("CartPole-v1:ppo", *SMALL, "engine=fused_cpu") for _ in range(2))
     advance(mine, 1), advance(other, 1)
-    mine.engine._bound._held[buffer][place] = math.nan
+    mine.engine.learn.bound.frame.held[At[buffer]][place] = math.nan
     before = weights(mine)
     with pytest.raises(NumbersError, match=f"^{said} stopped being a number in iteration 2"):
         advance(mine, 1)
@@ -306,18 +309,20 @@ def test_what_it_does_not_know_is_refused_by_name_and_auto_takes_eager(overrides
     with pytest.raises(UserError, match=named):
         agent_for("CartPole-v1:ppo", *SMALL, *overrides, "engine=fused_cpu")
     agent = agent_for("CartPole-v1:ppo", *SMALL, *overrides)
-    assert agent.engine.name == "eager" and named in agent.engine_reason
+    assert agent.engine.name == "eager" and named in agent.engine.reason
 
 
 def test_observations_of_other_types_are_refused_by_name():
     agent = agent_for("CartPole-v1:ppo", *SMALL)
-    assert why_not(agent.config, agent.policy, agent.collector.obs) is None
-    assert "torch.uint8" in why_not(agent.config, agent.policy, agent.collector.obs.byte())  # images laid flat
+    assert PPORecipe.why_not(agent.config, agent.policy, agent.collector.obs) is None
+    assert "torch.uint8" in PPORecipe.why_not(
+        agent.config, agent.policy, agent.collector.obs.byte()
+    )  # images laid flat
 
 
 @njit
 def shuffled(words, order, spare, rows):
-    update.shuffle(words, order, spare, rows)
+    shuffle.shuffle(words, order, spare, rows)
     return ints(order, rows).copy()
 
 
@@ -325,7 +330,7 @@ def shuffled(words, order, spare, rows):
 def test_rows_are_shuffled_as_counter_rng_says(rows):
     key = Key(11, SHUFFLE, 0, 5)
     words = np.empty(rows, np.uint32)
-    update.fill_words(words, *counters(key))
+    fill_words(words, *counters(key))
     order, spare = np.zeros(rows, np.int32), np.zeros(2 * rows, np.int32)
     mine = shuffled(words.ctypes.data, order.ctypes.data, spare.ctypes.data, rows)
     assert mine.tolist() == permutation(key, rows).tolist()

@@ -8,7 +8,9 @@ import torch
 from driven import advance, agent_for, continued, pairwise
 
 from agents.base import NumbersError
-from agents.engines.fused_cpu.replay_engine import FusedReplay
+from agents.engines.fused_cpu.frame import At
+from agents.engines.fused_cpu.learn import ReplayLearn
+from agents.engines.fused_cpu.play import AttachedPlay
 from agents.experience.nouns import tree_map
 from utils.user_error import UserError
 
@@ -79,7 +81,7 @@ def assert_equal(mine, theirs):
 def test_every_pair_of_options_learns_as_eager_does(case):
     eager = agent_for(case["config"], *overrides_of(case), "engine=eager")
     fused = agent_for(case["config"], *overrides_of(case), "engine=fused_cpu")
-    assert isinstance(fused.engine, FusedReplay)
+    assert isinstance(fused.engine.learn, ReplayLearn)
     for _ in range(3):  # past the end of the ring
         advance(eager, 2)
         eager.metrics.flush()
@@ -133,9 +135,9 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
     (batch,) = exact.memory.draws(1, exact.config.batch_size, steps, exact.live.gamma)
     fused.renew_statistics = lambda: None
     expected = in_double(exact, batch)
-    fused.engine.learn(fused, 1)
-    flat = torch.from_numpy(fused.engine._bound._held["GRADIENT"])
-    places = {id(place.parameter): place for place in fused.engine._bound.layout.places}
+    fused.engine.learn.learn(fused, 1)
+    flat = torch.from_numpy(fused.engine.learn.bound.frame.held[At.GRADIENT])
+    places = {id(place.parameter): place for place in fused.engine.learn.bound.recipe.shape.layout.places}
     largest = max(g.abs().max().item() for g in expected)
     for parameter, gradient in zip(learnt(fused), expected, strict=True):
         mine = places[id(parameter)].view(flat)
@@ -164,9 +166,9 @@ def test_one_and_two_threads_are_equal_to_the_last_bit(config, batch_size):
     one, two = (agent_for(config, *keys, f"threads={n}") for n in (1, 2))
     advance(one, 12)
     advance(two, 1)
-    two.engine._bound.pace.choose = lambda: 2  # else it is as many as pay
+    two.engine.learn.bound.pace.choose = lambda: 2  # else it is as many as pay
     advance(two, 11)
-    assert two.engine._bound.workers.threads == 2 and one.engine._bound.workers.threads == 1
+    assert two.engine.learn.bound.workers.threads == 2 and one.engine.learn.bound.workers.threads == 1
     assert_equal(one, two)
     assert torch.equal(one.memory.table.obs, two.memory.table.obs)
 
@@ -186,7 +188,8 @@ def test_a_continued_run_is_the_same_run_and_an_engine_may_change(config):
 def test_updates_alone_on_gymnasiums_worlds(config):
     keys = (*SMALL, "env_backend=gym")
     eager, fused = (agent_for(config, *keys, f"engine={name}") for name in ("eager", "auto"))
-    assert isinstance(fused.engine, FusedReplay) and fused.engine_reason.startswith("updates only")
+    assert isinstance(fused.engine.play, AttachedPlay) and isinstance(fused.engine.learn, ReplayLearn)
+    assert fused.engine.name == "fused_cpu" and fused.engine.reason.startswith("updates only")
     assert_close(advance(fused, 5), advance(eager, 5), 2e-5)
 
 
@@ -196,12 +199,12 @@ def test_what_is_drawn_are_the_memorys_transitions(steps, worlds, rows):
     agent = agent_for("CartPole-v1:dqn", *keys, "learning_starts=9e5", "batch_size=40", "engine=fused_cpu")
     for _ in range(12):
         advance(agent, 2)
-        memory, bound = agent.memory, agent.engine._bound
+        memory, bound = agent.memory, agent.engine.learn.bound
         if not memory.ready(steps + 1):
             continue
         before = memory.drawn
-        assert list(bound.draws(memory, 30, steps, 0.9)) == [30]
-        found = [bound._held[name] for name in ("PLACE", "FOLLOWING", "REWARD", "DISCOUNT")]
+        assert list(bound.draws(30, 0.9)) == [30]
+        found = [bound.frame.held[At[name]] for name in ("PLACE", "FOLLOWING", "REWARD", "DISCOUNT")]
         place, following, reward, discount = (torch.from_numpy(x[: 30 * 40].copy()) for x in found)
         memory.drawn = before
         exact = memory.transitions(30 * 40, steps, 0.9)
@@ -227,16 +230,16 @@ def test_a_checkpoint_holds_tensors_of_their_own():
 @pytest.mark.parametrize("config", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
 @pytest.mark.parametrize("field", ["reward", "obs", "parameter"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_no_number_is_reported_and_reaches_no_weight(config, field, value):
+def test_what_is_not_finite_is_reported_and_reaches_no_weight(config, field, value):
     agent = advance(agent_for(config, *SMALL, "env_backend=gym", "engine=fused_cpu"), 4)
-    collect = agent.engine.collect
+    collect = agent.engine.play.collect
 
     def poisoned(agent, steps):
         collect(agent, steps)
         if field != "parameter":
             getattr(agent.memory.table, field)[(agent.memory.written - 3) % agent.memory.rows, 1] = value
 
-    agent.engine.collect = poisoned
+    agent.engine.play.collect = poisoned
     if field == "parameter":
         with torch.no_grad():
             learnt(agent)[-2].view(-1)[0] = value
@@ -249,10 +252,10 @@ def test_what_is_no_number_is_reported_and_reaches_no_weight(config, field, valu
 
 @pytest.mark.parametrize("config", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
 @pytest.mark.parametrize("updates", [4, 7])
-def test_a_loss_that_is_no_number_is_named_whether_or_not_its_update_is_told_of(config, updates):
+def test_a_loss_that_is_not_finite_is_named_whether_or_not_its_update_is_told_of(config, updates):
     agent = advance(agent_for(config, *SMALL, "engine=fused_cpu"), 6)
     agent.progress["updates"] = updates  # every eighth of DQN's is told of
-    agent.engine._bound._held["LANES"][0] = math.nan
+    agent.engine.learn.bound.frame.held[At.SUMS][0] = math.nan
     with pytest.raises(NumbersError, match="the loss stopped being a number"):
         advance(agent, 1)
 
@@ -271,4 +274,4 @@ def test_what_it_does_not_know_is_refused_by_name_and_auto_takes_eager(config, o
     with pytest.raises(UserError, match=named):
         agent_for(config, *SMALL, *overrides, "engine=fused_cpu")
     agent = agent_for(config, *SMALL, *overrides)
-    assert agent.engine.name == "eager" and named in agent.engine_reason
+    assert agent.engine.name == "eager" and named in agent.engine.reason

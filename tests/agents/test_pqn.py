@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from agents.pqn import lambda_returns
+from agents.returns import lambda_returns
 
 
 def column(*numbers):

@@ -16,7 +16,7 @@ from driven import agent_for
 
 import train
 from agents.algorithms import may_be_fused
-from agents.engines.fused_cpu import recipes
+from agents.engines.fused_cpu import engine
 from agents.engines.fused_cpu.warm import warm
 from agents.playing.loading import load_run
 from config.loader import load_config
@@ -103,9 +103,9 @@ def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
 
 
 def test_a_processor_nobody_has_tried_takes_eager(monkeypatch):
-    monkeypatch.setattr(recipes, "FEATURES", frozenset({"neon", "fp-armv8"}))
+    monkeypatch.setattr(engine, "FEATURES", frozenset({"neon", "fp-armv8"}))
     agent = agent_for("CartPole-v1:ppo")
-    assert agent.engine.name == "eager" and "AVX2" in agent.engine_reason
+    assert agent.engine.name == "eager" and "AVX2" in agent.engine.reason
     assert not may_be_fused(load_config("CartPole-v1", "ppo"))  # so none of its kernels are compiled for nothing
     with pytest.raises(UserError, match="fused_cpu cannot run this config: its kernels need a processor with AVX2"):
         agent_for("CartPole-v1:ppo", "engine=fused_cpu")
@@ -119,7 +119,7 @@ def test_the_kernels_are_right_with_avx2_alone(tmp_path):
     core = "double_precision and (CartPole or Pendulum) or fifty or played or two_threads or may_change"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/agents/test_fused_cpu.py", "-k", core]
     env = {**os.environ, **told, "OMP_NUM_THREADS": "1"}
-    shape = "from agents.engines.fused_cpu import lanes; print(lanes.ROWS, lanes.COLUMNS)"
+    shape = "from agents.engines.fused_cpu.kernels import lanes; print(lanes.ROWS, lanes.COLUMNS)"
     found = subprocess.run([sys.executable, "-c", shape], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["6", "1"]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from agents.engines.fused_cpu.calls import PIECE, address_of, longs
+from agents.engines.fused_cpu.kernels.calls import PIECE, address_of, longs
 from agents.engines.fused_cpu.workers import LINE, Workers
 from utils.kernel_cache import njit
 

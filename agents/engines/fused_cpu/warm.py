@@ -13,17 +13,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
 import torch
 
-from agents.engines.fused_cpu import losses, nets, replay_binding, replay_update, rollout, update, workers
-from agents.engines.fused_cpu.binding import OWN, WORTH
-from agents.engines.fused_cpu.bound import LAYERS, PIECES
-from agents.engines.fused_cpu.calls import address_of
+from agents.engines.fused_cpu import workers
+from agents.engines.fused_cpu.bind import ACTIVATIONS, CALLED, KERNELS
+from agents.engines.fused_cpu.kernels import heads, minibatches, policy_gradient, q, rollout, shuffle, squashed
+from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
 from agents.experience.cuts import most_of
 from agents.experience.finite_guard import all_finite
 from envs_fast import registry
@@ -34,20 +34,17 @@ from utils.kernel_cache import cache_folder
 from utils.processor import FEATURES, NAME
 from utils.user_error import UserError
 
-LONGEST = (
-    losses.actor_loss,
-    update.shuffle_epochs,
-    update.update,
-    losses.sample,
-    losses.log_softmax,
-    update.gradient_part,
+LONGEST: tuple[Kernel, ...] = (  # to compile
+    policy_gradient.actor_loss,
+    shuffle.shuffle_epochs,
+    minibatches.update,
+    heads.sample,
+    heads.log_softmax,
+    policy_gradient.gradient_part,
+    squashed.sac_gradient,
+    q.q_gradient,
 )
-SHARED = (workers.serve, workers.hand_out, workers.take_part)
-ROLLOUTS = (*LONGEST, *PIECES.values(), *OWN.values(), nets.fetch_parameters, nets.give_parameters, *SHARED)
-KERNELS = {"ppo": (*ROLLOUTS, WORTH[False]), "reinforce": (*ROLLOUTS, WORTH[True])}  # of each, the longest first
-for _name, _gradient in replay_binding.GRADIENTS.items():
-    _own = (_gradient, replay_binding.ACTORS[_name], replay_update.learn, replay_update.draw)
-    KERNELS[_name] = (*_own, *PIECES.values(), *replay_binding.OWN.values(), *SHARED)
+SHARED: tuple[Kernel, ...] = (workers.serve, workers.hand_out, workers.take_part)
 NONE = "-"  # no worlds of ours, or no engine
 Job = Callable[[], object]
 SECONDS = 10  # roughly, for the line that explains the wait
@@ -114,7 +111,7 @@ def _share_out(jobs: list[Job]) -> None:
         raise RuntimeError("compiling failed; its error is written above")
 
 
-def _work(jobs: list[Job], taken: Any) -> None:
+def _work(jobs: list[Job], taken: "Synchronized[int]") -> None:
     os.setsid()  # a Ctrl-C is for the one that waits
     gc.disable()  # compiling makes millions of objects that stay
     while True:
@@ -134,9 +131,12 @@ def _stamp(env_id: str, algo_id: str, activation: str) -> Path:
 
 def kernel_jobs(env_id: str, algo_id: str, activation: str) -> list[Job]:
     """What there is to compile, the longest first, so that processes end together; the cache keeps it."""
-    pieces = () if algo_id == NONE else (*KERNELS[algo_id], *LAYERS[activation])
     worlds = [] if env_id == NONE else [partial(compile_worlds, env_id, algo_id != NONE)]
-    return [*worlds, compile_common, *(partial(address_of, piece) for piece in dict.fromkeys(pieces))]
+    pieces: list[Kernel] = []
+    if algo_id != NONE:
+        pieces = [*KERNELS[algo_id].values(), *ACTIVATIONS[activation].values(), *CALLED[algo_id], *SHARED]
+        pieces.sort(key=lambda piece: piece not in LONGEST)
+    return [*worlds, compile_common, *(partial(address_of, piece) for piece in pieces)]
 
 
 def compile_common() -> None:
@@ -159,12 +159,13 @@ def compile_worlds(env_id: str, played: bool) -> None:
         rollout.note_episodes.compile((flag, flag, number, number, number, numba.int64))
 
 
-def game_type(envs: NumbaEnv) -> Any:
-    """Of what player.py leaves for `rollout.play` to play on, for these worlds."""
+def game_type(envs: NumbaEnv) -> numba.types.Type:
+    """Of what worlds.py leaves for `rollout.play` to play on, for these worlds."""
     assert isinstance(envs.obs, torch.Tensor)
     obs = envs.obs.numpy()[None]
     shape = envs.action_space.shape or ()
     action = np.zeros((1, 1, *shape), np.float32 if shape else np.int64)
     number, flag, long = (np.zeros((1, 1), kind) for kind in (np.float32, np.uint8, np.int64))
-    table, others = (obs, action, number, flag, flag, flag, long), (obs, obs, obs, long[0], flag[0])
-    return numba.typeof((0, 0, envs.simulation, table, others, (number, number)))
+    table = rollout.Table(obs, action, number, flag, flag, flag, long)
+    now = rollout.Instant(obs, obs, obs, long[0], flag[0])
+    return numba.typeof(rollout.Game(0, 0, envs.simulation, table, now, number, number))

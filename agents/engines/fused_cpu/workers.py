@@ -1,7 +1,7 @@
 """Threads that stay, and how many of them pay just now. Results do not depend on their number.
 
 Work is a kernel of (arguments' address, thread number), handed out and waited for in machine code: a thread that has
-just worked watches for more before it lies down, so that between two kernels nobody waits for Python's lock or to be
+just worked watches for more before it sleeps, so that between two kernels nobody waits for Python's lock or to be
 woken (150 us on a virtual machine, a tenth of a small iteration). Threads that wait for one another 80 times an
 iteration are a loss wherever another program wants their cores, so one thread and all are tried in turns.
 """
@@ -12,17 +12,17 @@ from enum import IntEnum
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import IMPATIENT, PIECE, call, exchange, fetch, longs, wait_a_turn
+from agents.engines.fused_cpu.kernels.calls import IMPATIENT, PIECE, call, exchange, fetch, longs, wait_a_turn
 from utils.kernel_cache import njit
 
 TRY_EVERY = 64  # iterations; the first ones are trials
 TRIALS = 6  # of all threads, as a thread that wakes may be on the caller's core for a while; then one of one thread
 LINE = 8  # int64 of a cache line
 MOST = 64  # threads
-PATIENCE = 32 * IMPATIENT  # turns that a thread watches for, about 2 ms, before it lies down
+PATIENCE = 32 * IMPATIENT  # turns that a thread watches for, about 2 ms, before it sleeps
 
 
-class Post(IntEnum):
+class Shared(IntEnum):
     """The first cache line that threads share; a worker's own is the one of its number."""
 
     NUMBER = 0  # of what was handed out last, times MOST, plus how many threads it is for
@@ -31,57 +31,57 @@ class Post(IntEnum):
     FAILED = 3
 
 
-DONE, ASLEEP = 0, 8  # bytes from the begin of a worker's line: the NUMBER it has done; whether it has lain down
+DONE, ASLEEP = 0, 8  # bytes from the begin of a worker's line: the NUMBER it has done; whether it sleeps
 
 
 @njit(**PIECE)
-def hand_out(post: int, work: int, arguments: int, threads: int) -> int:
+def hand_out(shared: int, work: int, arguments: int, threads: int) -> int:
     """Have so many threads do the work and take part. Not yet begun where some must be woken: a bit for each."""
     if threads == 1:
         call(work, (arguments, 0))
         return 0
-    line = longs(post, LINE)
-    line[Post.WORK], line[Post.ARGUMENTS] = work, arguments
-    exchange(post, (line[Post.NUMBER] // MOST + 1) * MOST + threads)
+    line = longs(shared, LINE)
+    line[Shared.WORK], line[Shared.ARGUMENTS] = work, arguments
+    exchange(shared, (line[Shared.NUMBER] // MOST + 1) * MOST + threads)
     asleep = 0
     for number in range(1, threads):
-        if exchange(post + 8 * LINE * number + ASLEEP, 0):
+        if exchange(shared + 8 * LINE * number + ASLEEP, 0):
             asleep |= 1 << number
     if not asleep:
-        take_part(post)
+        take_part(shared)
     return asleep
 
 
 @njit(**PIECE)
-def take_part(post: int) -> None:
+def take_part(shared: int) -> None:
     """Thread 0's part of what was handed out; returns when all have done theirs."""
-    line = longs(post, LINE)
-    now = line[Post.NUMBER]
-    call(line[Post.WORK], (line[Post.ARGUMENTS], 0))
+    line = longs(shared, LINE)
+    now = line[Shared.NUMBER]
+    call(line[Shared.WORK], (line[Shared.ARGUMENTS], 0))
     turns = 0
     for number in range(1, now % MOST):
-        while fetch(post + 8 * LINE * number + DONE) != now:
+        while fetch(shared + 8 * LINE * number + DONE) != now:
             turns = wait_a_turn(turns)
 
 
 @njit(**PIECE)
-def serve(post: int, number: int, seen: int) -> int:
-    """A worker's life: does its part of whatever is handed out. Returns, lain down, when nothing has come for long."""
-    line, own = longs(post, LINE), post + 8 * LINE * number
+def serve(shared: int, number: int, seen: int) -> int:
+    """A worker's life: does its part of whatever is handed out. Returns, asleep, when nothing has come for long."""
+    line, own = longs(shared, LINE), shared + 8 * LINE * number
     turns = 0
     while True:
-        now = fetch(post)
+        now = fetch(shared)
         if now != seen:
             seen, turns = now, 0
             if number < now % MOST:  # else the line may already be another's
-                call(line[Post.WORK], (line[Post.ARGUMENTS], number))
+                call(line[Shared.WORK], (line[Shared.ARGUMENTS], number))
                 exchange(own + DONE, now)
             continue
         turns = wait_a_turn(turns)
         if turns >= PATIENCE:
             exchange(own + ASLEEP, 1)
             # something may have come meanwhile: whoever takes the mark back first, decides
-            if fetch(post) == seen or not exchange(own + ASLEEP, 0):
+            if fetch(shared) == seen or not exchange(own + ASLEEP, 0):
                 return seen
             turns = 0
 
@@ -124,21 +124,21 @@ class Workers:
         self._lines = np.zeros((threads + 1, LINE), np.int64)
         skip = -self._lines.ctypes.data // 8 % LINE  # to the begin of a cache line
         self._lines = self._lines.reshape(-1)[skip : skip + threads * LINE]
-        self._post = self._lines.ctypes.data
-        self._beds = [threading.Lock() for _ in range(threads)]  # free: somebody is to get up
+        self._shared = self._lines.ctypes.data
+        self._calls = [threading.Lock() for _ in range(threads)]  # released: that worker is to wake up
         for number in range(1, threads):
-            self._beds[number].acquire()
+            self._calls[number].acquire()
             threading.Thread(target=self._live, args=(number,), daemon=True).start()
 
     def run(self, work: int, arguments: int, threads: int) -> None:
         """Returns when each of so many threads is done."""
-        asleep = hand_out(self._post, work, arguments, threads)
+        asleep = hand_out(self._shared, work, arguments, threads)
         if asleep:
             for number in range(1, threads):
                 if asleep >> number & 1:
-                    self._beds[number].release()
-            take_part(self._post)
-        if self._lines[Post.FAILED]:
+                    self._calls[number].release()
+            take_part(self._shared)
+        if self._lines[Shared.FAILED]:
             raise RuntimeError("a thread of the fused engine failed; its error is written above")
 
     def _live(self, number: int) -> None:
@@ -146,10 +146,10 @@ class Workers:
         try:
             while True:
                 served = False
-                seen = serve(self._post, number, seen)
+                seen = serve(self._shared, number, seen)
                 served = True
-                self._beds[number].acquire()
+                self._calls[number].acquire()
         finally:
             if not served:
-                self._lines[Post.FAILED] = 1
-                self._lines[number * LINE] = self._lines[Post.NUMBER]
+                self._lines[Shared.FAILED] = 1
+                self._lines[number * LINE] = self._lines[Shared.NUMBER]

@@ -4,11 +4,15 @@ Activations lie row by row, one sample after the other, layer behind layer; the 
 so that losses find neighbouring samples in neighbouring lanes.
 """
 
+import math
+
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, call, doubles, floats, ints, longs
-from agents.engines.fused_cpu.frame import ENTRIES, LAYER_ROW, SETTINGS, TENSOR_ROW, TILE, At, Layer, Setting, Tensor
-from agents.engines.fused_cpu.lanes import LANES, dot16, transpose16
+from agents.engines.fused_cpu.frame import ENTRIES, LAYER_ROW, LIVES, TENSOR_ROW, TILE, At
+from agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from agents.engines.fused_cpu.kernels.lanes import dot16, transpose16
+from agents.engines.plan.layout import LANES, Entry, Layer
+from agents.engines.plan.numbers import Live
 from utils.kernel_cache import njit
 
 
@@ -16,12 +20,13 @@ from utils.kernel_cache import njit
 def encode(frame: int, base: int, order: int, first: int, count: int, x: int) -> None:
     """Features of `count` observations at `base` to x [count, ROW]: those of order[first:], or in their own order if 0.
 
-    An order below 0 is the complement of a final observation's. Rows up to the next whole vector of samples are zero.
+    Reads CENTRE, SCALE; an order below 0 is the complement of a row of FINAL_OBS. Rows of x up to the next whole vector
+    of samples become zero.
     """
     f = longs(frame, ENTRIES)
     size, width, stride = f[At.FEATURES], f[At.OBS_WIDTH], f[At.ROW]
     centre, scale = floats(f[At.CENTRE], size), floats(f[At.SCALE], size)
-    bound = np.float32(doubles(f[At.SETTINGS], SETTINGS)[Setting.BOUND])
+    bound = np.float32(doubles(f[At.LIVE], LIVES)[Live.BOUND])
     for s in range(count):
         row, table = first + s, base
         if order:
@@ -46,9 +51,9 @@ def encode(frame: int, base: int, order: int, first: int, count: int, x: int) ->
 
 @njit(**PIECE)
 def forward(frame: int, net: int, x: int, hidden: int, samples: int, out: int) -> None:
-    """Outputs [outputs, TILE] of net number `net` for x [samples, ROW]; its activations stay in `hidden`.
+    """Writes outputs [outputs, TILE] of net number `net` for x [samples, ROW]; its activations stay in `hidden`.
 
-    Of the last vector of outputs only the lanes of samples mean something.
+    Reads PARAMETERS and TURNED. Of the last vector of outputs only the lanes of samples mean something.
     """
     f = longs(frame, ENTRIES)
     layers, parameters = f[At.LAYERS], f[At.PARAMETERS]
@@ -137,7 +142,7 @@ def to_inputs(
 
 @njit(**PIECE)
 def turn(frame: int, net: int, share: int, shares: int) -> None:
-    """Renew a share of the transposes of a net's hidden layers, which `forward` reads."""
+    """Renew from PARAMETERS a share of TURNED: a net's hidden layers, transposed, which `forward` reads."""
     f = longs(frame, ENTRIES)
     layers = f[At.LAYERS]
     table = longs(f[At.NET_TABLE] + 8 * net * (layers + 1) * LAYER_ROW, (layers + 1) * LAYER_ROW)
@@ -150,15 +155,25 @@ def turn(frame: int, net: int, share: int, shares: int) -> None:
                 transpose16(source + 4 * (n * inner + k), inner, target + 4 * (k * width + n), width)
 
 
+@njit(inline="always")
+def temperature(frame: int) -> float:
+    """What weighs the entropy: learnt, or as it is set."""
+    f = longs(frame, ENTRIES)
+    alpha = doubles(f[At.LIVE], LIVES)[Live.ENTROPY]
+    if f[At.LEARNT_ALPHA]:
+        alpha = math.exp(np.float64(floats(f[At.PARAMETERS] + 4 * f[At.LOG_ALPHA], 1)[0]))
+    return alpha
+
+
 @njit(**PIECE)
 def fetch_parameters(frame: int) -> None:
-    """Torch's parameters and moments into ours. The padding between stays 0 for ever."""
+    """Torch's parameters and moments, by TENSOR_TABLE, into PARAMETERS and moments; the padding between stays 0."""
     _exchange(frame, True)
 
 
 @njit(**PIECE)
 def give_parameters(frame: int) -> None:
-    """Ours into torch's."""
+    """PARAMETERS and moments into torch's."""
     _exchange(frame, False)
 
 
@@ -168,13 +183,13 @@ def _exchange(frame: int, inwards: bool) -> None:
     for i in range(f[At.TENSORS]):
         row = longs(f[At.TENSOR_TABLE] + 8 * i * TENSOR_ROW, TENSOR_ROW)
         for theirs, ours in (
-            (row[Tensor.VALUE], f[At.PARAMETERS]),
-            (row[Tensor.FIRST], f[At.FIRST_MOMENT]),
-            (row[Tensor.SECOND], f[At.SECOND_MOMENT]),
+            (row[Entry.VALUE], f[At.PARAMETERS]),
+            (row[Entry.FIRST], f[At.FIRST_MOMENT]),
+            (row[Entry.SECOND], f[At.SECOND_MOMENT]),
         ):
-            at, step, columns = ours + 4 * row[Tensor.OFFSET], row[Tensor.COLUMN], row[Tensor.COLUMNS]
-            for r in range(row[Tensor.ROWS]):
-                theirs_r, ours_r = theirs + 4 * r * columns, at + 4 * r * row[Tensor.ROW]
+            at, step, columns = ours + 4 * row[Entry.OFFSET], row[Entry.COLUMN], row[Entry.COLUMNS]
+            for r in range(row[Entry.ROWS]):
+                theirs_r, ours_r = theirs + 4 * r * columns, at + 4 * r * row[Entry.ROW]
                 if inwards:
                     _copy(ours_r, step, theirs_r, 1, columns)
                 else:

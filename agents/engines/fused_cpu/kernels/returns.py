@@ -7,10 +7,12 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, barrier, call, doubles, flags, floats, longs
-from agents.engines.fused_cpu.frame import ENTRIES, MOMENTS, SETTINGS, STATS, TILE, At, Moment, Setting, Stat
-from agents.engines.fused_cpu.lanes import LANES
-from agents.engines.fused_cpu.update import gather_actions, scratch_of
+from agents.engines.fused_cpu.frame import ENTRIES, LIVES, MOMENTS, STATS, TILE, At, Kernels
+from agents.engines.fused_cpu.kernels.calls import PIECE, barrier, call, doubles, flags, floats, longs
+from agents.engines.fused_cpu.kernels.heads import gather_actions
+from agents.engines.fused_cpu.kernels.scratch import scratch_of
+from agents.engines.plan.layout import LANES
+from agents.engines.plan.numbers import Live, Moment, Stat
 from utils.kernel_cache import njit
 
 F = np.float32
@@ -18,8 +20,8 @@ F = np.float32
 
 @njit(**PIECE)
 def judge(frame: int, thread: int) -> None:
-    """Values, log-probabilities where the rollout left none, advantages or returns, what is told of them, and the
-    order of the rows in every epoch."""
+    """All that updates need of a rollout beside its rows; writes VALUE, FINAL_VALUE, LOG_PROB where the rollout left
+    none, WEIGHT, TARGET, COUNTED, ORDER and what STATS tell of them."""
     f = longs(frame, ENTRIES)
     threads, steps, worlds, slots = f[At.THREADS], f[At.STEPS], f[At.WORLDS], f[At.SLOTS]
     rows = steps * worlds
@@ -31,7 +33,7 @@ def judge(frame: int, thread: int) -> None:
         call(f[At.VALUES], (frame, thread, f[At.NEXT_OBS], worlds, f[At.VALUE] + 4 * rows))
         call(f[At.VALUES], (frame, thread, f[At.FINAL_OBS], slots * worlds, f[At.FINAL_VALUE]))
     barrier(f[At.BARRIER], threads)
-    call(f[At.WORTH], (frame, begin, end))
+    call(f[At.WEIGH], (frame, begin, end))
     barrier(f[At.BARRIER], threads)
     for part in range(thread, f[At.PARTS], threads):
         call(f[At.MOMENT_SUMS], (frame, part, rows))
@@ -44,9 +46,10 @@ def judge(frame: int, thread: int) -> None:
 
 @njit(**PIECE)
 def values(frame: int, thread: int, base: int, rows: int, out: int) -> None:
-    """V of `rows` observations; tiles are shared out over the threads."""
+    """V of `rows` observations at `base` to out [rows]; tiles are shared out over the threads."""
     f = longs(frame, ENTRIES)
-    x, hidden, outputs, _ = scratch_of(frame, thread)
+    mine = scratch_of(frame, thread)
+    x, hidden, outputs = mine.x, mine.hidden, mine.outputs
     found = floats(out, rows)
     for start in range(thread * TILE, rows, f[At.THREADS] * TILE):
         count = min(TILE, rows - start)
@@ -59,10 +62,11 @@ def values(frame: int, thread: int, base: int, rows: int, out: int) -> None:
 
 @njit(**PIECE)
 def all_log_probs(frame: int, thread: int, rows: int) -> None:
+    """Writes LOG_PROB of the actions in the table; tiles are shared out over the threads."""
     f = longs(frame, ENTRIES)
-    x, hidden, outputs, rest = scratch_of(frame, thread)
-    odds, actions = rest, rest + 4 * TILE * f[At.ACTIONS]
-    allowed, now = rest + 8 * TILE * f[At.ACTIONS], rest + 12 * TILE * f[At.ACTIONS]
+    mine = scratch_of(frame, thread)
+    x, hidden, outputs = mine.x, mine.hidden, mine.outputs
+    actions, allowed, now = mine.taken, mine.allowed, mine.actor
     kept = floats(f[At.LOG_PROB], rows)
     for start in range(thread * TILE, rows, f[At.THREADS] * TILE):
         count = min(TILE, rows - start)
@@ -70,7 +74,7 @@ def all_log_probs(frame: int, thread: int, rows: int) -> None:
         call(f[At.ENCODE], (frame, f[At.OBS], 0, start, count, x))
         gather_actions(frame, 0, start, count, actions, allowed)
         call(f[At.FORWARD], (frame, 0, x, hidden, padded, outputs))
-        call(f[At.LOG_PROBS], (frame, outputs, odds, actions, allowed, padded, now))
+        call(f[At.LOG_PROBS], (frame, outputs, mine.odds, actions, allowed, padded, now))
         row = floats(now, count)
         for s in range(count):
             kept[start + s] = row[s]
@@ -78,11 +82,14 @@ def all_log_probs(frame: int, thread: int, rows: int) -> None:
 
 @njit(**PIECE)
 def advantages(frame: int, first: int, last: int) -> None:
-    """Generalised advantages of the worlds [first, last), from the last step back."""
+    """Generalised advantages of the worlds [first, last), from the last step back.
+
+    Reads REWARD, VALUE, FINAL_VALUE, SLOT and flags; writes WEIGHT, TARGET.
+    """
     f = longs(frame, ENTRIES)
     steps, worlds, n = f[At.STEPS], f[At.WORLDS], last - first
-    settings = doubles(f[At.SETTINGS], SETTINGS)
-    gamma, keep = F(settings[Setting.GAMMA]), F(settings[Setting.GAMMA] * settings[Setting.LAMBDA])
+    live = doubles(f[At.LIVE], LIVES)
+    gamma, keep = F(live[Live.GAMMA]), F(live[Live.GAMMA] * live[Live.LAMBDA])
     ahead, following = np.zeros(n, np.float32), np.empty(n, np.float32)
     finals = floats(f[At.FINAL_VALUE], f[At.SLOTS] * worlds)
     for t in range(steps - 1, -1, -1):
@@ -110,11 +117,14 @@ def advantages(frame: int, first: int, last: int) -> None:
 
 @njit(**PIECE)
 def monte_carlo(frame: int, first: int, last: int) -> None:
-    """Monte Carlo returns of the worlds [first, last); without a critic only whole episodes count."""
+    """Monte Carlo returns of the worlds [first, last); without a critic only whole episodes count.
+
+    Reads REWARD, VALUE, FINAL_VALUE, SLOT and flags; writes WEIGHT, TARGET, COUNTED.
+    """
     f = longs(frame, ENTRIES)
     steps, worlds, critic = f[At.STEPS], f[At.WORLDS], f[At.VALUE_NET] >= 0
     rows = steps * worlds
-    gamma = F(doubles(f[At.SETTINGS], SETTINGS)[Setting.GAMMA])
+    gamma = F(doubles(f[At.LIVE], LIVES)[Live.GAMMA])
     reward, value, weight = floats(f[At.REWARD], rows), floats(f[At.VALUE], rows + worlds), floats(f[At.WEIGHT], rows)
     target, counted = floats(f[At.TARGET], rows), floats(f[At.COUNTED], rows)
     lost, cut, fresh = flags(f[At.TERMINATED], rows), flags(f[At.TRUNCATED], rows), flags(f[At.IS_FIRST], rows)
@@ -141,7 +151,7 @@ def monte_carlo(frame: int, first: int, last: int) -> None:
 
 @njit(**PIECE)
 def moment_sums(frame: int, part: int, rows: int) -> None:
-    """Sums over this part's rows, less the first row's numbers: what is left is small and loses nothing."""
+    """MOMENTS of this part's rows, less the first row's numbers: what is left is small and loses nothing."""
     f = longs(frame, ENTRIES)
     first, last = part * rows // f[At.PARTS], (part + 1) * rows // f[At.PARTS]
     weight, target, value = floats(f[At.WEIGHT], rows), floats(f[At.TARGET], rows), floats(f[At.VALUE], rows)
@@ -165,7 +175,7 @@ def moment_sums(frame: int, part: int, rows: int) -> None:
 
 @njit(**PIECE)
 def _tell(frame: int) -> None:
-    """Mean and deviation of the weights, and how much of the targets' variance the critic explains."""
+    """From MOMENTS to STATS: the weights' mean and deviation, how much of the targets' variance the critic explains."""
     f = longs(frame, ENTRIES)
     rows = f[At.STEPS] * f[At.WORLDS]
     total = np.zeros(MOMENTS)
@@ -182,3 +192,6 @@ def _tell(frame: int) -> None:
     stats[Stat.WEIGHT_STD] = math.sqrt(max(total[Moment.WEIGHT_2] / count - mean * mean, 0.0))
     stats[Stat.RETURN_MEAN] = total[Moment.RETURN] / count
     stats[Stat.EXPLAINED] = 1.0 - left / spread if spread > 0 else math.nan
+
+
+OWN: dict[str, Kernels] = {"ppo": {At.WEIGH: advantages}, "reinforce": {At.WEIGH: monte_carlo}}

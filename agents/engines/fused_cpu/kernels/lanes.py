@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
+from numba.core.cpu import CPUContext
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
+from agents.engines.fused_cpu.kernels.calls import Emitted, Typing
+from agents.engines.plan.layout import LANES
 from utils.processor import FEATURES
 
-LANES = 16
 ROWS, COLUMNS = (4, 4) if "avx512f" in FEATURES else (6, 1)  # accumulators: 16 registers of 32, or 12 of 16
 TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD = range(5)  # what a block does with its sums
 TANH_END = 9.1  # beyond it tanh is 1 in single precision
@@ -34,40 +36,40 @@ def _int(x: int) -> ir.Constant:
     return ir.Constant(I64, x)
 
 
-def _floats(builder: Any, address: Any) -> Any:
+def _floats(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return builder.inttoptr(address, F32.as_pointer())
 
 
-def _load(builder: Any, pointer: Any, offset: Any) -> Any:
+def _load(builder: ir.IRBuilder, pointer: ir.Value, offset: ir.Value) -> ir.Value:
     value = builder.load(builder.bitcast(builder.gep(pointer, [offset]), VECTOR.as_pointer()))
     value.align = 4
     return value
 
 
-def _store(builder: Any, value: Any, pointer: Any, offset: Any) -> None:
+def _store(builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, offset: ir.Value) -> None:
     done = builder.store(value, builder.bitcast(builder.gep(pointer, [offset]), VECTOR.as_pointer()))
     done.align = 4
 
 
-def _splat(builder: Any, scalar: Any) -> Any:
+def _splat(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
     empty = ir.Constant(VECTOR, ir.Undefined)
     first = builder.insert_element(empty, scalar, ir.Constant(I32, 0))
     return builder.shuffle_vector(first, empty, ir.Constant(INTS, [0] * LANES))
 
 
-def _vector_function(builder: Any, name: str, arguments: int) -> Callable[..., Any]:
+def _vector_function(builder: ir.IRBuilder, name: str, arguments: int) -> Callable[..., ir.Value]:
     kind = ir.FunctionType(VECTOR, [VECTOR] * arguments)
     function = cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{LANES}f32")
     return lambda *values: builder.call(function, values)
 
 
-def _tanh(builder: Any, x: Any) -> Any:
+def _tanh(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """e / (e + 2) with e = exp(2 x) - 1 = 2^k (exp(r) - 1) + (2^k - 1); 2.5 ulp."""
     fma = _vector_function(builder, "llvm.fma", 3)
     largest, least = _vector_function(builder, "llvm.maxnum", 2), _vector_function(builder, "llvm.minnum", 2)
     whole = _vector_function(builder, "llvm.rint", 1)
     bounded = largest(least(x, _constant(TANH_END)), _constant(-TANH_END))
-    bounded = builder.select(builder.fcmp_unordered("uno", x, x), x, bounded)  # maxnum would hide what is no number
+    bounded = builder.select(builder.fcmp_unordered("uno", x, x), x, bounded)  # maxnum would hide a NaN
     twice = builder.fadd(bounded, bounded)
     k = whole(builder.fmul(twice, _constant(1.44269504)))
     exponent = builder.shl(builder.fptosi(k, INTS), ir.Constant(INTS, [23] * LANES))
@@ -81,11 +83,11 @@ def _tanh(builder: Any, x: Any) -> Any:
     return builder.fdiv(e, builder.fadd(e, _constant(2.0)))
 
 
-def _finish(builder: Any, kind: int, total: Any, other: Any) -> Any:
+def _finish(builder: ir.IRBuilder, kind: int, total: ir.Value, other: ir.Value | None) -> ir.Value:
     """What a block stores of its sums; `other` is the activation whose slope is asked for."""
     if kind == TANH:
         return _tanh(builder, total)
-    if kind == RELU:  # not maxnum, which would hide what is no number
+    if kind == RELU:  # not maxnum, which would hide a NaN
         return builder.select(builder.fcmp_ordered("<", total, _constant(0.0)), _constant(0.0), total)
     if kind == TANH_SLOPE:
         fma = _vector_function(builder, "llvm.fma", 3)
@@ -95,31 +97,38 @@ def _finish(builder: Any, kind: int, total: Any, other: Any) -> Any:
     return total
 
 
+def _begin(
+    builder: ir.IRBuilder, kind: int, cells: list[tuple[int, int]], out_rows: list[ir.Value], other: ir.Value
+) -> dict[tuple[int, int], ir.Value]:
+    """What the sums of a block's cells start with; `other` is the bias where there is one."""
+    if kind in (TANH, RELU):
+        biases = [_load(builder, other, _int(LANES * v)) for v in dict.fromkeys(v for _, v in cells)]
+        return {(m, v): biases[v] for m, v in cells}
+    if kind == ADD:
+        return {(m, v): _load(builder, out_rows[m], _int(LANES * v)) for m, v in cells}
+    return dict.fromkeys(cells, _constant(0.0))
+
+
 @_intrinsic(prefer_literal=True)
 def block(
-    typing_context: Any, rows: Any, vectors: Any, kind: Any, a: Any, a_row: Any, a_inner: Any, b: Any, b_inner: Any,
-    out: Any, out_row: Any, other: Any, inner: Any,
-) -> Any:  # fmt: skip
+    typing: Typing, rows: types.Literal, vectors: types.Literal, kind: types.Literal, a: types.Type, a_row: types.Type,
+    a_inner: types.Type, b: types.Type, b_inner: types.Type, out: types.Type, out_row: types.Type, other: types.Type,
+    inner: types.Type,
+) -> Emitted:  # fmt: skip
     """out[m, n] = finish(begin + sum_k a[m * a_row + k * a_inner] * b[k * b_inner + n]), m < rows, n < 16 * vectors.
 
     `begin` is the bias `other[n]` (TANH, RELU), what is there (ADD), or 0 (slopes, whose activation is other[m, n]).
     """
     m_count, n_count, what = rows.literal_value, vectors.literal_value, kind.literal_value
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         a_, a_row_, a_inner_, b_, b_inner_, out_, out_row_, other_, inner_ = arguments[3:]
         a_, b_, out_, other_ = (_floats(builder, x) for x in (a_, b_, out_, other_))
         fma = _vector_function(builder, "llvm.fma", 3)
         cells = [(m, v) for m in range(m_count) for v in range(n_count)]
         out_rows = [builder.gep(out_, [builder.mul(_int(m), out_row_)]) for m in range(m_count)]
         a_rows = [builder.gep(a_, [builder.mul(_int(m), a_row_)]) for m in range(m_count)]
-        if what in (TANH, RELU):
-            biases = [_load(builder, other_, _int(LANES * v)) for v in range(n_count)]
-            begin = {(m, v): biases[v] for m, v in cells}
-        elif what == ADD:
-            begin = {(m, v): _load(builder, out_rows[m], _int(LANES * v)) for m, v in cells}
-        else:
-            begin = dict.fromkeys(cells, _constant(0.0))
+        begin = _begin(builder, what, cells, out_rows, other_)
         entry, loop, done = builder.block, builder.append_basic_block("inner"), builder.append_basic_block("done")
         builder.branch(loop)
         builder.position_at_end(loop)
@@ -152,7 +161,7 @@ def block(
     return Signature(types.void, (rows, vectors, kind, *[types.int64] * 9), None), emit
 
 
-def _interleave(builder: Any, first: Any, second: Any, group: int, halves: int) -> Any:
+def _interleave(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, group: int, halves: int) -> ir.Value:
     """Every other `group` lanes of both, the even ones (halves 0) or the odd ones (1)."""
     picked = []
     for lane in range(LANES):
@@ -162,10 +171,13 @@ def _interleave(builder: Any, first: Any, second: Any, group: int, halves: int) 
 
 
 @_intrinsic
-def dot16(typing_context: Any, rows: Any, row: Any, weights: Any, inner: Any, out: Any, bias: Any) -> Any:
+def dot16(
+    typing: Typing, rows: types.Type, row: types.Type, weights: types.Type, inner: types.Type, out: types.Type,
+    bias: types.Type,
+) -> Emitted:  # fmt: skip
     """out[s] = bias[0] + sum_k rows[s * row + k] * weights[k] for 16 samples s; `inner` is a multiple of 16."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         rows_, row_, weights_, inner_, out_, bias_ = arguments
         rows_, weights_, out_, bias_ = (_floats(builder, x) for x in (rows_, weights_, out_, bias_))
         fma = _vector_function(builder, "llvm.fma", 3)
@@ -202,10 +214,12 @@ def dot16(typing_context: Any, rows: Any, row: Any, weights: Any, inner: Any, ou
 
 
 @_intrinsic
-def transpose16(typing_context: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
+def transpose16(
+    typing: Typing, source: types.Type, source_row: types.Type, target: types.Type, target_row: types.Type
+) -> Emitted:
     """target[j * target_row + i] = source[i * source_row + j] for i, j < 16."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         source_, source_row_, target_, target_row_ = arguments
         source_, target_ = _floats(builder, source_), _floats(builder, target_)
         rows = [_load(builder, source_, builder.mul(_int(i), source_row_)) for i in range(LANES)]

@@ -4,11 +4,10 @@ Arguments are those of `lanes.block`: addresses, strides and counts in elements.
 called by its address, so that its block loops are not compiled again into every caller.
 """
 
-from agents.engines.fused_cpu.calls import PIECE
-from agents.engines.fused_cpu.lanes import (
+from agents.engines.fused_cpu.kernels.calls import PIECE
+from agents.engines.fused_cpu.kernels.lanes import (
     ADD,
     COLUMNS,
-    LANES,
     RELU,
     RELU_SLOPE,
     ROWS,
@@ -16,6 +15,7 @@ from agents.engines.fused_cpu.lanes import (
     TANH_SLOPE,
     block,
 )
+from agents.engines.plan.layout import LANES
 from utils.kernel_cache import njit
 
 

@@ -5,11 +5,11 @@ The formulas are those of agents/dqn.py, whose autograd is the test of every slo
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, call, doubles, floats, ints, longs
-from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, SUMS, TILE, At, Setting, Sum
-from agents.engines.fused_cpu.lanes import LANES
-from agents.engines.fused_cpu.replay_update import tile_of
-from agents.engines.fused_cpu.update import scratch_of
+from agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At, Kernels
+from agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from agents.engines.fused_cpu.kernels.scratch import scratch_of
+from agents.engines.plan.layout import LANES
+from agents.engines.plan.numbers import Live, Sum
 from utils.kernel_cache import njit
 
 F = np.float32
@@ -43,17 +43,18 @@ def _best(outputs: np.ndarray, actions: int, n: int, out: np.ndarray) -> None:
 
 @njit(**PIECE)
 def q_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
-    """Add the gradient of the samples [begin, end) of update `number` to this part's."""
+    """Add the gradient of the samples [begin, end) of update `number` to this part's PARTIAL, what is told to its SUMS.
+
+    Reads PLACE, FOLLOWING, REWARD, DISCOUNT of these transitions, and OBS, FINAL_OBS, ACTION where they say.
+    """
     f = longs(frame, ENTRIES)
     actions, size = f[At.ACTIONS], f[At.MINIBATCH]
-    x, hidden, outputs, rest = scratch_of(frame, thread)
-    _, _, _, above, below, columns = tile_of(frame, rest)
-    one = f[At.SCRATCH] + 4 * thread * f[At.SCRATCH_SIZE]
+    mine = scratch_of(frame, thread)
+    x, hidden, outputs = mine.x, mine.hidden, mine.outputs
     gradient = f[At.PARTIAL] + 4 * part * f[At.SIZE]
     z = floats(outputs, (actions + 1) * TILE)
-    target, choice, taken = floats(columns, TILE), ints(columns + 4 * TILE, TILE), ints(columns + 8 * TILE, TILE)
-    lanes = floats(f[At.LANES] + 4 * part * SUMS * TILE, SUMS * TILE)
-    limit, share = F(doubles(f[At.SETTINGS], SETTINGS)[Setting.HUBER]), F(1.0) / F(size)
+    target, choice, taken = floats(mine.target, TILE), ints(mine.choice, TILE), ints(mine.taken, TILE)
+    sums = floats(f[At.SUMS] + 4 * part * SUMS * TILE, SUMS * TILE)
     for start in range(begin, end, TILE):
         count = min(TILE, end - start)
         first, n = number * size + start, (count + LANES - 1) // LANES * LANES
@@ -75,37 +76,51 @@ def q_gradient(frame: int, thread: int, part: int, number: int, begin: int, end:
         call(f[At.FORWARD], (frame, ONLINE, x, hidden, n, outputs))
         if f[At.DUELING]:
             _join(z, actions, n)
-        for s in range(n):
-            chosen, slope = np.int64(0), F(0.0)
-            if s < count:
-                chosen = np.int64(taken[s])
-                q = z[chosen * TILE + s]
-                error = target[s] - q
-                far = abs(error)
-                small = limit if far > limit else far
-                slope = share * (limit if -error > limit else -limit if -error < -limit else -error)
-                lanes[Sum.Q_LOSS * TILE + s] += share * small * (far - F(0.5) * small)
-                lanes[Sum.Q * TILE + s] += share * q
-                lanes[Sum.TARGET * TILE + s] += share * target[s]
-                lanes[Sum.ERROR * TILE + s] += share * far
+        _slopes(frame, z, target, taken, count, n, sums)
+        call(f[At.BACKWARD], (frame, ONLINE, x, hidden, n, outputs, gradient, mine.one, mine.above, mine.below))
+
+
+@njit(inline="always")
+def _slopes(
+    frame: int, z: np.ndarray, target: np.ndarray, taken: np.ndarray, count: int, n: int, sums: np.ndarray
+) -> None:
+    """Values [A, TILE] become the slope of the Huber loss of the actions taken; filling beyond `count` has none."""
+    f = longs(frame, ENTRIES)
+    actions, limit = f[At.ACTIONS], F(doubles(f[At.LIVE], LIVES)[Live.HUBER])
+    share = F(1.0) / F(f[At.MINIBATCH])
+    for s in range(n):
+        chosen, slope = np.int64(0), F(0.0)
+        if s < count:
+            chosen = np.int64(taken[s])
+            q = z[chosen * TILE + s]
+            error = target[s] - q
+            far = abs(error)
+            small = limit if far > limit else far
+            slope = share * (limit if -error > limit else -limit if -error < -limit else -error)
+            sums[Sum.VALUE_LOSS * TILE + s] += share * small * (far - F(0.5) * small)
+            sums[Sum.Q * TILE + s] += share * q
+            sums[Sum.TARGET * TILE + s] += share * target[s]
+            sums[Sum.ERROR * TILE + s] += share * far
+        for k in range(actions):
+            z[k * TILE + s] = F(0.0)
+        z[chosen * TILE + s] = slope
+        if f[At.DUELING]:
             for k in range(actions):
-                z[k * TILE + s] = F(0.0)
-            z[chosen * TILE + s] = slope
-            if f[At.DUELING]:
-                for k in range(actions):
-                    z[k * TILE + s] -= slope / F(actions)
-                z[actions * TILE + s] = slope
-        call(f[At.BACKWARD], (frame, ONLINE, x, hidden, n, outputs, gradient, one, above, below))
+                z[k * TILE + s] -= slope / F(actions)
+            z[actions * TILE + s] = slope
 
 
 @njit(**PIECE)
 def act_by_value(frame: int, outputs: int, spare: int, draws: int, n: int, actions_at: int, log_prob: int) -> None:
     """The best action, or any where the first uniform of [n, 2] says so; as QPolicy.act."""
     f = longs(frame, ENTRIES)
-    actions, random = f[At.ACTIONS], F(doubles(f[At.SETTINGS], SETTINGS)[Setting.EPSILON_GREEDY])
+    actions, random = f[At.ACTIONS], F(doubles(f[At.LIVE], LIVES)[Live.EPSILON_GREEDY])
     uniform, out = floats(draws, 2 * n), longs(actions_at, n)
     choice = np.empty(TILE, np.int32)
     _best(floats(outputs, actions * TILE), actions, n, choice)
     for s in range(n):
         any_of = min(int(uniform[2 * s + 1] * F(actions)), actions - 1)
         out[s] = any_of if uniform[2 * s] < random else np.int64(choice[s])
+
+
+OWN: dict[str, Kernels] = {"dqn": {At.GRADIENT_PART: q_gradient, At.SAMPLE: act_by_value}}

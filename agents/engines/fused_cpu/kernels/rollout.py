@@ -3,42 +3,75 @@
 Every thread plays its own worlds; nothing is shared, so there is nothing to wait for.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, call, call_kernel, longs, put, step_of
 from agents.engines.fused_cpu.frame import ENTRIES, TILE, At
-from agents.engines.fused_cpu.update import scratch_of
-from envs_fast.world import Told
+from agents.engines.fused_cpu.kernels.calls import PIECE, call, call_kernel, longs, put, step_of
+from agents.engines.fused_cpu.kernels.scratch import scratch_of
+from envs_fast.world import Simulation, Told
 from utils.kernel_cache import njit
 
 
+class Table(NamedTuple):
+    """The memory's, a row for each step."""
+
+    obs: np.ndarray  # [T, N, ...] float32 or int64
+    action: np.ndarray  # [T, N] int64 or [T, N, A] float32
+    reward: np.ndarray  # [T, N] float32
+    terminated: np.ndarray  # [T, N] uint8
+    truncated: np.ndarray  # [T, N] uint8
+    is_first: np.ndarray  # [T, N] uint8
+    slot: np.ndarray  # [T, N] int64: where the final observation of the running episode will lie
+
+
+class Instant(NamedTuple):
+    """Where the worlds stand between two rows, as the collector and the memory know it."""
+
+    next_obs: np.ndarray  # [1, N, ...]
+    final_obs: np.ndarray  # [S, N, ...] where a time limit cut
+    ended_obs: np.ndarray  # [1, N, ...] ours: the last observations of episodes that ended in this step
+    slot: np.ndarray  # [N] int64
+    fresh: np.ndarray  # [N] uint8: the next row opens an episode
+
+
+class Game(NamedTuple):
+    """What `play` plays on."""
+
+    frame: int
+    advance: int  # address of the worlds' kernel, which is called one step at a time (envs_fast/world.py)
+    simulation: Simulation
+    table: Table
+    now: Instant
+    episode_return: np.ndarray  # [T, N] float32, where an episode ended
+    episode_length: np.ndarray  # [T, N] float32
+
+
 @njit(**PIECE)
-def leave(address: int, game: Any) -> None:
+def leave(address: int, game: Game) -> None:
     """Put what `play` is to know at an address, where every thread finds it; the arrays must outlive the playing."""
     put(address, game)
 
 
 @njit(**PIECE)
-def play(game: Any, thread: int) -> None:
-    """Steps [BEGIN, END) of a thread's share of the worlds.
+def play(games: Sequence[Game], thread: int) -> None:
+    """Steps [BEGIN, END) of a thread's share of the worlds; `games` points to the one that is played.
 
-    `game` points to a tuple: the frame; the worlds' kernel, called one step at a time (envs_fast/world.py), and its
-    simulation; the table: obs, action, reward, terminated, truncated, is_first, slots [T, N, ..], final_obs
-    [S, N, ..]; of the collector and memory: next_obs [1, N, ..], slot and fresh (is_first) [N]; ours: ended_obs
-    [1, N, ..], episode_return and episode_length [T, N].
+    Reads DRAWS, PARAMETERS and TURNED; writes the table, LOG_PROB and whatever an instant consists of.
     """
-    frame, advance, simulation, table_, others, told = game[0]
-    obs, action, reward, terminated, truncated, is_first, slots = table_
-    next_obs, final_obs, ended_obs, slot, fresh = others
-    episode_return, episode_length = told
+    game = games[0]
+    frame, now = game.frame, game.now
+    obs, action, reward, terminated, truncated, is_first, slots = game.table
+    next_obs, slot, fresh = now.next_obs, now.slot, now.fresh
     f = longs(frame, ENTRIES)
     steps, count = obs.shape[0], obs.shape[1]
     numbers = next_obs.size // count  # of one observation
     table, latest = obs.reshape(-1), next_obs.reshape(-1)
-    finals, last = final_obs.reshape(-1), ended_obs.reshape(-1)
-    x, hidden, outputs, odds = scratch_of(frame, thread)
+    finals, last = now.final_obs.reshape(-1), now.ended_obs.reshape(-1)
+    mine = scratch_of(frame, thread)
+    x, hidden, outputs, odds = mine.x, mine.hidden, mine.outputs, mine.odds
     lo, hi = thread * count // f[At.THREADS], (thread + 1) * count // f[At.THREADS]
     for t in range(f[At.BEGIN], f[At.END]):
         if t == 0:
@@ -56,12 +89,12 @@ def play(game: Any, thread: int) -> None:
             call(f[At.SAMPLE], (frame, outputs, odds, given, n, taken, f[At.LOG_PROB] + 4 * at))
         following = step_of(obs, t + 1) if t + 1 < steps else next_obs
         call_kernel(
-            advance,
+            game.advance,
             (
-                simulation, lo, hi, step_of(action, t),
+                game.simulation, lo, hi, step_of(action, t),
                 Told(
-                    following, step_of(reward, t), step_of(terminated, t), step_of(truncated, t), ended_obs,
-                    step_of(episode_return, t), step_of(episode_length, t),
+                    following, step_of(reward, t), step_of(terminated, t), step_of(truncated, t), now.ended_obs,
+                    step_of(game.episode_return, t), step_of(game.episode_length, t),
                 ),
             ),
         )  # fmt: skip
@@ -70,7 +103,7 @@ def play(game: Any, thread: int) -> None:
             if truncated[t, i]:
                 for k in range(numbers):
                     finals[(slot[i] * count + i) * numbers + k] = last[i * numbers + k]
-                slot[i] = (slot[i] + 1) % final_obs.shape[0]
+                slot[i] = (slot[i] + 1) % now.final_obs.shape[0]
 
 
 @njit(**PIECE)

@@ -7,22 +7,25 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, call, doubles, floats, ints, longs
-from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, SUMS, TILE, At, Setting, Sum
-from agents.engines.fused_cpu.lanes import LANES
-from agents.engines.fused_cpu.replay_update import tile_of
-from agents.engines.fused_cpu.update import scratch_of
+from agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At, Kernels
+from agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from agents.engines.fused_cpu.kernels.nets import temperature
+from agents.engines.fused_cpu.kernels.scratch import scratch_of
+from agents.engines.plan.layout import LANES
+from agents.engines.plan.numbers import Live, Sum
+from agents.networks.squashed import LOG_STD_BOUNDS
 from utils.kernel_cache import njit
 from utils.simd_math import exp32, log32, tanh32
 
 F = np.float32
 ACTOR, CRITICS, TARGETS = 0, (1, 2), (3, 4)  # nets
-LOG_STD_LOW, LOG_STD_HIGH = F(-20.0), F(2.0)  # squashed.LOG_STD_BOUNDS
+LOG_STD_LOW, LOG_STD_HIGH = F(LOG_STD_BOUNDS[0]), F(LOG_STD_BOUNDS[1])
 LOG_2, HALF_LOG_2PI = F(math.log(2.0)), F(0.5 * math.log(2 * math.pi))
 
 
 @njit(inline="always")
 def _clamped(log_std: np.float32) -> np.float32:
+    """Within the bounds of the policy's deviation."""
     low = LOG_STD_LOW if log_std < LOG_STD_LOW else log_std
     return LOG_STD_HIGH if low > LOG_STD_HIGH else low
 
@@ -60,61 +63,71 @@ def squash(frame: int, outputs: int, noise: int, count: int, n: int, actions_at:
 
 @njit(**PIECE)
 def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, end: int) -> None:
-    """Add the gradient of the samples [begin, end) of update `number` to this part's."""
+    """Add the gradient of the samples [begin, end) of update `number` to this part's PARTIAL, what is told to its SUMS.
+
+    Reads PLACE, FOLLOWING, REWARD, DISCOUNT, NOISE of these transitions, and OBS, FINAL_OBS, ACTION where they say.
+    """
     f = longs(frame, ENTRIES)
     actions, size, features, row = f[At.ACTIONS], f[At.MINIBATCH], f[At.FEATURES], f[At.ROW]
-    x, first_hidden, outputs, rest = scratch_of(frame, thread)
-    y, second_hidden, actor_hidden, above, below, columns = tile_of(frame, rest)
-    one = f[At.SCRATCH] + 4 * thread * f[At.SCRATCH_SIZE]
-    gradient, lanes = f[At.PARTIAL] + 4 * part * f[At.SIZE], f[At.LANES] + 4 * part * SUMS * TILE
-    log_prob, target = columns, columns + 4 * TILE
-    q, other, slopes = columns + 8 * TILE, columns + 12 * TILE, columns + 16 * TILE
-    more = slopes + 4 * actions * TILE
-    settings = doubles(f[At.SETTINGS], SETTINGS)
-    alpha = F(settings[Setting.ENTROPY])
-    if f[At.LEARNT_ALPHA]:
-        alpha = F(math.exp(np.float64(floats(f[At.PARAMETERS] + 4 * f[At.LOG_ALPHA], 1)[0])))
+    mine = scratch_of(frame, thread)
+    x, y, outputs, hidden = mine.x, mine.other_x, mine.outputs, mine.hidden
+    one, above, below = mine.one, mine.above, mine.below
+    log_prob, target, q, other = mine.log_prob, mine.target, mine.q, mine.other_q
+    gradient, sums_at = f[At.PARTIAL] + 4 * part * f[At.SIZE], f[At.SUMS] + 4 * part * SUMS * TILE
+    alpha = F(temperature(frame))
     noise = f[At.NOISE] + 8 * number * size * actions
     for start in range(begin, end, TILE):
         count = min(TILE, end - start)
         first, n = number * size + start, (count + LANES - 1) // LANES * LANES
         here, next_ = noise + 4 * start * actions, noise + 4 * (size + start) * actions
         call(f[At.ENCODE], (frame, f[At.OBS], f[At.FOLLOWING], first, count, y))
-        call(f[At.FORWARD], (frame, ACTOR, y, first_hidden, n, outputs))
+        call(f[At.FORWARD], (frame, ACTOR, y, hidden, n, outputs))
         squash(frame, outputs, next_, count, n, y + 4 * features, row, log_prob)
-        call(f[At.FORWARD], (frame, TARGETS[0], y, first_hidden, n, q))
-        call(f[At.FORWARD], (frame, TARGETS[1], y, first_hidden, n, other))
+        call(f[At.FORWARD], (frame, TARGETS[0], y, hidden, n, q))
+        call(f[At.FORWARD], (frame, TARGETS[1], y, hidden, n, other))
         _targets(frame, first, count, alpha, q, other, log_prob, target)
 
         call(f[At.ENCODE], (frame, f[At.OBS], f[At.PLACE], first, count, x))
-        for s in range(count):
-            place = np.int64(ints(f[At.PLACE] + 4 * (first + s), 1)[0])
-            given = floats(x + 4 * (s * row + features), actions)
-            taken = floats(f[At.ACTION] + 4 * place * actions, actions)
-            for k in range(actions):
-                given[k] = taken[k]
+        _put_actions(frame, first, count, x)
         for critic in CRITICS:
-            call(f[At.FORWARD], (frame, critic, x, first_hidden, n, q))
-            _critic_slopes(size, count, n, q, target, lanes)
-            call(f[At.BACKWARD], (frame, critic, x, first_hidden, n, q, gradient, one, above, below))
+            call(f[At.FORWARD], (frame, critic, x, hidden, n, q))
+            _critic_slopes(size, count, n, q, target, sums_at)
+            call(f[At.BACKWARD], (frame, critic, x, hidden, n, q, gradient, one, above, below))
 
-        call(f[At.FORWARD], (frame, ACTOR, x, actor_hidden, n, outputs))
+        call(f[At.FORWARD], (frame, ACTOR, x, mine.actor_hidden, n, outputs))
         squash(frame, outputs, here, count, n, x + 4 * features, row, log_prob)
-        call(f[At.FORWARD], (frame, CRITICS[0], x, first_hidden, n, q))
-        call(f[At.FORWARD], (frame, CRITICS[1], x, second_hidden, n, other))
-        _least(frame, size, count, n, alpha, q, other, log_prob, gradient, lanes)
+        call(f[At.FORWARD], (frame, CRITICS[0], x, hidden, n, q))
+        call(f[At.FORWARD], (frame, CRITICS[1], x, mine.second_hidden, n, other))
+        _least(frame, size, count, n, alpha, q, other, log_prob, gradient, sums_at)
         zero = one + 4
         inputs = (features, actions)
-        call(f[At.TO_INPUTS], (frame, CRITICS[0], first_hidden, n, q, *inputs, slopes, zero, above, below))
-        call(f[At.TO_INPUTS], (frame, CRITICS[1], second_hidden, n, other, *inputs, more, zero, above, below))
-        _actor_slopes(frame, size, count, n, alpha, x, here, outputs, slopes, more)
-        call(f[At.BACKWARD], (frame, ACTOR, x, actor_hidden, n, outputs, gradient, one, above, below))
+        call(f[At.TO_INPUTS], (frame, CRITICS[0], hidden, n, q, *inputs, mine.slopes, zero, above, below))
+        call(
+            f[At.TO_INPUTS],
+            (frame, CRITICS[1], mine.second_hidden, n, other, *inputs, mine.other_slopes, zero, above, below),
+        )
+        _actor_slopes(frame, size, count, n, alpha, x, here, outputs, mine.slopes, mine.other_slopes)
+        call(f[At.BACKWARD], (frame, ACTOR, x, mine.actor_hidden, n, outputs, gradient, one, above, below))
+
+
+@njit(inline="always")
+def _put_actions(frame: int, first: int, count: int, x: int) -> None:
+    """Behind the features of each sample the action that was taken."""
+    f = longs(frame, ENTRIES)
+    actions, features, row = f[At.ACTIONS], f[At.FEATURES], f[At.ROW]
+    for s in range(count):
+        place = np.int64(ints(f[At.PLACE] + 4 * (first + s), 1)[0])
+        given = floats(x + 4 * (s * row + features), actions)
+        taken = floats(f[At.ACTION] + 4 * place * actions, actions)
+        for k in range(actions):
+            given[k] = taken[k]
 
 
 @njit(inline="always")
 def _targets(
     frame: int, first: int, count: int, alpha: np.float32, q: int, other: int, log_prob: int, target: int
 ) -> None:
+    """target = reward + discount * (the lesser value, less alpha log pi) [TILE]."""
     f = longs(frame, ENTRIES)
     a, b, lp, out = floats(q, TILE), floats(other, TILE), floats(log_prob, TILE), floats(target, TILE)
     reward, discount = floats(f[At.REWARD] + 4 * first, count), floats(f[At.DISCOUNT] + 4 * first, count)
@@ -124,13 +137,13 @@ def _targets(
 
 
 @njit(inline="always")
-def _critic_slopes(size: int, count: int, n: int, q: int, target: int, lanes: int) -> None:
+def _critic_slopes(size: int, count: int, n: int, q: int, target: int, sums_at: int) -> None:
     """Values become the slope of their squared error."""
-    v, goal, sums = floats(q, TILE), floats(target, TILE), floats(lanes, SUMS * TILE)
+    v, goal, sums = floats(q, TILE), floats(target, TILE), floats(sums_at, SUMS * TILE)
     share = F(1.0) / F(size)
     for s in range(count):
         error = v[s] - goal[s]
-        sums[Sum.Q_LOSS * TILE + s] += F(0.5) * share * error * error
+        sums[Sum.VALUE_LOSS * TILE + s] += F(0.5) * share * error * error
         sums[Sum.Q * TILE + s] += F(0.5) * share * v[s]
         sums[Sum.TARGET * TILE + s] += F(0.5) * share * goal[s]
         v[s] = share * error
@@ -141,12 +154,12 @@ def _critic_slopes(size: int, count: int, n: int, q: int, target: int, lanes: in
 @njit(inline="always")
 def _least(
     frame: int, size: int, count: int, n: int, alpha: np.float32, q: int, other: int, log_prob: int, gradient: int,
-    lanes: int,
+    sums_at: int,
 ) -> None:  # fmt: skip
     """Values become the slope of the policy's loss, which is that of the lesser one; the temperature's gradient."""
     f = longs(frame, ENTRIES)
-    a, b, lp, sums = floats(q, TILE), floats(other, TILE), floats(log_prob, TILE), floats(lanes, SUMS * TILE)
-    share, goal = F(1.0) / F(size), F(doubles(f[At.SETTINGS], SETTINGS)[Setting.TARGET_ENTROPY])
+    a, b, lp, sums = floats(q, TILE), floats(other, TILE), floats(log_prob, TILE), floats(sums_at, SUMS * TILE)
+    share, goal = F(1.0) / F(size), F(doubles(f[At.LIVE], LIVES)[Live.TARGET_ENTROPY])
     total = F(0.0)
     for s in range(count):
         least = b[s] if b[s] < a[s] or b[s] != b[s] else a[s]
@@ -190,3 +203,6 @@ def act_squashed(frame: int, outputs: int, spare: int, draws: int, n: int, actio
     actions = longs(frame, ENTRIES)[At.ACTIONS]
     out = np.empty(TILE, np.float32)
     squash(frame, outputs, draws, n, n, actions_at, actions, out.ctypes.data)
+
+
+OWN: dict[str, Kernels] = {"sac": {At.GRADIENT_PART: sac_gradient, At.SAMPLE: act_squashed}}

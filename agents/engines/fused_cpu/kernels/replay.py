@@ -1,16 +1,18 @@
 """Updates from a replay memory: which rows were drawn, gradient, clip, Adam, targets that follow. All threads together.
 
-What an algorithm makes of a tile of samples is its own piece: dqn_gradient.py, sac_gradient.py.
+What an algorithm makes of a tile of samples is its own kernel: q.py, squashed.py.
 """
 
 import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.calls import PIECE, barrier, call, doubles, flags, floats, ints, longs
-from agents.engines.fused_cpu.frame import ENTRIES, SETTINGS, STATS, SUMS, TILE, At, Setting, Sum, Told
-from agents.engines.fused_cpu.lanes import LANES
-from agents.engines.fused_cpu.update import adam, add_lanes, clear_lanes, norm_of, prepare, reduce_parts
+from agents.engines.fused_cpu.frame import ENTRIES, LIVES, STATS, SUMS, At
+from agents.engines.fused_cpu.kernels.calls import PIECE, barrier, call, doubles, flags, floats, ints, longs
+from agents.engines.fused_cpu.kernels.nets import temperature
+from agents.engines.fused_cpu.kernels.optimizer import adam, add_sums, clear_sums, norm_of, prepare, reduce_parts
+from agents.engines.plan.layout import LANES
+from agents.engines.plan.numbers import Live, Stat, Sum
 from utils.kernel_cache import njit
 
 F = np.float32
@@ -18,9 +20,10 @@ F = np.float32
 
 @njit(**PIECE)
 def draw(frame: int, written: int, rows: int) -> None:
-    """Memory.transitions without its copies: where each of D transitions lies, its reward and discount.
+    """Memory.transitions without its copies: writes where each of D transitions lies, its reward and discount.
 
-    `rows` of each world are the ring's size, `written` how many there ever were.
+    Reads UNIFORMS, POWERS, RING_REWARD, SLOT and flags; writes PLACE, FOLLOWING, REWARD, DISCOUNT. `rows` of each
+    world are the ring's size, `written` how many there ever were.
     """
     f = longs(frame, ENTRIES)
     worlds, span, count = f[At.WORLDS], f[At.SPAN], f[At.DRAWN]
@@ -51,32 +54,35 @@ def draw(frame: int, written: int, rows: int) -> None:
 
 @njit(**PIECE)
 def _tell(frame: int, total: float, alpha: float, number: int) -> None:
-    """Add update `number` to what is told, where it is one that is, and say whether its numbers are sound."""
+    """Add SUMS of update `number` to STATS where it is one that is told of, clear them, and say whether it is sound."""
     f = longs(frame, ENTRIES)
     told = doubles(f[At.STATS], STATS)
     sums = np.empty(SUMS)
-    add_lanes(frame, sums.ctypes.data)
-    clear_lanes(frame)
-    told[Told.EVERY_LOSS] += sums[Sum.Q_LOSS]
+    add_sums(frame, sums.ctypes.data)
+    clear_sums(frame)
+    told[Stat.EVERY_LOSS] += sums[Sum.VALUE_LOSS]
     if number % f[At.TELL_EVERY] == 0:
         for k in range(SUMS):
-            told[k] += sums[k]  # the first entries of Told are those of Sum
-        told[Told.ALPHA] += alpha
-        told[Told.NORM] += total
-        told[Told.UPDATES] += 1.0
-    sound = math.isfinite(total) and math.isfinite(sums[Sum.Q_LOSS]) and math.isfinite(sums[Sum.POLICY_LOSS])
-    told[Told.SOUND] = 1.0 if sound and not flags(f[At.POISONED], 1)[0] else 0.0
+            told[k] += sums[k]  # the first entries of Stat are those of Sum
+        told[Stat.ALPHA] += alpha
+        told[Stat.NORM_TOTAL] += total
+        told[Stat.UPDATES] += 1.0
+    lost = not (math.isfinite(sums[Sum.VALUE_LOSS]) and math.isfinite(sums[Sum.POLICY_LOSS]))
+    sound = math.isfinite(total) and not lost
+    told[Stat.SOUND] = 1.0 if sound and not flags(f[At.POISONED], 1)[0] else 0.0
     if not sound:
-        told[Told.BROKEN] += 1.0
+        told[Stat.BROKEN] += 1.0
+    if lost:
+        told[Stat.LOST] += 1.0
 
 
 @njit(**PIECE)
 def _follow(frame: int, segment: int) -> None:
-    """The targets of a segment move towards it by a share of tau."""
+    """The targets of a segment move towards it by a share of tau, both in PARAMETERS."""
     f = longs(frame, ENTRIES)
     row = longs(f[At.SEGMENT_TABLE] + 24 * segment, 3)
     first, n = row[0], row[1] - row[0]
-    tau = F(doubles(f[At.SETTINGS], SETTINGS)[Setting.TAU])
+    tau = F(doubles(f[At.LIVE], LIVES)[Live.TAU])
     source = floats(f[At.PARAMETERS] + 4 * first, n)
     target = floats(f[At.PARAMETERS] + 4 * (first + f[At.FOLLOWS]), n)
     for i in range(n):
@@ -85,21 +91,19 @@ def _follow(frame: int, segment: int) -> None:
 
 @njit(**PIECE)
 def learn(frame: int, thread: int) -> None:
-    """The updates [BEGIN, END) of those that were drawn."""
+    """The updates [BEGIN, END) of those that were drawn: PARAMETERS, moments and TURNED change, STATS grow."""
     f = longs(frame, ENTRIES)
     threads, parts, size = f[At.THREADS], f[At.PARTS], f[At.MINIBATCH]
-    settings, told = doubles(f[At.SETTINGS], SETTINGS), doubles(f[At.STATS], STATS)
+    live, told = doubles(f[At.LIVE], LIVES), doubles(f[At.STATS], STATS)
     squares, table = doubles(f[At.SQUARES], f[At.SEGMENTS]), longs(f[At.SEGMENT_TABLE], 3 * f[At.SEGMENTS])
     factors, vectors, turning = np.empty(4), (size + LANES - 1) // LANES, f[At.NETS]
     barrier(f[At.BARRIER], threads)  # before anything is read that the call before may still be writing
-    made = settings[Setting.STEP]
+    made = live[Live.STEP]
     for q in range(f[At.BEGIN], f[At.END]):
         for net in range(turning):
             call(f[At.TURN], (frame, net, thread, threads))
         turning = f[At.MOVING]
-        alpha = settings[Setting.ENTROPY]
-        if f[At.LEARNT_ALPHA]:
-            alpha = math.exp(np.float64(floats(f[At.PARAMETERS] + 4 * f[At.LOG_ALPHA], 1)[0]))
+        alpha = temperature(frame)
         barrier(f[At.BARRIER], threads)
         for part in range(thread, parts, threads):
             # whole vectors of samples, so that only the last one of a minibatch is ragged
@@ -111,28 +115,15 @@ def learn(frame: int, thread: int) -> None:
         barrier(f[At.BARRIER], threads)
         total = norm_of(squares)
         if thread == 0:
-            _tell(frame, total, alpha, int(settings[Setting.MADE]) + q + 1)
+            _tell(frame, total, alpha, int(live[Live.MADE]) + q + 1)
         barrier(f[At.BARRIER], threads)
-        if told[Told.SOUND] == 1.0:
+        if told[Stat.SOUND] == 1.0:
             made += 1.0
-            prepare(factors, settings, total, made, f[At.DECOUPLED])
+            prepare(factors, live, total, made, f[At.DECOUPLED])
             for segment in range(thread, f[At.SEGMENTS], threads):
                 adam(frame, segment, factors.ctypes.data)
                 if table[3 * segment + 2] == 1:
                     _follow(frame, segment)
         barrier(f[At.BARRIER], threads)
     if thread == 0:
-        settings[Setting.STEP] = made
-
-
-@njit(inline="always")
-def tile_of(frame: int, rest: int) -> tuple[int, int, int, int, int, int]:
-    """More scratch of a thread behind `scratch_of`: inputs, two more nets' activations, two of slopes, columns."""
-    f = longs(frame, ENTRIES)
-    tile = 4 * TILE
-    other = rest
-    hidden = other + tile * f[At.ROW]
-    third = hidden + tile * f[At.HIDDEN_SIZE]
-    above = third + tile * f[At.HIDDEN_SIZE]
-    below = above + tile * f[At.WIDEST]
-    return other, hidden, third, above, below, below + tile * f[At.WIDEST]
+        live[Live.STEP] = made

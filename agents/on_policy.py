@@ -1,0 +1,36 @@
+"""What algorithms that learn from rollouts share: playing one, scaling its rewards, passing over it in minibatches."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import torch
+
+from agents.base import Agent
+from agents.experience.nouns import Final, Tree, tree_map
+from agents.experience.reward_scale import RewardScale
+from config.schema import RolloutConfig
+from utils.counter_rng import SHUFFLE, Key
+
+Batch = TypeVar("Batch", bound=Tree)
+Cut = Callable[[Batch, int, Key], Iterator[Batch]]
+
+
+def scaled_rewards(agent: Agent, config: RolloutConfig) -> RewardScale:
+    """The scale of an agent's rewards, whose statistics a checkpoint holds."""
+    scale = RewardScale(config.normalize_reward, config.gamma, agent.memory.table.reward[0])
+    agent.parts["reward_scale"] = scale
+    return scale
+
+
+def play_and_learn(agent: Agent, steps: int) -> None:
+    """An iteration: a rollout from where the worlds stand, then everything that is learnt from it."""
+    start = tree_map(torch.clone, agent.collector.carry)
+    agent.collect(steps)
+    agent.learn_from(agent.memory.rollout(start, Final(agent.collector.obs, agent.collector.carry)))
+
+
+def epochs(agent: Agent, config: RolloutConfig, cut: Cut[Batch], table: Batch) -> Iterator[Batch]:
+    """Every minibatch of every pass over a rollout's table, each pass in an order of its own."""
+    for epoch in range(config.n_epochs):
+        key = agent.key(SHUFFLE, agent.progress["iterations"] * config.n_epochs + epoch)
+        yield from cut(table, config.minibatch_size, key)

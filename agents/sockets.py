@@ -1,0 +1,96 @@
+"""The two heavy verbs of an agent as sockets: who plays, and who learns. Here as plain torch, a step and a minibatch
+at a time, which is the meaning of all others.
+
+What is plugged in owns compiled things at most, never state and no algorithm; the two are chosen one by one.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from agents.experience.collector import Collector, Policy
+from agents.experience.memory import Memory
+from agents.metric_sums import Metrics
+from config.schema import Config
+from utils.counter_rng import Key
+
+Work = TypeVar("Work", contravariant=True)
+
+
+class Learner(Protocol):
+    """An agent as those who play or learn for it see it."""
+
+    config: Config
+    live: SimpleNamespace
+    policy: Policy
+    collector: Collector
+    memory: Memory
+    metrics: Metrics
+    progress: dict[str, int]
+    poisoned: Tensor
+    """bool []: something that was just collected is not finite"""
+    broken: Tensor
+    """bool []: something of this iteration is not"""
+    lost: Tensor
+    """bool []: a loss is not"""
+
+    @property
+    def optimizer(self) -> Optimizer: ...
+
+    def key(self, purpose: int, index: int) -> Key: ...
+
+    @property
+    def learn(self) -> Callable[..., None]: ...
+
+
+class Play(Protocol):
+    """Collects."""
+
+    name: str
+
+    def collect(self, learner: Learner, steps: int) -> None:
+        """Play `steps` steps in every world into the learner's memory."""
+
+
+class Learn(Protocol[Work]):
+    """Updates."""
+
+    name: str
+
+    def learn(self, learner: Learner, work: Work) -> None:
+        """What the learner's own `learn` does with this work: a rollout, or a number of updates that are due."""
+
+
+class EagerPlay:
+    """The collector asks the policy, step by step."""
+
+    name = "eager"
+
+    def collect(self, learner: Learner, steps: int) -> None:
+        learner.collector.collect(steps, learner.memory)
+
+
+class EagerLearn:
+    """The agent's own method."""
+
+    name = "eager"
+
+    def learn(self, learner: Learner, work: object) -> None:
+        learner.learn(work)
+
+
+class Engine(NamedTuple):
+    """Both sockets, under the name that configs and runs know, and why they were taken."""
+
+    name: str
+    reason: str
+    play: Play
+    learn: Learn[Any]  # of the work that the agent hands out
+
+
+def eager(reason: str = "") -> Engine:
+    """Plain torch in both."""
+    return Engine("eager", reason, EagerPlay(), EagerLearn())
