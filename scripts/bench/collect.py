@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -88,7 +87,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def seconds_per_call(work: Callable[[], Any], repeats: int, least: float = 0.05) -> float:
+def seconds_per_call(work: Callable[[], object], repeats: int, least: float = 0.05) -> float:
     """The median over `repeats` timings of at least `least` seconds each, after one call to warm up."""
     work()
     times = []

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class Page:
         self.config = json.loads(self.ask("GET", "/config"))
         self.session = f"{random.getrandbits(60):x}"
 
-    def ask(self, method: str, path: str, body: Any = None) -> str:
+    def ask(self, method: str, path: str, body: object = None) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         text = None if body is None else json.dumps(body)
         connection.request(method, path, text, {"Content-Type": "application/json"} if body else {})
@@ -104,7 +105,7 @@ def memory(pid: int, what: str = "VmRSS") -> float:
     return int(words[words.index(f"{what}:") + 1]) / 1024
 
 
-def ticks(page: Page, pid: int, number: int, words: str, run: str, between: Any = lambda: None) -> float:
+def ticks(page: Page, pid: int, number: int, words: str, run: str, between: Callable[[], None] = lambda: None) -> float:
     """CPU milliseconds of one, the mean of many, as the kernel counts in hundredths of a second."""
     event, spent = page.event("tick"), 0.0
     for _ in range(number):

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from agents.base import Agent
 from agents.engines.fused_cpu import nets, replay_update
 from agents.engines.fused_cpu.bound import Bound
 from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.replay_binding import GRADIENTS, ReplayBinding
+from agents.engines.fused_cpu.replay_binding import GRADIENTS
 from agents.engines.fused_cpu.replay_engine import FusedReplay
 from agents.engines.fused_cpu.update import adam, reduce_parts
 from config.schema import ReplayConfig
@@ -41,25 +40,25 @@ def profile(config: ReplayConfig) -> dict[str, dict[str, float]]:
         "the agent": tick - engine,
         "Lightning, callbacks, begin and end": elapsed - tick,
     }
-    assert isinstance(agent.engine, FusedReplay)
     return {"shares": {name: value / elapsed for name, value in shares.items()}, "update_us": pieces(agent)}
 
 
-def pieces(agent: Any) -> dict[str, float]:
+def pieces(agent: Agent) -> dict[str, float]:
     """Medians on one thread; the agent's moments are spoilt."""
-    bound: ReplayBinding = agent.engine._bound
+    assert isinstance(agent.engine, FusedReplay)
+    bound = agent.engine._bound
     frame, address, memory = bound.frame, bound.address, agent.memory
     frame[At.THREADS] = 1
     size, segments = int(frame[At.MINIBATCH]), range(int(frame[At.SEGMENTS]))
     list(bound.draws(memory, 1, getattr(agent.config, "n_step", 1), agent.live.gamma))
     still = np.array([1.0, 0.0, 1.0, 1.0])  # a step of no length
 
-    def each(kernel: Any, numbers: range, *more: Any) -> None:
+    def each(kernel: Callable[..., object], numbers: range, *more: int) -> None:
         for number in numbers:
             kernel(address, number, *more)
 
     gradient = GRADIENTS[agent.config.algo_id]
-    calls: dict[str, Callable[[], Any]] = {
+    calls: dict[str, Callable[[], object]] = {
         "drawing": partial(replay_update.draw, address, memory.written, memory.rows),
         "transposes": partial(each, nets.turn, range(int(frame[At.MOVING])), 0, 1),
         "gradient": partial(gradient, address, 0, 0, 0, 0, size),
@@ -69,7 +68,7 @@ def pieces(agent: Any) -> dict[str, float]:
     return {name: 1e6 * _typical(call) for name, call in calls.items()}
 
 
-def _typical(call: Callable[[], Any]) -> float:
+def _typical(call: Callable[[], object]) -> float:
     seconds = []
     for _ in range(CALLS):
         began = time.perf_counter()

@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
@@ -85,7 +85,7 @@ def trained(words: tuple[str, ...], seconds: float) -> tuple[float, int]:
     clock: dict[str, float] = {}
     step = Agent.training_step
 
-    def ticking(agent: Agent, dataloader_iter: Any) -> None:
+    def ticking(agent: Agent, dataloader_iter: Iterator[int]) -> None:
         if not clock:
             clock["began"] = time.perf_counter()
             threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -73,7 +73,7 @@ ENVIRONMENTS: dict[str, dict[str, str | None]] = {  # None: without that variabl
     "stdin closed": {},
     "NUMBA_CACHE_DIR a file": {"NUMBA_CACHE_DIR": train.__file__},
 }
-AT_THE_START: dict[str, Callable[[], Any]] = {
+AT_THE_START: dict[str, Callable[[], object]] = {
     "umask 077": lambda: os.umask(0o077),
     "stdin closed": lambda: os.close(0),
     "stdout closed": lambda: os.close(1),

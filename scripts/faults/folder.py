@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -182,9 +182,9 @@ def in_a_process(command: Callable[[], int], root: Path, log: Path) -> tuple[int
     return -1 if hung else code, log.read_text(errors="replace")
 
 
-def snapshot(folder: Path) -> dict[str, Any]:
+def snapshot(folder: Path) -> dict[str, object]:
     """Names, kinds and contents of all that lies in the folder."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         found[name] = os.readlink(path) if path.is_symlink() else None if path.is_dir() else path.stat().st_mtime_ns

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import train
@@ -33,7 +32,7 @@ ENV = "CartPole-v1"
 FILES = ("config.json", "metrics.csv", "run.log", "report.md", "checkpoints/best.json", "checkpoints/last.json",
          "checkpoints/*=*.json", "checkpoints/*=*.ckpt", "checkpoints/last.ckpt", "checkpoints/best.ckpt", ".lock",
          "checkpoints", "checkpoints/segments", "checkpoints/segments/*", "videos", "logs")  # fmt: skip
-VALUES: tuple[Any, ...] = (
+VALUES: tuple[object, ...] = (
     None, True, -1, 0, 5, 1e308, float("nan"), float("inf"), 10**400, "", "x", "\ud800", "x" * 5000, [], [5], {},
     {"a": 1}, "../../secret/key", "/etc/passwd", "<script>", "9" * 50, 2**63, -(2**63), [[[[]]]], "\x1b[31m",
     ["../../../secret/key"],
@@ -117,7 +116,7 @@ class Root:
         path.write_bytes(b"")
         return "empty"
 
-    def change_json(self, path: Path, **values: Any) -> None:
+    def change_json(self, path: Path, **values: object) -> None:
         data = {**json.loads(path.read_text()), **values}
         path.write_text(json.dumps(data), errors="surrogatepass")
 
@@ -162,7 +161,7 @@ def resumed(run: RunDir, *more: str) -> int:
         return told(lambda: train.command(["--resume", run.id, "-q", *more]))
 
 
-def told(act: Callable[[], Any]) -> int:
+def told(act: Callable[[], object]) -> int:
     """As a command would: a UserError is a line."""
     try:
         found = act()
@@ -201,7 +200,7 @@ def few_episodes() -> Iterator[None]:
 
 
 EVALUATE = published.evaluate
-READERS: dict[str, Callable[[RunDir], Any]] = {
+READERS: dict[str, Callable[[RunDir], int | None]] = {
     "list": listed,
     "@best": lambda run: told(lambda: RunDir.find(f"@best:{ENV}")),
     "@last": lambda run: told(lambda: RunDir.find("@last")),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 from unittest import mock
 
 import run_inspect
@@ -54,7 +54,7 @@ class Accepted(Exception):  # noqa: N818
     """The words were right: here the work would begin."""
 
 
-def accepted(*arguments: Any, **options: Any) -> Any:
+def accepted(*arguments: object, **options: object) -> NoReturn:
     raise Accepted
 
 

@@ -80,7 +80,10 @@ PICKLES = {
 }
 
 
-def rewritten(whole: bytes, change: Callable[[str, bytes], list[tuple[Any, bytes, int]]]) -> bytes:
+Entry = tuple[str | zipfile.ZipInfo, bytes, int]  # of a zip: its name, what is in it, how that is compressed
+
+
+def rewritten(whole: bytes, change: Callable[[str, bytes], list[Entry]]) -> bytes:
     """A copy of a checkpoint's zip, each entry as `change` has it: (name or ZipInfo, data, compression)."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(out, "w") as new:
@@ -104,12 +107,12 @@ def link(target: str) -> zipfile.ZipInfo:
 def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, bytes]:
     """name -> bytes of a file that looks like a checkpoint."""
 
-    def saved(content: Any) -> bytes:
+    def saved(content: object) -> bytes:
         out = io.BytesIO()
         torch.save(content, out)
         return out.getvalue()
 
-    def extra(name: Any, data: bytes, compression: int = zipfile.ZIP_STORED) -> bytes:
+    def extra(name: str | zipfile.ZipInfo, data: bytes, compression: int = zipfile.ZIP_STORED) -> bytes:
         kept = zipfile.ZIP_STORED
         first = "data.pkl"
         return rewritten(
