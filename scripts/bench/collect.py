@@ -75,6 +75,7 @@ def main(argv: list[str]) -> int:
         config = setting(asked.env, width, asked.n_steps, asked.threads)
         figures["widths"][width] = collecting(config, asked.repeats) | learning(config, asked.repeats)
         print(collecting_text(width, asked.n_steps, figures["widths"][width]), flush=True)
+    # of one size, whatever is asked
     figures["overhead"] = overhead(setting(asked.env, 8, 128, asked.threads), asked.repeats)
     print(overhead_text(figures["overhead"]), flush=True)
     config = setting(asked.env, widths[0], asked.n_steps, asked.threads)
@@ -102,7 +103,10 @@ def seconds_per_call(work: Callable[[], object], repeats: int, least: float = 0.
 
 @torch.no_grad()
 def collecting(config: PPOConfig, repeats: int) -> Figures:
-    """A rollout taken apart: collecting, its three calls per step, and cutting the table into minibatches."""
+    """A rollout taken apart: collecting, its three calls per step, and cutting the table into minibatches.
+
+    The calls are timed one by one, on one row again and again; what their shares leave of 1 is the loop between them.
+    """
     agent = PPO(config, make_envs(config, config.n_envs))
     it, memory, rollout = agent.collector, agent.memory, config.rollout_size
     noise = torch.zeros(config.n_envs, agent.policy.draws)

@@ -45,7 +45,7 @@ def make_runs(root: Path, count: int, rows: int, megabytes: int) -> Path:
         (folder / "config.json").write_text(text)
         (folder / "metrics.csv").write_text(head + "".join(lines[: rows - number % 7]))
     (folder / "config.json").write_text(text.replace('"finished"', '"running"'))
-    large = folder / "metrics.csv"
+    large = folder / "metrics.csv"  # of the folder made last, the newest by its name
     with open(large, "w", encoding="utf-8") as file:
         file.write(head)
         number = 0
@@ -120,6 +120,7 @@ def measure(port: int, pid: int, large: Path, runs: int) -> None:
     began = time.monotonic()
     page = Page(port)
     loads = [each for each in page.config["dependencies"] if any(target[1] == "load" for target in each["targets"])]
+    # Gradio calls events by numbers: the table is what takes nothing and gives one thing
     table = next(each for each in loads if len(each["outputs"]) == 1 and not each["inputs"])
     shown = str(page.call(table, [])[0])
     print(f"the page's table: {time.monotonic() - began:.2f} s over HTTP, {shown.count('<tr data')} rows")
@@ -163,7 +164,7 @@ def main(argv: list[str]) -> int:
         began = time.perf_counter()
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout
-            url = [server.stdout.readline(), server.stdout.readline()][1]
+            url = [server.stdout.readline(), server.stdout.readline()][1]  # behind the line with the folder
             print(f"run_inspect.py: {time.perf_counter() - began:.2f} s to its address, {memory(server.pid):.0f} MiB")
             try:
                 measure(int(url.split(":")[2].split("/")[0]), server.pid, large, options.runs)

@@ -71,7 +71,10 @@ def sbx_ppo(config: PPOConfig) -> Callable[[int], float]:
 
 
 def off_policy(config: ReplayConfig, module: str, threads: int) -> float:
-    """Seconds of a whole training of DQN or SAC by SB3 or SBX."""
+    """Seconds of a whole training of DQN or SAC by SB3 or SBX.
+
+    The first by SBX in a process has its programs compiled on the way.
+    """
     torch.set_num_threads(threads)
     library, envs = importlib.import_module(module), worlds_of(config)
     lr = config.policy_lr

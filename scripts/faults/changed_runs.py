@@ -119,7 +119,7 @@ def resumed(case: tuple[str, str], folder: Path) -> str:
         return (
             "" if ended.code == change.code and refused_in_a_line(ended.said) else f"{ended.code} {ended.said[-600:]}"
         )
-    if name == "engine" and ", exact" in told:
+    if name == "engine" and ", exact" in told:  # another rounds otherwise: no bits may be promised
         return "called exact"
     return judged(ended, run, straight_of(base, folder), change.equal)
 
@@ -130,7 +130,7 @@ def altered(run: Path, name: str) -> Path:
     facts = json.loads(config.read_text())
     if name in YEARS:
         for path in run.rglob("*"):
-            os.utime(path, (YEARS[name], YEARS[name]), follow_symlinks=False)
+            os.utime(path, (YEARS[name], YEARS[name]), follow_symlinks=False)  # links have times, too
     elif name == "folder renamed":
         return run.rename(run.with_name("20200101-000000-CartPole-v1-ppo-s1-abcd"))
     elif name == "links gone":

@@ -125,7 +125,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
                 right += not problem
                 if problem:
                     print(f"{judge.__name__}, {case}: {problem}", flush=True)
-            times = len(MANNERS) if judge is determined else 1
+            times = len(MANNERS) if judge is determined else 1  # as many runs make up a case of it
             total = len(cases) - skipped
             good = good and right == total
             lines.append(f"**{right * times} of {total * times}** {title}" + f"; {skipped} skipped" * bool(skipped))
@@ -183,6 +183,7 @@ def limited(limit: tuple[str, int], folder: Path) -> str:
         if run and (broken := faults(run)):
             return f"broken: {broken}"
         if kind == "inodes":
+            # this limit belongs to the mount; all others ended with the process
             subprocess.run(["mount", "-o", "remount,nr_inodes=1000", str(root.parent)], check=True)
         if ended.code:
             (folder / f"struck by {kind} {amount}").touch()

@@ -101,6 +101,7 @@ def tables() -> dict[str, Damage]:
         "long line": f"{head}\n1,2\n{'1' * 3_000_000},2\n3,4\n",
         "large": f"{head}\n{rows}",
         "zeros inside": f"{head}\n1,2\n{chr(0) * 100_000}\n3,4\n",
+        # one bit apart: an axis of no length to whoever rounds
         "almost equal": f"{head}\n1,1\n2,{1 + 2**-52!r}\n3,{1 - 2**-53!r}\n",
         "subnormal": f"{head}\n0,5e-324\n1,1e-323\n",
     }

@@ -84,6 +84,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     training = [Trial(agent, what, {"world": WORLD}) for what in chosen for agent in AGENTS if what not in SPINS]
     training += [Trial("ppo", what, {"world": WORLD}, (LIMIT,)) for what in chosen if what in (*HANGS, *SPINS)]
     counted = evenly(COUNTED, counts["faults"])
+    # one class evaluates all agents, so one of them will do
     evaluated = [Trial("ppo", what, where) for what in counted for where in (EVALUATED, TESTED)]
     lines: list[str] = []
     good, orphans = True, 0
@@ -140,6 +141,7 @@ def trained(trial: Trial, root: Path, wanted: dict[str, object]) -> tuple[str, i
     if run is None or faults(run):
         return "a broken checkpoint", left
     again = finish(["--resume", "@last", "-q"], root)
+    # a run in which nothing went wrong was finished: there is nothing to resume
     if again.code and trial.what not in HARMLESS:
         return f"resume ended with {again.code}: {again.said[-300:]}", left
     got = amounts_to(run)

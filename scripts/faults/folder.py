@@ -173,6 +173,7 @@ def in_a_process(command: Callable[[], int], root: Path, log: Path) -> tuple[int
             sys.stderr.flush()
             os._exit(code)
     until = time.monotonic() + PATIENCE
+    # WNOWAIT leaves a zombie, so that its id is nobody else's before it is killed
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < until:
         time.sleep(0.002)
     hung = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
@@ -226,6 +227,7 @@ def wrong(name: str, ended: Ended, base: Base) -> str:
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+    """Each command meets a copy of its own, as one may mend what the next should find."""
     base = sound_run(folder)
     spoils = cases()
     names = list(spoils)

@@ -209,6 +209,7 @@ def _cases() -> Iterator[tuple[str, Spoil]]:
     for what, value in ODD.items():
         yield from ((f"sidecar: {key} {what}", in_json("sidecar", **{key: value})) for key in CLOCK)
     for key, odd in FORGED.items():
+        # "segments of": a dict has a key once, and there are two ways to forge this one
         yield f"sidecar: {key} {odd!r}", in_json("sidecar", **{key.removesuffix(" of"): odd})
     for key, odd in CONFIG.items():
         yield f"config.json: {key} {str(odd)[:20]!r}", in_json("config.json", **{key: odd})

@@ -70,6 +70,10 @@ class Root:
         return RunDir(damaged), "; ".join(how)
 
     def damage(self, run: Path) -> str:
+        """Spoils one file, mostly one that readers parse; -> what was done.
+
+        Nothing is written through a link, as that would spoil what lies beside the runs.
+        """
         draw = self.draw
         there = [path for pattern in FILES for path in run.glob(pattern)]
         weighed = [path for path in there if path.suffix in (".json", ".csv")]
@@ -111,7 +115,7 @@ class Root:
                 path.symlink_to(path.name)
                 return "a link to itself"
             case 5:
-                os.mkfifo(path)
+                os.mkfifo(path)  # who opens it waits for a writer, for ever
                 return "a pipe"
         path.write_bytes(b"")
         return "empty"
@@ -221,7 +225,7 @@ def folders(number: int, draw: random.Random, folder: Path) -> tuple[list[str], 
     root, began = Root(folder, draw), time.monotonic()
     os.environ["STRIDE_RUNS"] = str(root.runs)
     wrong, refused, shown = Counter[str](), Counter[str](), 0
-    watch = Watch((root.runs, folder / "card"), root.secret)
+    watch = Watch((root.runs, folder / "card"), root.secret)  # card: where "publish" writes
     with few_episodes():
         for trial in range(number):
             run, how = root.fresh()

@@ -119,7 +119,7 @@ def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, bytes]
             whole, lambda n, d: [(n, d, kept), *([(name, data, compression)] if n.endswith(first) else [])]
         )
 
-    endless = torch.zeros(1).expand(1 << 40)
+    endless = torch.zeros(1).expand(1 << 40)  # 4 bytes in the file, 4 TiB to who copies it
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("pickle"))
@@ -172,7 +172,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     assert ended.code == 0 and whole_run is not None, ended.said
     here = folder / "here"
     here.mkdir()
-    os.chdir(here)
+    os.chdir(here)  # where a canary would appear
     os.environ["STRIDE_RUNS"] = str(folder / "hostile")
     stem = checkpoint_set.target(whole_run.checkpoints / "last.ckpt")
     path = whole_run.checkpoints / f"{stem}.ckpt"

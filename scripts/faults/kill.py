@@ -64,7 +64,7 @@ class Mine:
             self.saving = True
             save(checkpoint, trainer, agent)
             self.saving = False
-            if self.at == 0:
+            if self.at == 0:  # nothing strikes: this run counts
                 self.told.write_text(" ".join(self.seen))
 
         def watched_write(hashing: HashingFile, data: bytes) -> int:

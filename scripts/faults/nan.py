@@ -158,6 +158,7 @@ def plant_fused(place: str, value: float) -> None:
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+    """Each in a process of its own: what is planted stays in its class for good."""
     found: collections.Counter[str] = collections.Counter()
     total = 0
     agents = dict(list(AGENTS.items())[: counts["agents"]])

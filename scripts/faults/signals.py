@@ -68,7 +68,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         slowest = 0.0
         for trial in range(trials):
             phase = list(PHASES)[trial % len(PHASES)]
-            manner = ("quick", "long", "twice")[trial // len(PHASES) % 3]
+            manner = ("quick", "long", "twice")[trial // len(PHASES) % 3]  # 21 trials: each phase in each manner
             root = folder / f"{number}-{trial}"
             seconds, ended = stopped(number, phase, manner, draw, root)
             slowest = max(slowest, seconds)
@@ -94,7 +94,7 @@ def groups(count: int, draw: random.Random, folder: Path) -> tuple[list[str], bo
     assert whole.code == 0, whole.said
     wanted = of_seeds(folder / "group")
     lines, good = [], True
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL):  # nobody can pass on the last
         right = 0
         for trial in range(count):
             root = folder / f"group-{number}-{trial}"
@@ -126,7 +126,7 @@ def led(number: int, draw: random.Random, root: Path, wanted: dict[int, dict[str
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         return f"{len(left)} trainings live on"
-    if ended.code not in (128 + number, 0):
+    if ended.code not in (128 + number, 0):  # 0: it was quicker
         return f"exit code {ended.code}"
     name = re.search(r"group (\S+):", ended.said)
     assert name is not None

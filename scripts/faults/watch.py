@@ -109,6 +109,7 @@ class Watch:
         self.last = now
 
     def saw(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """One audit event: folders' descriptors are its last arguments, two of a rename or link, else one; -1: none."""
         if event in RUNS:
             self.touched.append(f"{event} {arguments!r}"[:200])
         elif event == "open":

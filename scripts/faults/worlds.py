@@ -134,7 +134,7 @@ def process_names() -> tuple[str, ...]:
 
 def wrong(fault: Fault, answer: tuple[Any, ...]) -> Any:
     """Does it, or gives the answer as it should not be."""
-    Path(fault["told"]).write_text("here")
+    Path(fault["told"]).write_text("here")  # first: there may be no afterwards
     obs, *rest = answer
     what = fault["what"]
     for place in PLACES:
@@ -177,7 +177,7 @@ def misbehave(what: str) -> None:
         case "raises what cannot speak":
             raise TroubleError
         case "calls sys.exit":
-            sys.exit(0)
+            sys.exit(0)  # would pass for a good end
         case "calls sys.exit with words":
             sys.exit("enough\nof this")
         case "raises KeyboardInterrupt":
