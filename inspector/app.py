@@ -216,6 +216,7 @@ class Inspector:
         outputs = [glance, checkpoint, player, films, network]
         demo.load(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         run.change(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
+        # the page may be older than the newest run
         run.focus(lambda: gr.Dropdown(choices=self._ids()), None, run, **QUIET)
         videos_tab.select(rooms.videos, run, films, **QUIET)
         model_tab.select(rooms.model, run, network, **QUIET)

@@ -42,7 +42,7 @@ def write_card(repo: str, facts: Mapping[str, object], result: Result, files: fr
         _table(("what", "value"), origin(facts)),
         "The weights are safetensors and the rest is text: nothing here runs when it is loaded.",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"  # a part without a text has no place
 
 
 def metadata(algo_id: str, env_id: str, score: str, result: Result) -> str:

@@ -82,6 +82,7 @@ def measure(root: Path) -> list[Row]:
     functions = [*_functions(house)]
     lengths = [node.end_lineno - node.lineno + 1 for _, node in functions if node.end_lineno]
     long = [at(s, n.lineno, f"{n.name}, {x} lines") for (s, n), x in zip(functions, lengths, strict=True) if x > LONG]
+    # a set, as one line may import several names of a module
     hidden = sorted({at(s, i.line, f"imports {i.target}") for s in house.values() for i in s.imports if i.hidden})
     up, circles = [*imports_run_downward(house, storeys_of(root))], [*no_circles(house)]
     pairs = near_equal(texts)

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,14 +13,14 @@ class Leaf(NamedTuple):
     """A tensor or a primitive, and the names that lead to it."""
 
     path: tuple[str, ...]
-    value: Any
+    value: object
 
     @property
     def name(self) -> str:
         return ".".join(self.path)
 
 
-def walk(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+def walk(tree: object, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     """Every leaf; an empty mapping or list is a leaf of its own."""
     if isinstance(tree, dict) and tree:
         for key, value in tree.items():
@@ -32,7 +32,7 @@ def walk(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
         yield Leaf(path, tree)
 
 
-def fingerprint(tree: Any) -> str:
+def fingerprint(tree: object) -> str:
     """SHA-256 over names, types, shapes and bits."""
     found = hashlib.sha256()
     for leaf in walk(tree):
@@ -53,7 +53,7 @@ class Difference(NamedTuple):
     words: str
 
 
-def differences(one: Any, other: Any) -> list[Difference]:
+def differences(one: object, other: object) -> list[Difference]:
     """Where two trees differ, in the order of the first."""
     mine, theirs = ({leaf.name: leaf.value for leaf in walk(tree)} for tree in (one, other))
     found = [Difference(name, math.inf, "is missing in the other") for name in mine if name not in theirs]
@@ -61,7 +61,7 @@ def differences(one: Any, other: Any) -> list[Difference]:
     return found + [d for name in mine if name in theirs and (d := _difference(name, mine[name], theirs[name]))]
 
 
-def _difference(name: str, a: Any, b: Any) -> Difference | None:
+def _difference(name: str, a: object, b: object) -> Difference | None:
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.dtype == b.dtype:
         if fingerprint(a) == fingerprint(b):
             return None
@@ -72,5 +72,7 @@ def _difference(name: str, a: Any, b: Any) -> Difference | None:
         return Difference(name, math.inf, "is another tensor")
     if repr(a) == repr(b):
         return None
-    numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (a, b))
-    return Difference(name, abs(a - b) if numbers else math.inf, f"is {a!r}, not {b!r}"[:120])
+    size = math.inf
+    if isinstance(a, int | float) and isinstance(b, int | float) and bool not in (type(a), type(b)):
+        size = abs(a - b)
+    return Difference(name, size, f"is {a!r}, not {b!r}"[:120])

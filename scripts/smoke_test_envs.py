@@ -12,11 +12,11 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from agents.experience.nouns import Tree, leaves, tree_map
+from agents.experience.nouns import leaves, tree_map
 from config.listing import list_environments
 from config.loader import load_config
 from config.schema import Config
-from envs_fast.vec_env import Step, VecEnv
+from envs_fast.vec_env import Obs, Step, VecEnv
 from envs_gym.gym_env import EnvError
 from envs_gym.make import find_spec, make_envs
 from envs_gym.wrappers.registry import wrappers_of
@@ -149,7 +149,7 @@ def check(kept: bool, promise: str) -> None:
         raise PromiseError(promise)
 
 
-def check_observation(envs: VecEnv, obs: Tree, worlds: Tensor) -> None:
+def check_observation(envs: VecEnv, obs: Obs, worlds: Tensor) -> None:
     """Form, shape and type of all worlds; finite numbers in `worlds`."""
     space = envs.observation_space
     parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}

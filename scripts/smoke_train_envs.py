@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     variants = [f"{row.env}:{row.variant}" for row in list_environments(arguments.filter)]
     commands = [command(variant, arguments.timesteps) for variant in variants]
     began, failed = time.monotonic(), list[str]()
-    with tempfile.TemporaryDirectory(prefix="stride-smoke-") as runs:
+    with tempfile.TemporaryDirectory(prefix="stride-smoke-") as runs:  # @last stays whose it is
         for done in run_all(commands, arguments.workers, {"STRIDE_RUNS": runs}):
             lines = done.output_tail.strip().splitlines() or ["(no output)"]
             word = "FAILED" if done.returncode else "ok"

@@ -155,7 +155,7 @@ class Enough(Callback):
         self.iterations = iterations
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
         trainer.should_stop |= agent.progress["iterations"] >= self.iterations

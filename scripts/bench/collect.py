@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -76,6 +75,7 @@ def main(argv: list[str]) -> int:
         config = setting(asked.env, width, asked.n_steps, asked.threads)
         figures["widths"][width] = collecting(config, asked.repeats) | learning(config, asked.repeats)
         print(collecting_text(width, asked.n_steps, figures["widths"][width]), flush=True)
+    # of one size, whatever is asked
     figures["overhead"] = overhead(setting(asked.env, 8, 128, asked.threads), asked.repeats)
     print(overhead_text(figures["overhead"]), flush=True)
     config = setting(asked.env, widths[0], asked.n_steps, asked.threads)
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def seconds_per_call(work: Callable[[], Any], repeats: int, least: float = 0.05) -> float:
+def seconds_per_call(work: Callable[[], object], repeats: int, least: float = 0.05) -> float:
     """The median over `repeats` timings of at least `least` seconds each, after one call to warm up."""
     work()
     times = []
@@ -103,7 +103,10 @@ def seconds_per_call(work: Callable[[], Any], repeats: int, least: float = 0.05)
 
 @torch.no_grad()
 def collecting(config: PPOConfig, repeats: int) -> Figures:
-    """A rollout taken apart: collecting, its three calls per step, and cutting the table into minibatches."""
+    """A rollout taken apart: collecting, its three calls per step, and cutting the table into minibatches.
+
+    The calls are timed one by one, on one row again and again; what their shares leave of 1 is the loop between them.
+    """
     agent = PPO(config, make_envs(config, config.n_envs))
     it, memory, rollout = agent.collector, agent.memory, config.rollout_size
     noise = torch.zeros(config.n_envs, agent.policy.draws)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
@@ -17,17 +17,18 @@ STEPS = 64  # steps of a kernel call, and different actions of every contender
 SLOW, SLOWER = 4096, 256  # peers that keep an object for each world are not made wider; those whose objects hold tables
 OURS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium")
 PEERS = ("gymnasium native", "envpool", "gymnasium sync")
+T = TypeVar("T")
 
 
 class Contender(NamedTuple):
     """Something that steps N worlds; `run` makes `steps` steps of all of them."""
 
-    run: Callable[[], Any]
+    run: Callable[[], object]
     steps: int
-    close: Callable[[], Any]
+    close: Callable[[], object]
 
 
-def in_turn(step: Callable[[Any], Any], actions: list[Any]) -> Callable[[], Any]:
+def in_turn(step: Callable[[T], object], actions: list[T]) -> Callable[[], object]:
     """A call makes one step with each of the actions."""
 
     def run() -> None:
@@ -113,7 +114,7 @@ MAKERS: dict[str, Callable[[str, int], Contender | None]] = dict(
 )
 
 
-def copying(env_id: str, size: int) -> Callable[[], Any]:
+def copying(env_id: str, size: int) -> Callable[[], object]:
     """Moves as many bytes as STEPS steps must at least: actions in, results out, state read and written once a step."""
     env, actions = envs_fast.make(env_id, size), native_actions(env_id, size)
     obs, reward, terminated, truncated, *_ = env.trajectory(1).arrays

@@ -10,7 +10,6 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -118,7 +117,7 @@ def measure(env_id: str, size: int, repeats: int, seconds: float) -> dict[str, f
     return {**medians, FRACTION: medians[OURS[0]] / medians[LIMIT]}
 
 
-def calls_per_second(run: Callable[[], Any], seconds: float) -> float:
+def calls_per_second(run: Callable[[], object], seconds: float) -> float:
     """Of as many calls as fit, in seconds of this process: what others are given of a shared machine does not count."""
     count, calls, began = 0, 1, time.process_time()
     while (elapsed := time.process_time() - began) < seconds:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def make_runs(root: Path, count: int, rows: int, megabytes: int) -> Path:
         (folder / "config.json").write_text(text)
         (folder / "metrics.csv").write_text(head + "".join(lines[: rows - number % 7]))
     (folder / "config.json").write_text(text.replace('"finished"', '"running"'))
-    large = folder / "metrics.csv"
+    large = folder / "metrics.csv"  # of the folder made last, the newest by its name
     with open(large, "w", encoding="utf-8") as file:
         file.write(head)
         number = 0
@@ -70,7 +71,7 @@ class Page:
         self.config = json.loads(self.ask("GET", "/config"))
         self.session = f"{random.getrandbits(60):x}"
 
-    def ask(self, method: str, path: str, body: Any = None) -> str:
+    def ask(self, method: str, path: str, body: object = None) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         text = None if body is None else json.dumps(body)
         connection.request(method, path, text, {"Content-Type": "application/json"} if body else {})
@@ -104,7 +105,7 @@ def memory(pid: int, what: str = "VmRSS") -> float:
     return int(words[words.index(f"{what}:") + 1]) / 1024
 
 
-def ticks(page: Page, pid: int, number: int, words: str, run: str, between: Any = lambda: None) -> float:
+def ticks(page: Page, pid: int, number: int, words: str, run: str, between: Callable[[], None] = lambda: None) -> float:
     """CPU milliseconds of one, the mean of many, as the kernel counts in hundredths of a second."""
     event, spent = page.event("tick"), 0.0
     for _ in range(number):
@@ -119,6 +120,7 @@ def measure(port: int, pid: int, large: Path, runs: int) -> None:
     began = time.monotonic()
     page = Page(port)
     loads = [each for each in page.config["dependencies"] if any(target[1] == "load" for target in each["targets"])]
+    # Gradio calls events by numbers: the table is what takes nothing and gives one thing
     table = next(each for each in loads if len(each["outputs"]) == 1 and not each["inputs"])
     shown = str(page.call(table, [])[0])
     print(f"the page's table: {time.monotonic() - began:.2f} s over HTTP, {shown.count('<tr data')} rows")
@@ -162,7 +164,7 @@ def main(argv: list[str]) -> int:
         began = time.perf_counter()
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout
-            url = [server.stdout.readline(), server.stdout.readline()][1]
+            url = [server.stdout.readline(), server.stdout.readline()][1]  # behind the line with the folder
             print(f"run_inspect.py: {time.perf_counter() - began:.2f} s to its address, {memory(server.pid):.0f} MiB")
             try:
                 measure(int(url.split(":")[2].split("/")[0]), server.pid, large, options.runs)

@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     print(f"limit: {limit / 1e9:,.0f} GFLOP/s on {asked.threads} thread(s), products of {SIDE} x {SIDE}", flush=True)
     for name in agents:
         config = setting(name, asked.steps, asked.threads)
-        warm(make_envs(config, 1), config.algo_id, config.activation)
+        warm(make_envs(config, 1), config.algo_id, config.activation)  # compiled before any clock runs
         figures[name] = side_by_side(config, asked.repeats, asked.minutes / len(agents))
         figures[name]["of_limit"] = figures[name]["flops"] / limit
         figures[name]["profile"] = profile(replace(config, engine=OURS[0]))

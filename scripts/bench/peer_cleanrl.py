@@ -27,7 +27,11 @@ class Nets(nn.Module):
 def seconds(
     env_id: str, n_envs: int, n_steps: int, epochs: int, minibatch: int, widths: tuple[int, ...], iterations: int
 ) -> float:
-    """Of `iterations` rollouts and their updates."""
+    """Of `iterations` rollouts and their updates.
+
+    An episode that was cut short counts as ended, as in CleanRL: the critic is never asked about final observations,
+    which is less work than ours and gives other targets.
+    """
     envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make(env_id, disable_env_checker=True)] * n_envs)
     space, choices = envs.single_observation_space, envs.single_action_space
     assert isinstance(choices, gymnasium.spaces.Discrete) and space.shape is not None

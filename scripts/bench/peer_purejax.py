@@ -2,15 +2,21 @@
 
 import math
 import time
-from typing import Any
+from typing import TypeAlias
 
 import jax  # type: ignore[import-not-found]
 import jax.numpy as jnp  # type: ignore[import-not-found]
 
-Tree = Any
+Array: TypeAlias = jax.Array
+Net = list[tuple[Array, Array]]  # weight and bias of each layer
+Nets = tuple[Net, Net]  # actor and critic
+Moving = tuple[Nets, Nets, Nets, Array]  # the nets, Adam's first and second moments of them, its count of steps
+State = tuple[Nets, Nets, Nets, Array, Array, Array, Array]  # what moves, then worlds [N, 4], ages [N], key
+Row = tuple[Array, Array, Array, Array, Array]  # obs, action, log-probability, value, done
+Batch = tuple[Array, Array, Array, Array, Array]  # obs, action, log-probability, advantage, target
 
 
-def _net(key: Any, size: int, widths: tuple[int, ...], out: int) -> Tree:
+def _net(key: Array, size: int, widths: tuple[int, ...], out: int) -> Net:
     sizes = (size, *widths, out)
     keys = jax.random.split(key, len(sizes))
     return [
@@ -19,13 +25,13 @@ def _net(key: Any, size: int, widths: tuple[int, ...], out: int) -> Tree:
     ]
 
 
-def _apply(net: Tree, x: Any) -> Any:
+def _apply(net: Net, x: Array) -> Array:
     for weight, bias in net[:-1]:
         x = jnp.tanh(x @ weight + bias)
     return x @ net[-1][0] + net[-1][1]
 
 
-def _step(state: Any, age: Any, action: Any, key: Any) -> tuple[Any, Any, Any]:
+def _step(state: Array, age: Array, action: Array, key: Array) -> tuple[Array, Array, Array]:
     """CartPole with a fresh start where an episode ends: state, age, done."""
     x, x_dot, theta, theta_dot = state.T
     force = jnp.where(action == 1, 10.0, -10.0)
@@ -61,11 +67,11 @@ class Training:
         return time.perf_counter() - began
 
 
-def _iteration(state: Tree, n_steps: int, epochs: int, minibatch: int) -> Tree:
+def _iteration(state: State, n_steps: int, epochs: int, minibatch: int) -> State:
     nets, first, second, count, worlds, ages, key = state
     actor, critic = nets
 
-    def play(carry: Tree, key: Any) -> tuple[Tree, Tree]:
+    def play(carry: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], Row]:
         worlds, ages = carry
         act_key, env_key = jax.random.split(key)
         logits = jax.nn.log_softmax(_apply(actor, worlds))
@@ -79,10 +85,11 @@ def _iteration(state: Tree, n_steps: int, epochs: int, minibatch: int) -> Tree:
     (worlds, ages), rows = jax.lax.scan(play, (worlds, ages), jax.random.split(play_key, n_steps))
     obs, action, log_prob, value, done = rows
 
-    def back(carry: Tree, row: Tree) -> tuple[Tree, Any]:
+    def back(carry: tuple[Array, Array], row: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         ahead, following = carry
         value, done = row
         live = 1.0 - done
+        # delta + gamma lambda ahead; no reward is kept, as CartPole pays 1 for every step
         ahead = 1.0 + 0.99 * following * live - value + 0.99 * 0.95 * live * ahead
         return (ahead, value), ahead
 
@@ -92,7 +99,7 @@ def _iteration(state: Tree, n_steps: int, epochs: int, minibatch: int) -> Tree:
         lambda x: x.reshape(-1, *x.shape[2:]), (obs, action, log_prob, advantage, advantage + value)
     )
 
-    def epoch(carry: Tree, key: Any) -> tuple[Tree, None]:
+    def epoch(carry: Moving, key: Array) -> tuple[Moving, None]:
         order = jax.random.permutation(key, table[1].shape[0])
         cut = jax.tree_util.tree_map(lambda x: x[order].reshape(-1, minibatch, *x.shape[1:]), table)
         return jax.lax.scan(_update, carry, cut)
@@ -103,7 +110,7 @@ def _iteration(state: Tree, n_steps: int, epochs: int, minibatch: int) -> Tree:
     return nets, first, second, count, worlds, ages, key
 
 
-def _loss(nets: Tree, batch: Tree) -> Any:
+def _loss(nets: Nets, batch: Batch) -> Array:
     obs, action, old, advantage, target = batch
     logits = jax.nn.log_softmax(_apply(nets[0], obs))
     ratio = jnp.exp(jnp.take_along_axis(logits, action[:, None], 1)[:, 0] - old)
@@ -112,7 +119,7 @@ def _loss(nets: Tree, batch: Tree) -> Any:
     return 0.5 * jnp.square(_apply(nets[1], obs)[:, 0] - target).mean() - surrogate
 
 
-def _update(carry: Tree, batch: Tree) -> tuple[Tree, None]:
+def _update(carry: Moving, batch: Batch) -> tuple[Moving, None]:
     nets, first, second, count = carry
     gradient = jax.grad(_loss)(nets, batch)
     leaves = jax.tree_util.tree_leaves(gradient)

@@ -3,7 +3,7 @@
 import importlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import torch
@@ -15,10 +15,25 @@ from config.schema import Config, DQNConfig, PPOConfig, ReplayConfig, SACConfig
 SB3, SBX = "stable_baselines3", "sbx"  # to import
 
 
-def worlds_of(config: Config) -> Any:
+class Worlds(Protocol):
+    """Whatever a peer steps; all that is asked of it here is to end."""
+
+    def close(self) -> None: ...
+
+
+class Peer(Protocol):
+    """An algorithm of theirs; neither library is installed wherever types are checked."""
+
+    def learn(self, total_timesteps: int) -> object: ...
+
+
+def worlds_of(config: Config) -> Worlds:
     """Their loop over Python objects."""
     vec_env = importlib.import_module("stable_baselines3.common.vec_env")
-    return vec_env.DummyVecEnv([lambda: gymnasium.make(config.env_id, disable_env_checker=True)] * config.n_envs)
+    envs: Worlds = vec_env.DummyVecEnv(
+        [lambda: gymnasium.make(config.env_id, disable_env_checker=True)] * config.n_envs
+    )
+    return envs
 
 
 def ppo(config: PPOConfig, iterations: int) -> float:
@@ -56,7 +71,10 @@ def sbx_ppo(config: PPOConfig) -> Callable[[int], float]:
 
 
 def off_policy(config: ReplayConfig, module: str, threads: int) -> float:
-    """Seconds of a whole training of DQN or SAC by SB3 or SBX."""
+    """Seconds of a whole training of DQN or SAC by SB3 or SBX.
+
+    The first by SBX in a process has its programs compiled on the way.
+    """
     torch.set_num_threads(threads)
     library, envs = importlib.import_module(module), worlds_of(config)
     lr = config.policy_lr
@@ -80,7 +98,7 @@ def off_policy(config: ReplayConfig, module: str, threads: int) -> float:
     return _learnt(peer, envs, config.max_timesteps)
 
 
-def _learnt(peer: Any, envs: Any, env_steps: int) -> float:
+def _learnt(peer: Peer, envs: Worlds, env_steps: int) -> float:
     """Seconds of a training from its first env step on; its worlds are closed."""
     began = time.perf_counter()
     peer.learn(env_steps)

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -41,12 +40,12 @@ def profile(config: ReplayConfig) -> dict[str, dict[str, float]]:
         "the agent": tick - engine,
         "Lightning, callbacks, begin and end": elapsed - tick,
     }
-    assert isinstance(agent.engine.learn, ReplayLearn)
     return {"shares": {name: value / elapsed for name, value in shares.items()}, "update_us": pieces(agent)}
 
 
-def pieces(agent: Any) -> dict[str, float]:
+def pieces(agent: Agent) -> dict[str, float]:
     """Medians on one thread; the agent's moments are spoilt."""
+    assert isinstance(agent.engine.learn, ReplayLearn)
     bound, memory = agent.engine.learn.bound, agent.memory
     table, address = bound.frame.table, bound.frame.address
     table[At.THREADS] = 1
@@ -54,12 +53,12 @@ def pieces(agent: Any) -> dict[str, float]:
     list(bound.draws(1, agent.live.gamma))
     still = np.array([1.0, 0.0, 1.0, 1.0])  # a step of no length
 
-    def each(kernel: Any, numbers: range, *more: Any) -> None:
+    def each(kernel: Callable[..., object], numbers: range, *more: int) -> None:
         for number in numbers:
             kernel(address, number, *more)
 
     gradient = KERNELS[agent.config.algo_id][At.GRADIENT_PART]
-    calls: dict[str, Callable[[], Any]] = {
+    calls: dict[str, Callable[[], object]] = {
         "drawing": partial(replay.draw, address, memory.written, memory.rows),
         "transposes": partial(each, nets.turn, range(int(table[At.MOVING])), 0, 1),
         "gradient": partial(gradient, address, 0, 0, 0, 0, size),
@@ -69,7 +68,7 @@ def pieces(agent: Any) -> dict[str, float]:
     return {name: 1e6 * _typical(call) for name, call in calls.items()}
 
 
-def _typical(call: Callable[[], Any]) -> float:
+def _typical(call: Callable[[], object]) -> float:
     seconds = []
     for _ in range(CALLS):
         began = time.perf_counter()

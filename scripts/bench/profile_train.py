@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         limit = multiply_add_limit(threads)
         for n_envs in map(int, asked.n_envs.split(",")):
             config = replace(bench_setting(asked.env, n_envs, asked.n_steps, threads), engine="fused_cpu")
-            warm(make_envs(config, 1), config.algo_id, config.activation)
+            warm(make_envs(config, 1), config.algo_id, config.activation)  # compiled before any clock runs
             table = profile(config, asked.seconds) | {"limit_flops": limit}
             tables.append(table)
             print(text(config, table), flush=True)

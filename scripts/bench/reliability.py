@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     lines = []
     keys = tuple(word for word in asked.variants if "=" in word)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        os.environ["STRIDE_RUNS"] = folder
+        os.environ["STRIDE_RUNS"] = folder  # nobody's @last moves, and `share` finds its own there
         if asked.what == "guard":
             for title, words in GUARDED.items():
                 lines.append(guarded(title, (*words, *keys), asked.seconds))
@@ -85,7 +85,7 @@ def trained(words: tuple[str, ...], seconds: float) -> tuple[float, int]:
     clock: dict[str, float] = {}
     step = Agent.training_step
 
-    def ticking(agent: Agent, dataloader_iter: Any) -> None:
+    def ticking(agent: Agent, dataloader_iter: Iterator[int]) -> None:
         if not clock:
             clock["began"] = time.perf_counter()
             threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -158,7 +158,7 @@ def guarded(title: str, words: tuple[str, ...], seconds: float) -> str:
         order = (True, False) if turn % 2 else (False, True)
         found = {guard: iteration(guard) for guard in order}
         turn += 1
-        if turn > 5:
+        if turn > 5:  # before, kernels are loaded and moments made
             plain.append(found[False])
             more.append(found[True] - found[False])
     agent.collector.envs.close()

@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
-Place = tuple[Any, str]  # a class or a module, and the name of a function in it
+Place = tuple[object, str]  # a class or a module, and the name of a function in it
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Span(NamedTuple):
@@ -35,9 +37,9 @@ def timed(places: Mapping[str, Sequence[Place]]) -> Iterator[dict[str, list[Span
             setattr(owner, name, own)
 
 
-def _noting(call: Callable[..., Any], found: list[Span]) -> Callable[..., Any]:
+def _noting(call: Callable[P, T], found: list[Span]) -> Callable[P, T]:
     @wraps(call)  # Lightning looks at the names of training_step's arguments
-    def noted(*args: Any, **options: Any) -> Any:
+    def noted(*args: P.args, **options: P.kwargs) -> T:
         began = time.perf_counter()
         answer = call(*args, **options)
         found.append(Span(began, time.perf_counter()))

@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
             print(text(config, table, limit), flush=True)
     if asked.solve:
         figures["solve"] = solve(asked.solve)
-    figures["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # KiB on Linux
     print(f"\npeak memory of this process: {figures['peak_memory_mb']:,.0f} MB")
     if asked.json:
         write_json(asked.json, figures)
@@ -119,7 +119,7 @@ def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
     sizes = (config.n_envs, config.n_steps, config.n_epochs, config.minibatch_size, config.hidden_dims)
     if find_spec(peer_sb3.SB3):
         found["sb3, two nets" if config.share_trunk else "sb3"] = partial(peer_sb3.ppo, config)
-    if find_spec(peer_sb3.SBX) and not config.share_trunk:
+    if find_spec(peer_sb3.SBX) and not config.share_trunk:  # it has no shared trunk
         found["sbx"] = peer_sb3.sbx_ppo(config)
     if config.env_id == "CartPole-v1" and not config.share_trunk:
         found["cleanrl style"] = partial(cleanrl_seconds, config.env_id, *sizes)

@@ -60,6 +60,7 @@ def markdown(found: Found, compared: Mapping[tuple[str, str], Comparison]) -> st
             variant, str(len(each.first)), measure, iqm_text(each.first), iqm_text(each.second), difference(each),
             "same" if each.same else "**different**", " and ".join(duration(float(seconds)) for seconds in spent),
         ))  # fmt: skip
+    # more than one where it was measured in parts
     codes = {str(r["git_hash"])[:10] for by in found.values() for e in by.values() for r in e.finished()}
     machine = next(iter(found.values()))["eager"].machine
     absent = [f"Not measured yet: {variant}." for variant in VARIANTS if variant not in found]

@@ -148,6 +148,7 @@ def _why_not(variant: str) -> str:
 def _row(evidence: Evidence) -> tuple[str, ...]:
     name = evidence.variant + (" (**changed**)" if evidence.overrides else "")
     finished, goal = evidence.finished(), _goal(evidence)
+    # of all seeds, as one that failed has solved nothing
     solved = (
         f"{sum(is_solved(each['final'], each['goal']) for each in finished)} of {len(evidence.seeds)}"
         if goal is not None

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from agents.experience.collector import Policy
-from agents.experience.nouns import Tree, leaves, tree_map
+from agents.experience.nouns import leaves, tree_map
 from agents.networks.actor_critic import ActorCritic
 from agents.playing.loading import LoadedRun, load_run
 from config.loader import load_config, parse_config_id
 from config.schema import Config
+from envs_fast.vec_env import Obs
 from envs_gym.gym_env import GymEnv
 from envs_gym.make import make_envs
 from envs_gym.transition_table import PUBLISHED, Floats, policy_value, read_table
@@ -146,7 +147,7 @@ def answers(config: Config, policy: Policy, worlds: GymEnv, states: int) -> Floa
 
 
 @torch.no_grad()
-def asked(config: Config, policy: Policy, obs: Tree, actions: int) -> Floats:
+def asked(config: Config, policy: Policy, obs: Obs, actions: int) -> Floats:
     """[S, A] probability of each action where these are the observations."""
     states = len(leaves(obs)[0])
     first = torch.ones(states, dtype=torch.bool)

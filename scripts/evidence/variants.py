@@ -103,7 +103,7 @@ def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], wor
     jobs = [
         Job(name, seed, load_config(*parse_config_id(name), files[name].overrides))
         for name, seed in wanted
-        if (name, seed) not in done
+        if (name, seed) not in done  # so who failed is trained again
     ]
     group = f"evidence-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     kept = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""

@@ -9,11 +9,22 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from scripts.faults.kill import CASES, last_words
-from scripts.faults.rig import Ended, amounts_to, faults, finish, last_run, leftovers, refused_in_a_line, start
-from scripts.faults.signals import Pause
+from scripts.faults.rig import (
+    Call,
+    Ended,
+    amounts_to,
+    at_call,
+    faults,
+    finish,
+    last_run,
+    leftovers,
+    refused_in_a_line,
+    start,
+)
+from scripts.faults.signals import pause
 from trainer_callbacks.checkpoint import Checkpoint
 from utils import checkpoint_set
 from utils.run_dir import RunDir
@@ -71,8 +82,8 @@ def resumed_at_once(case: tuple[int, float], folder: Path) -> str:
     children = []
     for place in range(3):
         said = folder / f"{root.name}-{place}.said"
-        pause = Pause("building", folder / f"{root.name}-{place}.told", 3.0)
-        child = start(["--resume", "@last", "-q"], root, partial(speak_into, said, pause))
+        told = folder / f"{root.name}-{place}.told"
+        child = start(["--resume", "@last", "-q"], root, partial(speak_into, said, told))
         children.append(child._replace(log=said))
     ended = sorted((child.wait() for child in children), key=lambda each: each.code)
     if not all(
@@ -82,11 +93,12 @@ def resumed_at_once(case: tuple[int, float], folder: Path) -> str:
     return judged(ended[0], last_run(root), straight_of(base, folder), ESSENCE)
 
 
-def speak_into(said: Path, pause: Pause) -> None:
+def speak_into(said: Path, told: Path) -> None:
+    """A log of its own, as `start` names one by the root, which is the same for all; and slow enough to meet."""
     descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    pause.plant()
+    pause("building", told, 3.0)
 
 
 def resumed(case: tuple[str, str], folder: Path) -> str:
@@ -107,7 +119,7 @@ def resumed(case: tuple[str, str], folder: Path) -> str:
         return (
             "" if ended.code == change.code and refused_in_a_line(ended.said) else f"{ended.code} {ended.said[-600:]}"
         )
-    if name == "engine" and ", exact" in told:
+    if name == "engine" and ", exact" in told:  # another rounds otherwise: no bits may be promised
         return "called exact"
     return judged(ended, run, straight_of(base, folder), change.equal)
 
@@ -118,7 +130,7 @@ def altered(run: Path, name: str) -> Path:
     facts = json.loads(config.read_text())
     if name in YEARS:
         for path in run.rglob("*"):
-            os.utime(path, (YEARS[name], YEARS[name]), follow_symlinks=False)
+            os.utime(path, (YEARS[name], YEARS[name]), follow_symlinks=False)  # links have times, too
     elif name == "folder renamed":
         return run.rename(run.with_name("20200101-000000-CartPole-v1-ppo-s1-abcd"))
     elif name == "links gone":
@@ -147,18 +159,11 @@ def later() -> None:
 def killed_after(saves: int) -> Callable[[], None]:
     """Has a process kill itself after so many checkpoints."""
 
-    def plant() -> None:
-        save, done = Checkpoint.save, []
+    def last(save: Call, *arguments: object) -> None:
+        save(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-        def counted(*arguments: Any) -> None:
-            save(*arguments)
-            done.append(1)
-            if len(done) == saves:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        setattr(Checkpoint, "save", counted)  # noqa: B010
-
-    return plant
+    return partial(at_call, Checkpoint, "save", saves, last)
 
 
 def judged(ended: Ended, run: RunDir | None, straight: Path, equal: tuple[str, ...]) -> str:

@@ -73,7 +73,7 @@ ENVIRONMENTS: dict[str, dict[str, str | None]] = {  # None: without that variabl
     "stdin closed": {},
     "NUMBA_CACHE_DIR a file": {"NUMBA_CACHE_DIR": train.__file__},
 }
-AT_THE_START: dict[str, Callable[[], Any]] = {
+AT_THE_START: dict[str, Callable[[], object]] = {
     "umask 077": lambda: os.umask(0o077),
     "stdin closed": lambda: os.close(0),
     "stdout closed": lambda: os.close(1),
@@ -125,7 +125,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
                 right += not problem
                 if problem:
                     print(f"{judge.__name__}, {case}: {problem}", flush=True)
-            times = len(MANNERS) if judge is determined else 1
+            times = len(MANNERS) if judge is determined else 1  # as many runs make up a case of it
             total = len(cases) - skipped
             good = good and right == total
             lines.append(f"**{right * times} of {total * times}** {title}" + f"; {skipped} skipped" * bool(skipped))
@@ -183,6 +183,7 @@ def limited(limit: tuple[str, int], folder: Path) -> str:
         if run and (broken := faults(run)):
             return f"broken: {broken}"
         if kind == "inodes":
+            # this limit belongs to the mount; all others ended with the process
             subprocess.run(["mount", "-o", "remount,nr_inodes=1000", str(root.parent)], check=True)
         if ended.code:
             (folder / f"struck by {kind} {amount}").touch()

@@ -87,6 +87,7 @@ def read_only(folder: Path) -> tuple[list[str], bool]:
     assert ended.code == 0
     for path in (folder, root.parent, *root.parent.rglob("*")):
         if not path.is_symlink():
+            # root may write all the same: hence two ways not to be root
             path.chmod(0o555 if path.is_dir() else 0o444)
     commands = (TINY, ("--resume", "@last", "-q"), ("--resume", "@last", "--checkpoint", "best", "-q", "seed=1"))
     found, slowest = 0, 0.0

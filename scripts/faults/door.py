@@ -55,6 +55,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     with subprocess.Popen(
         [sys.executable, "run_inspect.py", "--port", "0"],
         cwd=ROOT,
+        # TMPDIR is where Gradio would store what is uploaded
         env={**os.environ, "STRIDE_RUNS": str(sound.path.parent), "TMPDIR": str(scratch)},
         stdout=subprocess.PIPE,
         text=True,

@@ -57,7 +57,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
 def endured(name: str, words: tuple[str, ...], seconds: int, root: Path) -> tuple[str, bool]:
     """A line of what it held early and late, and whether that is the same."""
     child = start(words, root)
-    time.sleep(seconds / 4)
+    time.sleep(seconds / 4)  # what only fills at first is full by then
     early = looked(child, root)
     time.sleep(3 * seconds / 4)
     late = looked(child, root)

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from scripts.faults.worlds import (
     SPINS,
     UNSOUND,
     VARIABLE,
+    Fault,
 )  # fmt: skip
 from utils import entry
 from utils.provenance import PROJECT
@@ -50,17 +52,16 @@ AGENTS = {"ppo": (*TINY, *CHANGED), "dqn": (*REPLAY, *CHANGED)}
 WORDS = AGENTS["ppo"]
 WORLD, WORKER_WORLD = 2, 3  # which goes wrong; world 3 is the second of worker 1
 # worlds 0 to 3 train, 4 was asked what it is
-EVALUATED, TESTED = {"world": 5, "at": 3, "seeded": 3}, {"world": 8, "at": 20}
+EVALUATED, TESTED = Fault(world=5, at=3, seeded=3), Fault(world=8, at=20)
 TIMEOUT = 2.0
 LIMIT = "step_timeout=0.5"
 COUNTED = (*UNSOUND, "pays a number in words", "ends in words", "raises", "calls sys.exit", "raises KeyboardInterrupt")
-PLAYING: dict[str, tuple[Any, tuple[str, ...]]] = {
+PLAYING: dict[str, tuple[Callable[[list[str]], int], tuple[str, ...]]] = {
     "counting": (run_play.command, ("--headless", "--episodes", "3")),
     "watching": (run_play.command, ("--headless", "--episodes", "2", "--video", "VIDEO")),
     "publishing": (run_publish.command, ("--dry-run", "FOLDER")),
 }
 NAMED = re.compile(rf"^error: .*(world|environment) {WORLD}\b")
-Fault = dict[str, Any]
 
 
 class Trial(NamedTuple):
@@ -74,7 +75,7 @@ class Trial(NamedTuple):
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
     chosen = evenly(FAULTS, counts["faults"])
-    wanted: dict[str, dict[str, Any]] = {}
+    wanted: dict[str, dict[str, object]] = {}
     for agent, words in AGENTS.items():
         ended = finish(words, folder / agent)
         straight = last_run(folder / agent)
@@ -83,6 +84,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     training = [Trial(agent, what, {"world": WORLD}) for what in chosen for agent in AGENTS if what not in SPINS]
     training += [Trial("ppo", what, {"world": WORLD}, (LIMIT,)) for what in chosen if what in (*HANGS, *SPINS)]
     counted = evenly(COUNTED, counts["faults"])
+    # one class evaluates all agents, so one of them will do
     evaluated = [Trial("ppo", what, where) for what in counted for where in (EVALUATED, TESTED)]
     lines: list[str] = []
     good, orphans = True, 0
@@ -117,10 +119,10 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     return lines, good and not orphans and not abandoned
 
 
-def trained(trial: Trial, root: Path, wanted: dict[str, Any]) -> tuple[str, int]:
+def trained(trial: Trial, root: Path, wanted: dict[str, object]) -> tuple[str, int]:
     """ "right", or what is wrong where that happens; and how many processes live on."""
     told = root.parent / f"{root.name}.told"
-    fault = {"what": trial.what, "process": "MainProcess", "told": str(told), **trial.where}
+    fault: Fault = {"what": trial.what, "process": "MainProcess", "told": str(told), **trial.where}
     words = (*AGENTS[trial.agent], *trial.words)
     child = start(words, root, lambda: os.environ.update({VARIABLE: json.dumps(fault)}))
     interrupted = trial.what in HANGS and not trial.words
@@ -139,6 +141,7 @@ def trained(trial: Trial, root: Path, wanted: dict[str, Any]) -> tuple[str, int]
     if run is None or faults(run):
         return "a broken checkpoint", left
     again = finish(["--resume", "@last", "-q"], root)
+    # a run in which nothing went wrong was finished: there is nothing to resume
     if again.code and trial.what not in HARMLESS:
         return f"resume ended with {again.code}: {again.said[-300:]}", left
     got = amounts_to(run)
@@ -183,7 +186,8 @@ def mistold(trial: Trial, root: Path) -> str:
 
 def unmade(what: str, root: Path) -> bool:
     """Whether worlds that cannot be made are one line, and nothing is begun."""
-    fault = {"what": what, "world": "every", "process": "MainProcess", "told": str(root.parent / f"{root.name}.told")}
+    told = str(root.parent / f"{root.name}.told")
+    fault = Fault(what=what, world="every", process="MainProcess", told=told)
     ended = finish(WORDS, root, lambda: os.environ.update({VARIABLE: json.dumps(fault)}))
     said = ended.said.strip().split("\n")
     good = ended.code == 1 and len(said) == 1 and bool(re.fullmatch(r"error: .*\(.*worlds\.py:\d+\)", said[0]))
@@ -198,7 +202,7 @@ def misplayed(what: str, how: str, folder: Path) -> bool:
     main, given = PLAYING[how]
     places = {"VIDEO": str(folder / "film.mp4"), "FOLDER": str(folder / "published")}
     words = ["--run-id", "@last", *(places.get(word, word) for word in given)]
-    fault = {"what": what, "world": "every", "at": 5, "process": "MainProcess", "told": str(folder / "play.told")}
+    fault = Fault(what=what, world="every", at=5, process="MainProcess", told=str(folder / "play.told"))
     ended = start(words, folder / "ppo", lambda: os.environ.update({VARIABLE: json.dumps(fault)}), main).wait()
     errors = [line for line in ended.said.split("\n") if line.startswith("error: ")]
     last = ended.said.strip().split("\n")[-1]
@@ -242,12 +246,12 @@ def pooled(chosen: list[str], folder: Path) -> tuple[int, int]:
     return named, left + len(gone(lambda: living(driver.pid)))
 
 
-def gone(ask: Any, seconds: float = 10.0) -> list[int]:
+def gone(ask: Callable[[], list[int]], seconds: float = 10.0) -> list[int]:
     """What `ask` still finds after so long."""
     deadline = time.monotonic() + seconds
     while (found := ask()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return list(found)
+    return found
 
 
 def pool_each() -> None:
@@ -257,7 +261,7 @@ def pool_each() -> None:
     for what in chosen[: len(chosen) - for_ever]:
         told = Path(folder) / f"{what}.told"
         told.unlink(missing_ok=True)
-        fault = {"what": what, "world": WORKER_WORLD % 2, "process": "stride-worker-1", "told": str(told)}
+        fault = Fault(what=what, world=WORKER_WORLD % 2, process="stride-worker-1", told=str(told))
         os.environ[VARIABLE] = json.dumps(fault)
         env = AsyncEnv(MODULE, 4, workers=2, timeout=1000.0 if for_ever else TIMEOUT)
         said = "nothing went wrong"

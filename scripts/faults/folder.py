@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -173,6 +173,7 @@ def in_a_process(command: Callable[[], int], root: Path, log: Path) -> tuple[int
             sys.stderr.flush()
             os._exit(code)
     until = time.monotonic() + PATIENCE
+    # WNOWAIT leaves a zombie, so that its id is nobody else's before it is killed
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < until:
         time.sleep(0.002)
     hung = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
@@ -182,9 +183,9 @@ def in_a_process(command: Callable[[], int], root: Path, log: Path) -> tuple[int
     return -1 if hung else code, log.read_text(errors="replace")
 
 
-def snapshot(folder: Path) -> dict[str, Any]:
+def snapshot(folder: Path) -> dict[str, object]:
     """Names, kinds and contents of all that lies in the folder."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         found[name] = os.readlink(path) if path.is_symlink() else None if path.is_dir() else path.stat().st_mtime_ns
@@ -226,6 +227,7 @@ def wrong(name: str, ended: Ended, base: Base) -> str:
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+    """Each command meets a copy of its own, as one may mend what the next should find."""
     base = sound_run(folder)
     spoils = cases()
     names = list(spoils)

@@ -11,7 +11,7 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from utils import checkpoint_set
 from utils.run_dir import RunDir
@@ -110,7 +110,7 @@ def put(kind: Callable[[Path, Path], None], name: str, folder: bool = False) -> 
     return spoil
 
 
-def in_json(name: str, **changes: Any) -> Spoil:
+def in_json(name: str, **changes: object) -> Spoil:
     """The keys of a sidecar or of config.json as given."""
 
     def spoil(target: Target) -> None:
@@ -157,7 +157,7 @@ def outside_litter(target: Target) -> None:
 
 CLOCK = ("size", "epoch", "iterations", "env_steps", "exported")
 ODD = {"text": "1", "negative": -1, "null": None, "true": True, "infinite": float("inf"), "400 digits": DIGITS}
-FORGED: dict[str, Any] = {
+FORGED: dict[str, object] = {
     "segments": 5, "segments of": [5], "sha256": 5, "config": "x", "versions": [], "engine": "\x1b[31m", "score": "x",
 }  # fmt: skip
 NAMES_OUT = ("{climbing}/evil-{digest}.pth", "{climbing}/victim-{digest}.rows", "{outside}/victim-{digest}.rows",
@@ -168,7 +168,7 @@ CONFIG = {
     "group": "a\x1b[31m", "env_id": ["CartPole-v1"], "variant": {"x": 1}, "config": [], "versions": 5, "parent": "x",
     "settings_sha256": 5, "command": {"x": 1}, "host": [],
 }  # fmt: skip
-OUTCOMES: dict[str, Any] = {
+OUTCOMES: dict[str, object] = {
     "null": None, "{}": {}, "means of 400 digits": {"solved": True, "test_mean": DIGITS, "env_steps": 1},
     "infinite means": {"solved": True, "test_mean": float("inf"), "env_steps": 1, "test_episodes": 1},
     "texts": {"solved": "yes", "test_mean": "high", "env_steps": "many"},
@@ -209,6 +209,7 @@ def _cases() -> Iterator[tuple[str, Spoil]]:
     for what, value in ODD.items():
         yield from ((f"sidecar: {key} {what}", in_json("sidecar", **{key: value})) for key in CLOCK)
     for key, odd in FORGED.items():
+        # "segments of": a dict has a key once, and there are two ways to forge this one
         yield f"sidecar: {key} {odd!r}", in_json("sidecar", **{key.removesuffix(" of"): odd})
     for key, odd in CONFIG.items():
         yield f"config.json: {key} {str(odd)[:20]!r}", in_json("config.json", **{key: odd})

@@ -118,6 +118,7 @@ def wrong_file(file: Path) -> bool:
 def mutated(draw: random.Random) -> bytes:
     """The base with one to three things cut, doubled, swapped, or put in."""
     text = bytearray(BASE.encode())
+    # the first leaves a file where tags are obeyed
     pieces = (b"!!python/object/apply:os.system ['touch canary']", *b"{ ] \t \x00 \xff ' # > | % @ ~".split(b" "),
               b"&a ", b"*a", b"<<: ", b"1e999", b".nan", b"- ", b": ", b"? ", b"no", b"0x1F", b"1_0", b'"')  # fmt: skip
     for _ in range(draw.randint(1, 3)):
@@ -160,7 +161,7 @@ def loads(number: int, draw: random.Random, file: Path) -> tuple[str, bool]:
         except ANYTHING as error:
             escaped += 1
             print(f"{type(error).__name__}: {error} from {override or file.read_bytes()!r}"[:900], flush=True)
-            if escaped > 50:
+            if escaped > 50:  # one bug is met thousands of times
                 raise
     canary = Path("canary").exists()
     line = f"{number:,} mutated files and overrides through the loader: {refused:,} refused in one line, {accepted:,} "

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import train
@@ -33,7 +32,7 @@ ENV = "CartPole-v1"
 FILES = ("config.json", "metrics.csv", "run.log", "report.md", "checkpoints/best.json", "checkpoints/last.json",
          "checkpoints/*=*.json", "checkpoints/*=*.ckpt", "checkpoints/last.ckpt", "checkpoints/best.ckpt", ".lock",
          "checkpoints", "checkpoints/segments", "checkpoints/segments/*", "videos", "logs")  # fmt: skip
-VALUES: tuple[Any, ...] = (
+VALUES: tuple[object, ...] = (
     None, True, -1, 0, 5, 1e308, float("nan"), float("inf"), 10**400, "", "x", "\ud800", "x" * 5000, [], [5], {},
     {"a": 1}, "../../secret/key", "/etc/passwd", "<script>", "9" * 50, 2**63, -(2**63), [[[[]]]], "\x1b[31m",
     ["../../../secret/key"],
@@ -71,6 +70,10 @@ class Root:
         return RunDir(damaged), "; ".join(how)
 
     def damage(self, run: Path) -> str:
+        """Spoils one file, mostly one that readers parse; -> what was done.
+
+        Nothing is written through a link, as that would spoil what lies beside the runs.
+        """
         draw = self.draw
         there = [path for pattern in FILES for path in run.glob(pattern)]
         weighed = [path for path in there if path.suffix in (".json", ".csv")]
@@ -112,12 +115,12 @@ class Root:
                 path.symlink_to(path.name)
                 return "a link to itself"
             case 5:
-                os.mkfifo(path)
+                os.mkfifo(path)  # who opens it waits for a writer, for ever
                 return "a pipe"
         path.write_bytes(b"")
         return "empty"
 
-    def change_json(self, path: Path, **values: Any) -> None:
+    def change_json(self, path: Path, **values: object) -> None:
         data = {**json.loads(path.read_text()), **values}
         path.write_text(json.dumps(data), errors="surrogatepass")
 
@@ -162,7 +165,7 @@ def resumed(run: RunDir, *more: str) -> int:
         return told(lambda: train.command(["--resume", run.id, "-q", *more]))
 
 
-def told(act: Callable[[], Any]) -> int:
+def told(act: Callable[[], object]) -> int:
     """As a command would: a UserError is a line."""
     try:
         found = act()
@@ -201,7 +204,7 @@ def few_episodes() -> Iterator[None]:
 
 
 EVALUATE = published.evaluate
-READERS: dict[str, Callable[[RunDir], Any]] = {
+READERS: dict[str, Callable[[RunDir], int | None]] = {
     "list": listed,
     "@best": lambda run: told(lambda: RunDir.find(f"@best:{ENV}")),
     "@last": lambda run: told(lambda: RunDir.find("@last")),
@@ -222,7 +225,7 @@ def folders(number: int, draw: random.Random, folder: Path) -> tuple[list[str], 
     root, began = Root(folder, draw), time.monotonic()
     os.environ["STRIDE_RUNS"] = str(root.runs)
     wrong, refused, shown = Counter[str](), Counter[str](), 0
-    watch = Watch((root.runs, folder / "card"), root.secret)
+    watch = Watch((root.runs, folder / "card"), root.secret)  # card: where "publish" writes
     with few_episodes():
         for trial in range(number):
             run, how = root.fresh()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 from unittest import mock
 
 import run_inspect
@@ -54,7 +54,7 @@ class Accepted(Exception):  # noqa: N818
     """The words were right: here the work would begin."""
 
 
-def accepted(*arguments: Any, **options: Any) -> Any:
+def accepted(*arguments: object, **options: object) -> NoReturn:
     raise Accepted
 
 
@@ -97,7 +97,7 @@ def words(number: int, draw: random.Random, folder: Path) -> tuple[list[str], bo
     file, began = folder / "Fuzzed-v0.yaml", time.monotonic()
     watch = Watch((), folder / "secret")
     counts = {"lines": 0, "files": 0, "taken": 0, "refused": 0, "wrong": 0, "hangs": 0, "touched": 0}
-    with no_work():
+    with no_work():  # what is taken must not be carried out
         for trial in range(number):
             name, given = "train", []
             if trial % 2:
@@ -198,7 +198,7 @@ def any_yaml(draw: random.Random) -> bytes:
             case 4:
                 del tops[draw.randrange(len(tops)) :]
                 tops.append(f'{key}: "{value}"')
-    data = bytearray("\n".join(tops).encode("utf-8", "surrogatepass"))
+    data = bytearray("\n".join(tops).encode("utf-8", "surrogatepass"))  # half a surrogate is no UTF-8
     for _ in range(draw.choice((0, 0, 1, 3))):
         data[draw.randrange(len(data))] = draw.randrange(256)
     return bytes(data)

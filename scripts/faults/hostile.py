@@ -80,7 +80,10 @@ PICKLES = {
 }
 
 
-def rewritten(whole: bytes, change: Callable[[str, bytes], list[tuple[Any, bytes, int]]]) -> bytes:
+Entry = tuple[str | zipfile.ZipInfo, bytes, int]  # of a zip: its name, what is in it, how that is compressed
+
+
+def rewritten(whole: bytes, change: Callable[[str, bytes], list[Entry]]) -> bytes:
     """A copy of a checkpoint's zip, each entry as `change` has it: (name or ZipInfo, data, compression)."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(out, "w") as new:
@@ -104,19 +107,19 @@ def link(target: str) -> zipfile.ZipInfo:
 def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, bytes]:
     """name -> bytes of a file that looks like a checkpoint."""
 
-    def saved(content: Any) -> bytes:
+    def saved(content: object) -> bytes:
         out = io.BytesIO()
         torch.save(content, out)
         return out.getvalue()
 
-    def extra(name: Any, data: bytes, compression: int = zipfile.ZIP_STORED) -> bytes:
+    def extra(name: str | zipfile.ZipInfo, data: bytes, compression: int = zipfile.ZIP_STORED) -> bytes:
         kept = zipfile.ZIP_STORED
         first = "data.pkl"
         return rewritten(
             whole, lambda n, d: [(n, d, kept), *([(name, data, compression)] if n.endswith(first) else [])]
         )
 
-    endless = torch.zeros(1).expand(1 << 40)
+    endless = torch.zeros(1).expand(1 << 40)  # 4 bytes in the file, 4 TiB to who copies it
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("pickle"))
@@ -169,7 +172,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     assert ended.code == 0 and whole_run is not None, ended.said
     here = folder / "here"
     here.mkdir()
-    os.chdir(here)
+    os.chdir(here)  # where a canary would appear
     os.environ["STRIDE_RUNS"] = str(folder / "hostile")
     stem = checkpoint_set.target(whole_run.checkpoints / "last.ckpt")
     path = whole_run.checkpoints / f"{stem}.ckpt"

@@ -47,7 +47,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     names = draw.sample(sorted(known), min(counts["runs"], len(known)))
     calls, wrong, shown = 0, [], 0
     for name in names:
-        damaged = sound.path.with_name("20990101-000000-damaged")
+        damaged = sound.path.with_name("20990101-000000-damaged")  # the newest by its name
         shutil.copytree(sound.path, damaged, symlinks=True)
         known[name](damaged)
         before = tree(damaged)

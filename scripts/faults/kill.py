@@ -17,9 +17,13 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
+import lightning as L
+
+from agents.base import Agent
 from scripts.faults.record import command_line
 from scripts.faults.rig import (
     REPLAY,
@@ -40,6 +44,8 @@ from utils import entry
 from utils.run_dir import RunDir
 
 WATCHED = ("fsync", "replace", "symlink", "unlink")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Mine:
@@ -54,11 +60,11 @@ class Mine:
             setattr(os, name, self.watched(getattr(os, name), name))
         save, write = Checkpoint.save, HashingFile.write
 
-        def watched_save(checkpoint: Checkpoint, *arguments: Any) -> None:
+        def watched_save(checkpoint: Checkpoint, trainer: L.Trainer, agent: Agent) -> None:
             self.saving = True
-            save(checkpoint, *arguments)
+            save(checkpoint, trainer, agent)
             self.saving = False
-            if self.at == 0:
+            if self.at == 0:  # nothing strikes: this run counts
                 self.told.write_text(" ".join(self.seen))
 
         def watched_write(hashing: HashingFile, data: bytes) -> int:
@@ -71,8 +77,8 @@ class Mine:
         setattr(Checkpoint, "save", watched_save)  # noqa: B010  (mypy would not have it assigned)
         setattr(HashingFile, "write", watched_write)  # noqa: B010
 
-    def watched(self, function: Any, name: str) -> Any:
-        def call(*arguments: Any, **options: Any) -> Any:
+    def watched(self, function: Callable[P, T], name: str) -> Callable[P, T]:
+        def call(*arguments: P.args, **options: P.kwargs) -> T:
             strikes = self.saving and self.strikes(name)
             if strikes and not self.after:
                 self.strike(f"before {name}")
@@ -138,64 +144,82 @@ def last_words(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple({word.partition("=")[0]: word for word in words}.values())
 
 
+class Killing:
+    """One kind of training, killed again and again, beside the same training left alone."""
+
+    def __init__(self, title: str, words: tuple[str, ...], places: list[Path]) -> None:
+        self.title, self.words, self.places = title, words, places
+        straight, self.told = places[0] / f"{title} straight", places[0] / f"{title} count"
+        ended = finish(words, straight, Mine(0, False, self.told).plant)
+        assert ended.code == 0, ended.said
+        whole = last_run(straight)
+        assert whole is not None
+        self.operations = self.told.read_text().split()  # of all its saves, in order
+        self.wanted, self.state = amounts_to(whole), state_of(whole)
+        self.quick = finish(words, places[0] / f"{title} again").seconds  # the first one also warmed caches up
+        self.found, self.where = collections.Counter[str](), collections.Counter[str]()
+
+    def trial(self, number: int, draw: random.Random) -> None:
+        """Killed, looked at, resumed and compared; the folder is gone afterwards."""
+        root = self.places[number % 2] / f"{self.title} {number}"
+        self.told.unlink(missing_ok=True)
+        ended = self.from_outside(root, draw) if number // 2 % 2 else self.inside_a_save(root, draw)
+        self.found["killed"] += ended.code == 137
+        where = self.told.read_text() if self.told.exists() else ""
+        if where:
+            self.found["inside"] += 1
+            self.where[where] += 1
+        outcome = revived(self.words, root, self.wanted, self.state)
+        self.found[outcome] += 1
+        if outcome != "identical":
+            print(f"trial {number} ({root}): {outcome}; killed {ended.code} {where}", flush=True)
+        self.found["corrupt"] += len(faults(there)) if (there := last_run(root)) else 0
+        self.found["leftovers"] += len(leftovers(root))
+        self.found["other filesystem"] += number % 2
+        shutil.rmtree(root)
+
+    def inside_a_save(self, root: Path, draw: random.Random) -> Ended:
+        kind = draw.choice(sorted(set(self.operations)))  # or nearly all would strike a write
+        at = draw.choice([place for place, name in enumerate(self.operations, 1) if name == kind])
+        ended = finish(self.words, root, Mine(at, draw.random() < 0.5, self.told).plant)
+        while ended.code != 137:  # this run's saves had fewer operations
+            shutil.rmtree(root)
+            at = max(1, at - 50)
+            ended = finish(self.words, root, Mine(at, draw.random() < 0.5, self.told).plant)
+        return ended
+
+    def from_outside(self, root: Path, draw: random.Random) -> Ended:
+        ended = killed_at(self.words, draw.uniform(0.0, 0.9 * self.quick), root)
+        while ended.code != 137:  # it was quicker than the one before
+            self.quick = min(self.quick, ended.seconds)
+            shutil.rmtree(root)
+            ended = killed_at(self.words, draw.uniform(0.0, 0.9 * self.quick), root)
+        return ended
+
+    def verdict(self, trials: int) -> tuple[str, bool]:
+        """The line for the record, and whether it is the wanted one."""
+        found, leaves = self.found, sum(1 for _ in walk(self.state))
+        struck = ", ".join(f"{place} {count}x" for place, count in sorted(self.where.items()))
+        line = (
+            f"{self.title}: **{found['identical']} of {trials} resumed bit-identical** in {leaves:,} leaves, rows, "
+            f"links, files and report; {found['killed']} killed before their end, {found['inside']} inside a save "
+            f"({len(self.operations):,} file operations: {struck or 'none'}), {found['other filesystem']} on tmpfs; "
+            f"{found['corrupt']} corrupt files or links, {found['leftovers']} leftovers"
+        )
+        return line, found["identical"] == trials and not found["corrupt"] and not found["leftovers"]
+
+
 def killed(
     title: str, words: tuple[str, ...], trials: int, draw: random.Random, places: list[Path]
 ) -> tuple[list[str], bool]:
-    straight, told = places[0] / f"{title} straight", places[0] / f"{title} count"
-    ended = finish(words, straight, Mine(0, False, told).plant)
-    assert ended.code == 0, ended.said
-    whole, points = last_run(straight), told.read_text().split()
-    assert whole is not None
-    wanted, state = amounts_to(whole), state_of(whole)
-    leaves = sum(1 for _ in walk(state))
-    quick = finish(words, places[0] / f"{title} again").seconds
-    found: collections.Counter[str] = collections.Counter()
-    where: collections.Counter[str] = collections.Counter()
-    began = time.monotonic()
-    for trial in range(trials):
-        root = places[trial % 2] / f"{title} {trial}"
-        mined = trial // 2 % 2 == 0
-        told.unlink(missing_ok=True)
-        if mined:
-            kind = draw.choice(sorted(set(points)))  # or nearly all would strike a write
-            at = draw.choice([place for place, name in enumerate(points, 1) if name == kind])
-            ended = finish(words, root, Mine(at, draw.random() < 0.5, told).plant)
-            while ended.code != 137:  # this run's saves had fewer operations
-                shutil.rmtree(root)
-                at = max(1, at - 50)
-                ended = finish(words, root, Mine(at, draw.random() < 0.5, told).plant)
-        else:
-            ended = killed_at(words, draw.uniform(0.0, 0.9 * quick), root)
-            while ended.code != 137:  # it was quicker than the one before
-                quick = min(quick, ended.seconds)
-                shutil.rmtree(root)
-                ended = killed_at(words, draw.uniform(0.0, 0.9 * quick), root)
-        found["killed"] += ended.code == 137
-        if told.exists():
-            found["inside"] += 1
-            where[told.read_text()] += 1
-        outcome = revived(words, root, wanted, state)
-        found[outcome] += 1
-        if outcome != "identical":
-            print(
-                f"trial {trial} ({root}): {outcome}; killed {ended.code} {told.exists() and told.read_text()}",
-                flush=True,
-            )
-        found["corrupt"] += len(faults(there)) if (there := last_run(root)) else 0
-        litter = leftovers(root)
-        found["leftovers"] += len(litter)
-        found["other filesystem"] += trial % 2
-        shutil.rmtree(root)
-        if (trial + 1) % 20 == 0:
-            print(f"{title}: {trial + 1}/{trials} {dict(found)} {time.monotonic() - began:.0f} s", flush=True)
-    struck = ", ".join(f"{place} {count}x" for place, count in sorted(where.items()))
-    line = (
-        f"{title}: **{found['identical']} of {trials} resumed bit-identical** in {leaves:,} leaves, rows, links, files "
-        f"and report; {found['killed']} killed before their end, {found['inside']} inside a save ({len(points):,} file "
-        f"operations: {struck or 'none'}), {found['other filesystem']} on tmpfs; {found['corrupt']} corrupt files or "
-        f"links, {found['leftovers']} leftovers"
-    )
-    return [line], found["identical"] == trials and not found["corrupt"] and not found["leftovers"]
+    killing, began = Killing(title, words, places), time.monotonic()
+    for number in range(trials):
+        killing.trial(number, draw)
+        if (number + 1) % 20 == 0:
+            so_far = f"{number + 1}/{trials} {dict(killing.found)} {time.monotonic() - began:.0f} s"
+            print(f"{title}: {so_far}", flush=True)
+    line, good = killing.verdict(trials)
+    return [line], good
 
 
 def killed_groups(words: tuple[str, ...], trials: int, draw: random.Random, folder: Path) -> tuple[list[str], bool]:
@@ -270,7 +294,7 @@ def killed_at(words: tuple[str, ...], seconds: float, root: Path) -> Ended:
     return child.wait()
 
 
-def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, Any], state: dict[str, Any]) -> str:
+def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, object], state: dict[str, object]) -> str:
     """Resume (or start anew where not even a folder was there) and compare: "identical", or what is wrong."""
     words = ["--resume", "@last", "-q"] if last_run(root) else list(begun)
     ended = finish(words, root)

@@ -11,9 +11,9 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from agents.base import Agent
 from agents.engines.fused_cpu.frame import At
@@ -21,13 +21,15 @@ from agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
 from agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
 from agents.experience.collector import Collector
 from agents.experience.memory import Memory
+from agents.experience.nouns import Act
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.recurrent import RecurrentActorCritic
 from agents.networks.squashed import SquashedPolicy
 from agents.playing.loading import read_checkpoint
 from agents.sockets import EagerPlay, Play
+from envs_fast.vec_env import Obs, Step
 from scripts.faults.record import command_line
-from scripts.faults.rig import faults, finish, last_run, refused_in_a_line
+from scripts.faults.rig import Call, at_call, faults, finish, last_run, refused_in_a_line
 from utils import checkpoint_set, entry
 
 COMMON = (
@@ -75,51 +77,38 @@ VALUES = {"nan": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
 WORLD = 2
 
 
-def at_call(owner: Any, name: str, number: int, change: Callable[..., Any]) -> None:
-    """In the `number`th call of owner.name, `change` is given the function and its arguments in its place."""
-    function, calls = getattr(owner, name), [0]
-
-    def watched(*arguments: Any, **options: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == number:
-            return change(function, *arguments, **options)
-        return function(*arguments, **options)
-
-    setattr(owner, name, watched)
-
-
 def plant(place: str, value: float) -> None:
     """Let the number appear in the sixth iteration."""
 
-    def observation(write: Any, memory: Memory, obs: Any, is_first: Any, act: Any, step: Any) -> None:
+    def observation(write: Call, memory: Memory, obs: Tensor, *arguments: object) -> None:
         obs[WORLD, 0] = value  # the collector's own: the policy has already looked at it
-        write(memory, obs, is_first, act, step)
+        write(memory, obs, *arguments)
 
-    def action(act: Any, policy: Any, *arguments: Any) -> Any:
+    def action(act: Callable[..., Act], policy: ActorCritic, *arguments: object) -> Act:
         acted = act(policy, *arguments)
         acted.action[WORLD] = value
         return acted
 
-    def reward(write: Any, memory: Memory, obs: Any, is_first: Any, act: Any, step: Any) -> None:
+    def reward(write: Call, memory: Memory, obs: Obs, is_first: Tensor, act: Act, step: Step) -> None:
         paid = step.reward.clone()
         paid[WORLD] = value
         write(memory, obs, is_first, act, step._replace(reward=paid))
 
-    def loss(descend: Any, agent: Agent, optimizer: Any, given: Any, *arguments: Any) -> Any:
+    def loss(descend: Call, agent: Agent, optimizer: object, given: Tensor, *arguments: object) -> object:
         return descend(agent, optimizer, given * value, *arguments)
 
-    def gradient(descend: Any, agent: Agent, optimizer: Any, given: Any, *arguments: Any) -> Any:
+    def gradient(descend: Call, agent: Agent, optimizer: object, given: Tensor, *arguments: object) -> object:
         hook = next(agent.policy.parameters()).register_hook(lambda g: g + value)
         found = descend(agent, optimizer, given, *arguments)
         hook.remove()
         return found
 
-    def weights(collect: Any, collector: Collector, *arguments: Any) -> Any:
+    def weights(collect: Call, collector: Collector, *arguments: object) -> None:
         collect(collector, *arguments)
         with torch.no_grad():
             next(collector.policy.parameters()).flatten()[0] = value
 
-    found: dict[str, tuple[Any, str, int, Any]] = {
+    found: dict[str, tuple[type, str, int, Call]] = {
         "observation": (Memory, "write", 5 * 16 + 3, observation),
         "action": (ActorCritic, "act", 5 * 16 + 3, action),
         "reward": (Memory, "write", 5 * 16 + 3, reward),
@@ -136,28 +125,29 @@ def plant(place: str, value: float) -> None:
 def plant_fused(place: str, value: float) -> None:
     """The same where compiled kernels collect and learn: in what they are handed, and in the sums they go on with."""
 
-    def observation(collect: Any, play: Play, agent: Any, steps: int) -> None:
+    def observation(collect: Call, play: Play, agent: Agent, steps: int) -> None:
+        assert isinstance(agent.collector.obs, Tensor)
         agent.collector.obs[WORLD, 0] = value
         collect(play, agent, steps)
 
-    def action(collect: Any, play: Play, agent: Any, steps: int) -> None:
+    def action(collect: Call, play: Play, agent: Agent, steps: int) -> None:
         collect(play, agent, steps)
         agent.memory.table.action[(agent.memory.written - 13) % agent.memory.rows, WORLD] = value
 
-    def reward(collect: Any, play: Play, agent: Any, steps: int) -> None:
+    def reward(collect: Call, play: Play, agent: Agent, steps: int) -> None:
         collect(play, agent, steps)
         agent.memory.table.reward[(agent.memory.written - 13) % agent.memory.rows, WORLD] = value
 
-    def weights(collect: Any, play: Play, agent: Any, steps: int) -> None:
+    def weights(collect: Call, play: Play, agent: Agent, steps: int) -> None:
         first = next(agent.policy.parameters()).detach()
         first[(0,) * first.dim()] = value  # before: they are fetched once an iteration, and given back at its end
         collect(play, agent, steps)
 
-    def loss(learn: Any, socket: RolloutLearn | ReplayLearn, *arguments: Any) -> None:
+    def loss(learn: Call, socket: RolloutLearn | ReplayLearn, *arguments: object) -> None:
         socket.bound.frame.held[At.SUMS][0] = value  # of the policy's loss
         learn(socket, *arguments)
 
-    def gradient(learn: Any, socket: RolloutLearn | ReplayLearn, *arguments: Any) -> None:
+    def gradient(learn: Call, socket: RolloutLearn | ReplayLearn, *arguments: object) -> None:
         socket.bound.frame.held[At.PARTIAL][0] = value
         learn(socket, *arguments)
 
@@ -171,6 +161,7 @@ def plant_fused(place: str, value: float) -> None:
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+    """Each in a process of its own: what is planted stays in its class for good."""
     found: collections.Counter[str] = collections.Counter()
     total = 0
     agents = dict(list(AGENTS.items())[: counts["agents"]])

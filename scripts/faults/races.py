@@ -105,6 +105,7 @@ def one_link(lookups: int, folder: Path) -> tuple[str, bool]:
                     for name in names:
                         relink(root / run_dir.LAST, root / name)
             finally:
+                # a fork must not run on into what its parent does next
                 os._exit(0)
         pids.append(pid)
     found = failed = 0
@@ -126,17 +127,14 @@ def one_folder(trainings: int, folder: Path) -> tuple[str, bool]:
     """Whole trainings begun at once under one root, and one more that wants to resume a run in training."""
     root = folder / "trained"
     root.mkdir()
-    children = []
-    for place in range(trainings):
-        child = start((*TINY, f"seed={place}"), root)
-        children.append(child._replace(log=root.parent / f"{root.name}.said"))
+    children = [start((*TINY, f"seed={place}"), root) for place in range(trainings)]
     refusals = 0
     while not refusals:
         live = [path for path in root.glob("*/.lock") if path.parent.name != "@last"]
         if live:
             ended = finish(["--resume", live[0].parent.name, "-q"], root)
             refusals += ended.code == 2 and "is being trained by process" in ended.said
-            assert ended.code == 2 or not live[0].exists(), ended.said
+            assert ended.code == 2 or not live[0].exists(), ended.said  # it may have ended meanwhile
         time.sleep(0.01)
     codes = [child.wait().code for child in children]
     os.environ["STRIDE_RUNS"] = str(root)

@@ -48,7 +48,7 @@ def command_line(doc: str | None, name: str, title: str, run: Run, **counts: int
             parser.add_argument(f"--{count}", type=int, default=default, metavar="N", help=f"default {default}")
         parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn (default 0)")
         parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
-        options, commit = parser.parse_args(argv), git_hash()
+        options, commit = parser.parse_args(argv), git_hash()  # before it runs: the checkout may move
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         try:
             given = {count: getattr(options, count) for count in counts}

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -37,6 +37,7 @@ REPLAY = (
     "replay_storage=memmap", "normalize_obs=true",
 )  # fmt: skip
 T = TypeVar("T")
+Call = Callable[..., object]
 SAVED = ("state_dict", "optimizer_states", "stride", "callbacks")  # of a checkpoint, what is ours
 
 
@@ -111,6 +112,23 @@ def finish(words: tuple[str, ...] | list[str], root: Path, prepare: Callable[[],
     return start(words, root, prepare).wait()
 
 
+def at_call(owner: object, name: str, number: int, change: Call) -> None:
+    """In the `number`th call of owner.name, `change` is given the function and its arguments in its place.
+
+    For good: only for a process of `start`, by its `prepare`.
+    """
+    function, calls = getattr(owner, name), 0
+
+    def watched(*arguments: object, **options: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            return change(function, *arguments, **options)
+        return function(*arguments, **options)
+
+    setattr(owner, name, watched)
+
+
 def refused_in_a_line(said: str) -> bool:
     """Whether nothing was said but what is wrong."""
     return said.startswith("error: ") and len(said.strip().splitlines()) == 1
@@ -122,7 +140,7 @@ def last_run(root: Path) -> RunDir | None:
     return RunDir(root / os.readlink(link)) if link.is_symlink() else None
 
 
-def amounts_to(run: RunDir) -> dict[str, Any]:
+def amounts_to(run: RunDir) -> dict[str, object]:
     """A finished run in comparable form: state, rows without wall time, links."""
     rows = [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
     steps = [row["train/clock/env_steps"] for row in read_csv(run.metrics_csv) if "train/clock/iterations" in row]
@@ -137,7 +155,7 @@ def amounts_to(run: RunDir) -> dict[str, Any]:
     }
 
 
-def state_of(run: RunDir) -> dict[str, Any]:
+def state_of(run: RunDir) -> dict[str, object]:
     """What its last checkpoint holds of ours."""
     path = run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.ckpt"
     state = read_checkpoint(path)

@@ -17,18 +17,17 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from agents.base import Agent
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, Ended, amounts_to, faults, finish, last_run, leftovers, start
+from scripts.faults.rig import TINY, Call, Ended, amounts_to, at_call, faults, finish, last_run, leftovers, start
 from trainer_callbacks.checkpoint import AtomicIO
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.video import Video
 from utils import entry, run_lock
 from utils.run_dir import RunDir, read_json
 
-PHASES: dict[str, tuple[Any, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
+PHASES: dict[str, tuple[type, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
     "building": (Agent, "setup", 1),
     "collecting": (Agent, "collect", 9),
     "updating": (Agent, "learn_from", 9),
@@ -45,24 +44,15 @@ GROUP = (*(word for word in TINY if word != "-q" and not word.startswith(OURS)),
 SEEDS, WORKERS = "3,1,2", min(3, os.cpu_count() or 1)
 
 
-class Pause:
-    """Tells when the phase is reached, and may stay in it for a while."""
+def pause(phase: str, told: Path, seconds: float) -> None:
+    """Have this process tell when it reaches the phase, and stay in it for a while."""
 
-    def __init__(self, phase: str, told: Path, seconds: float) -> None:
-        self.place, self.told, self.seconds, self.calls = PHASES[phase], told, seconds, 0
+    def late(function: Call, *arguments: object, **options: object) -> object:
+        told.write_text("here")
+        time.sleep(seconds)
+        return function(*arguments, **options)
 
-    def plant(self) -> None:
-        owner, name, wanted = self.place
-        function = getattr(owner, name)
-
-        def watched(*arguments: Any, **options: Any) -> Any:
-            self.calls += 1
-            if self.calls == wanted:
-                self.told.write_text("here")
-                time.sleep(self.seconds)
-            return function(*arguments, **options)
-
-        setattr(owner, name, watched)
+    at_call(*PHASES[phase], late)
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
@@ -78,7 +68,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         slowest = 0.0
         for trial in range(trials):
             phase = list(PHASES)[trial % len(PHASES)]
-            manner = ("quick", "long", "twice")[trial // len(PHASES) % 3]
+            manner = ("quick", "long", "twice")[trial // len(PHASES) % 3]  # 21 trials: each phase in each manner
             root = folder / f"{number}-{trial}"
             seconds, ended = stopped(number, phase, manner, draw, root)
             slowest = max(slowest, seconds)
@@ -104,7 +94,7 @@ def groups(count: int, draw: random.Random, folder: Path) -> tuple[list[str], bo
     assert whole.code == 0, whole.said
     wanted = of_seeds(folder / "group")
     lines, good = [], True
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL):  # nobody can pass on the last
         right = 0
         for trial in range(count):
             root = folder / f"group-{number}-{trial}"
@@ -121,7 +111,7 @@ def groups(count: int, draw: random.Random, folder: Path) -> tuple[list[str], bo
     return lines, good
 
 
-def led(number: int, draw: random.Random, root: Path, wanted: dict[int, Any]) -> str:
+def led(number: int, draw: random.Random, root: Path, wanted: dict[int, dict[str, object]]) -> str:
     """What is wrong with a group whose leader gets the signal; "" for nothing."""
     child = start((*GROUP, "--seed", SEEDS), root)
     wait_until(lambda: len(pids(root)) == WORKERS)
@@ -136,7 +126,7 @@ def led(number: int, draw: random.Random, root: Path, wanted: dict[int, Any]) ->
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         return f"{len(left)} trainings live on"
-    if ended.code not in (128 + number, 0):
+    if ended.code not in (128 + number, 0):  # 0: it was quicker
         return f"exit code {ended.code}"
     name = re.search(r"group (\S+):", ended.said)
     assert name is not None
@@ -157,7 +147,7 @@ def runs_of(root: Path) -> list[RunDir]:
     return [RunDir(path.parent) for path in root.glob("*/config.json") if not path.parent.is_symlink()]
 
 
-def of_seeds(root: Path) -> dict[int, Any]:
+def of_seeds(root: Path) -> dict[int, dict[str, object]]:
     """What each seed's run amounts to; files are left out, as a stop leaves one more."""
     found = {}
     for run in runs_of(root):
@@ -186,7 +176,7 @@ def stopped(number: int, phase: str, manner: str, draw: random.Random, root: Pat
     """A run that gets the signal in a phase; the seconds from the signal to its end."""
     told = root.parent / f"{root.name}.told"
     length = {"quick": 0.3, "long": 20.0, "twice": 20.0}[manner]
-    child = start(WORDS, root, Pause(phase, told, length).plant)
+    child = start(WORDS, root, lambda: pause(phase, told, length))
     patience = time.monotonic() + 60
     while not told.exists():
         time.sleep(0.005)
@@ -201,7 +191,7 @@ def stopped(number: int, phase: str, manner: str, draw: random.Random, root: Pat
     return time.monotonic() - began, ended
 
 
-def judged(ended: Ended, seconds: float, number: int, root: Path, wanted: dict[str, Any]) -> str:
+def judged(ended: Ended, seconds: float, number: int, root: Path, wanted: dict[str, object]) -> str:
     """ "right", or what is wrong."""
     if ended.code != 128 + number:
         return f"exit code {ended.code}"

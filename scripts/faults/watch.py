@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import yaml
@@ -72,7 +73,7 @@ class Watch:
 
     hooked = False
 
-    def call(self, command: Callable[[], Any]) -> Seen:
+    def call(self, command: Callable[[], int | None]) -> Seen:
         said, raised, code = io.StringIO(), "", None
         with self.under(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             try:
@@ -100,7 +101,7 @@ class Watch:
             _watching.pop()
             signal.signal(signal.SIGALRM, before)
 
-    def too_long(self, number: int, frame: Any) -> None:
+    def too_long(self, number: int, frame: FrameType | None) -> None:
         """Over the limit, unless most of that time was spent on other processes and it does go on."""
         now = time.process_time()
         if now - self.clock >= 0.8 * LIMIT or now - self.last < 0.02 * LIMIT:
@@ -108,6 +109,7 @@ class Watch:
         self.last = now
 
     def saw(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """One audit event: folders' descriptors are its last arguments, two of a rename or link, else one; -1: none."""
         if event in RUNS:
             self.touched.append(f"{event} {arguments!r}"[:200])
         elif event == "open":

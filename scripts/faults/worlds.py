@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypedDict
 
 import gymnasium
 import numpy as np
@@ -30,15 +30,15 @@ CLOSES = ("raises in close", "calls sys.exit in close", "raises KeyboardInterrup
 HANGS = ("hangs", "hangs in reset")
 SPINS = ("computes for ever", "waits for a lock", "waits for a word")
 DIES = {"ends its process": 3, "ends its process well": 0, "is killed": -9, "crashes": -11}
-OBSERVES: dict[str, Any] = {
+OBSERVES: dict[str, object] = {
     "observes a number": 0.0, "observes words": "left", "observes nothing": None, "observes objects": [None] * 4,
     "observes complex numbers": np.zeros(4, np.complex64), "observes a dict": {"a": 1.0},
 }  # fmt: skip
-PAYS: dict[str, Any] = {
+PAYS: dict[str, object] = {
     "pays words": "much", "pays a number in words": "1", "pays nothing": None, "pays two rewards": np.ones(2),
     "pays a list": [1.0], "pays a complex number": 1j, "pays a dict": {},
 }  # fmt: skip
-ENDS: dict[str, Any] = {"ends in words": "False", "ends with half a chance": 0.5, "ends twice": np.ones(2, bool)}
+ENDS: dict[str, object] = {"ends in words": "False", "ends with half a chance": 0.5, "ends twice": np.ones(2, bool)}
 ANSWERS = (*OBSERVES, *PAYS, *ENDS, "observes too much", "observes too little", "answers four things",
            "answers six things", "answers nothing", "observes too little in reset",
            "answers nothing in reset")  # fmt: skip
@@ -52,6 +52,17 @@ FAULTS = (*RAISES, *HANGS, *SPINS, *DIES, *ANSWERS, *CLOSES, *UNSOUND, *HARMLESS
 PLACES = ("reset", "close", "the making", "the picture")
 
 _made: list["Trouble"] = []
+
+
+class Fault(TypedDict, total=False):
+    """What $STRIDE_FAULT tells, as the module says."""
+
+    what: str
+    world: int | str
+    process: str
+    told: str
+    at: int
+    seeded: int
 
 
 class TroubleError(ValueError):
@@ -81,7 +92,7 @@ class Trouble(CartPoleEnv):
                 case "does nothing":
                     self.action_space = empty
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: object) -> Any:
         self.lived, self.age = self.lived + 1, self.age + 1
         answer = super().step(action)
         fault = self.fault("")
@@ -109,9 +120,9 @@ class Trouble(CartPoleEnv):
         if fault and self.lived >= fault.get("at", AT):
             wrong(fault, (None,))
 
-    def fault(self, place: str) -> dict[str, Any]:
+    def fault(self, place: str) -> Fault:
         """What is to go wrong here; {} for nothing."""
-        told = json.loads(os.environ.get(VARIABLE, "{}"))
+        told: Fault = json.loads(os.environ.get(VARIABLE, "{}"))
         here = told and told["world"] in (self.place, "every") and told["process"] in process_names()
         where = next((each for each in PLACES if told and told["what"].endswith(f" in {each}")), "")
         return told if here and where == place else {}
@@ -121,9 +132,9 @@ def process_names() -> tuple[str, ...]:
     return multiprocessing.current_process().name, "every"
 
 
-def wrong(fault: dict[str, Any], answer: tuple[Any, ...]) -> Any:
+def wrong(fault: Fault, answer: tuple[Any, ...]) -> Any:
     """Does it, or gives the answer as it should not be."""
-    Path(fault["told"]).write_text("here")
+    Path(fault["told"]).write_text("here")  # first: there may be no afterwards
     obs, *rest = answer
     what = fault["what"]
     for place in PLACES:
@@ -166,7 +177,7 @@ def misbehave(what: str) -> None:
         case "raises what cannot speak":
             raise TroubleError
         case "calls sys.exit":
-            sys.exit(0)
+            sys.exit(0)  # would pass for a good end
         case "calls sys.exit with words":
             sys.exit("enough\nof this")
         case "raises KeyboardInterrupt":
