@@ -1,0 +1,48 @@
+"""Iterations per second of a training without its callbacks, the last word printed; for scripts.bench.pairs.
+
+    python -m scripts.bench.ticks CartPole-v1:ppo n_envs=256
+
+The median iteration of some seconds, so that a busy neighbour counts for little; the first ones compile and fill a
+replay memory and are left out.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+
+import torch
+
+from agents.algorithms import build_agent
+from config.loader import load_config
+from envs_gym.make import make_envs
+
+WARM, SECONDS = 1.0, 3.0
+
+
+def main(argv: list[str]) -> int:
+    """Drive the agent as Lightning would, measure and print."""
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m scripts.bench.ticks", description=__doc__, formatter_class=kind)
+    parser.add_argument("config_id", metavar="ENV:VARIANT", help="a shipped variant")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="what to change")
+    given = parser.parse_args(argv)
+    env_id, _, variant = given.config_id.rpartition(":")
+    config = load_config(env_id, variant, ["max_timesteps=1e12", *given.overrides])
+    torch.set_num_threads(config.threads)
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    optimizer = agent.configure_optimizers()
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
+    seconds, began, tick = list[float](), time.perf_counter(), 0
+    while not agent.progress["updates"] or time.perf_counter() < began + WARM + SECONDS:
+        before = time.perf_counter()
+        agent.training_step(iter([tick]))
+        tick += 1
+        if agent.progress["updates"] and before > began + WARM:
+            seconds.append(time.perf_counter() - before)
+    print(f"{given.config_id}, {len(seconds)} iterations, per second: {1 / statistics.median(seconds):.6g}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
