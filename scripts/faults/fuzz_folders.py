@@ -14,6 +14,7 @@ from unittest import mock
 
 import train
 from agents.playing.loading import load_run
+from config import listing
 from inspector.compare import compare
 from inspector.model import config, report_text
 from inspector.overview import overview
@@ -191,7 +192,7 @@ def rooms(each: RunFacts) -> tuple[str, ...]:
 
 def listed(run: RunDir) -> int:
     summary(outcomes("g"))
-    with mock.patch.object(train, "list_environments", lambda term, reached: []):  # its files are not damaged
+    with mock.patch.object(listing, "list_environments", lambda term, reached: []):  # its files are not damaged
         return train.command(["--list-envs", "cartpole"])
 
 
