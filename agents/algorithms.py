@@ -66,7 +66,11 @@ def choose_engine(config: Config, agent: Agent) -> Engine:
 
 
 def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
-    """The agent of a config, on these worlds, with its engine."""
+    """The agent of a config, on these worlds, with its sockets. Resets the worlds.
+
+    Its weights follow from config.seed alone, whatever the number of threads. UserError where the memory's whole room
+    would not fit, or where the config asks for a policy or an engine that cannot be.
+    """
     with one_thread():
         agent: Agent = ALGORITHMS[config.algo_id](config, envs, rank)
     agent.engine = choose_engine(config, agent)

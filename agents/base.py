@@ -91,9 +91,18 @@ class Agent(L.LightningModule):
         self.accumulated, self.collected = 0, 0  # minibatches since the last step; steps of this iteration
 
     def iteration(self) -> None:
+        """One tick: WHEN to collect and to learn. Calls `collect` and `learn_from`, never Lightning.
+
+        Afterwards env_steps and updates are counted; iterations are counted by the caller. It must not wait for the
+        device, nor raise for a number that is not finite: flags are looked at behind it.
+        """
         raise NotImplementedError
 
-    def learn(self, work: Any) -> None:
+    def learn(self, work: Any) -> None:  # a Rollout to some, a number to others: they narrow it, `object` forbids that
+        """HOW OFTEN: from the work to minibatches, each an `update`.
+
+        The meaning of learning: a socket that replaces it must give the same numbers within rounding.
+        """
         raise NotImplementedError
 
     @property
@@ -111,6 +120,11 @@ class Agent(L.LightningModule):
         return Key(self.config.seed, purpose, self.rank, index)
 
     def collect(self, steps: int) -> None:
+        """Play `steps` steps in every world into the memory; counts env steps and seconds.
+
+        Where nan_guard is on, rows that are not finite raise flags on the device; nothing is raised here, and updates
+        on them do nothing.
+        """
         began = perf_counter()
         self.engine.play.collect(self, steps)
         self.collected += steps
@@ -120,6 +134,10 @@ class Agent(L.LightningModule):
         self.seconds["collect"] += perf_counter() - began
 
     def learn_from(self, work: object) -> None:
+        """Learn from `work`, a Rollout or how many updates are due; counts seconds, not updates.
+
+        It may be views into the memory, valid until the next `collect`.
+        """
         began = perf_counter()
         self.engine.learn.learn(self, work)
         self.seconds["learn"] += perf_counter() - began
@@ -142,6 +160,9 @@ class Agent(L.LightningModule):
 
         Returns the norms of the parameters' gradients before clipping, in the optimizer's order. Averages over
         processes by itself: under manual optimisation Lightning's DDP does not, and a fused engine has no hooks.
+
+        While `accumulate` minibatches are gathered only gradients change, and neither the step nor `updates` counts.
+        `updates` also counts a step that a flag made nothing: the host does not know.
         """
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if not self.accumulated:
@@ -264,7 +285,7 @@ def _moments(optimizer: Optimizer, parameter: nn.Parameter) -> list[Tensor]:
     return [x for x in optimizer.state[parameter].values() if isinstance(x, Tensor)]
 
 
-def plain(state: Any) -> Any:
+def plain(state: object) -> object:
     """The same with every tensor in memory of its own, row by row; dicts and lists are new, too."""
     if isinstance(state, Tensor):
         return state.detach().clone(memory_format=torch.contiguous_format)

@@ -91,11 +91,12 @@ class DQN(Agent):
         target = self.judge(batch) if target is None else target
         chosen = pick(self.policy.network(batch.obs), batch.action)
         limit = self.config.huber
-        if self.config.quantiles:
+        if self.config.quantiles:  # priorities want one error of a row: that of the means
             each, error = quantile_loss(chosen, target, limit), (target.mean(-1) - chosen.mean(-1)).detach()
         else:
             distance = target - chosen
             each, error = huber(distance, limit), distance.detach()
+        # the weight makes up for uneven draws (Schaul et al. 2016); it is 1 where they are even
         loss = (batch.weight * each).mean()
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         if self.memory.priorities:

@@ -115,6 +115,7 @@ class PPO(Agent):
             if live.target_kl is not None:
                 self.stopped |= kl > 1.5 * live.target_kl
             clip_fraction = ((ratio - 1).abs() > live.clip_range).float().mean()
+        # a flag on the device, which nobody waits for: later minibatches are computed, too, but step nowhere
         stopped = None if live.target_kl is None else self.stopped
         norms = self.descend(self.optimizer, loss, live.max_grad_norm, stopped)
         self.metrics.add(

@@ -98,6 +98,7 @@ class SAC(Agent):
         q = self.critics(batch.obs, batch.action)
         action, log_prob = self.policy.draw(batch.obs, noise[0])
         of_critics = critic_loss(q, target)
+        # frozen: one backward pass serves all losses, and the policy's must not move the critics
         of_policy = -soft_value(self.critics(batch.obs, action, frozen=True), log_prob, alpha).mean()
         loss = of_critics + of_policy
         if learnt:

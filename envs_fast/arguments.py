@@ -2,35 +2,35 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
 from utils.user_error import UserError
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """True or false and nothing that merely looks like it."""
     if not isinstance(value, bool | np.bool_):
         raise UserError(f"{name} must be true or false, got {value!r}")
     return bool(value)
 
 
-def probability(name: str, value: Any) -> float:
+def probability(name: str, value: object) -> float:
     """A number in [0, 1]."""
     if not is_number(value) or not 0.0 <= value <= 1.0:
         raise UserError(f"{name} must be a probability between 0 and 1, got {value!r}")
     return float(value)
 
 
-def count(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
+def count(name: str, value: object, least: int, most: int = 2**31 - 1) -> int:
     """A whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
         raise UserError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
     return int(value)
 
 
-def numbers(name: str, value: Any, length: int) -> tuple[float, ...]:
+def numbers(name: str, value: object, length: int) -> tuple[float, ...]:
     """A sequence of exactly so many finite numbers."""
     listed = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) != length:
@@ -41,12 +41,12 @@ def numbers(name: str, value: Any, length: int) -> tuple[float, ...]:
     return tuple(float(each) for each in listed)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """A real number; true and false are none."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def number(name: str, value: Any) -> float:
+def number(name: str, value: object) -> float:
     """A finite number."""
     if not is_number(value) or not math.isfinite(value):
         raise UserError(f"{name} must be a finite number, got {value!r}")

@@ -77,7 +77,7 @@ def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Arms) -> No
     move_each(step, observe, WIDTH, tile, stream, parameters, tables)
 
 
-def arms(n_arms: int, means: Any, stds: Any, seed: int) -> Arms:
+def arms(n_arms: int, means: Sequence[float] | None, stds: float | Sequence[float], seed: int) -> Arms:
     """Mean and standard deviation of every arm."""
     drawn = normal(uniforms(Key(seed, PURPOSE), (n_arms,))).tolist()
     spread = numbers("stds", [stds] * n_arms if is_number(stds) else stds, n_arms)

@@ -29,7 +29,7 @@ class Drawing:
             known = ", ".join(modes) or "none"
             raise UserError(f"{env.env_id} has no render_mode {render_mode!r}; it has {known}")
 
-    def call(self, name: str, worlds: Iterable[int], *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, worlds: Iterable[int], *args: object, **kwargs: object) -> list[Any]:
         """What a method of the Gymnasium environment returns (or an attribute), in the state of each world."""
         if name in OWN:
             raise UserError(f"{self._env.env_id}: {name} of a single world cannot be called; use the vector's own")

@@ -5,21 +5,26 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
+from numba.core.cpu import CPUContext
+from numba.core.typing.context import BaseContext as Typing
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from envs_fast.views import Emitted
 from utils.kernel_cache import njit
 
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
 
 
 @_intrinsic(prefer_literal=True)
-def _set_in_either(typing_context: Any, one: Any, other: Any, start: Any, lanes: Any) -> Any:
+def _set_in_either(
+    typing_context: Typing, one: types.Array, other: types.Array, start: types.Type, lanes: types.Literal
+) -> Emitted:
     """Bit k is set where one[start + k] or other[start + k] is not 0, for `lanes` bytes of two contiguous arrays."""
     bits, start = ir.IntType(lanes.literal_value), types.intp
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         vector = ir.VectorType(ir.IntType(8), bits.width)
         loaded = []
         for kind, argument in zip((one, other), arguments[:2], strict=True):
@@ -32,10 +37,10 @@ def _set_in_either(typing_context: Any, one: Any, other: Any, start: Any, lanes:
 
 
 @_intrinsic
-def _lowest_bit(typing_context: Any, bits: Any) -> Any:
+def _lowest_bit(typing_context: Typing, bits: types.Type) -> Emitted:
     """The place of the lowest bit of a uint64 that has one."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return Signature(types.int64, (types.uint64,), None), emit

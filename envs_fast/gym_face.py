@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike
 
 from envs_fast.autoreset import Aside, present
 from envs_fast.drawing import Drawing
@@ -133,6 +134,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         obs, reward = self._target(), np.empty(self.num_envs)
         terminated, truncated = np.empty(self.num_envs, BOOL), np.empty(self.num_envs, BOOL)
         told = Told(obs, self._reward, terminated.view(BYTE)[None], truncated.view(BYTE)[None], *self._last)
+        # asked before the step, which moves the ages that the draws depend on
         prob = None if self._toy is None else self._toy.ahead(action)
         if prob is not None:
             prob[self._ended[:begin]] = 1.0
@@ -175,7 +177,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             prob[worlds] = 1.0
         return {"final_obs": final, "_final_obs": mask, "final_info": info, "_final_info": mask.copy()}
 
-    def _convert(self, actions: Any) -> np.ndarray:
+    def _convert(self, actions: ArrayLike) -> np.ndarray:
         """Native actions as the kernels take them; the wrong kind of number is refused."""
         array = np.asarray(actions)
         kinds, wanted = ("iu", np.int64) if self._scale is None else ("fiu", np.float32)
@@ -202,7 +204,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         frames = tuple(self._drawing.call("render", worlds))
         return None if self.render_mode == "human" else frames
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
         """What a method of Gymnasium's environment returns (or an attribute), for each world in the state it is in."""
         self._pose()
         return tuple(self._drawing.call(name, range(self.num_envs), *args, **kwargs))
@@ -217,11 +219,11 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         over = self._ended[: self._count].tolist() if self._hold else []
         self._drawing.last_seen = {world: self._final_obs[world] for world in over}
 
-    def set_attr(self, name: str, values: Any) -> None:
+    def set_attr(self, name: str, values: object) -> None:
         """Refused: the worlds are compiled."""
         raise UserError(f"{self.env.env_id}: {name!r} cannot be set in compiled worlds; make_vec takes arguments")
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         """Close the window and let the threads go."""
         self._drawing.close()
         self.env.close()

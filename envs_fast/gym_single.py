@@ -9,8 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from numpy.typing import ArrayLike
 
-from envs_fast.gym_face import FastVectorEnv
+from envs_fast.gym_face import FastVectorEnv, Observation
 from envs_fast.world import NO_LIMIT
 
 
@@ -30,12 +31,12 @@ class FastEnv(gymnasium.Env[Any, Any]):
         obs, infos = self.vector.reset(seed=seed)
         return self._one(obs), _info(infos)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: ArrayLike) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Advance by one action."""
         obs, reward, terminated, truncated, infos = self.vector.step(np.asarray(action)[None])
         return self._one(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _info(infos)
 
-    def _one(self, obs: Any) -> Any:
+    def _one(self, obs: Observation) -> Any:
         if isinstance(self.observation_space, spaces.Tuple):
             return tuple(int(column[0]) for column in obs)
         return int(obs[0]) if isinstance(self.observation_space, spaces.Discrete) else obs[0]

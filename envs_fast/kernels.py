@@ -7,7 +7,7 @@ own file, whose name they bear.
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,7 +22,13 @@ move: Any = None
 ROWS = WIDTH = 0
 
 
-def kernels_of(step: Any, reset: Any, observe: Any, rows: int, width: int, move: Any = None) -> Kernels:
+class Piece(Protocol):
+    """What a world says, compiled by Numba, which makes it part of the kernels."""
+
+    py_func: Callable
+
+
+def kernels_of(step: Piece, reset: Piece, observe: Piece, rows: int, width: int, move: Piece | None = None) -> Kernels:
     """Kernels of a world whose state is `rows` numbers, of which `width` are seen.
 
     `move` plays one step of a tile where that is more than `move_each`: a world may draw ahead, in a loop of its own.
@@ -31,9 +37,9 @@ def kernels_of(step: Any, reset: Any, observe: Any, rows: int, width: int, move:
     names = {**globals(), **own}
     code, module = step.py_func.__code__, step.py_func.__module__
 
-    def compiled(template: Any, options: dict[str, Any]) -> Any:
+    def compiled(template: Callable[..., None], options: dict[str, Any]) -> Any:
         function: Callable[..., None] = FunctionType(template.__code__.replace(co_filename=code.co_filename), names)
-        parts = (step, reset, observe, template)
+        parts: tuple[Any, ...] = (step, reset, observe, template)
         function.__qualname__ = ".".join(part.__name__ for part in parts)  # its name on disk, beside others of the file
         function.__module__ = module
         return njit(**options)(function)

@@ -33,7 +33,7 @@ class NumbaEnv:
     resume = "exact"  # a checkpoint continues every episode bit for bit
 
     def __init__(
-        self, world: World, num_envs: int, max_episode_steps: int | None = None, workers: int = 1, **env_kwargs: Any
+        self, world: World, num_envs: int, max_episode_steps: int | None = None, workers: int = 1, **env_kwargs: object
     ) -> None:
         self.world, self.env_id, self.num_envs, self.workers = world, world.env_id, num_envs, workers
         for name, value in (("num_envs", num_envs), ("workers", workers), ("max_episode_steps", max_episode_steps)):
@@ -58,6 +58,7 @@ class NumbaEnv:
         self._action_shape, self._steps_shape = torch.Size(action), torch.Size((1, *action))
         self._choices = int(self.action_space.n) if isinstance(self.action_space, spaces.Discrete) else 0
         self._action_dtype = torch.int64 if self._choices else torch.float32
+        # fewer worlds than workers are not shared out at all
         self._shards = [
             (num_envs * k // workers, num_envs * (k + 1) // workers) for k in range(workers) if num_envs >= workers
         ] or [(0, num_envs)]
@@ -112,7 +113,10 @@ class NumbaEnv:
         self._advance(self.simulation, 0, self.num_envs, actions, told)
 
     def advance(self, actions: Tensor, out: Trajectory | None = None) -> Trajectory:
-        """Play actions [T, N, ...] in one call, each worker its share of the worlds; `out` from `trajectory(T)`."""
+        """Play actions [T, N, ...] in one call, each worker its share of the worlds; `out` from `trajectory(T)`.
+
+        Threads take worlds, never steps, and kernels hold no GIL: results are the same for any number of workers.
+        """
         steps = actions.shape[0] if actions.ndim else 0
         shape = torch.Size((steps, *self._action_shape))
         if steps < 1 or actions.shape != shape or actions.dtype != self._action_dtype:
@@ -132,6 +136,7 @@ class NumbaEnv:
             ]
             for job in jobs:
                 job.result()
+        # what a checkpoint holds as the present observation
         np.copyto(self.last.arrays.obs[0], result.arrays.obs[-1])
         return result
 
@@ -157,7 +162,7 @@ class NumbaEnv:
         if self.seed is None:
             raise UserError(f"{self.env_id}: reset(seed) comes before the first step")
 
-    def _expected(self, shape: tuple[Any, ...], action: Tensor) -> str:
+    def _expected(self, shape: tuple[object, ...], action: Tensor) -> str:
         wanted, given = ", ".join(map(str, shape)), ", ".join(map(str, action.shape))
         return f"{self.env_id} takes actions {self._action_dtype}[{wanted}], got {action.dtype}[{given}]"
 
@@ -223,7 +228,7 @@ def _setting(world: World, env_kwargs: dict[str, Any]) -> tuple[Setting, dict[st
         raise UserError(f"{world.env_id}: {error}") from None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Numbers, text and lists of them, whatever kind of sequence or array they came in."""
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())

@@ -3,8 +3,6 @@
 A new world is one file and one row of this table; the tests pick it up from here.
 """
 
-from typing import Any
-
 from envs_fast import (
     acrobot,
     bandit,
@@ -46,7 +44,7 @@ def make(
     seed: int | None = None,
     max_episode_steps: int | None = None,
     workers: int = 1,
-    **env_kwargs: Any,
+    **env_kwargs: object,
 ) -> NumbaEnv:
     """`num_envs` worlds of an id; with a seed they are already reset."""
     if env_id not in WORLDS:

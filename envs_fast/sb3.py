@@ -15,6 +15,7 @@ from envs_fast import registry
 from envs_fast.drawing import Drawing
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.scale import Scale
+from envs_fast.vec_env import Obs
 from utils.user_error import UserError
 
 try:
@@ -105,7 +106,7 @@ class FastSB3(VecEnv):
             return [self._attributes[attr_name][world] for world in worlds]
         return self._drawing.read(attr_name, worlds)
 
-    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+    def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         """Remember something of one's own about worlds; what the environment itself has is compiled and stays."""
         if attr_name not in self._attributes:
             if self._drawing.knows(attr_name):
@@ -117,7 +118,7 @@ class FastSB3(VecEnv):
             self._attributes[attr_name][world] = value
 
     def env_method(
-        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+        self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
     ) -> list[Any]:
         """What a method of Gymnasium's environment returns in the world's state."""
         return self._drawing.call(method_name, self._get_indices(indices), *method_args, **method_kwargs)
@@ -136,5 +137,5 @@ class FastSB3(VecEnv):
         self.env.close()
 
 
-def _copy(tree: Any) -> Observation:
+def _copy(tree: Obs) -> Observation:
     return {name: leaf.numpy().copy() for name, leaf in tree.items()} if isinstance(tree, dict) else tree.numpy().copy()

@@ -143,13 +143,14 @@ def play(
         here = Stream(stream.first_world + start, stream.seed_lo, stream.seed_hi)
         rows_here = columns(state, start, size, rows)
         age, episode, total = window(ages, start, size), window(episodes, start, size), window(returns, start, size)
-        for at in range(start, taken.size, worlds):
+        for at in range(start, taken.size, worlds):  # where the tile begins in each step's row of N worlds
             lost, cut = window(terminated, at, size), window(truncated, at, size)
             now, gain = window(obs, width * at, width * size), window(reward, at, size)
             tile = Tile(rows_here, age, episode, total, noise, window(taken, at, size), now, gain, lost, cut)
             move(tile, here, parameters, tables)
             over = window(ended, 0, list_ended(lost, cut, ended))
             if over.size > 0:
+                # whole vectors of draws: what lies behind those that ended is rubbish, and nobody reads its results
                 drawn = next_episodes(over, episode, numbers)
                 begun, following = window(ended, 0, drawn), window(numbers, 0, drawn)
                 draw_first(reset, observe, rows, begun, following, here, parameters, tables, fresh)

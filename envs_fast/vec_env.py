@@ -43,15 +43,24 @@ class VecEnv(Protocol):
     reward_threshold: float | None  # the mean return that counts as solved, where the environment says so
 
     def reset(self, seed: int) -> Obs:
-        """Start every world afresh; the same seed gives the same worlds, whatever N is."""
+        """Start every world afresh; world i begins the same for a seed, whatever N is.
+
+        The observation is a buffer that `step` overwrites.
+        """
         ...
 
     def step(self, action: Tensor) -> Step:
-        """Advance every world by one action; `action` is [N] or [N, ...] on `device`."""
+        """Advance every world by one action, [N] or [N, ...] on `device`; who ended is reset inside.
+
+        All of Step is buffers, valid until the next step: copy what must last. `action` is not kept.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything the future depends on, as plain data and tensors."""
+        """Everything the future depends on, as plain data and copies.
+
+        With `resume: seam` running episodes are not in it: they end as truncated where it is loaded.
+        """
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

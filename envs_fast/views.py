@@ -3,20 +3,25 @@
 Tuples of numbers go in and out of arrays unrolled, where a loop over them would choose at each turn.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
+from numba.core.cpu import CPUContext
+from numba.core.typing.context import BaseContext as Typing
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from envs_fast.world import TILE
 
+Emit = Callable[[CPUContext, ir.IRBuilder, Signature, list[ir.Value]], ir.Value]
+Emitted = tuple[Signature, Emit]  # what an intrinsic is made of: its types, and who writes its code
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
 
 
-def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
+def _view(context: CPUContext, builder: ir.IRBuilder, kind: types.Array, data: ir.Value, size: ir.Value) -> ir.Value:
     """A contiguous 1-D array of memory that outlives it: without counting references."""
     result = make_array(kind)(context, builder)
     item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
@@ -26,10 +31,10 @@ def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
 
 
 @_intrinsic
-def window(typing_context: Any, array: Any, start: Any, size: Any) -> Any:
+def window(typing_context: Typing, array: types.Array, start: types.Type, size: types.Type) -> Emitted:
     """array[start : start + size] of a contiguous 1-D array."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         data = make_array(array)(context, builder, arguments[0]).data
         return _view(context, builder, array, builder.gep(data, [arguments[1]]), arguments[2])
 
@@ -37,12 +42,14 @@ def window(typing_context: Any, array: Any, start: Any, size: Any) -> Any:
 
 
 @_intrinsic(prefer_literal=True)
-def columns(typing_context: Any, array: Any, start: Any, size: Any, rows: Any) -> Any:
+def columns(
+    typing_context: Typing, array: types.Array, start: types.Type, size: types.Type, rows: types.Literal
+) -> Emitted:
     """array[:, start : start + size] of a contiguous 2-D array, as a tuple of its `rows` rows, which is a literal."""
     kind = types.Array(array.dtype, 1, "C")
     signature = Signature(types.Tuple([kind] * rows.literal_value), (array, types.intp, types.intp, rows), None)
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         source, views = make_array(array)(context, builder, arguments[0]), []
         pitch, place = builder.extract_value(source.shape, 1), arguments[1]
         for _ in range(rows.literal_value):
@@ -54,10 +61,12 @@ def columns(typing_context: Any, array: Any, start: Any, size: Any, rows: Any) -
 
 
 @_intrinsic
-def spread(typing_context: Any, values: Any, array: Any, start: Any, pitch: Any) -> Any:
+def spread(
+    typing_context: Typing, values: Sequence[types.Type], array: types.Array, start: types.Type, pitch: types.Type
+) -> Emitted:
     """array[start + k * pitch] = values[k] for every k of a tuple."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         target, place = make_array(array)(context, builder, arguments[1]).data, arguments[2]
         for kind, value in zip(values, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
             builder.store(context.cast(builder, value, kind, array.dtype), builder.gep(target, [place]))
@@ -68,11 +77,13 @@ def spread(typing_context: Any, values: Any, array: Any, start: Any, pitch: Any)
 
 
 @_intrinsic(prefer_literal=True)
-def gather(typing_context: Any, array: Any, start: Any, pitch: Any, count: Any) -> Any:
+def gather(
+    typing_context: Typing, array: types.Array, start: types.Type, pitch: types.Type, count: types.Literal
+) -> Emitted:
     """(array[start], array[start + pitch], ...), a tuple of `count`, which is a literal."""
     kind = types.Tuple([array.dtype] * count.literal_value)
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         source, place, values = make_array(array)(context, builder, arguments[0]).data, arguments[1], []
         for _ in range(count.literal_value):
             values.append(builder.load(builder.gep(source, [place])))
@@ -83,11 +94,11 @@ def gather(typing_context: Any, array: Any, start: Any, pitch: Any, count: Any) 
 
 
 @_intrinsic
-def flat(typing_context: Any, array: Any) -> Any:
+def flat(typing_context: Typing, array: types.Array) -> Emitted:
     """array.reshape(-1) of a contiguous array, whatever its dimensions."""
     kind = types.Array(array.dtype, 1, "C", readonly=not array.mutable)
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         source = make_array(array)(context, builder, arguments[0])
         return _view(context, builder, kind, source.data, source.nitems)
 
@@ -95,11 +106,11 @@ def flat(typing_context: Any, array: Any) -> Any:
 
 
 @_intrinsic
-def take(typing_context: Any, arrays: Any, i: Any) -> Any:
+def take(typing_context: Typing, arrays: Sequence[types.Array], i: types.Type) -> Emitted:
     """(arrays[0][i], arrays[1][i], ...) of a tuple of contiguous 1-D arrays."""
     kind = types.Tuple([array.dtype for array in arrays])
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         values = []
         for array, value in zip(arrays, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
             data = make_array(array)(context, builder, value).data
@@ -110,10 +121,10 @@ def take(typing_context: Any, arrays: Any, i: Any) -> Any:
 
 
 @_intrinsic
-def put(typing_context: Any, values: Any, arrays: Any, i: Any) -> Any:
+def put(typing_context: Typing, values: Sequence[types.Type], arrays: Sequence[types.Array], i: types.Type) -> Emitted:
     """arrays[k][i] = values[k] for every k of two tuples."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         given, targets = (cgutils.unpack_tuple(builder, argument) for argument in arguments[:2])
         for kind, value, array, target in zip(values, given, arrays, targets, strict=True):
             data = make_array(array)(context, builder, target).data
@@ -123,13 +134,15 @@ def put(typing_context: Any, values: Any, arrays: Any, i: Any) -> Any:
     return Signature(types.none, (values, arrays, types.intp), None), emit
 
 
-def _stack_array(element: Any, spare: int) -> Any:
+def _stack_array(element: types.Type, spare: int) -> Any:
     @_intrinsic(prefer_literal=True)
-    def make(typing_context: Any, rows: Any, more: Any) -> Any:
+    def make(typing_context: Typing, rows: types.Literal, more: types.Literal) -> Emitted:
         kind = types.Array(element, 1, "C")
         size = (rows.literal_value + more.literal_value) * TILE + spare
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emit(
+            context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
+        ) -> ir.Value:
             memory = cgutils.alloca_once(builder, ir.ArrayType(context.get_data_type(element), size))
             memory.align = 64  # no vector of it lies in two cache lines
             data = builder.bitcast(memory, context.get_data_type(element).as_pointer())

@@ -95,6 +95,7 @@ class Bound:
         self.steps_per_call = max(1, int(FLOPS_PER_CALL / (4 * flops * memory.num_envs)))
         self._arrivals, self._normalised = np.zeros(LANES, np.int64), self._encoder.leaf[0]
         centre, scale, self.live[Live.BOUND] = scaling(self._normalised, self._encoder.size)
+        # copies, whose addresses kernels keep: `scaling` makes a new scale each time
         self._centre, self._scale = centre.clone(), scale.clone()
         sizes = (inputs, layout.hidden, outputs, layout.widest, actions)
         self.frame.count({
@@ -135,7 +136,10 @@ class Bound:
         self.frame.install({**ACTIVATIONS[config.activation], **KERNELS[config.algo_id]})
 
     def _allocate(self, layout: Layout, threads: int, parts: int) -> None:
-        """Memory of our own, zero but for the first number of each thread's scratch."""
+        """Memory of our own, zero but for the first number of each thread's scratch, the 1.0 of scratch.py.
+
+        Zero is relied upon: padding stays it for ever, and PARTIAL and SUMS are cleared by those who have read them.
+        """
         scratch = aligned(threads * int(self.frame.table[At.SCRATCH_SIZE]))
         scratch.reshape(threads, -1)[:, 0] = 1.0
         self.frame.point_all({
@@ -208,7 +212,7 @@ class RolloutBound(Bound):
             At.NEXT_OBS: main_leaf(agent.collector.obs),
             At.IS_FIRST: table.is_first,
             At.LOG_PROB: aligned(rows),
-            At.VALUE: aligned(rows + worlds),
+            At.VALUE: aligned(rows + worlds),  # behind the rows V of the observation that follows the last of them
             At.FINAL_VALUE: aligned(worlds * memory.slots),
             At.WEIGHT: aligned(rows),
             At.TARGET: aligned(rows),

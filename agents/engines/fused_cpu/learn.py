@@ -58,7 +58,7 @@ class ReplayLearn:
         bound = self._binding.of(learner)
         bound.attach(learner.optimizer)
         recipe, table, progress = bound.recipe, bound.frame.table, learner.progress
-        recipe.renew_statistics()
+        recipe.renew_statistics()  # of what was collected, also where no update is due
         if not work:
             return
         bound.prepare()
@@ -70,6 +70,7 @@ class ReplayLearn:
             if noise is not None:
                 bound.frame.point(At.NOISE, noise[first:])
             bound.stats[:] = 0.0
+            # which updates are told of is counted over the whole run, not anew in each piece
             bound.live[Live.MADE] = progress["updates"]
             bound.learn(replay.learn, count)
             progress["updates"] += count

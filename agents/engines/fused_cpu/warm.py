@@ -62,7 +62,7 @@ def warm(envs: VecEnv, algo_id: str | None, activation: str, quiet: bool = False
     if stamp.exists():
         return
     with _alone(stamp.parent, quiet):
-        if stamp.exists():
+        if stamp.exists():  # compiled by the process that this one has waited for
             return
         began = time.monotonic()
         title = "the engine" if env_id == NONE else env_id

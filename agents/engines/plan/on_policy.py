@@ -131,7 +131,7 @@ def lay_out(policy: ActorCritic) -> Layout:
     actors, critic = policy.head.linear.out_features, policy.critic is not None
     for number, (torso, outputs) in enumerate(zip(torsos, heads, strict=True)):
         begin, weight, bias = build.add(linears(torso), outputs)
-        if shared:
+        if shared:  # one matrix is the head of both: its rows are parts of their own, since norms are told apart
             inner = padded(outputs[0].in_features)
             total = sum(linear.out_features for linear in outputs)
             segments += [(begin, weight, 2), (weight, weight + actors * inner, 0), (bias, bias + actors, 0)]

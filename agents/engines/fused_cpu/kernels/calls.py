@@ -66,7 +66,7 @@ def _array_at(dtype: types.Type) -> Any:
                 shape=cgutils.pack_array(builder, [arguments[1]]),
                 strides=cgutils.pack_array(builder, [item]),
                 itemsize=item,
-                meminfo=None,
+                meminfo=None,  # references are not counted: the memory is Python's and outlives the call
             )
             return array._getvalue()
 

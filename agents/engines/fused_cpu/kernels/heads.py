@@ -42,7 +42,11 @@ def gather_actions(frame: int, order: int, first: int, count: int, actions_at: i
 
 @njit(**PIECE)
 def log_softmax(outputs_at: int, odds_at: int, allowed_at: int, masked: int, actions: int, n: int) -> None:
-    """Outputs [A, TILE] to log-probabilities, odds to probabilities; where nothing is allowed all are alike."""
+    """Outputs [A, TILE] to log-probabilities, odds to probabilities; where nothing is allowed all are alike.
+
+    log p = z - max z - log sum exp(z - max z): no exp overflows. An output that is not allowed is -1e9 before it, as in
+    networks/heads.py. Actions are the outer loop, so that neighbouring samples share a vector.
+    """
     outputs, odds = floats(outputs_at, actions * TILE), floats(odds_at, actions * TILE)
     allowed = floats(allowed_at, actions * TILE)
     most, total = np.empty(TILE, np.float32), np.empty(TILE, np.float32)
@@ -144,16 +148,17 @@ def sample(frame: int, outputs: int, odds: int, draws: int, n: int, actions_at: 
                 mean = z[k * TILE + s]
                 action = mean + std * noise[s * actions + k]
                 numbers[s * actions + k] = action
-                distance = (action - mean) * inverse
+                distance = (action - mean) * inverse  # not the noise: of the action as it was rounded, like log_probs
                 result[s] += F(-0.5) * distance * distance - ls - HALF_LOG_2PI
         return
     p, uniform, chosen = floats(odds, actions * TILE), floats(draws, n), longs(actions_at, n)
+    # without masks: they come in dicts, on which kernels do not act
     call(f[At.LOG_SOFTMAX], (outputs, odds, odds, 0, actions, n))
     taken, level, reached = np.zeros(TILE, np.int32), np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
     for k in range(actions):
         for s in range(n):
             level[s] += p[k * TILE + s]
-    for s in range(n):
+    for s in range(n):  # u times their sum, which is 1 but for rounding
         level[s] *= uniform[s]
     for k in range(actions - 1):
         for s in range(n):

@@ -118,6 +118,7 @@ def block(
     """out[m, n] = finish(begin + sum_k a[m * a_row + k * a_inner] * b[k * b_inner + n]), m < rows, n < 16 * vectors.
 
     `begin` is the bias `other[n]` (TANH, RELU), what is there (ADD), or 0 (slopes, whose activation is other[m, n]).
+    All sums stay in registers while k runs. `inner` is at least 1: the loop is entered untested.
     """
     m_count, n_count, what = rows.literal_value, vectors.literal_value, kind.literal_value
 
@@ -134,7 +135,7 @@ def block(
         builder.position_at_end(loop)
         k = builder.phi(I64)
         k.add_incoming(_int(0), entry)
-        sums = {cell: builder.phi(VECTOR) for cell in cells}
+        sums = {cell: builder.phi(VECTOR) for cell in cells}  # phis first: LLVM wants them at a block's start
         for cell in cells:
             sums[cell].add_incoming(begin[cell], entry)
         b_row, a_offset = builder.gep(b_, [builder.mul(k, b_inner_)]), builder.mul(k, a_inner_)
@@ -175,7 +176,10 @@ def dot16(
     typing: Typing, rows: types.Type, row: types.Type, weights: types.Type, inner: types.Type, out: types.Type,
     bias: types.Type,
 ) -> Emitted:  # fmt: skip
-    """out[s] = bias[0] + sum_k rows[s * row + k] * weights[k] for 16 samples s; `inner` is a multiple of 16."""
+    """out[s] = bias[0] + sum_k rows[s * row + k] * weights[k] for 16 samples s; `inner` is a multiple of 16, not 0.
+
+    A lane sums every 16th k, then the lanes are added: rounding is not that of a plain loop.
+    """
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         rows_, row_, weights_, inner_, out_, bias_ = arguments
@@ -224,7 +228,7 @@ def transpose16(
         source_, target_ = _floats(builder, source_), _floats(builder, target_)
         rows = [_load(builder, source_, builder.mul(_int(i), source_row_)) for i in range(LANES)]
         group = 1
-        while group < LANES:
+        while group < LANES:  # 1, 2, 4, 8: rows that far apart exchange pieces of as many lanes
             mixed = list(rows)
             for i in range(LANES):
                 if not i & group:

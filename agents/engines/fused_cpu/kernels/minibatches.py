@@ -17,7 +17,11 @@ from utils.kernel_cache import njit
 
 @njit(**PIECE)
 def _weighing(frame: int, order: int, begin: int, end: int, out: int) -> None:
-    """How WEIGHT is shifted and scaled in this minibatch, float64 [3]: mean, 1 / deviation, what a row counts."""
+    """How WEIGHT is shifted and scaled in this minibatch, float64 [3]: mean, 1 / deviation, what a row counts.
+
+    Each thread computes its own, all in the same order, so none waits. Sums are of differences to the first row: their
+    squares lose nothing where the mean is far from 0.
+    """
     f = longs(frame, ENTRIES)
     rows = f[At.STEPS] * f[At.WORLDS]
     weight, counted, index = floats(f[At.WEIGHT], rows), floats(f[At.COUNTED], rows), ints(order, rows)

@@ -80,7 +80,9 @@ def backward(
 ) -> None:
     """Add to `gradient` what slope [outputs, TILE] at the head asks for; `above`, `below` [TILE, widest] are scratch.
 
-    `samples` is a whole number of vectors; those that do not count have slope 0. `one` is the address of a 1.0.
+    With slope d at a layer W x + b: to W goes sum d x^T, to b sum d, and below it the slope is W^T d act', which the
+    activation x itself says. `samples` is a whole number of vectors; those that do not count have slope 0. `one` is the
+    address of a 1.0: a matrix of it, by strides of 0, makes b of hidden layers with the product that makes W.
     """
     f = longs(frame, ENTRIES)
     layers, parameters, add, down = f[At.LAYERS], f[At.PARAMETERS], f[At.ACCUMULATE], f[At.BACKWARD_LAYER]
@@ -119,7 +121,8 @@ def to_inputs(
 ) -> None:  # fmt: skip
     """out [count, TILE]: what slope [outputs, TILE] at the head means for the inputs from number `first` on.
 
-    `zero` is the address of a 0.0.
+    No weight gets a gradient: so a policy learns from critics that stay. `zero` is the address of a 0.0, the bias of
+    what has none.
     """
     f = longs(frame, ENTRIES)
     layers, parameters, down = f[At.LAYERS], f[At.PARAMETERS], f[At.BACKWARD_LAYER]

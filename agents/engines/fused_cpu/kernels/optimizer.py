@@ -59,7 +59,9 @@ def prepare(factors: np.ndarray, live: np.ndarray, norm: float, made: float, dec
 def adam(frame: int, segment: int, factors: int) -> None:
     """One step of Adam on a segment: reads GRADIENT, writes PARAMETERS and both moments.
 
-    factors float64 [4]: gradient scale, step, 1 / sqrt(correction), shrinking.
+    factors float64 [4]: gradient scale, step, 1 / sqrt(correction), shrinking. m += (1 - b1) (g - m),
+    v = b2 v + (1 - b2) g^2, p = p shrinking - step m / (sqrt(v) / sqrt(correction) + eps). AdamW's decay shrinks p;
+    Adam's is part of g, added after clipping.
     """
     f = longs(frame, ENTRIES)
     row = longs(f[At.SEGMENT_TABLE] + 24 * segment, 3)

@@ -46,7 +46,7 @@ def gradient_part(frame: int, thread: int, part: int, order: int, begin: int, en
         padded = (count + LANES - 1) // LANES * LANES
         call(f[At.ENCODE], (frame, f[At.OBS], order, start, count, x))
         gather_actions(frame, order, start, count, taken, allowed)
-        for s in range(3 * TILE):
+        for s in range(3 * TILE):  # filling has share 0, so it adds nothing to sums and gradients
             of_actor[s], of_critic[s] = F(0.0), F(0.0)
         for s in range(count):
             row = index[start + s]
@@ -105,6 +105,7 @@ def actor_loss(
         steps = floats(gradient + 4 * f[At.LOG_STD], actions)
         _gaussian_slopes(z, numbers, log_std, actions, n, slope, share, bonus, steps)
         return
+    # z is log pi: d log pi(a) / d z_k = 1{k = a} - p_k, d entropy / d z_k = -p_k (log p_k + entropy)
     for k in range(actions):
         for s in range(n):
             chosen = F(1.0) if taken[s] == k else F(0.0)
@@ -120,7 +121,10 @@ def _surrogate(
     plain: int, now: np.ndarray, old: np.ndarray, weight: np.ndarray, share: np.ndarray, clip: np.float32, n: int,
     slope: np.ndarray, sums_at: int,
 ) -> None:  # fmt: skip
-    """slope[s] = d loss / d log pi: REINFORCE's, or that of PPO's clipped ratio."""
+    """slope[s] = d loss / d log pi: REINFORCE's, or that of PPO's clipped ratio.
+
+    -share A, and of -share min(r A, clip(r) A) with r = pi / pi_old: -share r A where r A is the lesser, else 0.
+    """
     losses, kls = floats(sums_at + 4 * TILE * Sum.POLICY_LOSS, TILE), floats(sums_at + 4 * TILE * Sum.KL, TILE)
     clips = floats(sums_at + 4 * TILE * Sum.CLIPPED, TILE)
     if plain:
@@ -137,6 +141,7 @@ def _surrogate(
         free, held = ratio * weight[s], kept * weight[s]
         active = free <= held
         losses[s] -= share[s] * (free if active else held)
+        # no comparison with a NaN holds, and it must reach the gradient, where it is noticed
         slope[s] = -share[s] * free if (active or free != free) else F(0.0)
         kls[s] += share[s] * (ratio - F(1.0) - log_ratio)
         clips[s] += share[s] if abs(ratio - F(1.0)) > clip else F(0.0)

@@ -84,7 +84,11 @@ def q_gradient(frame: int, thread: int, part: int, number: int, begin: int, end:
 def _slopes(
     frame: int, z: np.ndarray, target: np.ndarray, taken: np.ndarray, count: int, n: int, sums: np.ndarray
 ) -> None:
-    """Values [A, TILE] become the slope of the Huber loss of the actions taken; filling beyond `count` has none."""
+    """Values [A, TILE] become the slope of the Huber loss of the actions taken; filling beyond `count` has none.
+
+    It is -share clip(target - q, +-limit). Dueling, q = v + a - mean a: it goes to v and to the a taken, and 1 / A of
+    it is taken from every a.
+    """
     f = longs(frame, ENTRIES)
     actions, limit = f[At.ACTIONS], F(doubles(f[At.LIVE], LIVES)[Live.HUBER])
     share = F(1.0) / F(f[At.MINIBATCH])

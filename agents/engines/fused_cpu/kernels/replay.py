@@ -23,7 +23,8 @@ def draw(frame: int, written: int, rows: int) -> None:
     """Memory.transitions without its copies: writes where each of D transitions lies, its reward and discount.
 
     Reads UNIFORMS, POWERS, RING_REWARD, SLOT and flags; writes PLACE, FOLLOWING, REWARD, DISCOUNT. `rows` of each
-    world are the ring's size, `written` how many there ever were.
+    world are the ring's size, `written` how many there ever were. PLACE is row * worlds + world, and so is
+    FOLLOWING, but ~(slot * worlds + world), in FINAL_OBS, after a cut. DISCOUNT is gamma^k of k steps, 0 after an end.
     """
     f = longs(frame, ENTRIES)
     worlds, span, count = f[At.WORLDS], f[At.SPAN], f[At.DRAWN]
@@ -36,6 +37,7 @@ def draw(frame: int, written: int, rows: int) -> None:
     oldest = max(0, written - rows)
     choices = min(written, rows) - span
     for i in range(count):
+        # 24 bits would draw a million rows unevenly: 48 of two uniforms
         fine = np.float64(uniform[i]) + np.float64(uniform[count + i]) * 2.0**-24
         row, world = oldest + int(fine * choices), int(uniform[2 * count + i] * F(worlds))
         place[i] = np.int32(row % rows * worlds + world)

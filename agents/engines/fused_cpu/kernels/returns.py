@@ -21,7 +21,8 @@ F = np.float32
 @njit(**PIECE)
 def judge(frame: int, thread: int) -> None:
     """All that updates need of a rollout beside its rows; writes VALUE, FINAL_VALUE, LOG_PROB where the rollout left
-    none, WEIGHT, TARGET, COUNTED, ORDER and what STATS tell of them."""
+    none, WEIGHT, TARGET, COUNTED, ORDER and what STATS tell of them. Threads share out tiles, then worlds, then parts:
+    what one has written another reads, hence the barriers."""
     f = longs(frame, ENTRIES)
     threads, steps, worlds, slots = f[At.THREADS], f[At.STEPS], f[At.WORLDS], f[At.SLOTS]
     rows = steps * worlds
@@ -82,8 +83,10 @@ def all_log_probs(frame: int, thread: int, rows: int) -> None:
 
 @njit(**PIECE)
 def advantages(frame: int, first: int, last: int) -> None:
-    """Generalised advantages of the worlds [first, last), from the last step back.
+    """Generalised advantages of the worlds [first, last), from the last step back (Schulman et al. 2016).
 
+    A_t = r_t + gamma V(s_t+1) - V(s_t) + gamma lambda A_t+1: after an end without V, after a cut with V of the final
+    observation, after both without A_t+1. TARGET = A_t + V(s_t).
     Reads REWARD, VALUE, FINAL_VALUE, SLOT and flags; writes WEIGHT, TARGET.
     """
     f = longs(frame, ENTRIES)
@@ -119,6 +122,9 @@ def advantages(frame: int, first: int, last: int) -> None:
 def monte_carlo(frame: int, first: int, last: int) -> None:
     """Monte Carlo returns of the worlds [first, last); without a critic only whole episodes count.
 
+    TARGET = G_t = r_t + gamma G_t+1, beginning with 0 after an end, with V of what follows after a cut and after the
+    last row, 0 there without a critic. WEIGHT is G_t, under WHOLE_EPISODE that of its episode's first row here, less
+    V(s_t) where there is a critic.
     Reads REWARD, VALUE, FINAL_VALUE, SLOT and flags; writes WEIGHT, TARGET, COUNTED.
     """
     f = longs(frame, ENTRIES)

@@ -87,6 +87,7 @@ def play(games: Sequence[Game], thread: int) -> None:
             given = f[At.DRAWS] + 4 * at * f[At.DRAW]
             taken = action.ctypes.data + action.itemsize * at * (action.size // (steps * count))
             call(f[At.SAMPLE], (frame, outputs, odds, given, n, taken, f[At.LOG_PROB] + 4 * at))
+        # the worlds write what is seen next into the next row itself, behind the last to where the next rollout begins
         following = step_of(obs, t + 1) if t + 1 < steps else next_obs
         call_kernel(
             game.advance,

@@ -41,7 +41,10 @@ class Scratch(NamedTuple):
 
 @njit(inline="always")
 def lay(begin: int, row: int, hidden: int, outputs: int, widest: int, actions: int) -> Scratch:
-    """Where everything lies in the scratch that begins at `begin`, the sizes being floats of a sample."""
+    """Where everything lies in the scratch that begins at `begin`, the sizes being floats of a sample.
+
+    Every algorithm's parts, whichever runs. Host code asks it with `begin` 0 for how much that is.
+    """
     tile = 4 * TILE
     x = begin + 4 * LANES
     activations = x + tile * row

@@ -34,7 +34,8 @@ def _clamped(log_std: np.float32) -> np.float32:
 def squash(frame: int, outputs: int, noise: int, count: int, n: int, actions_at: int, stride: int, out: int) -> None:
     """Actions tanh(mean + std noise) [n, ..] in rows of `stride` floats and their log-probabilities out[n].
 
-    noise [count, A]; lanes beyond `count` get none.
+    noise [count, A]; lanes beyond `count` get none. With u the action before tanh,
+    log pi = log N(u) - sum log(1 - tanh(u)^2), the latter as 2 (log 2 - u - softplus(-2 u)), which does not cancel.
     """
     f = longs(frame, ENTRIES)
     actions = f[At.ACTIONS]
@@ -66,6 +67,8 @@ def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
     """Add the gradient of the samples [begin, end) of update `number` to this part's PARTIAL, what is told to its SUMS.
 
     Reads PLACE, FOLLOWING, REWARD, DISCOUNT, NOISE of these transitions, and OBS, FINAL_OBS, ACTION where they say.
+    Losses: (q - y)^2 / 2 of each critic, y = reward + discount (min q' - alpha log pi'); alpha log pi - min q of the
+    actor. NOISE [updates, 2, B, A] is for the actions here, then for those that follow.
     """
     f = longs(frame, ENTRIES)
     actions, size, features, row = f[At.ACTIONS], f[At.MINIBATCH], f[At.FEATURES], f[At.ROW]
@@ -94,6 +97,7 @@ def sac_gradient(frame: int, thread: int, part: int, number: int, begin: int, en
             _critic_slopes(size, count, n, q, target, sums_at)
             call(f[At.BACKWARD], (frame, critic, x, hidden, n, q, gradient, one, above, below))
 
+        # the critics have learnt from x: the action drawn anew takes the place of the one taken
         call(f[At.FORWARD], (frame, ACTOR, x, mine.actor_hidden, n, outputs))
         squash(frame, outputs, here, count, n, x + 4 * features, row, log_prob)
         call(f[At.FORWARD], (frame, CRITICS[0], x, hidden, n, q))
