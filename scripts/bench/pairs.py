@@ -1,7 +1,7 @@
 """Did a change make a command slower? The same command in two checkouts in turn, so that a busy hour meets both.
 
     python -m scripts.bench.pairs ../before train.py CartPole-v1:ppo max_timesteps=256 -q
-    python -m scripts.bench.pairs ../before --printed scripts/bench/stepping.py 16
+    python -m scripts.bench.pairs --printed ../before scripts/bench/stepping.py 16
 
 The other checkout is a clone at the commit before (`git clone . ../before && git -C ../before checkout -q HASH`); both
 run with this Python, each with its own modules; a script below scripts/ is this checkout's in both, as it measures.
