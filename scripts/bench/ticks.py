@@ -33,13 +33,14 @@ def main(argv: list[str]) -> int:
     agent = build_agent(config, make_envs(config, config.n_envs))
     optimizer = agent.configure_optimizers()
     agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
-    seconds, began, tick = list[float](), time.perf_counter(), 0
-    while not agent.progress["updates"] or time.perf_counter() < began + WARM + SECONDS:
+    seconds, learnt, tick = list[float](), 0.0, 0  # since when it learns
+    while not learnt or time.perf_counter() < learnt + WARM + SECONDS:
         before = time.perf_counter()
         agent.training_step(iter([tick]))
-        tick += 1
-        if agent.progress["updates"] and before > began + WARM:
-            seconds.append(time.perf_counter() - before)
+        now, tick = time.perf_counter(), tick + 1
+        learnt = learnt or (now if agent.progress["updates"] else 0.0)
+        if learnt and before > learnt + WARM:
+            seconds.append(now - before)
     print(f"{given.config_id}, {len(seconds)} iterations, per second: {1 / statistics.median(seconds):.6g}")
     return 0
 
