@@ -131,6 +131,7 @@ def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> di
     backend = choose_backend(config)
     facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group}
     facts |= {"engine": agent.engine.name, "engine_reason": agent.engine.reason, "goal": goal}
+    facts |= {"play": agent.engine.play.name, "learn": agent.engine.learn.name}
     facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
     facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
     return {**facts, "settings_sha256": settings_hash(facts)}

@@ -84,6 +84,21 @@ def test_a_group_of_seeds_is_one_run_each_and_a_summary(capsys):
     assert "seed   3" in printed and "IQM" in printed and "95 %" in printed
 
 
+@pytest.mark.parametrize(
+    ("words", "play", "learn"),
+    [
+        (["engine=eager"], "eager", "eager"),
+        (["engine=fused_cpu", "env_backend=gym"], "eager", "fused_cpu"),
+        (["engine=fused_cpu"], "fused_cpu", "fused_cpu"),
+    ],
+)
+def test_config_json_says_who_plays_and_who_learns(words, play, learn):
+    assert train.command(["CartPole-v1:ppo", *TINY, *words, "-q"]) == 0
+    run = RunDir.find("@last")
+    facts = json.loads(run.config_json.read_text())
+    assert (facts["engine"], facts["play"], facts["learn"]) == (words[0].partition("=")[2], play, learn)
+
+
 def test_listing_tells_the_last_result(capsys):
     train.command(["--list-envs", "cartpole"])
     assert "not measured" in capsys.readouterr().out

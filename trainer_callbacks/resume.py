@@ -202,7 +202,7 @@ def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str
         "changed": [list(change) for change in resume.changed],
     }
     resumed = [*resume.facts.get("resumed", []), now]
-    settings = {key: facts[key] for key in ("engine", "engine_reason", "settings_sha256", *SETTINGS)}
+    settings = {key: facts[key] for key in ("engine_reason", "play", "learn", "settings_sha256", *SETTINGS)}
     return {**resume.facts, **settings, "resumed": resumed, "status": "running"}
 
 
