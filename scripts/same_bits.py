@@ -64,6 +64,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--threads", nargs="+", type=int, default=[1], metavar="N", help="threads to train with")
     options = parser.parse_args(argv)
     names = [name for name in CONFIGS if name.startswith(tuple(options.only))]
+    if not names:
+        raise UserError(f"no configuration begins with {' or '.join(options.only)}; there are {', '.join(CONFIGS)}")
+    for checkout in (options.before, options.now):
+        if not (checkout / "train.py").is_file():
+            raise UserError(f"{checkout} is no checkout: there is no train.py in it")
     different = 0
     print("| configuration | threads | straight | half resumed | |\n|---|---|---|---|---|")
     for name in names:

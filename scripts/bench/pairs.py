@@ -46,6 +46,10 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what Python shall run in both")
     options = parser.parse_args(argv)
+    if not (options.before / "train.py").is_file():
+        raise UserError(f"{options.before} is no checkout: there is no train.py in it")
+    if options.pairs < 1 or not options.command:
+        raise UserError("nothing to compare: --pairs from 1, and behind the checkout what Python shall run")
     for folder in (options.before, PROJECT):
         measured(folder, options.command, options.printed)  # kernels, caches
     pairs = []

@@ -13,6 +13,7 @@ import torch
 from gymnasium.spaces import Discrete
 
 from envs_fast.registry import make
+from utils.user_error import UserError
 
 TURNS, SECONDS = 500, 0.002
 
@@ -26,7 +27,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("env_id", nargs="?", default="CartPole-v1", help="a compiled world (default CartPole-v1)")
     given = parser.parse_args(argv)
     num_envs, env_id = given.num_envs, given.env_id
-    env, generator = make(env_id, num_envs, seed=0), torch.Generator().manual_seed(0)
+    try:
+        env, generator = make(env_id, num_envs, seed=0), torch.Generator().manual_seed(0)
+    except UserError as error:  # by hand: utils.entry is not in every checkout that is measured
+        parser.error(str(error))
     if isinstance(env.action_space, Discrete):
         actions = list(torch.randint(0, int(env.action_space.n), (64, num_envs), generator=generator))
     else:

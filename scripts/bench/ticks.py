@@ -16,6 +16,7 @@ import torch
 from agents.algorithms import build_agent
 from config.loader import load_config
 from envs_gym.make import make_envs
+from utils.user_error import UserError
 
 WARM, SECONDS = 1.0, 3.0
 
@@ -28,9 +29,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="what to change")
     given = parser.parse_args(argv)
     env_id, _, variant = given.config_id.rpartition(":")
-    config = load_config(env_id, variant, ["max_timesteps=1e12", *given.overrides])
-    torch.set_num_threads(config.threads)
-    agent = build_agent(config, make_envs(config, config.n_envs))
+    try:
+        config = load_config(env_id, variant, ["max_timesteps=1e12", *given.overrides])
+        torch.set_num_threads(config.threads)
+        agent = build_agent(config, make_envs(config, config.n_envs))
+    except UserError as error:  # by hand: utils.entry is not in every checkout that is measured
+        parser.error(str(error))
     optimizer = agent.configure_optimizers()
     agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
     seconds, learnt, tick = list[float](), 0.0, 0  # since when it learns

@@ -1,9 +1,15 @@
 """Every script is run by its dotted name, from the root or from anywhere, and says how."""
 
 import re
+import sys
 from pathlib import Path
 
+import pytest
 from commands import run_command
+
+from scripts import same_bits
+from scripts.bench import pairs, stepping, ticks
+from utils import entry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MAIN = 'if __name__ == "__main__":'
@@ -34,3 +40,27 @@ def test_every_script_has_a_help_with_its_own_name(tmp_path):
         assert text.startswith(f"usage: python -m {module} [-h]"), text
         others = set(re.findall(r"python -m (scripts[\w.]*)", text)) - {module}
         assert others <= {*modules}, f"{module} names {others}"
+
+
+WRONG = [
+    (same_bits.main, [".", "--only", "nothing"], "no configuration begins with nothing"),
+    (same_bits.main, ["nowhere"], "nowhere is no checkout"),
+    (pairs.main, ["nowhere", "train.py"], "nowhere is no checkout"),
+    (pairs.main, ["."], "nothing to compare"),
+    (pairs.main, ["--pairs", "0", ".", "train.py"], "nothing to compare"),
+    (stepping.main, ["0"], "at least 1"),
+    (stepping.main, ["8", "Nope-v1"], "no fast environment 'Nope-v1'"),
+    (ticks.main, ["CartPole-v1:pppo"], "did you mean ppo?"),
+    (ticks.main, ["CartPole-v1:ppo", "n_env=3"], "did you mean n_envs?"),
+]
+
+
+@pytest.mark.parametrize(
+    ("main", "words", "said"), WRONG, ids=lambda value: str(value) if isinstance(value, list) else ""
+)
+def test_what_compares_checkouts_refuses_what_it_cannot_compare(main, words, said, monkeypatch, capsys):
+    """Nothing compared must never look like nothing different."""
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as left:
+        sys.exit(entry.ended(main, words))
+    assert left.value.code == 2 and said in capsys.readouterr().err.splitlines()[-1]
