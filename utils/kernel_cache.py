@@ -13,7 +13,7 @@ from pathlib import Path
 import numba
 
 PROJECT = Path(__file__).resolve().parent.parent
-SOURCES = ("utils", "envs_fast", "agents/engines/fused_cpu/kernels")
+SOURCES = ("envs_fast", "agents/engines/fused_cpu/kernels")
 ALONE = (  # files whose folder holds other things too: kernels, and the constants they take
     "agents/engines/fused_cpu/frame.py",
     "agents/engines/fused_cpu/workers.py",
@@ -21,6 +21,8 @@ ALONE = (  # files whose folder holds other things too: kernels, and the constan
     "agents/engines/plan/numbers.py",
     "agents/networks/heads.py",
     "agents/networks/squashed.py",
+    "utils/counter_rng.py",
+    "utils/simd_math.py",
 )
 
 

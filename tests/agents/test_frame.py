@@ -1,6 +1,7 @@
 """The frame of the fused engine: an address that a kernel reads and nobody bound is an error that names it."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,8 @@ def test_an_edit_of_whatever_a_kernel_takes_from_another_file_is_noticed():
     hashed = {path for folder in kernel_cache.SOURCES for path in (root / folder).glob("*.py")}
     hashed |= {root / file for file in kernel_cache.ALONE}
     files = [path for path in (root / "agents" / "engines").rglob("*.py") if "@njit" in path.read_text()]
-    assert len(files) > 12
+    files += [path for path in (root / "utils").glob("*.py") if re.search("^@(njit|intrinsic)", path.read_text(), re.M)]
+    assert len(files) > 14
     for path in files:
         assert path in hashed
         for node in ast.walk(ast.parse(path.read_text())):
