@@ -34,7 +34,7 @@ format: .venv/ready-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .numba_cache
 
 .venv/ready: pyproject.toml constraints.txt
 	@echo "installing into .venv (once, a minute or two) ..."

@@ -1,47 +1,86 @@
-"""Where Numba keeps compiled kernels: a folder for each state of the sources they are made of.
+"""`njit` with a cache that does not ask where the sources lie: the folder of `kernel_folder`, for everybody's kernels.
 
-Numba looks at a kernel's own file only, so an edit of a function that is inlined from another file would go unnoticed
-and the old machine code would run. Kernels take `njit` from here; NUMBA_CACHE_DIR, where set, is left alone.
+Numba's own finds a file's kernels by the path of its folder, so that whoever moves a checkout compiles again, and gives
+numbers to machine code that two processes at once would give twice.
 """
 
+import errno
+import fcntl
 import hashlib
 import os
-import tempfile
-from itertools import chain
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any, Self
 
 import numba
+from numba.core.caching import CacheImpl, CompileResultCacheImpl, FunctionCache
+from numba.core.dispatcher import Dispatcher
 
-PROJECT = Path(__file__).resolve().parent.parent
-SOURCES = ("envs_fast", "agents/engines/fused_cpu/kernels")
-ALONE = (  # files whose folder holds other things too: kernels, and the constants they take
-    "agents/engines/fused_cpu/frame.py",
-    "agents/engines/fused_cpu/workers.py",
-    "agents/engines/plan/layout.py",
-    "agents/engines/plan/numbers.py",
-    "agents/networks/heads.py",
-    "agents/networks/squashed.py",
-    "utils/counter_rng.py",
-    "utils/simd_math.py",
-)
+from utils.kernel_folder import FOLDER, PRIVATE, PROJECT
 
 
-def source_hash() -> str:
-    """Names and contents of every file that may hold a piece of a kernel."""
-    digest = hashlib.sha256()
-    folders = (sorted((PROJECT / folder).glob("*.py")) for folder in SOURCES)
-    for path in chain(*folders, (PROJECT / file for file in ALONE)):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+class Shelf:
+    """Where the kernels of one file lie: Numba's locator, by the file's place in the checkout and its content."""
+
+    def __init__(self, function: Callable[..., object], file: str) -> None:
+        self._py_file = file  # Numba's warnings name it
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, function: Callable[..., object], file: str) -> Self | None:
+        """None where it was typed in; Numba asks its other locators then."""
+        return cls(function, file) if os.path.exists(file) else None
+
+    def get_cache_path(self) -> str:
+        return str(FOLDER / f"{Path(self._py_file).stem}-{self.get_source_stamp()[:12]}")
+
+    def ensure_cache_path(self) -> None:
+        os.makedirs(self.get_cache_path(), PRIVATE, exist_ok=True)
+
+    def get_source_stamp(self) -> str:
+        return _stamp(self._py_file)
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
 
 
-def cache_folder() -> Path:
-    """In the project where one may write there, else among the user's temporary files."""
-    base = PROJECT if os.access(PROJECT, os.W_OK) else Path(tempfile.gettempdir()) / f"stride-{os.getuid()}"
-    return base / ".numba_cache" / source_hash()
+@cache
+def _stamp(file: str) -> str:
+    path = Path(file).resolve()
+    place = path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path
+    return hashlib.sha256(f"{place}\0".encode() + path.read_bytes()).hexdigest()
 
 
-if "NUMBA_CACHE_DIR" not in os.environ:
-    numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
+class _OnShelf(CompileResultCacheImpl):
+    _locator_classes = [Shelf, *CacheImpl._locator_classes]  # noqa: RUF012  # as Numba has it
 
-njit = numba.njit
+
+class KernelCache(FunctionCache):
+    """Numba's, on a shelf of ours; one process at a time adds to it, and where nobody can, nothing is added."""
+
+    _impl_class = _OnShelf
+
+    def save_overload(self, signature: object, compiled: object) -> None:
+        try:
+            FOLDER.mkdir(PRIVATE, parents=True, exist_ok=True)
+            file = open(FOLDER / "adding.lock", "w")  # noqa: SIM115  # closed below
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            super().save_overload(signature, compiled)
+
+
+def njit(*function: Callable[..., object], cache: bool = False, **options: Any) -> Any:
+    """numba.njit, as decorator with or without options."""
+
+    def compiled(python: Callable[..., object]) -> Any:
+        made = numba.njit(**options)(python)
+        if cache and isinstance(made, Dispatcher):  # none with NUMBA_DISABLE_JIT
+            made._cache = KernelCache(python)  # type: ignore[attr-defined]
+        return made
+
+    return compiled(*function) if function else compiled

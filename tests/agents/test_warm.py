@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import numba
 import pytest
 from driven import agent_for
 
 import train
 from agents.algorithms import may_be_fused
 from agents.engines.fused_cpu import engine
+from agents.engines.fused_cpu import warm as warming
 from agents.engines.fused_cpu.warm import warm
 from agents.playing.loading import load_run
 from config.loader import load_config
@@ -78,7 +78,7 @@ def test_a_warm_cache_gives_the_weights_of_a_cold_one(cold, tmp_path):
 @pytest.mark.slow
 def test_what_trains_compiles_nothing_itself(cold):
     cache = cold.folder / "cache"
-    (stamp,) = cache.glob("*.ready")
+    (stamp,) = cache.glob("*/*.ready")
     kernels = [*cache.rglob("*.nbi")]
     assert len(kernels) > 30
     assert [path.name for path in kernels if path.stat().st_mtime > stamp.stat().st_mtime] == []
@@ -91,13 +91,14 @@ def test_a_signal_ends_the_compiling_and_lets_others_begin(tmp_path):
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=300)[0] == "stopped by Ctrl-C before there was anything to save\n"
-    assert process.returncode == 130 and not [*(tmp_path / "cache").glob("*.ready")]
-    with open(tmp_path / "cache" / "compiling.lock") as file:  # a child that lived on would hold it
+    assert process.returncode == 130 and not [*(tmp_path / "cache").glob("*/*.ready")]
+    (lock,) = (tmp_path / "cache").glob("*/compiling.lock")
+    with open(lock) as file:  # a child that lived on would hold it
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "/proc/nowhere")
+    monkeypatch.setattr(warming, "FOLDER", Path("/proc/nowhere"))
     with pytest.raises(UserError, match=r"cannot keep compiled kernels in /proc/nowhere: .*NUMBA_CACHE_DIR"):
         warm(registry.make("CartPole-v1", 1, seed=0), "ppo", "tanh", quiet=True)
 

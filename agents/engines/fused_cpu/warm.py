@@ -6,12 +6,11 @@ must not depend on whether the cache was warm.
 
 import fcntl
 import gc
-import hashlib
 import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -30,8 +29,8 @@ from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import ACT, Key, uniforms
-from utils.kernel_cache import cache_folder
-from utils.processor import FEATURES, NAME
+from utils.durable_file import replacing, sweep
+from utils.kernel_folder import FOLDER, LOCK, PASSING, PRIVATE, ROOT, prune
 from utils.user_error import UserError
 
 LONGEST: tuple[Kernel, ...] = (  # to compile
@@ -47,6 +46,10 @@ LONGEST: tuple[Kernel, ...] = (  # to compile
 SHARED: tuple[Kernel, ...] = (workers.serve, workers.hand_out, workers.take_part)
 NONE = "-"  # no worlds of ours, or no engine
 Job = Callable[[], object]
+HOW_OFTEN = "once on this machine"
+if ROOT.name.startswith(PASSING):
+    HOW_OFTEN = "for this run alone, as no folder for them is safe from others; NUMBA_CACHE_DIR names one"
+HOUR = 3600.0  # seconds in which whoever began to write a file has written it
 SECONDS = 10  # roughly, for the line that explains the wait
 
 
@@ -58,39 +61,78 @@ def warm(envs: VecEnv, algo_id: str | None, activation: str, quiet: bool = False
     if env_id == NONE and algo_id is None:
         return
     names = (env_id, algo_id or NONE, activation if algo_id else NONE)
-    stamp = _stamp(*names)
-    if stamp.exists():
+    stamp = FOLDER / f"{'-'.join(names).replace('/', '_')}.ready"
+    if _ready(stamp):
         return
-    with _alone(stamp.parent, quiet):
-        if stamp.exists():  # compiled by the process that this one has waited for
+    with _alone(quiet):
+        if _ready(stamp):  # compiled by the process that this one has waited for
             return
         began = time.monotonic()
         title = "the engine" if env_id == NONE else env_id
         if not quiet:
-            print(f"compiling kernels for {title}, once on this machine (about {SECONDS} s) ...", flush=True)
+            print(f"compiling kernels for {title}, {HOW_OFTEN} (about {SECONDS} s) ...", flush=True)
+        _sweep()
         _share_out(kernel_jobs(*names))
-        stamp.touch()
+        _note(stamp)
         if not quiet:
             print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
+        if "NUMBA_CACHE_DIR" not in os.environ:
+            prune(ROOT, FOLDER, time.time())
+
+
+def _ready(stamp: Path) -> bool:
+    """Whether each file that the stamp names is there and holds something: cleaners take single files of a cache."""
+    try:
+        files = [stamp.parent / line for line in stamp.read_text(encoding="utf-8").splitlines()]
+        ready = bool(files) and all(os.stat(file).st_size for file in files)
+    except OSError:
+        return False
+    with suppress(OSError):  # a folder that is only read; else: it was used today
+        os.utime(stamp.parent)
+    return ready
+
+
+def _note(stamp: Path) -> None:
+    """Say that these kernels lie in the cache: once they are on the disk, the stamp is."""
+    files = [path for path in sorted(stamp.parent.glob("*/*")) if path.suffix in (".nbi", ".nbc")]
+    for path in files:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    with replacing(stamp) as file:
+        file.write("".join(f"{path.relative_to(stamp.parent)}\n" for path in files).encode())
+
+
+def _sweep() -> None:
+    """What a killed process or a power cut left: files that nobody goes on writing, empty ones that Numba trusts."""
+    sweep(FOLDER)
+    for path in FOLDER.glob("*/*"):
+        with suppress(FileNotFoundError):  # another process, adding a kernel of its own, has just renamed it
+            found = path.stat()
+            written = ".tmp." in path.name
+            if (written and time.time() - found.st_mtime > HOUR) or not (written or found.st_size):
+                path.unlink()
 
 
 @contextmanager
-def _alone(folder: Path, quiet: bool) -> Iterator[None]:
-    """One process at a time compiles into a folder: two would give the same number to different files of a kernel."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / "compiling.lock", "w")  # noqa: SIM115  # closed below
-    except OSError as error:
-        line = f"cannot keep compiled kernels in {folder}: {error.strerror}; NUMBA_CACHE_DIR names another folder"
-        raise UserError(line) from error
-    with file:
+def _alone(quiet: bool) -> Iterator[None]:
+    """One process at a time compiles into a folder: the others would do the same work again."""
+    while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not quiet:
-                print("waiting for another process that compiles kernels ...", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            FOLDER.mkdir(PRIVATE, parents=True, exist_ok=True)
+            file = open(FOLDER / LOCK, "w")  # noqa: SIM115  # closed below
+        except OSError as error:
+            line = f"cannot keep compiled kernels in {FOLDER}: {error.strerror}; NUMBA_CACHE_DIR names another folder"
+            raise UserError(line) from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not quiet:
+                    print("waiting for another process that compiles kernels ...", flush=True)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if (FOLDER / LOCK).exists():  # else somebody has just taken the folder away, as an old one
+                yield
+                return
 
 
 def _share_out(jobs: list[Job]) -> None:
@@ -120,13 +162,6 @@ def _work(jobs: list[Job], taken: "Synchronized[int]") -> None:
         if number >= len(jobs):
             return
         jobs[number]()
-
-
-def _stamp(env_id: str, algo_id: str, activation: str) -> Path:
-    """Says that these kernels lie in the cache, for this processor and this state of the sources."""
-    able = hashlib.sha256(" ".join(sorted(FEATURES)).encode()).hexdigest()[:8]
-    name = "-".join((env_id.replace("/", "_"), algo_id, activation, NAME, able, numba.__version__))
-    return Path(numba.config.CACHE_DIR or cache_folder()) / f"{name}.ready"  # type: ignore[attr-defined]
 
 
 def kernel_jobs(env_id: str, algo_id: str, activation: str) -> list[Job]:
