@@ -41,6 +41,7 @@ OPENERS = {
     "utils/kernel_cache.py": "the project's own code",
     "utils/provenance.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
+    "config/listing.py": "docs/results, the project's own evidence",
     "config/loader.py": "YAML of the project or of the user",
     "utils/user_input.py": "YAML of the project or of the user",
     "utils/closed_pipe.py": "/dev/null",
