@@ -22,7 +22,7 @@ from scripts.house_rules import (
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "stable_baselines3", "matplotlib", "av"}
-HEAVYWEIGHTS |= {"pygame"}
+HEAVYWEIGHTS |= {"pygame", "PIL"}
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
