@@ -15,17 +15,18 @@ from typing import Any
 import torch
 
 from agents.playing.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
+from agents.playing.film import Film
 from agents.playing.loading import LoadedRun, load_run
 from agents.playing.player import check_mode
 from config.commands.play import PlayArguments, parse_play
 from envs_gym.gym_env import EnvError
 from envs_gym.keyboard import Keyboard, Quit, Steering
 from envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
-from utils import entry
+from utils import entry, run_files
 from utils.closed_pipe import outlive_readers
 from utils.statistics import mean_and_deviation
 from utils.user_error import UserError
-from utils.video_file import VideoError, VideoFile
+from utils.video_file import VideoError
 
 Say = Callable[[str], None]
 
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(loaded.config.threads)
     for note in loaded.notes:
         say(note)
-    watched = bool(arguments.video or arguments.step_by_step)
+    watched = arguments.filmed or arguments.step_by_step
     window = wants_window(arguments, say)
     name = f"{loaded.config.env_id}:{loaded.config.variant}"
     say(f"{name}  {loaded.run.id}, {loaded.checkpoint}, {arguments.mode}, seed {arguments.seed}")
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> int:
 
 def wants_window(arguments: PlayArguments, say: Say) -> bool:
     """Whether to open one; without a display only a person who wants to play is refused."""
-    if arguments.headless or arguments.json or arguments.video:
+    if arguments.headless or arguments.json or arguments.filmed:
         return False
     if has_display():
         return True
@@ -75,7 +76,7 @@ def count(loaded: LoadedRun, arguments: PlayArguments) -> Iterator[Counted]:
 
 def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -> Iterator[Counted]:
     """One world, one step at a time: into a window, into a video, or step by step in words."""
-    render_mode = "human" if window else "rgb_array" if arguments.video else None
+    render_mode = "human" if window else "rgb_array" if arguments.filmed else None
     mode = "greedy" if arguments.user else check_mode(arguments.mode)
     with ExitStack() as stack:
         env = make_rendered(loaded.config, render_mode, arguments.fps)
@@ -86,17 +87,19 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
             steering = Steering(env.action_space, names)
             steer = Keyboard(steering)
             say(steering.help())
-        video = None
-        if arguments.video:
-            video = stack.enter_context(VideoFile(Path(arguments.video), frames_per_second(env)))
+        film = None
+        if arguments.filmed:
+            where = places(loaded, arguments)
+            film = stack.enter_context(Film(where, arguments.episodes, frames_per_second(env), arguments.captions))
         for number in range(arguments.episodes):
             total = 0.0
-            draw = (lambda: video.add(frame_of(env))) if video else (lambda: None)
+            opened = partial(film.turn_to, number, partial(frame_of, env)) if film else None
             try:
                 for moment in moments(env, loaded.agent, start_of(arguments.seed, number), mode, arguments.max_steps,
-                                      steer, draw):  # fmt: skip
-                    draw()
+                                      steer, opened):  # fmt: skip
                     total += moment.reward
+                    if film:
+                        film.add(moment.step, total)
                     check_numbers(moment, total, loaded.config.env_id, number)
                     if arguments.step_by_step:
                         say(describe(moment, names))
@@ -104,8 +107,21 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
             except Quit:
                 return
             yield Counted(number, total, moment.step)
-    if video:
-        say(f"video   {arguments.video}, {video.count:,} frames")
+    if film:
+        say(f"video   {film}")
+
+
+def places(loaded: LoadedRun, arguments: PlayArguments) -> list[Path]:
+    """Where the episodes go: the one file that was named, or a file for each in the folder, by default the run's."""
+    if arguments.video and arguments.video.endswith(".mp4") and not Path(arguments.video).is_dir():
+        return [Path(arguments.video)]
+    names = [f"play-{loaded.checkpoint}-seed{arguments.seed}-episode{n + 1}.mp4" for n in range(arguments.episodes)]
+    if arguments.video:
+        return [Path(arguments.video) / name for name in names]
+    if not loaded.run.path.is_dir():  # of the Hub
+        return [Path(name) for name in names]
+    run_files.make_folder(loaded.run.videos)
+    return [run_files.check(loaded.run.videos / name) for name in names]
 
 
 def describe(moment: Moment, names: tuple[str, ...]) -> str:
@@ -137,6 +153,7 @@ def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]
     """The object that --json prints."""
     returns = [episode.episode_return for episode in played]
     mean, deviation = mean_and_deviation(returns)
+    films = [str(path) for path in places(loaded, arguments)] if arguments.filmed else []
     return {
         "run_id": loaded.run.id,
         "env_id": loaded.config.env_id,
@@ -152,7 +169,7 @@ def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]
         "lengths": [episode.length for episode in played],
         "goal": loaded.goal,
         "goal_met": None if loaded.goal is None else mean >= loaded.goal,
-        "video": arguments.video or None,
+        "video": None if not films else films[0] if len(films) == 1 else films,
     }
 
 

@@ -1,14 +1,25 @@
-"""What there is to train, for `--list-envs [TERM]`: one row per shipped variant."""
+"""What there is to train, for `--list-envs [TERM]`: a line per shipped variant, and all about it where few are left."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from config.extras import missing
 from config.loader import environment_files, load_config
+from config.spec import Spec
 from config.variants import EnvironmentFile
+from utils.durable_file import read_json
 from utils.run_dir import sound_runs
+from utils.run_facts import finite, mapping
 from utils.user_error import UserError, nearest
 
-NOT_MEASURED = "not measured"
+EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "results"
+FEW = 6  # variants of which everything is told
+NARROWEST = 80
+HEAD = ("env:variant", "goal", "reached", "on seeds", "here")
 
 
 class Row(NamedTuple):
@@ -19,14 +30,14 @@ class Row(NamedTuple):
     algorithm: str
     goal: str
     description: str
-    last: str
+    env_id: str
+    spec: Spec
+    budget: int
 
 
-def list_environments(term: str = "", results: Mapping[str, str] | None = None) -> list[Row]:
-    """Rows whose environment, variant, algorithm or description contains `term`, in any case.
-
-    `results` maps ENV:VARIANT to the last local result, already in words."""
-    rows = [row for stem in environment_files() for row in _rows(stem, results or {})]
+def list_environments(term: str = "") -> list[Row]:
+    """Rows whose environment, variant, algorithm or description contains `term`, in any case."""
+    rows = [row for stem in environment_files() for row in _rows(stem)]
     wanted = term.casefold()
     found = [row for row in rows if any(wanted in text.casefold() for text in (f"{row.env}:{row.variant}", *row[:5]))]
     if not found:
@@ -35,30 +46,101 @@ def list_environments(term: str = "", results: Mapping[str, str] | None = None) 
     return found
 
 
-def _rows(stem: str, results: Mapping[str, str]) -> list[Row]:
+def _rows(stem: str) -> list[Row]:
     file = EnvironmentFile.read(environment_files()[stem])
     rows = []
     for variant in file.variants:
         config = load_config(stem, variant)
         env = config.env_id if config.env_id.replace("/", "-") == stem else stem  # what one types: without the module
         goal = "none" if config.spec.goal is None else f"{config.spec.goal:g}"
-        last = results.get(f"{config.env_id}:{variant}", NOT_MEASURED)
-        rows.append(Row(env, variant, config.algo_id, goal, config.description, last))
+        words = (env, variant, config.algo_id, goal, config.description)
+        rows.append(Row(*words, config.env_id, config.spec, config.max_timesteps))
     return rows
 
 
 def print_variants(term: str) -> int:
-    """The shipped variants and what each last reached on this machine."""
+    """The shipped variants, what they reached in docs/results.md and what the last run of each came to here."""
+    rows, here = list_environments(term), last_runs()
+    width = max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns)
+    lines = _table(rows, here, width if sys.stdout.isatty() else None)
+    if len(rows) <= FEW:
+        lines += [line for env in dict.fromkeys(row.env for row in rows) for line in _details(env, rows, width)]
+    elif sys.stdout.isatty():
+        lines += ["", f"--list-envs TERM: {FEW} or fewer are told whole, with rewards, actions and spaces"]
+    print("\n".join(lines))
+    return 0
+
+
+def last_runs() -> dict[str, str]:
+    """ENV:VARIANT -> how its newest run on this machine ended, in a word or two."""
     last: dict[str, str] = {}
     for _, facts in sound_runs():  # the newest first
-        outcome = facts.get("outcome", {})
-        if outcome.get("test_mean") is not None:
-            reached = f"{outcome['test_mean']:.1f} after {outcome['env_steps']:,} steps"
-            last.setdefault(f"{facts.get('env_id')}:{facts.get('variant')}", reached)
-    rows = [("env:variant", "algorithm", "goal", "last result here", "description")]
-    for env, variant, algorithm, goal, description, reached in list_environments(term, last):
-        rows += [(f"{env}:{variant}", algorithm, goal, reached, description)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for cells in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
-    return 0
+        last.setdefault(f"{facts.get('env_id')}:{facts.get('variant')}", _standing(facts))
+    return last
+
+
+def _standing(facts: Mapping[str, Any]) -> str:
+    outcome, status = mapping(facts.get("outcome")), str(facts.get("status", ""))
+    mean = finite(outcome.get("test_mean"))
+    if status != "finished" or mean is None:
+        return status
+    verdict = "" if facts.get("goal") is None else " solved" if outcome.get("solved") else " not solved"
+    return f"{mean:.5g}{verdict}"
+
+
+def evidence(row: Row) -> tuple[str, str]:
+    """What the shipped variant reached (IQM of 100 fresh episodes a seed), and how many seeds solved it."""
+    path = EVIDENCE / f"{row.env.replace('/', '-')}-{row.variant}.json"
+    data = read_json(path) if path.is_file() else {}
+    summary = mapping(mapping(data).get("summary"))
+    reached = finite(mapping(summary.get("final")).get("iqm"))
+    if reached is None or mapping(data).get("overrides"):
+        return "not measured", ""
+    solved, seeds = summary.get("solved"), summary.get("finished", 0) + summary.get("failed", 0)
+    return f"{reached:.4g}", f"{seeds} seeds" if row.goal == "none" else f"{solved}/{seeds} solved"
+
+
+def _table(rows: Sequence[Row], here: Mapping[str, str], width: int | None) -> list[str]:
+    """Aligned lines; `*` marks what is not installed. The description stands behind where the width is enough for all,
+    or where nobody looks at a width (None, a pipe).
+    """
+    absent = {row.env: extra for row in rows if (extra := missing(row.env_id))}
+    cells = [HEAD]
+    for row in rows:
+        mark = " *" if row.env in absent else ""
+        name = f"{row.env}:{row.variant}"
+        cells += [(name + mark, row.goal, *evidence(row), here.get(f"{row.env_id}:{row.variant}", "-"))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for line, description in zip(cells, ("description", *(row.description for row in rows)), strict=True):
+        lines.append(("  ".join(cell.ljust(each) for cell, each in zip(line, widths, strict=True)), description))
+    wide = width is None or max(len(text) + 2 + len(description) for text, description in lines) <= width
+    shown = [f"{text}  {description}" if wide else text for text, description in lines]
+    needed = [f"* needs {extra.title}: {extra.cure}" for extra in dict.fromkeys(absent.values())]
+    return [line.rstrip() for line in shown] + ([""] if needed else []) + needed
+
+
+def _details(env: str, rows: Sequence[Row], width: int) -> Iterator[str]:
+    """The task of an environment and what each of its variants is."""
+    own = [row for row in rows if row.env == env]
+    spec = own[0].spec
+    limit = f"{spec.max_episode_steps:,} steps at most" if spec.max_episode_steps else ""
+    returns = "{:g} to {:g}".format(*spec.returns) if spec.returns else ""
+    told = {
+        "task": spec.description,
+        "reward": "; ".join(spec.rewards.values()),
+        "return": ", ".join(filter(None, (returns, limit))),
+        "actions": ", ".join(one if isinstance(one, str) else one.name for one in spec.actions),
+        "observes": ", ".join(one.name for one in spec.observations),
+        **{row.variant: f"{row.description}; {row.budget:,} env steps at most" for row in own},
+    }
+    yield from ("", env)
+    if spec.source:
+        yield f"  {spec.source}"
+    column = max(map(len, told)) + 4
+    for label, words in told.items():
+        if words:
+            yield from textwrap.wrap(
+                words, min(width, 120) - 1, initial_indent=f"  {label}".ljust(column), subsequent_indent=" " * column,
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip

@@ -8,12 +8,12 @@ from dataclasses import MISSING, fields
 from config.loader import from_plain, to_plain
 from config.metrics import Metric, load_metrics
 from config.schema import ALGORITHMS
+from config.written import IDENTITY
 from inspector.charts import Line, bound, draw, responsive
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
 from inspector.table import badge
 from report.history import TRAIN, VAL
-from report.page import IDENTITY
 from report.typography import number, score
 from utils.run_facts import whole
 from utils.user_error import UserError

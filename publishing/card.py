@@ -3,11 +3,15 @@
 Text only; its numbers come from elsewhere.
 """
 
-import json
 from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import metadata as metadata_of
 
 import yaml
 
+from config.loader import from_plain, to_plain
+from config.schema import Config
+from config.written import command_of, differing, short, written
 from publishing.result import Result
 from utils.run_facts import finite, mapping
 from utils.statistics import iqm
@@ -15,7 +19,6 @@ from utils.statistics import iqm
 LIBRARY = "stride-rl"
 TASK = "reinforcement-learning"
 CURVE, REPLAY = "curve.svg", "replay.mp4"
-NOT_TUNED = {"env_id", "variant", "algo_id", "project_id", "description", "schema_version", "spec"}
 
 
 def write_card(repo: str, facts: Mapping[str, object], result: Result, files: frozenset[str], refused: str = "") -> str:
@@ -27,7 +30,7 @@ def write_card(repo: str, facts: Mapping[str, object], result: Result, files: fr
         f"---\n{metadata(config['algo_id'], env_id, score, result)}---",
         f"# {config['algo_id']} on {env_id}",
         _cell(str(config.get("description", ""))),
-        f"A policy for {env_id}, trained with Stride, a reinforcement-learning framework on PyTorch Lightning.",
+        f"A policy for {env_id}, trained with {_stride()}, a reinforcement-learning framework on PyTorch Lightning.",
         replay if REPLAY in files else "",
         "## Results",
         _table(("what", "value"), results(finite(facts["goal"]), result)),
@@ -35,9 +38,10 @@ def write_card(repo: str, facts: Mapping[str, object], result: Result, files: fr
         "## Use it",
         no_use(refused) if refused else usage(repo),
         "## Train it again",
-        _repeat(facts),
+        _repeat(from_plain(config)),
         "## Hyperparameters",
-        _table(("key", "value"), [(key, _json_text(value)) for key, value in config.items() if key not in NOT_TUNED]),
+        f"Different from the defaults of {config['algo_id']}:",
+        _table(("key", "value"), [(f"`{key}`", f"`{written(value)}`") for key, value in differing(config).items()]),
         "## Where it comes from",
         _table(("what", "value"), origin(facts)),
         "The weights are safetensors and the rest is text: nothing here runs when it is loaded.",
@@ -81,7 +85,7 @@ def results(goal: float | None, result: Result) -> list[tuple[str, str]]:
 def usage(repo: str) -> str:
     """Commands for a checkout of Stride."""
     return (
-        "In a checkout of Stride:\n\n"
+        f"In a checkout of {_stride()}:\n\n"
         "```sh\n"
         "pip install -e '.[hub,video]'\n"
         f"python run_play.py --run-id hub:{repo}\n"
@@ -98,6 +102,15 @@ def usage(repo: str) -> str:
     )
 
 
+def _stride() -> str:
+    """The framework's name, linked to where pyproject.toml says that it lives."""
+    try:
+        homes = metadata_of(LIBRARY).get_all("Project-URL") or []
+    except PackageNotFoundError:  # a checkout that was never installed
+        homes = []
+    return next((f"[Stride]({home.partition(', ')[2]})" for home in homes), "Stride")
+
+
 def no_use(refused: str) -> str:
     """In the place of commands that would be refused."""
     return (
@@ -106,18 +119,28 @@ def no_use(refused: str) -> str:
     )
 
 
-def _repeat(facts: Mapping[str, object]) -> str:
-    words = f"{facts['env_id']}:{facts['variant']} --seed {facts['seed']}"
-    return f"```sh\npython train.py {words}\n```\n\nwith the values below where they differ from the shipped variant."
+def _repeat(config: Config) -> str:
+    """The command whose config is this one; where the variant is not a shipped one, the file that makes it."""
+    words = command_of(config)
+    if words:
+        return f"```sh\npython train.py {words}\n```"
+    changed = {key: _plain(value) for key, value in differing(to_plain(config)).items()}
+    block = {"algo_id": config.algo_id, **changed, "spec": {"goal": config.spec.goal}}
+    file = yaml.safe_dump({"env_id": config.env_id, config.variant: block}, sort_keys=False, default_flow_style=None)
+    return (
+        f"Its environment is not among those shipped with Stride. As `mine.yaml`:\n\n```yaml\n{file}```\n\n"
+        "```sh\npython train.py --config mine.yaml\n```"
+    )
+
+
+def _plain(value: object) -> object:
+    """A value for YAML, a schedule in its short form where it has one."""
+    return (isinstance(value, Mapping) and short(value)) or value
 
 
 def origin(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     rows = [("seed", str(facts["seed"])), ("git", str(facts.get("git_hash") or "unknown"))]
     return rows + [(name, str(number)) for name, number in mapping(facts.get("versions")).items()]
-
-
-def _json_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

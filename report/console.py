@@ -21,6 +21,8 @@ from report.sink import Sink
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation
+AROUND = 14  # lines that are not the table's: the header, which stays in sight, bars and clock above, one line free
+LEAST_ROWS = 5
 TESTED = "test/roll/episodes"  # in the row of the closing test
 
 
@@ -49,6 +51,7 @@ class Console(Sink):
         self._in_place = self._terminal.is_interactive and not quiet
         self._interval = DRAW_SECONDS if self._in_place else LINE_SECONDS
         self._live: Live | None = None
+        self._size = self._terminal.size
         self._header: Header
         self._clock = clock
         self._begun = clock()
@@ -101,16 +104,30 @@ class Console(Sink):
 
     def _page(self, elapsed: float) -> Text:
         width, height = self._terminal.size
-        page = Page(width, max(4, height - 6), self._terminal.options.ascii_only)  # six lines are not the table's
+        rows = max(LEAST_ROWS, height - AROUND)
+        page = Page(width, rows, self._terminal.options.ascii_only)
         top = head(self._history, self._header.max_timesteps, self._header.goal, elapsed, page)
         return Text("\n", no_wrap=True, overflow="crop").join([*top, Text(), *table(self._history, self._shown, page)])
 
     def _refresh(self, page: Text) -> None:
+        if self._live is not None and self._terminal.size != self._size:
+            self._begin_anew()
+        self._size = self._terminal.size
         if self._live is None:
             self._live = Live(page, console=self._terminal, auto_refresh=False, vertical_overflow="crop")
             self._live.start(refresh=True)
         else:
             self._live.update(page, refresh=True)
+
+    def _begin_anew(self) -> None:
+        """On an empty screen: a terminal that changed its width folded our lines, and nobody knows where they are."""
+        assert self._live is not None
+        self._live.transient = True
+        self._live.stop()
+        self._live = None
+        self._terminal.clear()
+        self._print(header_block(self._header))
+        self._print(Text())
 
     def _print(self, text: Text) -> None:
         self._terminal.print(text, soft_wrap=True, highlight=False)

@@ -4,21 +4,23 @@ Columns are set by hand: a table of twenty rows is drawn four times a second nex
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rich.text import Text
 
-from config.metrics import STAGES, Metric
+from config.metrics import Metric
 from report.history import TAIL, History, Series
 from report.outcome import Header, Outcome
 from report.typography import bar, duration, number, plain, score, sparkline
 
 ABOVE = {"train/time/seconds"}  # like the clock: it stands above the table
+ORDER = ("val", "test", "train")
 AREAS = ("roll", "loss", "policy", "value", "time")
 GROUP, VALUE, UNIT, CHANGE = 8, 11, 8, 10  # widths of columns
 WIDE = 100  # from here on there is room for units and for everything about the clock in one line
 INDENT = "  "
+SHORTEST = 8  # of a bar
 
 
 class Page(NamedTuple):
@@ -30,11 +32,11 @@ class Page(NamedTuple):
 
 
 def shown_metrics(metrics: Sequence[Metric]) -> list[Metric]:
-    """Those of the table, grouped: training's areas in their order, then validation and test; as declared within."""
+    """Those of the table, grouped: what decides comes first, evaluation and test; then training's areas in order."""
 
     def place(metric: Metric) -> tuple[int, int, str]:
         group = _group(metric)
-        return STAGES.index(metric.name.split("/")[0]), AREAS.index(group) if group in AREAS else len(AREAS), group
+        return ORDER.index(metric.name.split("/")[0]), AREAS.index(group) if group in AREAS else len(AREAS), group
 
     return sorted((one for one in metrics if one.table and _group(one) != "clock" and one.name not in ABOVE), key=place)
 
@@ -59,7 +61,7 @@ def table(history: History, metrics: Sequence[Metric], page: Page) -> list[Text]
 
 
 def _row(metric: Metric, series: Series, group: str, title_width: int, page: Page) -> Text:
-    """group, title, value, change, sparkline; the unit and the meaning where the page is wide enough."""
+    """group, title, value, change, sparkline; the unit where the page is wide enough."""
     series.show()
     outside = _outside(metric, series.shown)
     line = Text(INDENT, no_wrap=True, overflow="crop")
@@ -74,11 +76,8 @@ def _row(metric: Metric, series: Series, group: str, title_width: int, page: Pag
     room = page.width - line.cell_len - 3
     cells = max(0, min(TAIL, room - len(outside) - 2 if outside else room))
     line.append(f"  {sparkline(series.values, cells, page.ascii_only):<{cells}}", "cyan")
-    room -= cells + 2
     if outside:
         line.append(f"  {outside}", "yellow")
-    elif room >= 24:
-        line.append(f"  {_cut(metric.meaning.rstrip('.'), room)}", "dim")
     line.truncate(page.width - 1)
     return line
 
@@ -110,10 +109,6 @@ def _outside(metric: Metric, value: float) -> str:
     return ""
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3].rstrip(" ,;:") + "..."
-
-
 def head(history: History, max_timesteps: int, goal: float | None, elapsed: float, page: Page) -> list[Text]:
     """The bar of the budget and, below it and as long, the bar of the goal; the clock where there is room."""
     done = min(1.0, history.env_steps / max(1, max_timesteps))
@@ -121,9 +116,9 @@ def head(history: History, max_timesteps: int, goal: float | None, elapsed: floa
     rate = "" if math.isnan(history.rate) else f"   {history.rate:,.0f} steps/s"
     clock = f"{duration(elapsed)}   left {duration(history.seconds_left(max_timesteps, elapsed))}{rate}"
     beside = f"   {clock}" if page.width >= WIDE else ""
-    standing = _standing(history, goal)
     room = page.width - len(INDENT) - GROUP - 3
-    length = max(8, min(40, room - len(budget) - len(beside), room - standing.cell_len))
+    standing = next(text for text in _standing(history, goal) if text.cell_len + SHORTEST <= room or not text.plain)
+    length = max(SHORTEST, min(40, room - len(budget) - len(beside), room - standing.cell_len))
     steps = _bar_line("steps", done, length, "cyan", page).append(budget, "bold").append(beside, "dim")
     if goal is None or math.isnan(history.val.last):
         against = Text(f"{INDENT}{'goal':<{GROUP}}", "dim")
@@ -134,17 +129,21 @@ def head(history: History, max_timesteps: int, goal: float | None, elapsed: floa
     return [steps, against.append_text(standing), *below]
 
 
-def _standing(history: History, goal: float | None) -> Text:
-    """The last validation score against the goal, and the best one."""
+def _standing(history: History, goal: float | None) -> Iterator[Text]:
+    """The last evaluation against the goal and the best one, in fewer and fewer words."""
     val = history.val
     words = "none" if goal is None else plain(goal)
     if math.isnan(val.last):
-        return Text(f"{words}, no evaluation yet", "dim")
-    reached = goal is not None and val.last >= goal
-    text = Text(f"val {score(val.last)}", "bold green" if reached else "bold magenta")
-    text.append("" if goal is None else f" / {words}").append("  reached" if reached else "", "green")
-    at = f" at {val.best_at:,}" if val.best_at else ""
-    return text.append(f"   best {score(val.best)}{at}", "dim")
+        yield Text(f"{words}, no evaluation yet", "dim")
+        yield Text(words, "dim")
+    else:
+        reached = goal is not None and val.last >= goal
+        text = Text(f"val {score(val.last)}", "bold green" if reached else "bold magenta")
+        text.append("" if goal is None else f" / {words}")
+        at = f" at {val.best_at:,}" if val.best_at else ""
+        for more in (f"   best {score(val.best)}{at}", f"   best {score(val.best)}", ""):
+            yield text.copy().append(more, "dim")
+    yield Text()
 
 
 def _bar_line(label: str, fraction: float, length: int, style: str, page: Page) -> Text:

@@ -14,7 +14,7 @@ TRAIN = "train/roll/ep_rew/mean"
 VAL = "val/roll/ep_rew/mean"
 TRAIN_BEST = "train/roll/ep_rew/best"
 VAL_BEST = "val/roll/ep_rew/best"
-TAIL = 20  # values in a sparkline
+TAIL = 40  # values in a sparkline
 
 
 @dataclass

@@ -4,14 +4,14 @@ Command, versions and host are read from the run's config.json; nothing is measu
 """
 
 import dataclasses
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from config.loader import to_plain
 from config.metrics import Metric, load_metrics
 from config.schema import Config
+from config.written import differing, written
 from report.curve import Point, curve_svg
 from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
@@ -20,10 +20,9 @@ from report.sink import Sink
 from report.typography import area_chart, number
 from utils import run_files
 from utils.run_dir import RunDir
+from utils.run_facts import mapping
 
 Row = Mapping[str, float]
-WHERE = ("git_hash", "versions", "host")
-IDENTITY = {"env_id", "variant", "algo_id", "project_id", "description", "schema_version", "spec"}  # nobody tuned these
 
 
 class ReportPage(Sink):
@@ -59,7 +58,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
     parts = [
         f"**{outcome.sentence()}**",
         f"# {title}",
-        config.description,
+        _task(config),
         "![Episode reward over env steps](logs/curve.svg)",
         _chart(rows),
         "## Metrics",
@@ -67,14 +66,19 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         "## Next",
         _commands(run, facts, outcome),
         "## Config",
-        _config_tables(config),
+        _config_table(config),
         "## Where it ran",
-        _table(
-            ("what", "value"),
-            [(key, _yaml_text(facts[key])) for key in ("git_hash", "versions", "host") if key in facts],
-        ),
+        _table(("what", "value"), _where(facts)),
     ]
     run_files.write_text(run.report, "\n\n".join(part for part in parts if part) + "\n")
+
+
+def _task(config: Config) -> str:
+    """What is to be done, by which variant, and where the environment is documented."""
+    source = config.spec.source
+    link = f"[{config.env_id}]({source})" if source.startswith("https://") else config.env_id
+    lines = (f"{link}: {config.spec.description}".removesuffix(": "), config.description)
+    return "\n".join(f"- {line}" for line in lines if line)
 
 
 def points(rows: Sequence[Row], name: str) -> list[Point]:
@@ -107,9 +111,9 @@ def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
         finite = [value for value in values if math.isfinite(value)]
         best = "" if metric.better is None or not finite else max(finite) if metric.better == "up" else min(finite)
         shown = best if isinstance(best, str) else number(best, metric.precision)
-        last = number(values[-1], metric.precision) + (f" {metric.unit}" if metric.unit != "none" else "")
-        lines.append((f"{metric.title} `{name}`", last, shown, metric.meaning))
-    return _table(("metric", "last", "best", "meaning"), lines) if lines else "No metric was recorded."
+        unit = "" if metric.unit == "none" else metric.unit
+        lines.append((f"{metric.title} `{name}`", number(values[-1], metric.precision), shown, unit, metric.meaning))
+    return _table(("metric", "last", "best", "unit", "meaning"), lines) if lines else "No metric was recorded."
 
 
 def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str:
@@ -125,34 +129,23 @@ def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str
     return "\n\n".join(f"{title}:\n\n```sh\n{text}\n```" for title, text in lines if text)
 
 
-def _config_tables(config: Config) -> str:
-    """First what somebody decided, then everything."""
-    everything = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    changed = {
-        field.name: everything[field.name]
-        for field in dataclasses.fields(config)
-        if field.name not in IDENTITY and everything[field.name] != _default(field)
-    }
+def _config_table(config: Config) -> str:
+    """What somebody decided; a schedule, a list as it is typed."""
+    changed = [(f"`{name}`", f"`{written(value)}`") for name, value in differing(to_plain(config)).items()]
     return "\n\n".join(
         [
-            f"Different from the defaults of {config.algo_id}:",
-            _table(("field", "value"), [(name, _yaml_text(value)) for name, value in changed.items()]),
-            "<details><summary>All fields</summary>",
-            _table(("field", "value"), [(name, _yaml_text(value)) for name, value in everything.items()]),
-            "</details>",
+            f"Different from the defaults of {config.algo_id}; all keys are in config.json.",
+            _table(("key", "value"), changed),
         ]
     )
 
 
-def _default(field: "dataclasses.Field[Any]") -> Any:
-    return field.default_factory() if callable(field.default_factory) else field.default
-
-
-def _yaml_text(value: object) -> str:
-    """A value as a person would write it in YAML."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value)
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+def _where(facts: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Code, versions and machine, a line each."""
+    lines = [("commit", str(facts.get("git_hash") or ""))]
+    for name in ("versions", "host"):
+        lines += [(key, str(value)) for key, value in mapping(facts.get(name)).items()]
+    return [line for line in lines if line[1]]
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -2,16 +2,20 @@
 
 import io
 import json
+import shutil
 import sys
 
+import numpy as np
 import pytest
 from commands import run_command
 from gymnasium import spaces
 from tiny_runs import tiny_run
 
 import run_play
+from agents.playing.film import captioned
 from envs_gym.keyboard import Steering
 from utils.run_dir import RunDir
+from utils.run_files import check_folder
 
 ROOT = run_play.__file__.rpartition("/")[0]
 
@@ -23,6 +27,12 @@ def root(tmp_path_factory):
         patch.setenv("STRIDE_RUNS", str(folder))
         tiny_run()
         yield folder
+
+
+@pytest.fixture
+def run_copy(root, tmp_path):
+    """The run by another name, of which nobody else knows."""
+    return RunDir(shutil.copytree(RunDir.find("@last").path, tmp_path / "copy", symlinks=True))
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +91,46 @@ def test_watched_and_counted_are_the_same(capsys, tmp_path):
         assert sum(1 for _ in container.decode(video=0)) == sum(filmed["lengths"]) + 2
 
 
+def test_an_episode_a_file_in_the_runs_own_folder(capsys, run_copy):
+    """N20: five episodes came as one clip without a cut, somewhere in the clone."""
+    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+    filmed = played(capsys, "--run-id", str(run_copy.path), "--episodes", "2", "--max-steps", "6", "--video")
+    names = [f"play-{filmed['checkpoint']}-seed0-episode{number}.mp4" for number in (1, 2)]
+    assert filmed["video"] == [str(run_copy.videos / name) for name in names]
+    assert sorted(path.name for path in run_copy.videos.iterdir()) == names
+    for path, length in zip(filmed["video"], filmed["lengths"], strict=True):
+        with av.open(path) as container:
+            frames = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+        assert len(frames) == length + 1 and frames[0].shape[0] > 400, "a strip below 400 lines of the picture"
+        strips = [frame[402:].astype(int) for frame in frames]
+        assert (strips[0] > 128).sum() > 20 and abs(strips[0] - strips[-1]).max() > 60, "it says where it stands"
+    check_folder(run_copy.path)
+
+
+def test_a_folder_takes_them_too_and_captions_can_be_left_out(capsys, tmp_path):
+    av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+    words = ["--episodes", "2", "--max-steps", "3", "--no-captions", "--video", str(tmp_path)]
+    with av.open(played(capsys, *words)["video"][1]) as container:
+        assert container.streams.video[0].height == 400 and len(list(tmp_path.iterdir())) == 2
+
+
+def test_progress_is_told_on_a_terminal_alone(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
+    words = ["--episodes", "1", "--max-steps", "3", "--video", str(tmp_path / "a.mp4")]
+    assert run_play.command(words) == 0 and "filming" not in capsys.readouterr().err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert run_play.command(words) == 0
+    err = capsys.readouterr().err
+    assert "filming  episode 1/1   step" in err and err.endswith("\r\x1b[K"), "gone in the end"
+
+
+def test_small_pictures_are_enlarged_for_their_strip():
+    frame = np.zeros((210, 160, 3), np.uint8)
+    shown = captioned(frame, "episode 1/5   step 1,234   return -1,234.56")
+    assert shown.shape == (420 + 24, 320, 3) and not shown[:420].any() and shown[420:].max() > 200
+    assert not (shown[420:, -6:].max() > 128), "the words end before the strip does"
+
+
 def test_step_by_step_waits_for_enter_and_tells_what_was_thought(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
     assert run_play.command(["--step-by-step", "--episodes", "1", "--max-steps", "2"]) == 0
@@ -121,6 +171,7 @@ WRONG = [  # (arguments, fragment of the line)
     (["--fps", "0"], "--fps lies above 0"),
     (["--fps", "nan"], "--fps lies above 0"),
     (["--video", "out.gif"], "--video writes .mp4"),
+    (["--no-captions"], "give both"),
     (["--video", "/nowhere/out.mp4"], "no folder /nowhere"),
     (["--user"], "--user needs a display"),
     (["--user", "--headless"], "--user needs a window"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,12 +101,17 @@ def test_config_json_says_who_plays_and_who_learns(words, play, learn):
 
 
 def test_listing_tells_the_last_result(capsys):
-    train.command(["--list-envs", "cartpole"])
-    assert "not measured" in capsys.readouterr().out
+    train.command(["--list-envs", "CartPole-v1:ppo"])
+    before = row_of("CartPole-v1:ppo", capsys.readouterr().out)
     train.command(["CartPole-v1:ppo", *TINY, "-q"])
     capsys.readouterr()
     train.command(["--list-envs", "CartPole-v1:ppo"])
-    assert "after 64 steps" in capsys.readouterr().out
+    after = row_of("CartPole-v1:ppo", capsys.readouterr().out)
+    assert "20/20 solved  -" in before and re.search(r"20/20 solved  [\d.]+ not solved ", after)
+
+
+def row_of(name, listing):
+    return next(line for line in listing.splitlines() if line.split()[:1] == [name])
 
 
 def test_help_teaches(capsys):

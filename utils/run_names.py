@@ -11,6 +11,7 @@ from utils.user_error import UserError
 
 SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
 CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
+PLAYED = re.compile(rf"play-{CHECKPOINT.pattern}-seed[0-9]{{1,20}}-episode([0-9]{{1,18}})\.mp4")  # by run_play.py
 LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
 GROUP = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # runs of one command that differ in their seed
 FOLDERS = ("checkpoints", "checkpoints/segments", "videos", "logs")  # of a run
@@ -36,6 +37,7 @@ FORMS = (
     Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.ckpt"), ("checkpoints",), 16 << 30),
     Form(SEGMENT, ("checkpoints", "segments"), 4 << 30),
     Form(re.compile(r"epoch=[0-9]{1,18}\.mp4"), ("videos",), 4 << 30),
+    Form(PLAYED, ("videos",), 4 << 30),
     Form(re.compile(rf"{GROUP.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan, in the folder of all runs
     Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
     Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # a sink's own

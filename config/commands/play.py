@@ -12,7 +12,7 @@ EXAMPLES = """\
 examples:
   python run_play.py                                   five episodes of the last run, in a window where there is one
   python run_play.py --headless --episodes 100 --json  the evaluation: mean and deviation of 100 episodes
-  python run_play.py --run-id @best:CartPole-v1 --video replay.mp4
+  python run_play.py --run-id @best:CartPole-v1 --video            film it: a file per episode in the run's folder
   python run_play.py --step-by-step --sampled          Enter for each step, with what the policy thinks
   python run_play.py --user                            play it yourself
 """
@@ -27,7 +27,8 @@ class PlayArguments:
     episodes: int
     mode: str
     headless: bool
-    video: str
+    video: str | None
+    captions: bool
     seed: int
     fps: float | None
     step_by_step: bool
@@ -38,6 +39,11 @@ class PlayArguments:
     def user(self) -> bool:
         """Whether a person plays."""
         return self.mode == "user"
+
+    @property
+    def filmed(self) -> bool:
+        """Whether videos are wanted; `video` is "" where they go into the run's folder."""
+        return self.video is not None
 
 
 def build_play_parser() -> argparse.ArgumentParser:
@@ -66,7 +72,16 @@ def build_play_parser() -> argparse.ArgumentParser:
     ):
         who.add_argument(flag, dest="mode", action="store_const", const=mode, default="greedy", help=text)
     parser.add_argument("--headless", action="store_true", help="no window; many episodes at once")
-    parser.add_argument("--video", metavar="FILE", default="", help="write the episodes to FILE.mp4, without a window")
+    parser.add_argument(
+        "--video",
+        nargs="?",
+        const="",
+        metavar="PATH",
+        help="film it, without a window: an episode a file in the run's videos/ or in the folder PATH, all in PATH.mp4",
+    )
+    parser.add_argument(
+        "--no-captions", dest="captions", action="store_false", help="a video without episode, step and return"
+    )
     parser.add_argument("--seed", type=int, metavar="N", default=0, help="one seed, the same episodes; 0 by default")
     parser.add_argument("--fps", type=float, metavar="N", help="speed of the window or the video")
     parser.add_argument("--step-by-step", action="store_true", help="tell about each step and wait for Enter")
@@ -98,13 +113,17 @@ def _check_numbers(arguments: PlayArguments) -> None:
 
 
 def _check_together(arguments: PlayArguments) -> None:
-    if arguments.user and (arguments.headless or arguments.video or arguments.json):
+    if arguments.user and (arguments.headless or arguments.filmed or arguments.json):
         raise UserError("--user needs a window, which --headless, --video and --json do without")
+    if not arguments.captions and not arguments.filmed:
+        raise UserError("--no-captions is about a --video; give both")
     if not arguments.video:
         return
-    if not arguments.video.endswith(".mp4"):
-        raise UserError(f"--video writes .mp4 files, not {arguments.video}")
     check_name(arguments.video, "--video")
-    folder = Path(arguments.video).absolute().parent
-    if not folder.is_dir():
-        raise UserError(f"--video {arguments.video}: there is no folder {folder}")
+    path = Path(arguments.video).absolute()
+    if path.is_dir():
+        return
+    if path.suffix != ".mp4":
+        raise UserError(f"--video writes .mp4 files or into a folder, and {arguments.video} is neither")
+    if not path.parent.is_dir():
+        raise UserError(f"--video {arguments.video}: there is no folder {path.parent}")

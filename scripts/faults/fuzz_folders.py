@@ -192,7 +192,7 @@ def rooms(each: RunFacts) -> tuple[str, ...]:
 
 def listed(run: RunDir) -> int:
     summary(outcomes("g"))
-    with mock.patch.object(listing, "list_environments", lambda term, reached: []):  # its files are not damaged
+    with mock.patch.object(listing, "list_environments", lambda term: []):  # its files are not damaged
         return train.command(["--list-envs", "cartpole"])
 
 

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+import shlex
 import socket
 import sys
 
@@ -13,6 +15,8 @@ from tiny_runs import tiny_run
 
 import run_play
 import run_publish
+from config.commands.train import parse_arguments
+from config.loader import load_file, to_plain
 from utils.run_dir import RunDir
 
 REPO = "tester/CartPole-v1-ppo"
@@ -66,13 +70,20 @@ def test_the_card_is_read_by_the_hubs_own_class(hub, capsys, monkeypatch):
     assert found["n_eval_episodes"].metric_value == 100 and "reinforcement-learning" in card.data.tags
     for words in (
         f"**{score}**",
-        "| policy_lr |",
+        "| `policy_lr` | `lin_0.001` |",
         "| seed | 1 |",
         "| torch |",
         "(curve.svg)",
         "resolve/main/replay.mp4",
     ):
         assert words in card.text, words
+
+
+def test_the_command_of_the_card_is_the_run_again(hub, capsys, run):
+    publish(capsys)
+    card = hub.repos[REPO].files["README.md"].decode()
+    (command,) = re.findall(r"^python train.py (.*)$", card, re.M)
+    assert to_plain(parse_arguments(shlex.split(command)).load()) == run.facts()["config"]
 
 
 def test_the_usage_works_as_pasted(hub, capsys):
@@ -166,6 +177,9 @@ def test_a_world_of_ones_own_is_published_with_a_warning(hub, capsys, monkeypatc
     card = hub.repos["tester/mine"].files["README.md"].decode()
     assert "names a module" in card and "hub:tester/mine" not in card + captured.out
     assert "names a module" in refused_play(capsys, "hub:tester/mine")
+    (text,) = re.findall(r"```yaml\n(.*?)```", card, re.S)
+    (tmp_path / "again.yaml").write_text(text)
+    assert load_file(tmp_path / "again.yaml").max_timesteps == 64
 
 
 def test_a_server_error_once_is_tried_again(hub, capsys):

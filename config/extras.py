@@ -1,0 +1,37 @@
+"""Environments that come with a package of their own, and the extra of this project that installs it."""
+
+from importlib.util import find_spec
+from typing import NamedTuple
+
+
+class Extra(NamedTuple):
+    """How the dependency is called, the extra, its module, and how ids begin that need it."""
+
+    title: str
+    name: str
+    module: str
+    ids: tuple[str, ...]
+
+    @property
+    def cure(self) -> str:
+        """What to type."""
+        return f"pip install 'stride-rl[{self.name}]'"
+
+
+MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Inverted", "Pusher", "Reacher", "Swimmer", "Walker2d")
+EXTRAS = (
+    Extra("Box2D", "box2d", "Box2D", ("BipedalWalker", "CarRacing", "LunarLander")),
+    Extra("MuJoCo", "mujoco", "mujoco", MUJOCO),
+    Extra("ale-py", "atari", "ale_py", ("ALE/",)),
+)
+
+
+def extra_of(env_id: str) -> Extra | None:
+    """The one that an id needs, None of any other."""
+    return next((extra for extra in EXTRAS if env_id.startswith(extra.ids)), None)
+
+
+def missing(env_id: str) -> Extra | None:
+    """The one that an id needs and that is not installed; nothing is imported."""
+    extra = extra_of(env_id)
+    return extra if extra and find_spec(extra.module) is None else None

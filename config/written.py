@@ -1,0 +1,80 @@
+"""A config in the words one would type: short schedules, what differs from the defaults, the overrides that make it."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from config.loader import load_config, to_plain
+from config.schedule import SCHEDULE_PARTS, SHORT, Schedule, peak_part
+from config.schema import ALGORITHMS, Config
+from utils.user_error import UserError
+
+IDENTITY = {"env_id", "variant", "algo_id", "project_id", "description", "schema_version", "spec"}  # nobody tuned these
+WORDS = {"project_id", "description", "schema_version"}  # change nothing of a run
+BARE = re.compile(r"[A-Za-z_][\w./-]*")  # text that Hydra's grammar reads as text without quotes
+RESERVED = {"true", "false", "null", "inf", "nan"}
+
+
+def written(value: object) -> str:
+    """A value of to_plain's data as it is typed after `key=`; a schedule in its short form where it has one."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return short(value) or f"{{{','.join(f'{key}:{written(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(written, value))}]"
+    text = str(value)
+    if not isinstance(value, str) or (BARE.fullmatch(text) and text.lower() not in RESERVED):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def short(value: Mapping[str, Any]) -> str:
+    """`lin_0.001` where that says all of a schedule, else ""."""
+    if value.keys() != {"kind", *SCHEDULE_PARTS}:
+        return ""
+    peak = value[peak_part(value["kind"])]
+    name = next(short for short, kind in SHORT.items() if kind == value["kind"])
+    return f"{name}_{peak}" if Schedule(**value) == Schedule.named(value["kind"], peak) else ""
+
+
+def differing(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What to_plain's data says that the defaults of its algorithm do not."""
+    cls = ALGORITHMS[plain["algo_id"]]
+    usual = {item.name: item.default if item.default is not MISSING else {} for item in fields(cls)}
+    return {
+        name: value
+        for name, value in plain.items()
+        if name not in IDENTITY and name in usual and value != (list(x) if isinstance(x := usual[name], tuple) else x)
+    }
+
+
+def command_of(config: Config) -> str:
+    """train.py's words that make this config of a shipped variant; "" where none do."""
+    try:
+        words = list(_changes("", to_plain(load_config(config.env_id, config.variant)), to_plain(config)))
+        again = load_config(config.env_id, config.variant, words)
+    except UserError:
+        return ""
+    if _without_words(again) != _without_words(config):
+        return ""
+    words = [word for word in words if not word.startswith("seed=")]
+    return shlex.join([f"{config.env_id}:{config.variant}", "--seed", str(config.seed), *words])
+
+
+def _changes(place: str, usual: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterator[str]:
+    """An override per entry that differs; mappings entry by entry, a schedule as a whole."""
+    for key, value in plain.items():
+        before = usual.get(key)
+        if value == before or (not place and key in WORDS | {"env_id", "variant", "algo_id"}):
+            continue
+        if value and isinstance(value, Mapping) and isinstance(before, Mapping) and "kind" not in value:
+            yield from _changes(f"{place}{key}.", before, value)
+        else:
+            yield f"{place}{key}={written(value)}"
+
+
+def _without_words(config: Config) -> dict[str, Any]:
+    return {key: value for key, value in to_plain(config).items() if key not in WORDS}

@@ -1,0 +1,93 @@
+"""--list-envs: what fits a terminal, what is marked, and whose numbers stand there."""
+
+import importlib.util
+import json
+
+import gymnasium
+import pytest
+
+from config import extras, listing
+from config.listing import EVIDENCE, evidence, list_environments, print_variants
+from scripts.evidence.file import Evidence, summary
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Standard output as a terminal of so many columns."""
+
+    def of(columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+
+    return of
+
+
+@pytest.fixture
+def uninstalled(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in ("Box2D", "ale_py") else found(name))
+
+
+@pytest.mark.parametrize("term", ["", "cartpole", "Lunar", "q_learning"])
+def test_it_fits_80_columns(term, terminal, uninstalled, capsys):
+    terminal(80)
+    print_variants(term)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) > 3
+
+
+def test_descriptions_stand_where_there_is_room_for_all_of_them(terminal, capsys):
+    row = list_environments("Taxi-v4:ppo")[0]
+    for columns, there in ((80, False), (400, True)):
+        terminal(columns)
+        print_variants("")
+        assert (row.description in capsys.readouterr().out) is there
+
+
+def test_what_is_not_installed_is_marked_with_the_cure(uninstalled, capsys):
+    print_variants("LunarLander-v3")
+    out = capsys.readouterr().out
+    assert "LunarLander-v3:ppo *" in out and "* needs Box2D: pip install 'stride-rl[box2d]'" in out
+    print_variants("Taxi")
+    assert "*" not in capsys.readouterr().out
+
+
+def test_every_environment_of_an_extra_is_known_to_need_it():
+    parts = {"box2d": "gymnasium.envs.box2d", "mujoco": "gymnasium.envs.mujoco"}
+    for spec in gymnasium.registry.values():
+        extra = extras.extra_of(spec.id)
+        theirs = [name for name, part in parts.items() if part in str(spec.entry_point)]
+        theirs += ["atari"] if spec.id.startswith("ALE/") else []
+        if str(spec.entry_point).startswith("gymnasium.") or theirs:
+            assert ([extra.name] if extra else []) == theirs, spec.id
+
+
+def test_the_evidence_is_what_the_seeds_say():
+    paths = sorted(EVIDENCE.glob("*.json"))
+    assert len(paths) > 20
+    for path in paths:
+        told, shown = json.loads(path.read_text())["summary"], summary(Evidence.read(path).finished())
+        assert (told["solved"], told["finished"]) == (shown["solved"], shown["finished"]), path.name
+        assert told["final"]["iqm"] == pytest.approx(shown["final"]["iqm"])
+
+
+def test_the_evidence_of_a_variant_is_its_own_and_of_nothing_else(monkeypatch, tmp_path):
+    (row,) = list_environments("CartPole-v1:pqn")
+    assert evidence(row) == ("488.9", "5/5 solved")
+    (changed,) = list_environments("Hopper-v5:sac")
+    assert evidence(changed)[0] == "not measured"
+    monkeypatch.setattr(listing, "EVIDENCE", tmp_path)
+    assert evidence(row) == ("not measured", "")
+
+
+def test_few_are_told_whole(capsys):
+    print_variants("CartPole-v1:ppo")
+    out = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "+1 for every step",
+        "1 to 500, 500 steps at most",
+        "push left, push right",
+        "pole angle",
+        "https://",
+    ):
+        assert words in out
