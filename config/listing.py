@@ -19,7 +19,7 @@ from utils.user_error import UserError, nearest
 EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "results"
 FEW = 6  # variants of which everything is told
 NARROWEST = 80
-HEAD = ("env:variant", "goal", "reached", "on seeds", "here")
+HEAD = ("env:variant", "goal", "reached", "solved", "here")
 
 
 class Row(NamedTuple):
@@ -97,7 +97,7 @@ def evidence(row: Row) -> tuple[str, str]:
     if reached is None or mapping(data).get("overrides"):
         return "not measured", ""
     solved, seeds = summary.get("solved"), summary.get("finished", 0) + summary.get("failed", 0)
-    return f"{reached:.4g}", f"{seeds} seeds" if row.goal == "none" else f"{solved}/{seeds} solved"
+    return f"{reached:.4g}", f"{seeds} seeds" if row.goal == "none" else f"{solved}/{seeds}"
 
 
 def _table(rows: Sequence[Row], here: Mapping[str, str], width: int | None) -> list[str]:

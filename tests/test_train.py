@@ -107,7 +107,7 @@ def test_listing_tells_the_last_result(capsys):
     capsys.readouterr()
     train.command(["--list-envs", "CartPole-v1:ppo"])
     after = row_of("CartPole-v1:ppo", capsys.readouterr().out)
-    assert "20/20 solved  -" in before and re.search(r"20/20 solved  [\d.]+ not solved ", after)
+    assert "20/20   -" in before and re.search(r"20/20   [\d.]+ not solved ", after)
 
 
 def row_of(name, listing):
