@@ -6,6 +6,7 @@ from typing import NamedTuple
 from config.loader import environment_files, load_config
 from config.variants import EnvironmentFile
 from utils.run_dir import sound_runs
+from utils.run_facts import verdict
 from utils.user_error import UserError, nearest
 
 NOT_MEASURED = "not measured"
@@ -50,11 +51,12 @@ def _rows(stem: str, results: Mapping[str, str]) -> list[Row]:
 def print_variants(term: str) -> int:
     """The shipped variants and what each last reached on this machine."""
     last: dict[str, str] = {}
-    for _, facts in sound_runs():  # the newest first
-        outcome = facts.get("outcome", {})
-        if outcome.get("test_mean") is not None:
-            reached = f"{outcome['test_mean']:.1f} after {outcome['env_steps']:,} steps"
-            last.setdefault(f"{facts.get('env_id')}:{facts.get('variant')}", reached)
+    runs = [facts for _, facts in sound_runs() if facts.get("outcome")]  # the newest first
+    for facts in sorted(runs, key=lambda facts: facts["outcome"].get("test_mean") is None):  # what was tested first
+        outcome = facts["outcome"]
+        mean = "" if outcome.get("test_mean") is None else f", {outcome['test_mean']:.1f}"
+        reached = f"{verdict(outcome)}{mean} after {outcome['env_steps']:,} steps"
+        last.setdefault(f"{facts.get('env_id')}:{facts.get('variant')}", reached)
     rows = [("env:variant", "algorithm", "goal", "last result here", "description")]
     for env, variant, algorithm, goal, description, reached in list_environments(term, last):
         rows += [(f"{env}:{variant}", algorithm, goal, reached, description)]
