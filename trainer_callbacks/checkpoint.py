@@ -81,7 +81,7 @@ class Checkpoint(LightningCheckpoint):
     """`epoch=NN` with each evaluation (or on its own cadence), `step=N` by the clock on the wall and at the end.
 
     With evaluations: always with one that is the best so far, with others while saving takes a hundredth of the time.
-    Among equal scores the newest is best, to a fortieth of the budget: a run that scores 500 each time is not saved
+    Among equal scores the newest is best, to a twentieth of the budget: a run that scores 500 each time is not saved
     each time; and were that for the clock on the wall to say, `best` would be another one on another machine.
     Lightning runs subclasses of its Checkpoint behind all other callbacks, so this iteration's evaluation is known.
     The best score so far is read off the sidecar of `best`, not remembered: what is not on the disk is not best.
