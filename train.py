@@ -55,6 +55,7 @@ from utils.run_files import write_json
 from utils.run_lock import locked
 from utils.run_log import open_run_log
 from utils.seed_group import PREFIX, resume_seeds, train_seeds
+from utils.user_error import UserError
 
 utils.quick_start.loaded()
 
@@ -68,7 +69,8 @@ def main(argv: list[str]) -> int:
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
     if arguments.resume.startswith(PREFIX):
-        return resume_seeds([sys.executable, __file__], arguments.resume, arguments.overrides, os.cpu_count() or 1)
+        changes, cores = arguments.overrides, os.cpu_count() or 1
+        return resume_seeds([sys.executable, __file__], arguments.resume, changes, cores, arguments.require_goal)
     return train_group(arguments) if len(arguments.seeds) > 1 else train(arguments)
 
 
@@ -100,6 +102,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
 
     reached = env_info(config).reward_threshold
     goal = reached if config.spec.goal is None else config.spec.goal
+    if arguments.require_goal:
+        check_required(config, goal)
     run, start = open_run(config, again, facts_of(config, agent, goal, arguments.group), stack)
     if again:
         exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent))
@@ -112,7 +116,19 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
             outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers)
     if outcome.lost:
         print(outcome.lost, file=sys.stderr)
-    return 128 + interrupts.number if interrupts.number else 0
+    if interrupts.number:
+        return 128 + interrupts.number
+    return entry.GOAL_MISSED if arguments.require_goal and not outcome.solved else 0
+
+
+def check_required(config: Config, goal: float | None) -> None:
+    """UserError where --require-goal asks for what no training could answer."""
+    if goal is None:
+        raise UserError(f"--require-goal: no goal of {config.env_id} is known; say which: spec.goal=N")
+    if not config.test_episodes:
+        raise UserError(
+            "--require-goal: test_episodes is 0, and only the closing test says whether the goal is reached"
+        )
 
 
 def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | None, str]:
@@ -157,14 +173,16 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
 def train_group(arguments: Arguments) -> int:
     """One run per seed: processes side by side, or one after the other where a debugger looks on."""
     config = arguments.load()
-    make_envs(config, 1).close()  # a wrong name is said once, not by every process
+    reached = env_info(config).reward_threshold  # a wrong name is said once, not by every process
+    if arguments.require_goal:
+        check_required(config, reached if config.spec.goal is None else config.spec.goal)
     if arguments.debug:
         each = [replace(arguments, overrides=(*arguments.overrides, f"seed={seed}")) for seed in arguments.seeds]
         return max(train(one) for one in each)
     words = [*filter(None, (arguments.config_id, *arguments.overrides))]
     words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
     workers = max(1, (os.cpu_count() or 1) // config.threads)
-    return train_seeds([sys.executable, __file__], words, arguments.seeds, workers)
+    return train_seeds([sys.executable, __file__], words, arguments.seeds, workers, arguments.require_goal)
 
 
 def print_help(arguments: Arguments) -> int:

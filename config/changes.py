@@ -18,7 +18,7 @@ NETWORK = ("policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk"
 FIXED = frozenset((*IDENTITY, *WORLDS, *REPLAY, *NETWORK))
 # how often a run is looked at, told of and saved: tests/test_exactness.py holds the weights behind them to the bit
 NEUTRAL = frozenset((
-    "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic",
+    "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic", "test_episodes",
     "early_stop_on_train_threshold", "early_stop_on_eval_threshold", "early_stop_patience",
     "checkpoint_freq_epochs", "checkpoint_minutes", "checkpoint_keep_last", "checkpoint_keep_best",
     "video_freq_epochs", "video_max_steps", "description", "project_id", "engine",

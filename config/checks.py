@@ -38,6 +38,7 @@ RANGES = {
     "n_envs": COUNT, "max_episode_steps": COUNT, "hidden_dims": COUNT, "epoch_iterations": COUNT,
     "threads": Range(1, 1024), "step_timeout": POSITIVE,
     "log_freq_epochs": COUNT, "eval_freq_epochs": COUNT, "eval_warmup_epochs": NOT_NEGATIVE, "eval_episodes": COUNT,
+    "test_episodes": NOT_NEGATIVE,
     "eval_max_steps": COUNT, "early_stop_patience": COUNT, "checkpoint_freq_epochs": COUNT, "n_steps": COUNT,
     "n_epochs": COUNT, "seed": Range(0, 2**63 - 1), "gamma": SHARE, "gae_lambda": SHARE,
     "policy_lr": POSITIVE, "optimizer_eps": POSITIVE, "weight_decay": NOT_NEGATIVE, "max_grad_norm": POSITIVE,
@@ -102,7 +103,7 @@ def _check_range(name: str, value: object, allowed: Range, max_timesteps: int) -
             raise UserError(f"{name}: the schedule must rise above {allowed.low:g} somewhere")
         return
     for number in value if isinstance(value, tuple) else (value,):
-        if number is None or isinstance(number, bool):
+        if number is None or isinstance(number, bool | str):
             continue
         if not allowed.holds(number):
             raise UserError(f"{name} must be {allowed}, not {number}")

@@ -13,7 +13,7 @@ from config.spec import Spec
 from config.variants import EnvironmentFile
 from utils.durable_file import read_json
 from utils.run_dir import sound_runs
-from utils.run_facts import finite, mapping
+from utils.run_facts import finite, mapping, verdict
 from utils.user_error import UserError, nearest
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -82,10 +82,9 @@ def last_runs() -> dict[str, str]:
 def _standing(facts: Mapping[str, Any]) -> str:
     outcome, status = mapping(facts.get("outcome")), str(facts.get("status", ""))
     mean = finite(outcome.get("test_mean"))
-    if status != "finished" or mean is None:
+    if status != "finished":
         return status
-    verdict = "" if facts.get("goal") is None else " solved" if outcome.get("solved") else " not solved"
-    return f"{mean:.5g}{verdict}"
+    return verdict(outcome) if mean is None else f"{mean:.5g} {verdict(outcome)}"
 
 
 def evidence(row: Row) -> tuple[str, str]:

@@ -86,7 +86,9 @@ def from_plain(values: object, where: str = "config.json", overrides: Sequence[s
         check_key(key, algo_id, where)
     raw, algo_id = apply_overrides(Raw(given, dict.fromkeys(given, where)), overrides, algo_id)
     raw = fold(_checked(raw), _defaults(algo_id))
-    return _build(raw, algo_id, str(values.get("variant", "")), where)
+    config = _build(raw, algo_id, str(values.get("variant", "")), where)
+    _check_stop(config, {key: place for key, place in raw.where.items() if place != where})
+    return config
 
 
 def _shipped(env_id: str) -> EnvironmentFile:
@@ -105,9 +107,17 @@ def _load(file: EnvironmentFile, variant: str, overrides: Sequence[str]) -> Conf
     values = {"env_id": file.path.stem, "project_id": file.path.stem, **raw.values, "algo_id": algo_id}
     raw = fold(_checked(Raw(values, {**dict.fromkeys(values, where), **raw.where})), _defaults(algo_id))
     config = _build(raw, algo_id, variant, where)
+    _check_stop(config, raw.where)
     if isinstance(config, REINFORCEConfig) and config.policy_targets == "returns" and "vf_coef" in raw.values:
         raise UserError(f"{raw.where['vf_coef']}: vf_coef does nothing without policy_targets: advantages")
     return config
+
+
+def _check_stop(config: Config, written: Mapping[str, str]) -> None:
+    """UserError where somebody wrote, in `written`, that evaluations stop the run, and there are none."""
+    key = "early_stop_on_eval_threshold"
+    if config.early_stop_on_eval_threshold is True and config.eval_freq_epochs is None and key in written:
+        raise UserError(f"{written[key]}: {key}: true needs evaluation, but eval_freq_epochs is null")
 
 
 def _checked(raw: Raw) -> Raw:

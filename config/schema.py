@@ -105,8 +105,8 @@ class Config:
     """Epochs between rows of metrics.csv and the console; null = about 200 rows a run."""
 
     # Evaluation
-    eval_freq_epochs: int | None = None
-    """Epochs between evaluations; null or 0 = off."""
+    eval_freq_epochs: int | Literal["auto"] | None = "auto"
+    """Epochs between evaluations; auto = 10 to 40 a run, by how long their episodes may be; null or 0 = off."""
     eval_warmup_epochs: int = 0
     """The first evaluation is the first of the cadence strictly after this epoch."""
     eval_episodes: int = 10
@@ -115,12 +115,14 @@ class Config:
     """Takes the most likely action instead of sampling."""
     eval_max_steps: int | None = None
     """Gives an evaluation up after this many steps of each environment; null = never."""
+    test_episodes: int = 100
+    """Fresh episodes of the final weights that decide whether the goal is reached; 0 = none, then it is not tested."""
 
     # Stopping and checkpoints
     early_stop_on_train_threshold: bool | float = False
     """Stops when the mean training return reaches the goal (true) or this number."""
     early_stop_on_eval_threshold: bool | float = True
-    """Stops when the mean evaluation return reaches the goal (true) or this number."""
+    """Stops when the mean evaluation return reaches the goal (true) or this number, and test_episodes confirm it."""
     early_stop_patience: int = 1
     """How many times in a row the threshold has to be reached."""
     checkpoint_freq_epochs: int | None = None
@@ -142,6 +144,11 @@ class Config:
     """Epochs between videos of an evaluation episode, videos/epoch=NN.mp4; null or 0 = none."""
     video_max_steps: int = 1000
     """Steps after which a video ends, whether or not the episode has."""
+
+    @property
+    def iteration_steps(self) -> int:
+        """Env steps of an iteration, over all environments."""
+        return self.n_envs
 
     def schedules(self) -> dict[str, Schedule]:
         """The fields that change with the clock."""
@@ -167,6 +174,10 @@ class RolloutConfig(Config):
     def rollout_size(self) -> int:
         """Rows of a rollout, which is also the env steps of an iteration."""
         return self.n_envs * self.n_steps
+
+    @property
+    def iteration_steps(self) -> int:
+        return self.rollout_size
 
     @property
     def minibatch_size(self) -> int:
@@ -256,6 +267,10 @@ class ReplayConfig(Config):
     updates_per_step: float | None = None
     """Updates per env step over all environments, what is left of one is carried on; null = gradient_steps says it."""
 
+    @property
+    def iteration_steps(self) -> int:
+        return self.n_envs * self.train_freq
+
 
 @dataclass(frozen=True)
 class DQNConfig(ReplayConfig):
@@ -326,6 +341,10 @@ class QLearningConfig(Config):
     """Value of every pair before it was met; a high one explores what is unknown."""
     n_steps: int = 1
     """Steps of each environment before the values are updated, one after the other."""
+
+    @property
+    def iteration_steps(self) -> int:
+        return self.n_envs * self.n_steps
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from inspector.runs import RunFacts
 from inspector.table import badge
 from report.history import TRAIN, VAL
 from report.typography import number, score
-from utils.run_facts import whole
+from utils.run_facts import mapping, verdict, whole
 from utils.user_error import UserError
 
 MOST_CHARTS = 100
@@ -30,13 +30,14 @@ def overview(each: RunFacts) -> Markup:
 
 def header(each: RunFacts) -> Markup:
     line, (steps, best, last, _), config = each.brief, each.brief.tail, each.facts.get("config", {})
-    budget = config.get("max_timesteps")
+    budget, outcome = config.get("max_timesteps"), mapping(each.facts.get("outcome"))
     pairs = [
         ("status", badge(line.status)),
         ("env steps", f"{steps:,}" + (f" of {budget:,}" if isinstance(budget, int) and whole(budget) else "")),
         ("best return", "none yet" if best is None else score(best)),
         ("last return", "none yet" if last is None else score(last)),
         ("goal", bound(line.goal) or "none"),
+        ("verdict", verdict(outcome) if line.status == "finished" and outcome else "none yet"),
         ("seed", each.facts.get("seed", "?")),
     ]
     about = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")

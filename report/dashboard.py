@@ -168,16 +168,18 @@ def header_block(header: Header) -> Text:
 
 def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bool) -> Text:
     """The result, what it took, where it lies and what to type next."""
-    style = "bold green" if outcome.solved else "bold yellow" if outcome.word == "not solved" else "bold"
+    style = {"solved": "bold green", "not solved": "bold yellow"}.get(outcome.verdict, "bold")
     speed = f", {outcome.env_steps / outcome.seconds:,.0f} steps/s" if outcome.seconds > 0 else ""
     against = "" if outcome.goal is None else f", goal {plain(outcome.goal)}"
     facts = [
         ("val", "" if outcome.val_best is None else f"best {score(outcome.val_best)}{against}"),
         ("test", outcome.test_words().replace("±", "+-" if ascii_only else "±")),
+        ("goal", plain(outcome.goal) if outcome.goal is not None and outcome.val_best is None else ""),
         ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
         ("run", outcome.run_path),
     ]
-    block = _block(Text.assemble((outcome.word, style), f": {outcome.reason}"), [fact for fact in facts if fact[1]])
+    title = Text.assemble((outcome.verdict, style), f": {outcome.why}" if outcome.why else "")
+    block = _block(title, [fact for fact in facts if fact[1]])
     if next_commands:
         block.append("\n\n" + INDENT + "next", "dim")
     for command in next_commands:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from report.typography import duration, plain, score
-
-INTERRUPTED = "interrupted"  # the reason of an end that a signal asked for
+from utils.run_facts import INTERRUPTED as INTERRUPTED
+from utils.run_facts import verdict
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Outcome:
     """How a training ended. `solved` is only true when fresh episodes of the final weights confirmed it."""
 
     solved: bool
-    reason: str  # "goal reached", "budget spent", "interrupted"
+    reason: str  # "goal reached", "evaluation return reached", "budget spent", "interrupted"
     goal: float | None
     val_best: float | None
     test_mean: float | None
@@ -47,11 +47,14 @@ class Outcome:
     """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
 
     @property
-    def word(self) -> str:
-        """solved; not solved; finished, when there was no goal to reach."""
-        if self.solved:
-            return "solved"
-        return "finished" if self.goal is None else "not solved"
+    def verdict(self) -> str:
+        """solved, not solved, not tested; trained, when there was no goal to reach; interrupted."""
+        return verdict(vars(self))
+
+    @property
+    def why(self) -> str:
+        """The reason, "" where the verdict says it already."""
+        return "" if self.verdict == self.reason else self.reason
 
     def test_words(self) -> str:
         """The test score in words, "" when nothing was tested."""
@@ -61,8 +64,8 @@ class Outcome:
         return f"{score(self.test_mean)}{spread} over {self.test_episodes} episodes"
 
     def sentence(self) -> str:
-        """One line: word, reason, scores, what it took."""
-        parts = [f"{self.word.capitalize()} ({self.reason})"]
+        """One line: verdict, reason, scores, what it took."""
+        parts = [self.verdict.capitalize() + (f" ({self.why})" if self.why else "")]
         if self.test_mean is not None:
             parts.append(f"test {self.test_words()}")
         if self.val_best is not None:
@@ -78,8 +81,11 @@ def next_commands(outcome: Outcome, config_id: str) -> list[str]:
     resume = f"{python} train.py --resume {Path(outcome.run_path).name}"
     if outcome.reason == INTERRUPTED:
         return [resume]
-    if not outcome.solved:
-        return [f"{resume} --max-timesteps {2 * outcome.env_steps}"]
-    seeds = f"{python} train.py {config_id} --seed 1,2,3,4,5"
+    more = f"{resume} --max-timesteps {2 * outcome.env_steps}"
     play = f"{python} run_play.py --run-id @last"
+    if outcome.verdict == "not solved":
+        return [more]
+    if outcome.verdict == "not tested":
+        return [f"{play} --headless --episodes 100", more]
+    seeds = f"{python} train.py {config_id} --seed 1,2,3,4,5"
     return [play, f"less {outcome.run_path}/report.md", seeds, f"{python} train.py --list-envs"]

@@ -128,7 +128,8 @@ def test_keys_that_are_called_neutral_are(run, tmp_path):
         "log_freq_epochs": 3, "eval_freq_epochs": 1, "eval_warmup_epochs": 1, "eval_episodes": 1, "threads": 2,
         "eval_deterministic": "false", "early_stop_on_train_threshold": 1000, "early_stop_on_eval_threshold": 1000,
         "early_stop_patience": 3, "checkpoint_freq_epochs": 1, "checkpoint_minutes": "null", "checkpoint_keep_last": 2,
-        "checkpoint_keep_best": 2, "video_max_steps": 5, "description": "other", "project_id": "other",
+        "checkpoint_keep_best": 2, "test_episodes": 7, "video_max_steps": 5, "description": "other",
+        "project_id": "other",
     }  # fmt: skip
     assert {*changed, "video_freq_epochs", "engine"} == {*NEUTRAL, "threads"}
     assert "exact" in told(run, *MORE)

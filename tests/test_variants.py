@@ -42,13 +42,12 @@ def shipped() -> Iterator:
 @pytest.mark.parametrize("variant", shipped())
 def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    monkeypatch.setattr("trainer_callbacks.evaluate.TEST_EPISODES", 1)
     config = load_config(*variant.split(":"))
     package = needed(config.env_id)
     if package and importlib.util.find_spec(MODULES[package]) is None:
         pytest.skip(f"{package} is not installed")
     own = next(words for kind, words in OWN.items() if isinstance(config, kind))
-    assert train.train(parse_arguments([variant, *TINY, *own, *WATCHED, *THROUGH, "-q"])) == 0
+    assert train.train(parse_arguments([variant, *TINY, *own, *WATCHED, *THROUGH, "test_episodes=1", "-q"])) == 0
     *rows, tested = read_csv(list_runs()[0].metrics_csv)
     assert [row["train/clock/env_steps"] for row in rows] == [16, 32]
     learnt = {"train/loss/policy", "train/loss/q", "train/value/td_error"}
@@ -66,9 +65,8 @@ def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
 )
 def test_no_shaped_reward_is_reported_anywhere_in_a_run(env_id, wrapper, raw, tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    monkeypatch.setattr("trainer_callbacks.evaluate.TEST_EPISODES", 2)
     words = [f"{env_id}:ppo", f"env_wrappers=[{wrapper}]", "n_envs=2", "max_timesteps=64", "max_episode_steps=12"]
-    words += [*ROLLOUT, *WATCHED, *THROUGH, "-q"]
+    words += [*ROLLOUT, *WATCHED, *THROUGH, "test_episodes=2", "-q"]
     assert train.train(parse_arguments(words)) == 0
     rows = read_csv(list_runs()[0].metrics_csv)
     for stage in ("train", "val", "test"):

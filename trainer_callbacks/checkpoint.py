@@ -25,6 +25,9 @@ from utils.run_dir import RunDir
 from utils.user_error import NumbersError
 
 ALLOWANCE, SHARE = 0.2, 0.01  # what saving may take: so many seconds, and this part of the time
+TIES = (
+    40  # parts of the budget: in each of them one more checkpoint with the best score takes the place of the older one
+)
 
 
 class HashingFile:
@@ -78,14 +81,17 @@ class Checkpoint(LightningCheckpoint):
     """`epoch=NN` with each evaluation (or on its own cadence), `step=N` by the clock on the wall and at the end.
 
     With evaluations: always with one that is the best so far, with others while saving takes a hundredth of the time.
-    Lightning runs subclasses of its Checkpoint behind all other callbacks, so this epoch's evaluation is known.
+    Among equal scores the newest is best, to a twentieth of the budget: a run that scores 500 each time is not saved
+    each time; and were that for the clock on the wall to say, `best` would be another one on another machine.
+    Lightning runs subclasses of its Checkpoint behind all other callbacks, so this iteration's evaluation is known.
     The best score so far is read off the sidecar of `best`, not remembered: what is not on the disk is not best.
     """
 
     def __init__(self, run: RunDir, evaluate: Evaluate, config: Config, facts: Mapping[str, object]) -> None:
         """`facts`: what every sidecar says beside its own clock, score and hash."""
         self.run, self.evaluate, self.config, self.facts = run, evaluate, config, dict(facts)
-        self.best, self.saved = -math.inf, {"iterations": 0, "env_steps": 0}
+        self.best, self.best_steps = -math.inf, 0  # score and env steps of `best`
+        self.saved = {"iterations": 0, "env_steps": 0}
         self._began = self._saved_at = time.monotonic()
         self._spent = self._price = 0.0  # seconds of all saves and of the last one
 
@@ -94,14 +100,15 @@ class Checkpoint(LightningCheckpoint):
         self._began = self._saved_at = time.monotonic()
         if agent.progress["iterations"]:  # resumed: that state is on the disk
             self.saved = dict(agent.progress)
-            self.best = self._best_on_disk()
+            self.best, self.best_steps = self._best_on_disk()
             self._link(agent)
             self._thin_out()  # the process before may have died on the way to it
 
-    def _best_on_disk(self) -> float:
+    def _best_on_disk(self) -> tuple[float, int]:
         folder, stem = self.run.checkpoints, checkpoint_set.target(self.run.checkpoints / "best.ckpt")
-        whole = stem and not checkpoint_set.fault(folder / f"{stem}.ckpt")
-        return checkpoint_set.score_of(folder / f"{stem}.ckpt") if whole else -math.inf
+        path = folder / f"{stem}.ckpt"
+        whole = stem and not checkpoint_set.fault(path)
+        return (checkpoint_set.score_of(path), checkpoint_set.facts_of(path)["env_steps"]) if whole else (-math.inf, 0)
 
     def _link(self, agent: Agent) -> None:
         """The state that the run goes on from, where the process before died between its sidecar and the links."""
@@ -113,9 +120,9 @@ class Checkpoint(LightningCheckpoint):
                 continue
             if not checkpoint_set.target(folder / "last.ckpt"):  # the first save was the last one, too
                 checkpoint_set.point(path, ("last",))
-            if score > self.best or self.best == -math.inf:
+            if self._surpasses(score, facts["env_steps"]) or self.best == -math.inf:
                 checkpoint_set.point(path, ("best",))
-                self.best = score
+                self.best, self.best_steps = score, facts["env_steps"]
 
     def on_train_batch_end(
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
@@ -128,12 +135,10 @@ class Checkpoint(LightningCheckpoint):
         minutes, every = self.config.checkpoint_minutes, self.config.checkpoint_freq_epochs
         if minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes:
             return True
-        if not agent.epoch_ended:
-            return False
-        evaluated = self.evaluate.epoch == agent.epoch
-        if evaluated and self._improves():
+        evaluated = self.evaluate.evaluated(agent)
+        if evaluated and self._surpasses(self.evaluate.mean, agent.progress["env_steps"]):
             return True
-        return evaluated and self._affordable() if every is None else agent.epoch % every == 0
+        return evaluated and self._affordable() if every is None else agent.epoch_ended and agent.epoch % every == 0
 
     def _affordable(self) -> bool:
         """Whether one more save, as dear as the last, would stay within what saving may take."""
@@ -144,8 +149,25 @@ class Checkpoint(LightningCheckpoint):
         if self.saved["iterations"] != agent.progress["iterations"]:
             self.save(trainer, agent)
 
-    def _improves(self) -> bool:
-        return self.evaluate.mean > self.best and math.isfinite(self.evaluate.mean)
+    def _surpasses(self, score: float, env_steps: int) -> bool:
+        """Whether this is best: a better score than that of `best`, or the same in a later part of the budget."""
+        if score != self.best:
+            return score > self.best and math.isfinite(score)
+        budget = self.config.max_timesteps
+        return math.isfinite(score) and env_steps * TIES // budget > self.best_steps * TIES // budget
+
+    def finish(self, tested: float, goal: float | None) -> None:
+        """After the closing test, -inf where there was none: what the run ended with is best where it scores no less
+        than `best`, or reached the goal in that test. Its score is the test's, where no evaluation came to it.
+        """
+        folder = self.run.checkpoints
+        path = folder / f"{checkpoint_set.target(folder / 'last.ckpt')}.ckpt"
+        facts, score = checkpoint_set.facts_of(path), checkpoint_set.score_of(path)
+        score = tested if score == -math.inf else score
+        is_best = score >= self.best or (goal is not None and tested >= goal)
+        if is_best and math.isfinite(score) and facts.get("iterations") == self.saved["iterations"]:
+            checkpoint_set.seal(path, {**facts, "score": score}, ("best", "last"))
+            self._thin_out()
 
     def save(self, trainer: L.Trainer, agent: Agent) -> None:
         """Write the state between two iterations as a set, link it as `last` (and `best`), then thin out older ones.
@@ -156,10 +178,10 @@ class Checkpoint(LightningCheckpoint):
         began = time.monotonic()
         if self.config.nan_guard != "off":
             check_finite(agent)
-        folder, here = self.run.checkpoints, agent.epoch_ended
-        evaluated = here and self.evaluate.epoch == agent.epoch
-        improves = evaluated and self._improves()
-        stem = f"epoch={agent.epoch:02d}" if here else f"step={agent.progress['env_steps']}"
+        folder, steps = self.run.checkpoints, agent.progress["env_steps"]
+        evaluated = self.evaluate.evaluated(agent)
+        improves = evaluated and self._surpasses(self.evaluate.mean, steps)
+        stem = f"epoch={agent.epoch:02d}" if agent.epoch_ended else f"step={steps}"
         path = folder / f"{stem}.ckpt"
         run_files.sync(self.run.metrics_csv)  # the rows up to here are no younger than the state
         trainer.save_checkpoint(path, weights_only=False)
@@ -168,7 +190,8 @@ class Checkpoint(LightningCheckpoint):
         clock = {"epoch": agent.epoch, **agent.progress, "score": score, "segments": agent.memory.segment_names()}
         links = ("best", "last") if improves or self.best == -math.inf else ("last",)  # unevaluated, the newest is best
         checkpoint_set.seal(path, {**clock, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
-        self.best = self.evaluate.mean if improves else self.best
+        if improves:
+            self.best, self.best_steps = self.evaluate.mean, steps
         self.saved, self._saved_at = dict(agent.progress), time.monotonic()
         self._thin_out()
         self._price = time.monotonic() - began

@@ -1,6 +1,6 @@
 """Episodes in worlds of their own, with randomness of their own: training cannot tell whether it was watched.
 
-Evaluations repeat one set of worlds, so that they compare weights and not luck; a test plays 100 fresh ones.
+Evaluations repeat one set of worlds, so that they compare weights and not luck; a test plays fresh ones.
 """
 
 import logging
@@ -19,8 +19,13 @@ from utils.counter_rng import EVALUATE, TEST, Key, integers
 from utils.statistics import mean_and_deviation
 from utils.user_error import NumbersError
 
-TEST_EPISODES = 100
 MOST_WORLDS = 32
+# What eval_freq_epochs: auto means, with a goal and without one, as `best` wants evaluations, too: 40 tell where a run
+# stands and stop it close to where it could have stopped (shipped variants have 10 to 60, rl-zoo 40 to 100). Where
+# episodes are long, so few that they take no more than a fifth as many steps as the training; but 10, which with 10
+# episodes each are together as long as the closing test.
+MOST_EVALUATIONS, LEAST_EVALUATIONS, SHARE = 40, 10, 0.2
+LONGEST = 1000  # steps of an episode, where no limit is known
 
 log = logging.getLogger("stride")
 
@@ -28,6 +33,21 @@ log = logging.getLogger("stride")
 def is_due(epoch: int, every: int | None, warmup: int) -> bool:
     """On the cadence grid and strictly after the warm-up: every 50 after 15 is 50; every 10 after 15 is 20."""
     return bool(every) and epoch > warmup and epoch % (every or 1) == 0
+
+
+def cadence(config: Config, time_limit: int | None) -> int:
+    """Iterations between evaluations, 0 = none; `time_limit`: of an episode.
+
+    Left to us it depends on config and environment alone, so that a resumed run has the same; whole epochs, unless an
+    epoch is longer (1000 iterations where there is a replay memory may be more than the budget).
+    """
+    every = config.eval_freq_epochs
+    if every != "auto":
+        return (every or 0) * config.epoch_iterations
+    longest = config.eval_episodes * (time_limit or LONGEST)
+    number = min(MOST_EVALUATIONS, max(LEAST_EVALUATIONS, int(SHARE * config.max_timesteps / longest)))
+    iterations = max(1, config.max_timesteps // config.iteration_steps // number)
+    return iterations - iterations % config.epoch_iterations or iterations
 
 
 def summarize(stage: str, played: Played) -> dict[str, float]:
@@ -56,30 +76,38 @@ class Evaluate(Callback):
     def __init__(self, config: Config, make_worlds: Callable[[int], VecEnv]) -> None:
         self.config, self._make_worlds = config, make_worlds
         self._worlds: dict[int, VecEnv] = {}  # by their number; evaluation and test may want different ones
-        self.epoch, self.mean, self.best, self.tests = 0, float("nan"), float("-inf"), 0
+        self.mean, self.best, self.tests = float("nan"), float("-inf"), 0
+        self._iteration = 0  # of the last evaluation
+        self._every: int | None = None
 
     def on_train_batch_end(
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent)
-        config = self.config
-        if not (agent.epoch_ended and is_due(agent.epoch, config.eval_freq_epochs, config.eval_warmup_epochs)):
+        config, iteration = self.config, agent.progress["iterations"]
+        if self._every is None:
+            self._every = cadence(config, agent.collector.envs.time_limit)
+        if not is_due(iteration, self._every, config.eval_warmup_epochs * config.epoch_iterations):
             return
         row = summarize("val", self._play(agent.policy, EVALUATE, 0, config.eval_episodes))
-        self.epoch, self.mean = agent.epoch, row.get("val/roll/ep_rew/mean", float("nan"))
+        self._iteration, self.mean = iteration, row.get("val/roll/ep_rew/mean", float("nan"))
         if self.mean > self.best and math.isfinite(self.mean):
             self.best = self.mean
         agent.metrics.set(row | ({"val/roll/ep_rew/best": self.best} if self.best > float("-inf") else {}))
 
+    def evaluated(self, agent: Agent) -> bool:
+        """Whether what the agent is now was evaluated: `mean` is of these weights."""
+        return self._iteration == agent.progress["iterations"] > 0
+
     def test(self, policy: Policy) -> dict[str, float]:
-        """100 fresh episodes of the weights as they are; every call plays others, counted over resumes, too.
+        """Fresh episodes of the weights as they are; every call plays others, counted over resumes, too.
 
         Worlds and draws of their own: training goes on as if nobody had looked. Without a finished episode (within
         eval_max_steps; or non-finite ones under nan_guard: skip) there is no mean, only their number, 0.
         NumbersError where a number is not finite and nan_guard is stop.
         """
         self.tests += 1
-        return summarize("test", self._play(policy, TEST, self.tests, TEST_EPISODES))
+        return summarize("test", self._play(policy, TEST, self.tests, self.config.test_episodes))
 
     def _play(self, policy: Policy, purpose: int, index: int, episodes: int) -> Played:
         config = self.config

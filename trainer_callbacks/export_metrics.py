@@ -45,7 +45,7 @@ class ExportMetrics(Callback):
     ) -> None:
         assert isinstance(agent, Agent)
         self.row = {}
-        if agent.epoch_ended and self._is_due(agent):
+        if self._is_due(agent):
             agent.progress["exported"] = agent.progress["env_steps"]
             self.row = self._row(agent)
             self.emit(self.row)
@@ -54,8 +54,12 @@ class ExportMetrics(Callback):
             sink.beat(agent.progress)
 
     def _is_due(self, agent: Agent) -> bool:
+        if self.evaluate.evaluated(agent):
+            return True
+        if not agent.epoch_ended:
+            return False
         self._every = self._every or self._cadence(agent)
-        return agent.epoch % self._every == 0 or self.evaluate.epoch == agent.epoch
+        return agent.epoch % self._every == 0
 
     def media(self, video: Path) -> None:
         """Tell every sink of a video."""

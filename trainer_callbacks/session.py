@@ -26,7 +26,7 @@ from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.resume import host_facts, json_hash
 from trainer_callbacks.schedule import ApplySchedules
-from trainer_callbacks.stop import Stop
+from trainer_callbacks.stop import TESTED, Stop, unheeded
 from trainer_callbacks.video import Video
 from utils import checkpoint_set
 from utils.one_line import describe_error
@@ -74,12 +74,14 @@ def fit(
     trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, *watchers, checkpoint])
     try:
         export.begin(header(config, agent, goal, run), config)
-        for line in start.lines:
+        for line in (*start.lines, *unheeded(config, goal)):
             log.info(line)
         lost = trained(trainer, agent, start.checkpoint, stop, checkpoint)
         lost += f"; continue: python train.py --resume {run.id}" if lost else ""
         if not lost:
             export.finish(agent, stop.tested)
+            if not stop.interrupts.number:
+                checkpoint.finish(stop.tested.get(TESTED, float("-inf")), goal)
         evaluate.close()
         video.close()
         agent.collector.envs.close()
@@ -98,7 +100,7 @@ def trained(trainer: L.Trainer, agent: Agent, start: Path | None, stop: Stop, ch
     try:
         restored(trainer, agent, start)
         stop.interrupts.patient = False  # what comes now can be done again at any time
-        if not stop.tested and agent.config.eval_freq_epochs and not stop.interrupts.number:
+        if not stop.tested and tests(agent.config, stop.goal) and not stop.interrupts.number:
             stop.tested = dict(stop.test(agent.policy))
     except Dropped:
         stop.interrupts.stop_reminding()
@@ -108,6 +110,11 @@ def trained(trainer: L.Trainer, agent: Agent, start: Path | None, stop: Stop, ch
         steps = agent.progress["env_steps"] - saved["env_steps"]
         return f"stopped by {stop.interrupts.name}: {steps:,} env steps since {where} are lost"
     return ""
+
+
+def tests(config: Config, goal: float | None) -> bool:
+    """Whether the final weights are tested: wherever there is a goal, else where their score is asked for."""
+    return config.test_episodes > 0 and (goal is not None or config.eval_freq_epochs is not None)
 
 
 class TrainingBegan(L.Callback):
@@ -136,7 +143,7 @@ def outcome_of(
     run: RunDir, goal: float | None, stop: Stop, evaluate: Evaluate, env_steps: int, seconds: float, lost: str
 ) -> Outcome:
     """How it ended, of what the callbacks know."""
-    mean = stop.tested.get("test/roll/ep_rew/mean")
+    mean = stop.tested.get(TESTED)
     return Outcome(
         solved=goal is not None and mean is not None and mean >= goal,
         reason=INTERRUPTED if stop.interrupts.number else stop.reason,

@@ -1,6 +1,7 @@
 """When a training is over: the budget is spent, a threshold is reached and confirmed, or a person says so."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 
 import lightning as L
@@ -12,6 +13,8 @@ from config.schema import Config
 from report.outcome import INTERRUPTED
 from trainer_callbacks.interrupt import Interrupts
 
+TESTED = "test/roll/ep_rew/mean"
+
 log = logging.getLogger("stride")
 
 
@@ -22,10 +25,20 @@ def threshold(setting: bool | float, goal: float | None) -> float | None:
     return float(setting)
 
 
+def unheeded(config: Config, goal: float | None) -> list[str]:
+    """A line for each threshold that is set and can never be reached: nothing is void in silence."""
+    lines = []
+    if config.eval_freq_epochs is None and threshold(config.early_stop_on_eval_threshold, goal) is not None:
+        lines.append(f"evaluation is off (eval_freq_epochs: null): the goal of {goal:g} does not stop this run early")
+    if config.early_stop_on_train_threshold is True and goal is None:
+        lines.append("early_stop_on_train_threshold is true, but no goal is known (spec.goal): it stops nothing")
+    return lines
+
+
 class Stop(Callback):
     """Ends the training between two iterations; `reason` says why, "" while it runs.
 
-    A threshold reached in evaluation counts once `test` (100 fresh episodes) confirms it; else training goes on.
+    A threshold reached in evaluation counts once `test` (fresh episodes) confirms it; else training goes on.
     """
 
     def __init__(
@@ -41,10 +54,10 @@ class Stop(Callback):
 
         `closing`: a resumed run whose training was over when its process died only needs its end told.
         """
-        self.budget, self.patience = config.max_timesteps, config.early_stop_patience
+        self.budget, self.patience, self.goal = config.max_timesteps, config.early_stop_patience, goal
         self.train_threshold = threshold(config.early_stop_on_train_threshold, goal)
         self.eval_threshold = threshold(config.early_stop_on_eval_threshold, goal)
-        self.test, self.tested = test, dict[str, float]()
+        self.test, self.tested, self.test_episodes = test, dict[str, float](), config.test_episodes
         self.exported = exported
         self.reason = ""
         self.streak = {"train": 0, "val": 0}
@@ -77,7 +90,8 @@ class Stop(Callback):
         if self.interrupts.number:
             return INTERRUPTED
         if self._evaluated and self.streak["val"] >= self.patience and self._confirmed(agent):
-            return "goal reached"
+            reached = self.goal is not None and self.tested.get(TESTED, -math.inf) >= self.goal
+            return "goal reached" if reached else "evaluation return reached"
         if self.streak["train"] >= self.patience:
             return "training return reached"
         # the next iteration takes as much as this one did; the budget is never overspent
@@ -85,11 +99,14 @@ class Stop(Callback):
 
     def _confirmed(self, agent: Agent) -> bool:
         self._evaluated = False
+        if not self.test_episodes:
+            return True
         self.tested = dict(self.test(agent.policy))
-        mean = self.tested.get("test/roll/ep_rew/mean", float("-inf"))
+        mean = self.tested.get(TESTED, -math.inf)
         if self.eval_threshold is not None and mean >= self.eval_threshold:
             return True
-        log.info(f"evaluation reached {self.eval_threshold:g}, 100 fresh episodes gave {mean:.1f}: training goes on")
+        fresh = f"{self.test_episodes} fresh episodes gave {mean:.1f}"
+        log.info(f"evaluation reached {self.eval_threshold:g}, {fresh}: training goes on")
         self.tested, self.streak["val"] = {}, 0
         return False
 

@@ -10,6 +10,7 @@ from utils.interrupted import ctrl_c
 from utils.one_line import one_line
 from utils.user_error import NumbersError, UserError
 
+GOAL_MISSED = 3  # exit code of a training that ended well, but not at the goal that it was required to reach
 Main = Callable[[list[str]], int]
 
 

@@ -1,12 +1,14 @@
 """What config.json says of a run, checked where it is read: each key that readers rely on has its type. No torch."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from utils.run_files import read_json
 from utils.user_error import UserError
 
+INTERRUPTED = "interrupted"  # the reason of an end that a signal asked for
 LONGEST, LARGEST = 4000, 2**63  # of a text, of a whole number
 TEXTS = ("env_id", "variant", "status", "engine", "engine_reason", "env_backend", "env_backend_reason", "resume",
          "git_hash")  # fmt: skip
@@ -24,6 +26,20 @@ def read_facts(run: Path) -> dict[str, Any]:
     if wrong:
         raise UserError(f"{path} is damaged: {wrong}")
     return facts
+
+
+def verdict(outcome: Mapping[str, object]) -> str:
+    """How an outcome stands to its goal, in a word: solved, not solved, not tested; trained where there is no goal.
+
+    Interrupted where the run is to go on. Only a test decides: what was not tested is neither solved nor unsolved.
+    """
+    if outcome.get("solved") is True:
+        return "solved"
+    if outcome.get("reason") == INTERRUPTED:
+        return INTERRUPTED
+    if outcome.get("goal") is None:
+        return "trained"
+    return "not tested" if outcome.get("test_mean") is None else "not solved"
 
 
 def finite(value: object) -> float | None:

@@ -5,14 +5,16 @@ What stops a group stops each of its runs as it would stop one alone; `--resume 
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from utils.entry import GOAL_MISSED
 from utils.interrupted import Noted, name_of
 from utils.process_pool import run_all
 from utils.run_dir import RunDir, runs_root, sound_runs
-from utils.run_facts import finite
+from utils.run_facts import finite, verdict
 from utils.run_files import exists, list_names, make_folder, read_json, write_json
 from utils.run_names import GROUP
 from utils.statistics import interval, iqm
@@ -35,14 +37,21 @@ class Member(NamedTuple):
     facts: dict[str, Any]
 
 
-def train_seeds(program: Sequence[str], words: Sequence[str], seeds: Sequence[int], workers: int) -> int:
-    """One process per seed, at most `workers` at a time; the exit code is 0 when all of theirs were."""
+def train_seeds(
+    program: Sequence[str], words: Sequence[str], seeds: Sequence[int], workers: int, require_goal: bool = False
+) -> int:
+    """One process per seed, at most `workers` at a time; the exit code is 0 when all of theirs were.
+
+    `require_goal`: and when all are solved, else GOAL_MISSED.
+    """
     group = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     write_plan(group, words, seeds)
-    return _train(program, group, _beginning(words, group, seeds), workers)
+    return _train(program, group, _beginning(words, group, seeds), workers) or _missed(group, require_goal)
 
 
-def resume_seeds(program: Sequence[str], selector: str, changes: Sequence[str], cores: int) -> int:
+def resume_seeds(
+    program: Sequence[str], selector: str, changes: Sequence[str], cores: int, require_goal: bool = False
+) -> int:
     """Go on with every unfinished run of a group, and begin those it never came to."""
     group = find_group(selector)
     found, (words, seeds) = members(group), read_plan(group)
@@ -54,9 +63,14 @@ def resume_seeds(program: Sequence[str], selector: str, changes: Sequence[str], 
     jobs += _beginning((*words, *changes), group, [seed for seed in seeds if seed not in there])
     if not jobs:
         print(f"\n  group {group}: every run is finished\n\n  {summary(outcomes(group))}")
-        return 0
+        return _missed(group, require_goal)
     threads = max((_threads(member.facts) for member in found), default=1)
-    return _train(program, group, jobs, max(1, cores // threads))
+    return _train(program, group, jobs, max(1, cores // threads)) or _missed(group, require_goal)
+
+
+def _missed(group: str, require_goal: bool) -> int:
+    """The exit code of a group all of whose runs ended well."""
+    return GOAL_MISSED if require_goal and any(verdict(each) != "solved" for each in outcomes(group)) else 0
 
 
 def _beginning(words: Sequence[str], group: str, seeds: Sequence[int]) -> list[Job]:
@@ -144,11 +158,11 @@ def outcomes(group: str) -> list[dict[str, Any]]:
 
 
 def summary(ended: Sequence[Mapping[str, object]]) -> str:
-    """Mean, interquartile mean with its 95 % interval, and how many solved it."""
+    """Mean, interquartile mean with its 95 % interval, and how many solved it, or what else is said of them."""
     means = [mean for outcome in ended if (mean := finite(outcome.get("test_mean"))) is not None]
     if not means:
         return f"{len(ended)} runs finished, none was tested"
     low, high = interval(means)
-    solved = sum(bool(outcome.get("solved")) for outcome in ended)
     mean = sum(means) / len(means)
-    return f"{len(means)} runs: mean {mean:.2f}, IQM {iqm(means):.2f} [95 % {low:.2f} .. {high:.2f}], {solved} solved"
+    told = ", ".join(f"{count} {word}" for word, count in Counter(map(verdict, ended)).most_common())
+    return f"{len(means)} runs: mean {mean:.2f}, IQM {iqm(means):.2f} [95 % {low:.2f} .. {high:.2f}], {told}"

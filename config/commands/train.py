@@ -19,6 +19,9 @@ examples:
   python train.py --resume @last                       continue exactly where a run stopped
   python train.py --resume group:NAME                  the same for every unfinished run of a group
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
+exit codes:
+  0 trained; 1 the training failed; 2 the words are wrong, nothing was begun; 3 with --require-goal: the goal was not
+  reached, or not by every seed; 130 and 143 stopped by Ctrl-C or SIGTERM, and saved
 """
 MOST_SEEDS = 1000
 
@@ -38,6 +41,7 @@ class Arguments:
     list_envs: str | None
     quiet: bool
     debug: bool
+    require_goal: bool
     help: bool
 
     def load(self) -> Config:
@@ -83,6 +87,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--accept-changes", action="store_true", help="with --resume: take a config.json that was edited by hand"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, nothing else")
+    parser.add_argument(
+        "--require-goal", action="store_true", help="exit code 3 unless the closing test reaches the goal"
+    )
     parser.add_argument("--debug", action="store_true", help="one world, a tiny budget, all checks, a profiler trace")
     parser.add_argument("--group", default="", help=argparse.SUPPRESS)
     return parser
@@ -132,6 +139,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
         list_envs=found.list_envs,
         quiet=found.quiet,
         debug=found.debug or sys.gettrace() is not None,  # a debugger is attached
+        require_goal=found.require_goal,
         help=found.help,
     )
 

@@ -52,6 +52,8 @@ def setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
         engine="eager",
         threads=threads,
         early_stop_on_eval_threshold=False,
+        eval_freq_epochs=None,
+        test_episodes=0,
     )
     check(config, "bench")
     return config

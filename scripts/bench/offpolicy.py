@@ -76,8 +76,8 @@ def main(argv: list[str]) -> int:
 def setting(name: str, steps: int | None, threads: int) -> ReplayConfig:
     """The shipped variant, shortened, with nothing that a peer does not do as well."""
     env_id, usual = VARIANTS[name]
-    words = [f"max_timesteps={steps or usual}", "eval_freq_epochs=null", "early_stop_on_eval_threshold=false"]
-    config = load_config(env_id, name, [*words, f"threads={threads}"])
+    words = [f"max_timesteps={steps or usual}", "eval_freq_epochs=null", "test_episodes=0", f"threads={threads}"]
+    config = load_config(env_id, name, [*words, "early_stop_on_eval_threshold=false"])
     assert isinstance(config, ReplayConfig)
     return config
 

@@ -93,7 +93,7 @@ def measure(run: RunDir) -> dict[str, Any]:
 
 def play(loaded: LoadedRun) -> dict[str, float]:
     """100 fresh episodes, in the worlds of the run's own first test."""
-    evaluate = Evaluate(loaded.config, lambda n: make_envs(loaded.config, n))
+    evaluate = Evaluate(replace(loaded.config, test_episodes=100), lambda n: make_envs(loaded.config, n))
     tested = evaluate.test(loaded.agent.policy)
     evaluate.close()
     return tested

@@ -27,7 +27,6 @@ import publishing.folder
 import run_play
 import run_publish
 import train
-import trainer_callbacks.evaluate
 from inspector.compare import compare
 from inspector.model import config, report_text
 from inspector.overview import overview
@@ -51,7 +50,6 @@ GROUP = "20200101-000000-abcd"
 SHORTER = (  # what takes a second and looks at nothing of a folder
     (publishing.folder, "film", lambda *_: b""),
     (run_publish, "build_files", partial(publishing.folder.build_files, episodes=2)),
-    (trainer_callbacks.evaluate, "TEST_EPISODES", 2),
 )
 
 
@@ -120,7 +118,7 @@ def sound_run(folder: Path) -> Base:
     """A finished run with a replay memory on disk, a video (of no content) and a report."""
     (folder / "cwd").mkdir(parents=True)
     os.chdir(folder / "cwd")
-    ended = finish([*REPLAY, "--group", GROUP], folder / "made")
+    ended = finish([*REPLAY, "test_episodes=2", "--group", GROUP], folder / "made")
     whole = last_run(folder / "made")
     assert ended.code == 0 and whole is not None, ended.said
     (whole.videos / "epoch=02.mp4").write_bytes(b"not a film")

@@ -190,10 +190,15 @@ def test_beginning_and_end_name_the_facts() -> None:
 
 
 def test_outcome_words() -> None:
-    assert replace(OUTCOME, solved=False).word == "not solved"
-    assert replace(OUTCOME, solved=False, goal=None).word == "finished"
+    unsolved = replace(OUTCOME, solved=False)
+    assert OUTCOME.verdict == "solved" and unsolved.verdict == "not solved"
+    assert replace(unsolved, test_mean=None).verdict == "not tested"
+    assert replace(unsolved, goal=None).verdict == replace(unsolved, goal=None, test_mean=None).verdict == "trained"
     bare = Outcome(False, "interrupted", None, None, None, None, 0, 10, 1.0, "runs/x")
-    assert bare.sentence() == "Finished (interrupted); 10 env steps in 0:01."
+    assert bare.sentence() == "Interrupted; 10 env steps in 0:01."
+    assert replace(bare, goal=5.0).verdict == "interrupted"
+    untested = replace(bare, reason="budget spent", goal=5.0)
+    assert untested.sentence() == "Not tested (budget spent), goal 5; 10 env steps in 0:01."
 
 
 def test_brackets_are_text_and_not_markup() -> None:

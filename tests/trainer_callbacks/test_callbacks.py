@@ -217,8 +217,10 @@ def test_best_is_the_best_evaluated_and_last_the_last():
 
 
 def test_a_run_that_died_before_it_named_its_best_goes_on_with_it(monkeypatch):
-    level = Played([100.0] * 3, [100.0] * 3)
-    monkeypatch.setattr("trainer_callbacks.evaluate.summarize", lambda stage, _: summarize(stage, level))
+    falling = iter(range(100, 0, -1))
+    monkeypatch.setattr(
+        "trainer_callbacks.evaluate.summarize", lambda stage, _: summarize(stage, Played([float(next(falling))], [9]))
+    )
     _, run, _ = fit("max_timesteps=32", "eval_freq_epochs=2", "early_stop_on_eval_threshold=false")
     for link in run.checkpoints.glob("best.*"):  # as after a kill between a sidecar and this link
         link.unlink()
@@ -237,7 +239,7 @@ def test_where_saving_would_take_long_only_the_best_and_the_last_are_saved(monke
         int(row["train/clock/epoch"]): row["val/roll/ep_rew/mean"] for row in rows if "val/roll/ep_rew/mean" in row
     }
     assert [row.get("val/roll/ep_rew/mean") for row in again] == [row.get("val/roll/ep_rew/mean") for row in rows]
-    best = [epoch for epoch in scores if scores[epoch] > max([scores[e] for e in scores if e < epoch], default=0)]
+    best = [epoch for epoch in scores if scores[epoch] >= max([scores[e] for e in scores if e < epoch], default=0)]
     assert checkpoint_set.names(seldom.checkpoints) == [f"epoch={epoch:02d}" for epoch in sorted({*best, 20})]
     assert len(checkpoint_set.names(often.checkpoints)) == 10 > len({*best, 20})
 
