@@ -102,7 +102,7 @@ class Config:
     epoch_iterations: int = 1
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
     log_freq_epochs: int | None = None
-    """Epochs between rows of metrics.csv and the console; null = about 200 rows a run."""
+    """Epochs between rows of metrics.csv and the console; null = about 200 rows a run, the first of them early."""
 
     # Evaluation
     eval_freq_epochs: int | None = None

@@ -1,6 +1,7 @@
-"""The only writer of numbers: builds one row per due epoch, owns the sinks and tells each what it wants to know."""
+"""The only writer of numbers: builds the rows that are due, owns the sinks and tells each what it wants to know."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 
@@ -15,6 +16,7 @@ from report.sink import Sink
 from trainer_callbacks.evaluate import Evaluate
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
+FIRST = 16  # iterations that the first of them may wait for, where a two hundredth of the run is longer
 
 Row = dict[str, float]
 
@@ -45,7 +47,7 @@ class ExportMetrics(Callback):
     ) -> None:
         assert isinstance(agent, Agent)
         self.row = {}
-        if agent.epoch_ended and self._is_due(agent):
+        if self._is_due(agent):
             agent.progress["exported"] = agent.progress["env_steps"]
             self.row = self._row(agent)
             self.emit(self.row)
@@ -54,8 +56,14 @@ class ExportMetrics(Callback):
             sink.beat(agent.progress)
 
     def _is_due(self, agent: Agent) -> bool:
-        self._every = self._every or self._cadence(agent)
-        return agent.epoch % self._every == 0 or self.evaluate.epoch == agent.epoch
+        """By our own clock alone, never the wall's: rows steer the stop on the training return."""
+        if agent.epoch_ended and self.evaluate.epoch == agent.epoch:
+            return True
+        if agent.config.log_freq_epochs:
+            return agent.epoch_ended and agent.epoch % agent.config.log_freq_epochs == 0
+        done = agent.progress["iterations"]
+        self._every = self._every or row_every(agent.config.max_timesteps, agent.progress["env_steps"] / done)
+        return done % self._every == 0 or done in early_rows(self._every)
 
     def media(self, video: Path) -> None:
         """Tell every sink of a video."""
@@ -106,10 +114,13 @@ class ExportMetrics(Callback):
         self._before |= progress | seconds
         return row
 
-    def _cadence(self, agent: Agent) -> int:
-        """Epochs between rows; left open, such that a run has about ROWS of them."""
-        config = agent.config
-        if config.log_freq_epochs:
-            return config.log_freq_epochs
-        steps_per_epoch = agent.progress["env_steps"] / max(agent.epoch, 1)
-        return max(1, round(config.max_timesteps / steps_per_epoch / ROWS))
+
+def row_every(max_timesteps: int, steps_per_iteration: float) -> int:
+    """Iterations between rows, such that a run has about ROWS of them."""
+    return max(1, round(max_timesteps / steps_per_iteration / ROWS))
+
+
+@cache
+def early_rows(every: int) -> frozenset[int]:
+    """Iterations before the first of `every` that make a row, too: its half, the half of that, .. down to FIRST."""
+    return frozenset(every >> halvings for halvings in range(1, every.bit_length()) if every >> halvings >= FIRST)
