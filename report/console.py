@@ -20,7 +20,9 @@ from report.outcome import Header, Outcome, next_commands
 from report.sink import Sink
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
+BEAT_SECONDS = 1.0  # until it is drawn without a row
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation
+SILENT_SECONDS, SILENT_SHARE = 10.0, 0.02  # a plain line between two rows: after so long, and such a part of the run
 TESTED = "test/roll/episodes"  # in the row of the closing test
 
 
@@ -51,7 +53,7 @@ class Console(Sink):
         self._live: Live | None = None
         self._header: Header
         self._clock = clock
-        self._begun = clock()
+        self._begun = self._row_at = clock()
         self._drawn = -math.inf
         self._stale = False
 
@@ -62,15 +64,23 @@ class Console(Sink):
             self._print(Text())
             self._print(header_block(header))
             self._print(Text())
-        self._begun = self._clock()
+        self._begun = self._row_at = self._clock()
 
     def row(self, row: Mapping[str, float]) -> None:
         if self._quiet or TESTED in row:  # the closing test is told by the outcome
             return
-        self._history.add(row)
-        self._stale = True
         now = self._clock()
+        self._history.add(row)
+        self._stale, self._row_at = True, now
         if now - self._drawn >= self._interval or (VAL in row and not self._in_place):
+            self._draw(now)
+
+    def beat(self, clock: Mapping[str, int], playing: str) -> None:
+        """The clock of the table moves; in a pipe a line, the more seldom the longer it has been going on."""
+        now = self._clock()
+        silent = BEAT_SECONDS if self._in_place else max(SILENT_SECONDS, SILENT_SHARE * (now - self._begun))
+        if not self._quiet and now - max(self._drawn, self._begun) >= silent:
+            self._history.tick(clock["env_steps"], now - self._row_at, playing)
             self._draw(now)
 
     def end(self, outcome: Outcome | None) -> None:

@@ -131,7 +131,8 @@ def head(history: History, max_timesteps: int, goal: float | None, elapsed: floa
         reached = history.val.last >= goal
         against = _bar_line("goal", history.val.toward(goal), length, "green" if reached else "magenta", page)
     below = [] if beside else [Text(f"{INDENT}{'time':<{GROUP}}{clock}", "dim")]
-    return [steps, against.append_text(standing), *below]
+    now = [Text(f"{INDENT}{'now':<{GROUP}}{history.now()}", "dim")] if history.now() else []
+    return [steps, against.append_text(standing), *below, *now]
 
 
 def _standing(history: History, goal: float | None) -> Text:
@@ -205,4 +206,5 @@ def plain_line(history: History, max_timesteps: int, goal: float | None, elapsed
     if not math.isnan(history.rate):
         parts.append(f"{history.rate:,.0f} steps/s")
     parts.append(f"left {duration(history.seconds_left(max_timesteps, elapsed))}")
+    parts += [history.now()] if history.now() else []
     return INDENT + "  ".join(parts)

@@ -62,10 +62,10 @@ def test_a_long_run_is_told_of_early_too():
 
 
 def test_rows_lie_at_fixed_steps_however_slow_the_machine_and_wherever_it_was_stopped(monkeypatch):
-    words = ("max_timesteps=4800",)  # a row every 6 iterations
+    words = ("max_timesteps=2400",)  # a row every 3 iterations
     monkeypatch.setattr("trainer_callbacks.export_metrics.early_rows", lambda every: {2})
     _, straight = trained(*words)
-    assert [row["train/clock/iterations"] for row in told(straight)[:3]] == [2, 6, 12]
+    assert [row["train/clock/iterations"] for row in told(straight)[:3]] == [2, 3, 6]
     step = Agent.training_step
 
     def slow(agent, dataloader_iter):
@@ -74,11 +74,10 @@ def test_rows_lie_at_fixed_steps_however_slow_the_machine_and_wherever_it_was_st
             time.sleep(0.02)
 
     assert told(trained(*words, step=slow)[1]) == told(straight)
-    for at in (1, 40):
-        code, stopped = trained(*words, step=stopping(at))
-        assert code == 128 + signal.SIGINT
-        assert train.command(["--resume", stopped.id, "-q"]) == 0
-        assert told(stopped) == told(straight)
+    code, stopped = trained(*words, step=stopping(40))
+    assert code == 128 + signal.SIGINT
+    assert train.command(["--resume", stopped.id, "-q"]) == 0
+    assert told(stopped) == told(straight)
 
 
 def test_a_cadence_of_epochs_is_one_of_epochs():
