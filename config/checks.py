@@ -102,7 +102,7 @@ def _check_range(name: str, value: object, allowed: Range, max_timesteps: int) -
             raise UserError(f"{name}: the schedule must rise above {allowed.low:g} somewhere")
         return
     for number in value if isinstance(value, tuple) else (value,):
-        if number is None or isinstance(number, bool):
+        if number is None or isinstance(number, bool | str):
             continue
         if not allowed.holds(number):
             raise UserError(f"{name} must be {allowed}, not {number}")

@@ -97,8 +97,8 @@ class Config:
     """auto, cpu, cuda or cuda:N."""
     engine: Literal["auto", "eager", "fused_cpu"] = "auto"
     """How updates are computed; auto takes the fastest that knows everything this config asks for."""
-    threads: int = 1
-    """CPU threads; first weights and fused_cpu's results do not depend on it, large sums of eager may by rounding."""
+    threads: int | Literal["auto"] = "auto"
+    """CPU threads; auto = what pays with fused_cpu, whose results do not depend on it, else 1: sums of eager may."""
     epoch_iterations: int = 1
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
     log_freq_epochs: int | None = None
@@ -142,6 +142,11 @@ class Config:
     """Epochs between videos of an evaluation episode, videos/epoch=NN.mp4; null or 0 = none."""
     video_max_steps: int = 1000
     """Steps after which a video ends, whether or not the episode has."""
+
+    @property
+    def torch_threads(self) -> int:
+        """Threads of torch, by which large sums are rounded: one, where it is left to us."""
+        return 1 if self.threads == "auto" else self.threads
 
     def schedules(self) -> dict[str, Schedule]:
         """The fields that change with the clock."""

@@ -155,13 +155,14 @@ def _bar_line(label: str, fraction: float, length: int, style: str, page: Page) 
 
 
 def header_block(header: Header) -> Text:
-    """Four lines above a training."""
+    """The lines above a training."""
     goal = "none" if header.goal is None else plain(header.goal)
     why = f" ({header.engine_why})" if header.engine_why else ""
     facts = [
         ("goal", f"{goal} within {header.max_timesteps:,} env steps"),
         ("agent", f"{header.algo_id}, {header.parameters:,} parameters, seed {header.seed}"),
         ("engine", f"{header.engine}{why}, {header.device}"),
+        ("threads", f"{header.threads}{f' ({header.threads_why})' if header.threads_why else ''}"),
         ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
         ("run", header.run_path),
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from report.typography import duration, plain, score
 
 INTERRUPTED = "interrupted"  # the reason of an end that a signal asked for
+FAILED = "failed"  # that of an error
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Header:
     goal: float | None
     max_timesteps: int
     run_path: str
+    threads: int = 1
+    threads_why: str = ""  # "" where the config says how many
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,33 @@ class Outcome:
             return "solved"
         return "finished" if self.goal is None else "not solved"
 
+    @property
+    def result(self) -> str:
+        """How it ended, as a word for programs: solved, not_solved, not_tested, trained, interrupted, failed."""
+        if self.solved or self.reason in (INTERRUPTED, FAILED):
+            return "solved" if self.solved else self.reason
+        if self.goal is None:
+            return "trained"
+        return "not_tested" if self.test_mean is None else "not_solved"
+
+    def line(self, alerts: int = 0) -> str:
+        """One line made for grep: key=value, always the same keys in this order, `none` where there is nothing.
+
+        The run is the last of them, so that its path may hold blanks.
+        """
+        facts = {
+            "result": self.result,
+            "test_mean": self.test_mean,
+            "test_std": self.test_std,
+            "test_episodes": self.test_episodes,
+            "goal": None if self.goal is None else f"{self.goal:.10g}",
+            "env_steps": self.env_steps,
+            "seconds": float(self.seconds),
+            "alerts": alerts,
+            "run": self.run_path,
+        }
+        return " ".join(f"{key}={_machine_word(value)}" for key, value in facts.items())
+
     def test_words(self) -> str:
         """The test score in words, "" when nothing was tested."""
         if self.test_mean is None:
@@ -70,6 +100,10 @@ class Outcome:
         if self.goal is not None:
             parts.append(f"goal {plain(self.goal)}")
         return f"{', '.join(parts)}; {self.env_steps:,} env steps in {duration(self.seconds)}."
+
+
+def _machine_word(value: object) -> str:
+    return "none" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def next_commands(outcome: Outcome, config_id: str) -> list[str]:

@@ -136,8 +136,27 @@ def test_quiet_prints_one_line_at_the_end() -> None:
     assert written(terminal) == ""
     view.end(OUTCOME)
     assert written(terminal) == (
-        "Solved (goal reached), test 489.3 +- 21.0 over 100 episodes, best val 492.1, goal 475; "
-        "61,440 env steps in 0:14. runs/x\n"
+        "result=solved test_mean=489.34 test_std=21.04 test_episodes=100 goal=475 "
+        "env_steps=61440 seconds=13.60 alerts=0 run=runs/x\n"
+    )
+
+
+def test_the_line_for_grep_has_the_same_keys_however_it_ended() -> None:
+    bare = Outcome(False, "budget spent", None, None, None, None, 0, 10, 1.0, "my runs/x")
+    assert bare.line(2) == (
+        "result=trained test_mean=none test_std=none test_episodes=0 goal=none "
+        "env_steps=10 seconds=1.00 alerts=2 run=my runs/x"
+    )
+    told = {replace(bare, **changes).result for changes in (
+        {"goal": 5.0}, {"goal": 5.0, "test_mean": 4.0}, {"reason": "interrupted"}, {"reason": "failed"},
+    )}  # fmt: skip
+    assert told == {"not_tested", "not_solved", "interrupted", "failed"}
+    view, terminal, watch = begun(quiet=True)
+    feed(view, watch, [row(1000, 10.0)], seconds=2.0)
+    view.end(None)
+    assert written(terminal) == (
+        "result=failed test_mean=none test_std=none test_episodes=0 goal=475 "
+        "env_steps=1000 seconds=2.00 alerts=0 run=runs/x\n"
     )
 
 
