@@ -59,7 +59,7 @@ class ExportMetrics(Callback):
             self.row = self._row(agent)
             self.emit(self.row)
         if self._pulse.failed:
-            self._check_pulse()
+            raise RuntimeError("a sink failed between two rows; its error is written above")
 
     def _is_due(self, agent: Agent) -> bool:
         """By our own clock alone, never the wall's: rows steer the stop on the training return."""
@@ -79,11 +79,6 @@ class ExportMetrics(Callback):
             clock = {name: agent.progress[name] for name in ("iterations", "updates")} | {"env_steps": written}
             for sink in self.sinks:
                 sink.beat(clock, self.evaluate.playing)
-
-    def _check_pulse(self) -> None:
-        with self._telling:  # a beat under way is no failed one
-            if self._pulse.failed:
-                raise RuntimeError("a sink failed between two rows; its error is written above")
 
     def media(self, video: Path) -> None:
         """Tell every sink of a video."""

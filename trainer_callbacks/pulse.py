@@ -32,9 +32,12 @@ class Pulse:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(EVERY):
-            if time.monotonic() - self._told >= EVERY:
-                self.failed = True  # until it is back
-                self._beat()
-                self.failed = False
-                self.told()
+        well = False
+        try:
+            while not self._over.wait(EVERY):
+                if time.monotonic() - self._told >= EVERY:
+                    self._beat()
+                    self.told()
+            well = True
+        finally:
+            self.failed = not well
