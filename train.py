@@ -57,9 +57,11 @@ from utils.run_files import write_json
 from utils.run_lock import locked
 from utils.run_log import open_run_log
 from utils.seed_group import PREFIX, resume_seeds, train_seeds
+from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
 
+FAILURES = (EnvError, NoRoomError)  # said in one line
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
 
@@ -181,12 +183,12 @@ def print_help(arguments: Arguments) -> int:
 
 def command(argv: list[str]) -> int:
     """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in training."""
-    return entry.ended(main_in_events if "--json" in argv else main, argv, EnvError, NoRoomError)
+    return entry.ended(main_in_events if "--json" in argv else main, argv, *FAILURES)
 
 
 def main_in_events(argv: list[str]) -> int:
     """main, with nothing but events on stdout."""
-    with only_events() as events:
+    with only_events(UserError, NumbersError, *FAILURES) as events:
         return main(argv, events)
 
 

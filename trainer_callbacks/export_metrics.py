@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from time import perf_counter
 
 import lightning as L
@@ -30,7 +30,7 @@ class ExportMetrics(Callback):
         self.evaluate, self.sinks = evaluate, sinks
         self.row: Row = {}  # of the iteration just done, {} where none was due
         self._pulse = Pulse(self._beat)
-        self._telling = Lock()  # sinks are told one thing at a time
+        self._telling = RLock()  # sinks are told one thing at a time
         self._every = 0
         self._began = self._since = perf_counter()
         self._before = {"env_steps": 0, "iterations": 0, "collect": 0.0, "learn": 0.0}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 
 from utils.closed_pipe import Outlet
-from utils.one_line import describe_error
+from utils.one_line import describe_error, one_line
 
 VERSION = 1  # of what events hold; keys may be added to it, none changes its meaning
 FAILED, INTERRUPTED = "failed", "interrupted"
@@ -49,10 +49,10 @@ class Events:
 
 
 @contextmanager
-def only_events() -> Iterator[Events]:
+def only_events(*told: type[Exception]) -> Iterator[Events]:
     """Stdout for events alone: what anybody else prints there meanwhile, a world or a library, goes to stderr.
 
-    The last event is `end`, whatever happens; an error goes on.
+    The last event is `end`, whatever happens; an error goes on. Those `told` speak for themselves, others by name.
     """
     sys.stdout.flush()
     kept = os.dup(1)
@@ -64,7 +64,8 @@ def only_events() -> Iterator[Events]:
                 yield events
                 events.end(INTERRUPTED)
             except BaseException as error:
-                events.end(INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED, describe_error(error))
+                words = one_line(str(error)) if isinstance(error, told) else describe_error(error)
+                events.end(INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED, words)
                 raise
     finally:
         sys.stdout.flush()

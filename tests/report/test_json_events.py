@@ -88,7 +88,7 @@ def test_what_is_refused_is_told_in_the_same_way(capfd, words, code, error):
     found, events, err = told(capfd, *words)
     assert found == code and error in err
     (event,) = events
-    assert event["event"] == "end" and event["result"] == "failed" and error in event["error"]
+    assert event["event"] == "end" and event["result"] == "failed" and f"error: {event['error']}\n" == err
 
 
 def test_an_error_in_the_training_and_a_signal_are_ends(capfd, monkeypatch):
