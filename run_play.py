@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     # with --json standard output holds the object and nothing else
     say: Say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     loaded = load_run(arguments.run_id, arguments.checkpoint)
-    torch.set_num_threads(loaded.config.threads)
+    torch.set_num_threads(loaded.config.torch_threads)
     for note in loaded.notes:
         say(note)
     watched = arguments.filmed or arguments.step_by_step

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     if arguments.repo:
         check_repo(arguments.repo)
     loaded = load_run(arguments.run_id, arguments.checkpoint)
-    torch.set_num_threads(loaded.config.threads)
+    torch.set_num_threads(loaded.config.torch_threads)
     for note in loaded.notes:
         say(note)
     facts, own = public_facts(loaded), find_own(find_token())

@@ -48,49 +48,53 @@ from trainer_callbacks.resume import (
 )
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, failures_told, fit
 from utils import checkpoint_set, entry
+from utils.cores import cores
 from utils.durable_file import check_room
+from utils.events import Events, only_events
 from utils.run_dir import RunDir, runs_root
 from utils.run_fate import died
 from utils.run_files import write_json
 from utils.run_lock import locked
 from utils.run_log import open_run_log
 from utils.seed_group import PREFIX, resume_seeds, train_seeds
-from utils.user_error import UserError
+from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
 
+FAILURES = (EnvError, NoRoomError)  # said in one line
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], events: Events | None = None) -> int:
+    """`events`: where programs read what happens; None: people read it."""
     arguments = parse_arguments(argv)
     if arguments.help:
         return print_help(arguments)
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
     if arguments.resume.startswith(PREFIX):
-        changes, cores = arguments.overrides, os.cpu_count() or 1
-        return resume_seeds([sys.executable, __file__], arguments.resume, changes, cores, arguments.require_goal)
-    return train_group(arguments) if len(arguments.seeds) > 1 else train(arguments)
+        group, changes = arguments.resume, arguments.overrides
+        return resume_seeds([sys.executable, __file__], group, changes, cores(), arguments.require_goal)
+    return train_group(arguments) if len(arguments.seeds) > 1 else train(arguments, events)
 
 
-def train(arguments: Arguments) -> int:
+def train(arguments: Arguments, events: Events | None = None) -> int:
     """One run, new, continued or forked, under the eyes of whoever may interrupt it."""
     with Interrupts() as interrupts, ExitStack() as stack:
         try:
-            return _train(arguments, interrupts, stack)
+            return _train(arguments, interrupts, stack, events)
         except Dropped:
             interrupts.stop_reminding()
             print(f"stopped by {interrupts.name} before there was anything to save", file=sys.stderr)
             return 128 + interrupts.number
 
 
-def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> int:
+def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> int:
     again, fate = find_and_lock(arguments, stack)
     config = again.config if again else arguments.load()
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.torch_threads)
 
     # every name is checked by its registry before a run folder exists
     with room_errors(config, "nothing was begun"):
@@ -112,7 +116,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         log.debug(shlex.join(sys.argv))
         with failures_told(run, stack), room_errors(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
-            sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet)
+            sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events)
             outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers)
     if outcome.lost:
         print(outcome.lost, file=sys.stderr)
@@ -148,6 +152,7 @@ def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> di
     facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group}
     facts |= {"engine": agent.engine.name, "engine_reason": agent.engine.reason, "goal": goal}
     facts |= {"play": agent.engine.play.name, "learn": agent.engine.learn.name}
+    facts |= {"threads": agent.engine.threads.number, "threads_reason": agent.engine.threads.why}
     facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
     facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
     return {**facts, "settings_sha256": settings_hash(facts)}
@@ -181,7 +186,7 @@ def train_group(arguments: Arguments) -> int:
         return max(train(one) for one in each)
     words = [*filter(None, (arguments.config_id, *arguments.overrides))]
     words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
-    workers = max(1, (os.cpu_count() or 1) // config.threads)
+    workers = max(1, cores() // config.torch_threads)
     return train_seeds([sys.executable, __file__], words, arguments.seeds, workers, arguments.require_goal)
 
 
@@ -195,7 +200,13 @@ def print_help(arguments: Arguments) -> int:
 
 def command(argv: list[str]) -> int:
     """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in training."""
-    return entry.ended(main, argv, EnvError, NoRoomError)
+    return entry.ended(main_in_events if "--json" in argv else main, argv, *FAILURES)
+
+
+def main_in_events(argv: list[str]) -> int:
+    """main, with nothing but events on stdout."""
+    with only_events(UserError, NumbersError, *FAILURES) as events:
+        return main(argv, events)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from agents.engines.plan.ppo import PPORecipe
 from agents.engines.plan.recipe import Recipe
 from agents.engines.plan.reinforce import REINFORCERecipe
 from agents.engines.plan.sac import SACRecipe
+from agents.engines.threads import choose_threads
 from agents.networks.threads import one_thread
 from agents.ppo import PPO
 from agents.pqn import PQN
@@ -49,20 +50,20 @@ def may_be_fused(config: Config) -> bool:
 
 
 def choose_engine(config: Config, agent: Agent) -> Engine:
-    """`auto` takes the fastest that knows everything the config asks for."""
+    """`auto` takes the fastest that knows everything the config asks for, with the threads that pay."""
     if config.device not in ("auto", "cpu"):
         raise UserError(f"device: {config.device} has no engine yet; auto and cpu do")
-    if config.engine == "eager":
-        return eager("as configured")
-    refusal: str | None = f"fused_cpu does not know {config.algo_id}"
     recipe = RECIPES.get(type(agent))
-    if recipe:
+    refusal: str | None = f"fused_cpu does not know {config.algo_id}"
+    if config.engine == "eager":
+        refusal = "as configured"
+    elif recipe:
         refusal = why_not_here() or recipe.why_not(config, agent.policy, agent.collector.obs)
     if refusal and config.engine == "fused_cpu":
         raise UserError(f"engine: fused_cpu cannot run this config: {refusal}; engine: auto takes eager")
-    if refusal or not recipe:
-        return eager(refusal or "")
-    return fused_cpu(recipe, agent, config.threads)
+    threads = choose_threads(config, agent, fused=not refusal)
+    engine = eager(refusal or "") if refusal or not recipe else fused_cpu(recipe, agent, threads.number)
+    return engine._replace(threads=threads)
 
 
 def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:

@@ -82,6 +82,13 @@ class EagerLearn:
         learner.learn(work)
 
 
+class Threads(NamedTuple):
+    """How many, and why where the config left it open."""
+
+    number: int = 1
+    why: str = ""
+
+
 class Engine(NamedTuple):
     """Both sockets, under the name that configs and runs know, and why they were taken."""
 
@@ -89,6 +96,7 @@ class Engine(NamedTuple):
     reason: str
     play: Play
     learn: Learn[Any]  # of the work that the agent hands out
+    threads: Threads = Threads()
 
 
 def eager(reason: str = "") -> Engine:

@@ -4,6 +4,7 @@ import sys
 
 from config.commands.train import parse_arguments
 from utils.durable_file import check_room
+from utils.events import FAILED, line
 from utils.run_dir import RunDir, runs_root
 from utils.user_error import UserError
 
@@ -16,5 +17,7 @@ def preflight(argv: list[str]) -> None:
             goes_on = arguments.resume and arguments.checkpoint in ("", "last")
             check_room(RunDir.find(arguments.resume).path if goes_on else runs_root(), 0)
     except UserError as error:
+        if "--json" in argv:
+            print(line("end", result=FAILED, error=str(error)), flush=True)
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

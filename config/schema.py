@@ -97,12 +97,12 @@ class Config:
     """auto, cpu, cuda or cuda:N."""
     engine: Literal["auto", "eager", "fused_cpu"] = "auto"
     """How updates are computed; auto takes the fastest that knows everything this config asks for."""
-    threads: int = 1
-    """CPU threads; first weights and fused_cpu's results do not depend on it, large sums of eager may by rounding."""
+    threads: int | Literal["auto"] = "auto"
+    """CPU threads; auto = what pays with fused_cpu, whose results do not depend on it, else 1: sums of eager may."""
     epoch_iterations: int = 1
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
     log_freq_epochs: int | None = None
-    """Epochs between rows of metrics.csv and the console; null = about 200 rows a run."""
+    """Epochs between rows of metrics.csv and the console; null = about 200 rows a run, the first of them early."""
 
     # Evaluation
     eval_freq_epochs: int | Literal["auto"] | None = "auto"
@@ -149,6 +149,11 @@ class Config:
     def iteration_steps(self) -> int:
         """Env steps of an iteration, over all environments."""
         return self.n_envs
+
+    @property
+    def torch_threads(self) -> int:
+        """Threads of torch, by which large sums are rounded: one, where it is left to us."""
+        return 1 if self.threads == "auto" else self.threads
 
     def schedules(self) -> dict[str, Schedule]:
         """The fields that change with the clock."""

@@ -43,9 +43,9 @@ def check_foreign(config: Config, where: str) -> None:
     for place, made_of in (("env_kwargs", config.env_kwargs), ("env_wrappers", config.env_wrappers)):
         if any(abs(number) > FOREIGN for number in whole_numbers(made_of)):
             raise UserError(f"{where}: {place} holds a whole number of more than {FOREIGN:,}")
-    for name in ("n_steps", "threads", "n_envs", "frame_skip"):
+    for name in ("n_steps", "torch_threads", "n_envs", "frame_skip"):
         if getattr(config, name, 0) > FOREIGN:
-            raise UserError(f"{where}: {name} of more than {FOREIGN:,} is not loaded")
+            raise UserError(f"{where}: {name.removeprefix('torch_')} of more than {FOREIGN:,} is not loaded")
     size = config.n_envs * vars(config).get("n_steps", 1) * _seen(config)
     if size > FOREIGN_BYTES:
         raise UserError(f"{where}: a rollout takes {size:,} bytes at least, more than {FOREIGN_BYTES:,}")

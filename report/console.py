@@ -16,13 +16,15 @@ from config.metrics import load_metrics
 from config.schema import Config
 from report.dashboard import Page, closing_block, head, header_block, plain_line, shown_metrics, table
 from report.history import VAL, History
-from report.outcome import Header, Outcome, next_commands
+from report.outcome import FAILED, Header, Outcome, next_commands
 from report.sink import Sink
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
+BEAT_SECONDS = 1.0  # until it is drawn without a row
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation
 AROUND = 14  # lines that are not the table's: the header, which stays in sight, bars and clock above, one line free
 LEAST_ROWS = 5
+SILENT_SECONDS, SILENT_SHARE = 10.0, 0.02  # a plain line between two rows: after so long, and such a part of the run
 TESTED = "test/roll/episodes"  # in the row of the closing test
 
 
@@ -53,27 +55,42 @@ class Console(Sink):
         self._live: Live | None = None
         self._size = self._terminal.size
         self._header: Header
+        self._is_begun = False
+        self._alerts = 0
         self._clock = clock
-        self._begun = clock()
+        self._begun = self._row_at = clock()
         self._drawn = -math.inf
         self._stale = False
 
     def begin(self, header: Header, config: Config) -> None:
         """Print the facts; the time shown counts from here."""
-        self._header = header
+        self._header, self._is_begun = header, True
         if not self._quiet:
             self._print(Text())
             self._print(header_block(header))
             self._print(Text())
-        self._begun = self._clock()
+        self._begun = self._row_at = self._clock()
 
     def row(self, row: Mapping[str, float]) -> None:
-        if self._quiet or TESTED in row:  # the closing test is told by the outcome
+        if TESTED in row:  # the closing test is told by the outcome
             return
-        self._history.add(row)
-        self._stale = True
         now = self._clock()
+        self._history.add(row)
+        if self._quiet:
+            return
+        self._stale, self._row_at = True, now
         if now - self._drawn >= self._interval or (VAL in row and not self._in_place):
+            self._draw(now)
+
+    def alert(self, alert: Mapping[str, object]) -> None:
+        self._alerts += 1
+
+    def beat(self, clock: Mapping[str, int], playing: str) -> None:
+        """The clock of the table moves; in a pipe a line, the more seldom the longer it has been going on."""
+        now = self._clock()
+        silent = BEAT_SECONDS if self._in_place else max(SILENT_SECONDS, SILENT_SHARE * (now - self._begun))
+        if not self._quiet and now - max(self._drawn, self._begun) >= silent:
+            self._history.tick(clock["env_steps"], now - self._row_at, playing)
             self._draw(now)
 
     def end(self, outcome: Outcome | None) -> None:
@@ -83,15 +100,23 @@ class Console(Sink):
         if self._live is not None:
             self._live.stop()
             self._live = None
-        if outcome is None:
-            return
-        if self._quiet:
-            self._print(Text(f"{outcome.sentence()} {outcome.run_path}".replace("±", "+-")))
+        if self._quiet and (outcome := outcome or self._failed()):
+            self._print(Text(outcome.line(self._alerts)))
+        if self._quiet or outcome is None:
             return
         self._print(Text())
         commands = next_commands(outcome, self._header.config_id)
         self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
         self._print(Text())
+
+    def _failed(self) -> Outcome | None:
+        """What a line can say where an error ended it; nothing before the begin."""
+        if not self._is_begun:
+            return None
+        goal, seconds = self._header.goal, self._clock() - self._begun
+        return Outcome(
+            False, FAILED, goal, None, None, None, 0, self._history.env_steps, seconds, self._header.run_path
+        )
 
     def _draw(self, now: float) -> None:
         self._drawn, self._stale = now, False

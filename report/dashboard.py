@@ -126,7 +126,8 @@ def head(history: History, max_timesteps: int, goal: float | None, elapsed: floa
         reached = history.val.last >= goal
         against = _bar_line("goal", history.val.toward(goal), length, "green" if reached else "magenta", page)
     below = [] if beside else [Text(f"{INDENT}{'time':<{GROUP}}{clock}", "dim")]
-    return [steps, against.append_text(standing), *below]
+    now = [Text(f"{INDENT}{'now':<{GROUP}}{history.now()}", "dim")] if history.now() else []
+    return [steps, against.append_text(standing), *below, *now]
 
 
 def _standing(history: History, goal: float | None) -> Iterator[Text]:
@@ -153,13 +154,14 @@ def _bar_line(label: str, fraction: float, length: int, style: str, page: Page) 
 
 
 def header_block(header: Header) -> Text:
-    """Four lines above a training."""
+    """The lines above a training."""
     goal = "none" if header.goal is None else plain(header.goal)
     why = f" ({header.engine_why})" if header.engine_why else ""
     facts = [
         ("goal", f"{goal} within {header.max_timesteps:,} env steps"),
         ("agent", f"{header.algo_id}, {header.parameters:,} parameters, seed {header.seed}"),
         ("engine", f"{header.engine}{why}, {header.device}"),
+        ("threads", f"{header.threads}{f' ({header.threads_why})' if header.threads_why else ''}"),
         ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
         ("run", header.run_path),
     ]
@@ -206,4 +208,5 @@ def plain_line(history: History, max_timesteps: int, goal: float | None, elapsed
     if not math.isnan(history.rate):
         parts.append(f"{history.rate:,.0f} steps/s")
     parts.append(f"left {duration(history.seconds_left(max_timesteps, elapsed))}")
+    parts += [history.now()] if history.now() else []
     return INDENT + "  ".join(parts)

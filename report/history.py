@@ -14,6 +14,7 @@ TRAIN = "train/roll/ep_rew/mean"
 VAL = "val/roll/ep_rew/mean"
 TRAIN_BEST = "train/roll/ep_rew/best"
 VAL_BEST = "val/roll/ep_rew/best"
+ENDED = "train/roll/episodes"
 TAIL = 40  # values in a sparkline
 
 
@@ -66,10 +67,13 @@ class History:
         self.series = {name: Series() for name in shown}
         self.env_steps = self.first_step = first_step
         self.rate = math.nan
+        self.ended, self.playing = math.nan, ""  # training episodes so far; evaluation or test, while it is under way
+        self._told = first_step  # env steps of the last row
         self.train, self.val = Score(), Score()
 
     def add(self, row: Mapping[str, float]) -> None:
-        self.env_steps = int(row.get(STEPS, self.env_steps))
+        self.env_steps = self._told = int(row.get(STEPS, self.env_steps))
+        self.ended, self.playing = row.get(ENDED, self.ended), ""
         self.rate = row.get(RATE, self.rate)
         if TRAIN in row:
             self.train.add(row[TRAIN], self.env_steps, row.get(TRAIN_BEST, math.nan))
@@ -79,6 +83,17 @@ class History:
             if name in row:
                 series.values.append(row[name])
                 series.fresh = True
+
+    def tick(self, env_steps: int, seconds: float, playing: str) -> None:
+        """How far it is without a row, so many seconds after the last one."""
+        self.env_steps, self.playing = max(self.env_steps, env_steps), playing
+        if self.env_steps > self._told and seconds > 0:
+            self.rate = (self.env_steps - self._told) / seconds
+
+    def now(self) -> str:
+        """What the numbers do not tell, in words: nothing can be said of returns yet; what else is being done."""
+        waiting = "no episode has ended yet" if self.ended == 0 else ""
+        return ", ".join(filter(None, (waiting, f"{self.playing} under way" if self.playing else "")))
 
     def seconds_left(self, max_timesteps: int, elapsed: float) -> float:
         """At the average speed of this process so far; NaN before the first step."""

@@ -9,6 +9,8 @@ from report.typography import duration, plain, score
 from utils.run_facts import INTERRUPTED as INTERRUPTED
 from utils.run_facts import verdict
 
+FAILED = "failed"  # the reason of an end by an error
+
 
 @dataclass(frozen=True)
 class Header:
@@ -27,6 +29,8 @@ class Header:
     goal: float | None
     max_timesteps: int
     run_path: str
+    threads: int = 1
+    threads_why: str = ""  # "" where the config says how many
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,29 @@ class Outcome:
         """The reason, "" where the verdict says it already."""
         return "" if self.verdict == self.reason else self.reason
 
+    @property
+    def result(self) -> str:
+        """How it ended, as a word for programs: solved, not_solved, not_tested, trained, interrupted, failed."""
+        return FAILED if self.reason == FAILED else self.verdict.replace(" ", "_")
+
+    def line(self, alerts: int = 0) -> str:
+        """One line made for grep: key=value, always the same keys in this order, `none` where there is nothing.
+
+        The run is the last of them, so that its path may hold blanks.
+        """
+        facts = {
+            "result": self.result,
+            "test_mean": self.test_mean,
+            "test_std": self.test_std,
+            "test_episodes": self.test_episodes,
+            "goal": None if self.goal is None else f"{self.goal:.10g}",
+            "env_steps": self.env_steps,
+            "seconds": float(self.seconds),
+            "alerts": alerts,
+            "run": self.run_path,
+        }
+        return " ".join(f"{key}={_machine_word(value)}" for key, value in facts.items())
+
     def test_words(self) -> str:
         """The test score in words, "" when nothing was tested."""
         if self.test_mean is None:
@@ -73,6 +100,10 @@ class Outcome:
         if self.goal is not None:
             parts.append(f"goal {plain(self.goal)}")
         return f"{', '.join(parts)}; {self.env_steps:,} env steps in {duration(self.seconds)}."
+
+
+def _machine_word(value: object) -> str:
+    return "none" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def next_commands(outcome: Outcome, config_id: str) -> list[str]:

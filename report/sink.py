@@ -1,4 +1,4 @@
-"""What a place that numbers go to may be told: five calls, of which each sink overrides those it wants.
+"""What a place that numbers go to may be told: seven calls, of which each sink overrides those it wants.
 
 A sink of one's own is one file with a class derived from Sink, and one row in report/sinks.py.
 """
@@ -11,11 +11,12 @@ from report.outcome import Header, Outcome
 
 
 class Sink:
-    """Told in this order: begin, then row, beat and media in any number, then end. ExportMetrics alone calls.
+    """Told in this order: begin, then row, beat, media, alert and checkpoint in any number, then end; one at a time.
+    ExportMetrics alone calls.
 
-    Called between two iterations, in the thread that trains: what takes longer than a millisecond belongs into a thread
-    or process of the sink's own. What a sink raises ends the training, so one whose failure must not (a tracker that
-    is offline) catches that itself.
+    Called between two iterations, in the thread that trains (but `beat`): what takes longer than a millisecond belongs
+    into a thread or process of the sink's own. What a sink raises ends the training, so one whose failure must not (a
+    tracker that is offline) catches that itself.
     """
 
     def begin(self, header: Header, config: Config) -> None:
@@ -24,11 +25,20 @@ class Sink:
     def row(self, row: Mapping[str, float]) -> None:
         """Metrics by the names of config/metrics.yaml, about 200 times a run; the last row holds the closing test."""
 
-    def beat(self, clock: Mapping[str, int]) -> None:
-        """An iteration that made no row: env_steps, iterations, updates so far. Often 10,000 times a second."""
+    def beat(self, clock: Mapping[str, int], playing: str) -> None:
+        """Between two rows, at least every second, also inside an iteration that takes longer; in a thread of its own.
+
+        `clock`: env_steps, iterations, updates so far. `playing`: evaluation or test while one is under way, else "".
+        """
 
     def media(self, video: Path) -> None:
         """A video was written, whole."""
+
+    def alert(self, alert: Mapping[str, object]) -> None:
+        """A number that looks wrong: metric, value, env_steps, and in words what is wrong and what may help."""
+
+    def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
+        """A checkpoint is whole and linked: its sidecar's facts (env_steps, epoch, score, best, ..)."""
 
     def end(self, outcome: Outcome | None) -> None:
         """Nothing comes after this; None: an error ended the training, and others tell it. Give back what is held."""

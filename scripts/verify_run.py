@@ -163,7 +163,7 @@ class Enough(Callback):
 
 def repeated(config: Config, goal: float | None, iterations: int) -> RunDir:
     """The run from its beginning, up to and including that iteration and its checkpoint."""
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.torch_threads)
     agent = build_agent(config, make_envs(config, config.n_envs))
     run = RunDir.create(config.env_id, config.variant, config.seed, {"env_id": config.env_id})
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)

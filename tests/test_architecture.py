@@ -46,6 +46,7 @@ OPENERS = {
     "config/loader.py": "YAML of the project or of the user",
     "utils/user_input.py": "YAML of the project or of the user",
     "utils/closed_pipe.py": "/dev/null",
+    "utils/cores.py": "/proc and /sys",
     "agents/experience/storage.py": "/proc, and the nameless file of a replay memory",
     "agents/engines/fused_cpu/": "compiled kernels",
     "envs_fast/numba_env.py": "compiled kernels",

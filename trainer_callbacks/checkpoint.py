@@ -6,7 +6,7 @@ How a set of file, sidecar and links is committed, chosen and thinned out lives 
 import hashlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -87,8 +87,17 @@ class Checkpoint(LightningCheckpoint):
     The best score so far is read off the sidecar of `best`, not remembered: what is not on the disk is not best.
     """
 
-    def __init__(self, run: RunDir, evaluate: Evaluate, config: Config, facts: Mapping[str, object]) -> None:
-        """`facts`: what every sidecar says beside its own clock, score and hash."""
+    def __init__(
+        self,
+        run: RunDir,
+        evaluate: Evaluate,
+        config: Config,
+        facts: Mapping[str, object],
+        written: Callable[[Path, Mapping[str, object]], None] = lambda path, facts: None,
+    ) -> None:
+        """`facts`: what every sidecar says beside its own clock, score and hash. `written` is told of every set that is
+        whole and linked."""
+        self.written = written
         self.run, self.evaluate, self.config, self.facts = run, evaluate, config, dict(facts)
         self.best, self.best_steps = -math.inf, 0  # score and env steps of `best`
         self.saved = {"iterations": 0, "env_steps": 0}
@@ -194,6 +203,7 @@ class Checkpoint(LightningCheckpoint):
             self.best, self.best_steps = self.evaluate.mean, steps
         self.saved, self._saved_at = dict(agent.progress), time.monotonic()
         self._thin_out()
+        self.written(path, {**clock, "best": "best" in links})
         self._price = time.monotonic() - began
         self._spent += self._price
 

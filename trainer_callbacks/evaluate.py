@@ -79,6 +79,7 @@ class Evaluate(Callback):
         self.mean, self.best, self.tests = float("nan"), float("-inf"), 0
         self._iteration = 0  # of the last evaluation
         self._every: int | None = None
+        self.playing = ""  # evaluation or test, while one is under way
 
     def on_train_batch_end(
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
@@ -116,6 +117,7 @@ class Evaluate(Callback):
         if number not in self._worlds:
             self._worlds[number] = self._make_worlds(number)
         collector = Collector(self._worlds[number], policy, seed, purpose, greedy=config.eval_deterministic)
+        self.playing = "evaluation" if purpose == EVALUATE else "test"
         try:
             played = collector.play(episodes, config.eval_max_steps, config.nan_guard != "off")
         except NonFiniteError as error:
@@ -125,6 +127,8 @@ class Evaluate(Callback):
                 raise NumbersError(line) from error
             log.warning(f"{line} (nan_guard: skip)")
             return Played([], [])
+        finally:
+            self.playing = ""
         if len(played.returns) < episodes:
             log.info(f"only {len(played.returns)} of {episodes} episodes ended within eval_max_steps")
         return played

@@ -1,7 +1,9 @@
-"""The only writer of numbers: builds one row per due epoch, owns the sinks and tells each what it wants to know."""
+"""The only writer of numbers: builds the rows that are due, owns the sinks and tells each what it wants to know."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from threading import RLock
 from time import perf_counter
 
 import lightning as L
@@ -13,8 +15,10 @@ from config.schema import Config
 from report.outcome import Header, Outcome
 from report.sink import Sink
 from trainer_callbacks.evaluate import Evaluate
+from trainer_callbacks.pulse import Pulse
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
+FIRST = 16  # iterations that the first of them may wait for, where a two hundredth of the run is longer
 
 Row = dict[str, float]
 
@@ -25,7 +29,8 @@ class ExportMetrics(Callback):
     def __init__(self, evaluate: Evaluate, sinks: Sequence[Sink]) -> None:
         self.evaluate, self.sinks = evaluate, sinks
         self.row: Row = {}  # of the iteration just done, {} where none was due
-        self._beating = [sink for sink in sinks if type(sink).beat is not Sink.beat]
+        self._pulse = Pulse(self._beat)
+        self._telling = RLock()  # sinks are told one thing at a time
         self._every = 0
         self._began = self._since = perf_counter()
         self._before = {"env_steps": 0, "iterations": 0, "collect": 0.0, "learn": 0.0}
@@ -39,6 +44,10 @@ class ExportMetrics(Callback):
         assert isinstance(agent, Agent)
         self._began = self._since = perf_counter()
         self._before |= agent.progress | agent.seconds
+        self._agent, per_row = agent, agent.memory.num_envs * agent.world_size
+        self._elsewhere = agent.progress["env_steps"] - agent.memory.written * per_row
+        if any(type(sink).beat is not Sink.beat for sink in self.sinks):
+            self._pulse.begin()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
@@ -49,25 +58,49 @@ class ExportMetrics(Callback):
             agent.progress["exported"] = agent.progress["env_steps"]
             self.row = self._row(agent)
             self.emit(self.row)
-            return
-        for sink in self._beating:
-            sink.beat(agent.progress)
+        if self._pulse.failed:
+            raise RuntimeError("a sink failed between two rows; its error is written above")
 
     def _is_due(self, agent: Agent) -> bool:
+        """By our own clock alone, never the wall's: rows steer the stop on the training return."""
         if self.evaluate.evaluated(agent):
             return True
-        if not agent.epoch_ended:
-            return False
-        self._every = self._every or self._cadence(agent)
-        return agent.epoch % self._every == 0
+        if agent.config.log_freq_epochs:
+            return agent.epoch_ended and agent.epoch % agent.config.log_freq_epochs == 0
+        done = agent.progress["iterations"]
+        self._every = self._every or row_every(agent.config.max_timesteps, agent.progress["env_steps"] / done)
+        return done % self._every == 0 or done in early_rows(self._every)
+
+    def _beat(self) -> None:
+        """Tell how far it is, in the pulse's thread. Env steps move inside an iteration, row by row of the memory."""
+        agent = self._agent
+        with self._telling:
+            written = self._elsewhere + agent.memory.written * agent.memory.num_envs * agent.world_size
+            clock = {name: agent.progress[name] for name in ("iterations", "updates")} | {"env_steps": written}
+            for sink in self.sinks:
+                sink.beat(clock, self.evaluate.playing)
 
     def media(self, video: Path) -> None:
         """Tell every sink of a video."""
-        for sink in self.sinks:
-            sink.media(video)
+        with self._telling:
+            for sink in self.sinks:
+                sink.media(video)
+
+    def alert(self, alert: Mapping[str, object]) -> None:
+        """Tell every sink of a number that looks wrong."""
+        with self._telling:
+            for sink in self.sinks:
+                sink.alert(alert)
+
+    def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
+        """Tell every sink of a checkpoint."""
+        with self._telling:
+            for sink in self.sinks:
+                sink.checkpoint(path, facts)
 
     def end(self, outcome: Outcome | None) -> None:
         """Tell every sink the outcome, None where an error ended the training."""
+        self._pulse.end()
         for sink in self.sinks:
             sink.end(outcome)
 
@@ -90,8 +123,10 @@ class ExportMetrics(Callback):
         """Hand a row to every sink; a name that metrics.yaml does not declare is an error of ours."""
         for name in row:
             declared(name)
-        for sink in self.sinks:
-            sink.row(row)
+        with self._telling:
+            self._pulse.told()
+            for sink in self.sinks:
+                sink.row(row)
 
     def _clock(self, agent: Agent) -> Row:
         now, progress, seconds, before = perf_counter(), agent.progress, agent.seconds, self._before
@@ -110,10 +145,13 @@ class ExportMetrics(Callback):
         self._before |= progress | seconds
         return row
 
-    def _cadence(self, agent: Agent) -> int:
-        """Epochs between rows; left open, such that a run has about ROWS of them."""
-        config = agent.config
-        if config.log_freq_epochs:
-            return config.log_freq_epochs
-        steps_per_epoch = agent.progress["env_steps"] / max(agent.epoch, 1)
-        return max(1, round(config.max_timesteps / steps_per_epoch / ROWS))
+
+def row_every(max_timesteps: int, steps_per_iteration: float) -> int:
+    """Iterations between rows, such that a run has about ROWS of them."""
+    return max(1, round(max_timesteps / steps_per_iteration / ROWS))
+
+
+@cache
+def early_rows(every: int) -> frozenset[int]:
+    """Iterations before the first of `every` that make a row, too: its half, the half of that, .. down to FIRST."""
+    return frozenset(every >> halvings for halvings in range(1, every.bit_length()) if every >> halvings >= FIRST)

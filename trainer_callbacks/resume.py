@@ -202,7 +202,8 @@ def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str
         "changed": [list(change) for change in resume.changed],
     }
     resumed = [*resume.facts.get("resumed", []), now]
-    settings = {key: facts[key] for key in ("engine_reason", "play", "learn", "settings_sha256", *SETTINGS)}
+    taken = ("engine_reason", "play", "learn", "threads", "threads_reason", "settings_sha256")
+    settings = {key: facts[key] for key in (*taken, *SETTINGS)}
     return {**resume.facts, **settings, "resumed": resumed, "status": "running"}
 
 

@@ -67,7 +67,7 @@ def fit(
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
     export = ExportMetrics(evaluate, sinks)
     stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing)
-    checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent))
+    checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent), export.checkpoint)
     video = Video(config, run, export.media)
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     # a row is made of what was evaluated, Stop reads it, and a checkpoint holds what all of them remember
@@ -176,6 +176,8 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Hea
         goal=goal,
         max_timesteps=config.max_timesteps,
         run_path=os.path.relpath(run.path),
+        threads=agent.engine.threads.number,
+        threads_why=agent.engine.threads.why,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from utils.cores import SHARE, cores
 from utils.entry import GOAL_MISSED
 from utils.interrupted import Noted, name_of
 from utils.process_pool import run_all
@@ -82,7 +83,8 @@ def _train(program: Sequence[str], group: str, jobs: Sequence[Job], workers: int
     worst, ended_well = 0, 0
     with Noted() as noted:
         commands = [[*program, *job.words] for job in jobs]
-        for done in run_all(commands, workers, stop=lambda: noted.number):
+        share = {SHARE: str(max(1, cores() // max(1, min(workers, len(jobs)))))}  # side by side, not all on every core
+        for done in run_all(commands, workers, share, stop=lambda: noted.number):
             # ended by a signal: Popen says -number, shells and we say 128 + number
             code = done.returncode if done.returncode >= 0 else 128 - done.returncode
             lines = done.output_tail.strip().splitlines() or [f"ended with code {code} and no word"]

@@ -105,7 +105,7 @@ def _load_published(selector: str, checkpoint: str) -> LoadedRun:
     held = str(there.facts["checkpoint"])
     if checkpoint not in (*LINKS, held):
         raise UserError(f"{selector} holds one checkpoint, {held}; it has no {checkpoint!r}")
-    threads = min(there.config.threads, os.cpu_count() or 1)
+    threads = min(there.config.torch_threads, os.cpu_count() or 1)
     config = replace(there.config, env_backend="gym", threads=threads)
     player = build_player(config, there.weights, there.pinned)
     note = f"downloaded {there.pinned}"

@@ -40,6 +40,7 @@ class Arguments:
     group: str
     list_envs: str | None
     quiet: bool
+    json: bool
     debug: bool
     require_goal: bool
     help: bool
@@ -86,10 +87,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accept-changes", action="store_true", help="with --resume: take a config.json that was edited by hand"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, nothing else")
+    parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, made for grep, nothing else")
     parser.add_argument(
         "--require-goal", action="store_true", help="exit code 3 unless the closing test reaches the goal"
     )
+    parser.add_argument("--json", action="store_true", help="an event a line on stdout, for programs: docs/events.md")
     parser.add_argument("--debug", action="store_true", help="one world, a tiny budget, all checks, a profiler trace")
     parser.add_argument("--group", default="", help=argparse.SUPPRESS)
     return parser
@@ -127,6 +129,10 @@ def parse_arguments(argv: list[str]) -> Arguments:
         raise UserError("--checkpoint says where to --resume a run; give both")
     if found.accept_changes and not found.resume:
         raise UserError("--accept-changes says how to --resume a run; give both")
+    if found.json and (len(seeds) > 1 or found.resume.startswith("group:")):
+        raise UserError("--json tells of one run; start one for each seed, each with --json")
+    if found.json and (found.help or found.list_envs is not None):
+        raise UserError("--json tells of a training; --help and --list-envs are for people")
     return Arguments(
         config_id=words[0] if words else "",
         overrides=tuple(overrides),
@@ -137,7 +143,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
         accept_changes=found.accept_changes,
         group=found.group,
         list_envs=found.list_envs,
-        quiet=found.quiet,
+        quiet=found.quiet or found.json,
+        json=found.json,
         debug=found.debug or sys.gettrace() is not None,  # a debugger is attached
         require_goal=found.require_goal,
         help=found.help,

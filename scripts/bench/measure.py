@@ -78,7 +78,7 @@ class Trained(NamedTuple):
 
 def trained(config: Config, agent: Agent | None = None) -> Trained:
     """A run with every callback attached and its closing checkpoint, in a temporary run folder."""
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.torch_threads)
     agent = agent or build_agent(config, make_envs(config, config.n_envs))
     with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
         run = RunDir(Path(folder))

@@ -92,7 +92,7 @@ def side_by_side(config: ReplayConfig, repeats: int, minutes: float) -> Figures:
         engine: partial(ours, engine=engine, shares=shares) for engine in OURS
     }
     for peer, module in PEERS.items():
-        for threads in sorted({config.threads, 1}) if find_spec(module) else ():
+        for threads in sorted({config.torch_threads, 1}) if find_spec(module) else ():
             name = f"{peer}, {threads} thread{'s' if threads > 1 else ''}"
             runs[name] = partial(peer_sb3.off_policy, module=module, threads=threads)
     seconds: dict[str, list[float]] = {name: [] for name in runs}

@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     env_id, _, variant = given.config_id.rpartition(":")
     try:
         config = load_config(env_id, variant, ["max_timesteps=1e12", *given.overrides])
-        torch.set_num_threads(config.threads)
+        torch.set_num_threads(config.torch_threads)
         agent = build_agent(config, make_envs(config, config.n_envs))
     except UserError as error:  # by hand: utils.entry is not in every checkout that is measured
         parser.error(str(error))

@@ -70,7 +70,7 @@ def find_run(group: str, variant: str, seed: int) -> RunDir:
 def measure(run: RunDir) -> dict[str, Any]:
     """The record of a finished run: what it took, what its weights reach, its curve."""
     last, best = load_run(str(run.path), "last"), load_run(str(run.path), "best")
-    torch.set_num_threads(last.config.threads)
+    torch.set_num_threads(last.config.torch_threads)
     rows, outcome = read_csv(run.metrics_csv), last.facts["outcome"]
     tested = [row for row in rows if SCORES["mean"] in row]
     final = tested[-1] if tested else play(last)  # the run's own test, where it made one

@@ -172,8 +172,27 @@ def test_quiet_prints_one_line_at_the_end() -> None:
     assert written(terminal) == ""
     view.end(OUTCOME)
     assert written(terminal) == (
-        "Solved (goal reached), test 489.3 +- 21.0 over 100 episodes, best val 492.1, goal 475; "
-        "61,440 env steps in 0:14. runs/x\n"
+        "result=solved test_mean=489.34 test_std=21.04 test_episodes=100 goal=475 "
+        "env_steps=61440 seconds=13.60 alerts=0 run=runs/x\n"
+    )
+
+
+def test_the_line_for_grep_has_the_same_keys_however_it_ended() -> None:
+    bare = Outcome(False, "budget spent", None, None, None, None, 0, 10, 1.0, "my runs/x")
+    assert bare.line(2) == (
+        "result=trained test_mean=none test_std=none test_episodes=0 goal=none "
+        "env_steps=10 seconds=1.00 alerts=2 run=my runs/x"
+    )
+    told = {replace(bare, **changes).result for changes in (
+        {"goal": 5.0}, {"goal": 5.0, "test_mean": 4.0}, {"reason": "interrupted"}, {"reason": "failed"},
+    )}  # fmt: skip
+    assert told == {"not_tested", "not_solved", "interrupted", "failed"}
+    view, terminal, watch = begun(quiet=True)
+    feed(view, watch, [row(1000, 10.0)], seconds=2.0)
+    view.end(None)
+    assert written(terminal) == (
+        "result=failed test_mean=none test_std=none test_episodes=0 goal=475 "
+        "env_steps=1000 seconds=2.00 alerts=0 run=runs/x\n"
     )
 
 
@@ -290,3 +309,43 @@ def test_typography() -> None:
     assert [len("".join(bar(f, 10))) for f in (-1.0, 0.0, 0.55, 1.0, 2.0)] == [10] * 5
     assert [score(x) for x in (243.14, 0.74, -250)] == ["243.1", "0.74", "-250.0"]
     assert bar(0.55, 10) == ("━━━━━╸", "────")
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_between_two_rows_the_clock_moves_and_what_is_done_is_named(tty: bool) -> None:
+    view, terminal, watch = begun(tty=tty)
+    for _ in range(80):
+        watch.now += 0.5
+        view.beat({"env_steps": int(100 * watch.now), "iterations": 0, "updates": 0}, "")
+    text = written(terminal)
+    if tty:
+        assert "1,000 / 150,000" in text and text.count("/ 150,000") == 40 and "100 steps/s" in text
+    else:
+        assert [line.split()[0] for line in text.splitlines()] == ["1,000", "2,000", "3,000", "4,000"]
+    feed(view, watch, [row(5000, 10.0)], seconds=10.0)
+    watch.now += 30
+    view.beat({"env_steps": 5000, "iterations": 0, "updates": 0}, "evaluation")
+    assert written(terminal).count("evaluation under way") == 1
+    feed(view, watch, [row(6000, 10.0)], seconds=10.0)
+    assert written(terminal).count("evaluation under way") == 1
+
+
+def test_beats_are_fewer_the_longer_it_goes_on_and_none_where_it_is_quiet() -> None:
+    view, terminal, watch = begun()
+    quiet, silent, _ = begun(quiet=True)
+    for hour in range(10):
+        for _ in range(360):
+            watch.now += 10
+            for one in (view, quiet):
+                one.beat({"env_steps": int(watch.now), "iterations": 0, "updates": 0}, "")
+        assert written(terminal).count("\n") < 150 + 60 * hour
+    assert written(silent) == ""
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_why_there_is_no_return_yet_is_said_until_there_is_one(tty: bool) -> None:
+    view, terminal, watch = begun(tty=tty)
+    feed(view, watch, [{STEPS: 4096, RATE: 120.0, "train/roll/episodes": 0}], seconds=10.0)
+    assert written(terminal).count("no episode has ended yet") == 1
+    feed(view, watch, [row(8192, -21.0) | {"train/roll/episodes": 1}], seconds=10.0)
+    assert written(terminal).count("no episode has ended yet") == 1

@@ -1,0 +1,82 @@
+"""`threads: auto`: more than one only where there is work for them, cores, and an engine that gives the same bits."""
+
+import os
+import signal
+
+import pytest
+import torch
+from driven import advance, agent_for
+
+import train
+from agents.base import Agent
+from config.loader import load_config
+from scripts.plain_tree import fingerprint
+from utils.cores import SHARE
+from utils.run_dir import RunDir, read_json
+from utils.user_error import UserError
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(4))
+    monkeypatch.delenv(SHARE, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "why"),
+    [
+        (["CartPole-v1:ppo"], 2, "auto: or 1, what is faster as it trains"),
+        (["CartPole-v1:ppo", "n_envs=64", "n_steps=128"], 4, "auto: or 1, what is faster as it trains"),
+        (["Pendulum-v1:sac"], 2, "auto: or 1, what is faster as it trains"),
+        (["Pendulum-v1:sac", "hidden_dims=[64,64]"], 1, "auto: its iterations are too short to be shared"),
+        (["CartPole-v1:reinforce"], 1, "auto: its iterations are too short to be shared"),
+        (["Pendulum-v1:ppo"], 1, "auto: its minibatches are too small to be shared"),
+        (["CartPole-v1:ppo", "engine=eager"], 1, "auto: what eager sums up depends on their number"),
+        (["FrozenLake-v1:q_learning"], 1, "auto: what eager sums up depends on their number"),
+        (["CartPole-v1:ppo", "threads=3"], 3, ""),
+    ],
+)
+def test_as_many_as_pay(words, number, why):
+    assert agent_for(*words).engine.threads == (number, why)
+
+
+def test_a_group_leaves_each_run_its_share_of_the_cores(monkeypatch):
+    monkeypatch.setenv(SHARE, "1")
+    assert agent_for("CartPole-v1:ppo").engine.threads == (1, "auto: there is one core for it")
+
+
+def test_the_same_is_learnt_as_with_one_thread():
+    auto, one = agent_for("CartPole-v1:ppo"), agent_for("CartPole-v1:ppo", "threads=1")
+    advance(auto, 3)
+    advance(one, 3)
+    assert auto.engine.learn.bound.workers.threads == 2 and one.engine.learn.bound.workers.threads == 1
+    assert fingerprint(auto.state_dict()) == fingerprint(one.state_dict())
+
+
+def test_a_run_records_how_many_there_were_and_goes_on_anywhere(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    before, torch_threads = torch.get_num_threads(), []
+    step = Agent.training_step
+
+    def signalled(agent, dataloader_iter):
+        if agent.progress["iterations"] == 2 and not killed:
+            killed.append(os.kill(os.getpid(), signal.SIGINT))
+        step(agent, dataloader_iter)
+
+    killed = []
+    monkeypatch.setattr(Agent, "training_step", signalled)
+    monkeypatch.setattr(torch, "set_num_threads", torch_threads.append)
+    assert train.command(["CartPole-v1:ppo", "max_timesteps=2560", "eval_freq_epochs=null"]) == 128 + signal.SIGINT
+    run = RunDir.find("@last")
+    facts = read_json(run.config_json)
+    assert facts["threads"] == 2 and facts["config"]["threads"] == "auto" and {*torch_threads} <= {1, before}
+    assert "threads 2 (auto: or 1, what is faster as it trains)" in capsys.readouterr().out
+    monkeypatch.setenv(SHARE, "1")  # as on another machine
+    assert train.command(["--resume", run.id]) == 0
+    assert "threads 1 (auto: there is one core for it)" in (told := capsys.readouterr().out)
+    assert "(epoch=03), exact" in told and read_json(run.config_json)["threads"] == 1
+
+
+def test_a_word_that_is_no_number_is_refused():
+    with pytest.raises(UserError, match="threads takes a whole number or auto, not 'atuo'; did you mean auto"):
+        load_config("CartPole-v1", "ppo", ["threads=atuo"])

@@ -1,0 +1,99 @@
+"""Between two rows whoever looks on is told how far it is, also inside an iteration that takes long."""
+
+import threading
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+
+from agents.algorithms import build_agent
+from config.loader import load_config
+from envs_gym.make import make_envs
+from report.sink import Sink
+from trainer_callbacks import pulse
+from trainer_callbacks.evaluate import Evaluate
+from trainer_callbacks.export_metrics import ExportMetrics
+from trainer_callbacks.session import build_trainer
+from trainer_callbacks.stop import Stop
+
+
+class Slow(gymnasium.Env):
+    """Five steps an episode, a hundredth of a second each."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        time.sleep(0.01)
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+gymnasium.register("Slow-v0", Slow, max_episode_steps=5)
+
+
+class Told(Sink):
+    def __init__(self):
+        self.clocks, self.playing, self.rows, self.threads, self.busy = [], [], [], set(), threading.Lock()
+
+    def beat(self, clock, playing):
+        with alone(self.busy):
+            self.clocks.append(clock["env_steps"])
+            self.playing.append(playing)
+            self.threads.add(threading.current_thread())
+
+    def row(self, row):
+        with alone(self.busy):
+            self.rows.append((len(self.clocks), row["train/clock/env_steps"]))
+            time.sleep(0.02)
+
+
+class Failing(Sink):
+    def beat(self, clock, playing):
+        raise OSError("the tracker is offline")
+
+
+def alone(lock):
+    assert not lock.locked(), "two calls at once"
+    return lock
+
+
+@pytest.fixture
+def export(monkeypatch):
+    monkeypatch.setattr(pulse, "EVERY", 0.02)
+
+    def made(sink, *words):
+        small = ["n_envs=2", "n_steps=20", "batch_size=1.0", "eval_episodes=4", "spec={}", "env_id=Slow-v0", *words]
+        config = load_config("CartPole-v1", "ppo", ["eval_warmup_epochs=0", *small])
+        agent = build_agent(config, make_envs(config, config.n_envs))
+        evaluate = Evaluate(config, lambda n: make_envs(config, n))
+        export = ExportMetrics(evaluate, [sink])
+        stop = Stop(config, None, lambda agent: {}, lambda: export.row)
+        try:
+            build_trainer([evaluate, export, stop], enable_checkpointing=False).fit(agent)
+        finally:
+            export.end(None)
+        return agent
+
+    return made
+
+
+def test_env_steps_move_inside_an_iteration_and_an_evaluation_is_named(export):
+    sink = Told()
+    export(sink, "eval_freq_epochs=1", "max_timesteps=80")
+    inside = sink.clocks[: sink.rows[0][0]]
+    assert len(set(inside)) > 1 and inside == sorted(inside) and max(inside) <= 40  # all of the first iteration
+    assert sink.clocks == sorted(sink.clocks) and all(steps % 2 == 0 for steps in sink.clocks)
+    assert {"", "evaluation"} == set(sink.playing)
+    assert [steps for _, steps in sink.rows] == [40, 80]
+    assert threading.main_thread() not in sink.threads and not any(thread.is_alive() for thread in sink.threads)
+
+
+def test_what_a_sink_raises_between_two_rows_ends_the_training(export, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)  # run.log's
+    with pytest.raises(RuntimeError, match="a sink failed between two rows"):
+        export(Failing(), "log_freq_epochs=100", "max_timesteps=400", "eval_freq_epochs=null")

@@ -1,0 +1,42 @@
+"""Never more than there are for this process: affinity, control groups of both versions, its share in a group."""
+
+import pytest
+
+from utils.cores import SHARE, cores, quota
+
+NONE, OLD = 1 << 20, "cpu/x/cpu.cfs_"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "found"),
+    [
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, 2),
+        ("0::/a/b\n", {"a/cpu.max": "100000 100000\n", "a/b/cpu.max": "max 100000\n", "cpu.max": "400000 100000\n"}, 1),
+        ("0::/a\n", {"a/cpu.max": "max 100000\n"}, NONE),
+        (
+            "4:cpu,cpuacct:/x\n3:memory:/y\n",
+            {"cpu/x/cpu.cfs_quota_us": "50000", "cpu/x/cpu.cfs_period_us": "100000"},
+            1,
+        ),
+        ("4:cpu,cpuacct:/x\n", {"cpu/x/cpu.cfs_quota_us": "-1", "cpu/x/cpu.cfs_period_us": "100000"}, NONE),
+        ("nonsense\n0::/a/../../etc\n", {"cpu.max": "0 0"}, NONE),
+        ("", {}, NONE),
+    ],
+)
+def test_the_smallest_quota_on_the_way_to_the_root(tmp_path, own, files, found):
+    for name, text in files.items():
+        path = tmp_path / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "own").write_text(own)
+    assert quota(tmp_path / "groups", tmp_path / "own") == found
+
+
+def test_affinity_and_share(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(6))
+    monkeypatch.setattr("utils.cores.quota", lambda groups, own: 4)
+    monkeypatch.delenv(SHARE, raising=False)
+    assert cores() == 4
+    for told, found in (("3", 3), ("0", 1), ("99", 4), ("many", 4)):
+        monkeypatch.setenv(SHARE, told)
+        assert cores() == found
