@@ -12,6 +12,7 @@ from rich.text import Text
 from config.metrics import STAGES, Metric
 from report.history import TAIL, History, Series
 from report.outcome import Header, Outcome
+from report.phases import told
 from report.typography import bar, duration, number, plain, score, sparkline
 
 ABOVE = {"train/time/seconds"}  # like the clock: it stands above the table
@@ -176,6 +177,7 @@ def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bo
         ("val", "" if outcome.val_best is None else f"best {score(outcome.val_best)}{against}"),
         ("test", outcome.test_words().replace("±", "+-" if ascii_only else "±")),
         ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
+        ("time", told(outcome.phases)),
         ("run", outcome.run_path),
     ]
     block = _block(Text.assemble((outcome.word, style), f": {outcome.reason}"), [fact for fact in facts if fact[1]])
