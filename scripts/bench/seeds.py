@@ -2,11 +2,11 @@
 
     python -m scripts.bench.seeds ../before CartPole-v1:ppo --seeds 1-20
 
-The other checkout is a clone at the commit before, as in scripts/bench/pairs.py. Every run is `train.py CONFIG seed=N -q`
+The other checkout is a clone at the commit before, as in scripts/bench/pairs.py. A run is `train.py CONFIG seed=N -q`,
 in a folder that is deleted; both checkouts train once before anything counts, so kernels are compiled. Printed are each
-seed, the medians, the ratio now / before (median over the seeds with a bootstrapped 95 % interval), and which part of
-the time of all trainings was spent on what: the start of the process is in the seconds, not in these shares. Exit code
-1: even the kind end of an interval is more than 2 % worse.
+seed, the medians, the ratios now / before (medians over the seeds with bootstrapped 95 % intervals) of the whole
+command and of the training in it, and which part of the time of all trainings was spent on what: the start of the
+process is in the seconds, not in these shares. Exit code 1: even the kind end of an interval is more than 2 % worse.
 """
 
 import statistics
@@ -59,8 +59,11 @@ def main(argv: list[str]) -> int:
     for name, each in (("before", [run for run, _ in runs]), ("now", [run for _, run in runs])):
         wall, cpu = (statistics.median(values) for values in zip(*(run.cost[:2] for run in each), strict=True))
         print(f"{name}: median {told(Cost(wall, cpu), False)}; {parts_of(each)}")
-    wall = verdict("wall", [now.cost.wall / before.cost.wall for before, now in runs])
-    return max(wall, verdict("CPU", [now.cost.cpu / before.cost.cpu for before, now in runs]))
+    return max(
+        verdict("wall", [now.cost.wall / before.cost.wall for before, now in runs]),
+        verdict("CPU", [now.cost.cpu / before.cost.cpu for before, now in runs]),
+        verdict("wall of training", [sum(now.seconds.values()) / sum(before.seconds.values()) for before, now in runs]),
+    )
 
 
 def seeds_of(text: str) -> range:

@@ -15,7 +15,7 @@ from agents.engines.fused_cpu.bind import FLOPS_PER_CALL, B, Binding, Bound
 from agents.engines.fused_cpu.frame import At
 from agents.engines.fused_cpu.kernels import episodes, nets, q
 from agents.engines.fused_cpu.kernels.calls import ROOM, address_of
-from agents.engines.fused_cpu.kernels.episodes import STEP, TROUBLE, WHAT, WORLD, Match, Tally
+from agents.engines.fused_cpu.kernels.episodes import TROUBLE, WHAT, Match, Tally
 from agents.engines.fused_cpu.parameters import aligned
 from agents.engines.plan.numbers import Live
 from agents.engines.plan.recipe import scaling
@@ -174,7 +174,7 @@ def advance_types(match: Match) -> list[types.Type]:
 def _located(match: Match) -> NonFiniteError:
     """The earliest that is not finite, in the order in which the collector looks: what, then where."""
     tally, told = match.tally, match.told
-    step, what, place, _ = min(tuple(note) for note in tally.trouble.tolist() if note[WHAT])
+    step, what, place = min(tuple(note) for note in tally.trouble.tolist() if note[WHAT])
     arrays = {
         episodes.OBSERVATION: match.obs,
         episodes.ACTION: match.action,
