@@ -41,9 +41,11 @@ def check(run):
 
 
 @pytest.mark.parametrize("engine", ["fused_cpu", "eager"])
-def test_the_shares_of_every_row_are_one_together(engine):
-    assert train.train(parse_arguments([*WORDS, "max_timesteps=320", f"engine={engine}"])) == 0
+def test_the_shares_of_every_row_are_one_together(engine, capsys):
+    words = [word for word in WORDS if word != "-q"]
+    assert train.train(parse_arguments([*words, "max_timesteps=320", f"engine={engine}"])) == 0
     rows = check(run := RunDir.find("@last"))
+    assert f"time    {told(outcome(run)['phases'])}\n" in capsys.readouterr().out
     assert all(row[f"{PREFIX}evaluate"] > 0 for row in rows if "val/roll/episodes" in row)
     assert all(
         row[f"{PREFIX}evaluate"] == 0
