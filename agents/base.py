@@ -34,6 +34,7 @@ from utils.user_error import NumbersError, UserError
 
 CHECKPOINT_VERSION = 1
 TICKS = 1 << 31  # Lightning's epoch is only a container: ours are counted by `progress`
+PHASES = ("collect", "learn", "evaluate", "save")  # what seconds are counted of, each by whoever does it
 SKIPS = 100  # iterations in a row that nothing could be learnt from
 
 log = logging.getLogger("stride")
@@ -83,7 +84,7 @@ class Agent(L.LightningModule):
         }
         # the clock, and at which env step the last row of numbers was told
         self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}
-        self.seconds = {"collect": 0.0, "learn": 0.0}
+        self.seconds = dict.fromkeys(PHASES, 0.0)  # of this process
         # flags on the device: something was not finite; it was in what was collected; it was in the loss
         self.broken, self.poisoned, self.lost = torch.zeros(3, dtype=torch.bool, device=example.reward.device)
         self.guarded, self.skipped = config.nan_guard != "off", 0

@@ -1,7 +1,7 @@
-"""The two heavy verbs of an agent as sockets: who plays, and who learns. Here as plain torch, a step and a minibatch
-at a time, which is the meaning of all others.
+"""The heavy verbs of an agent as sockets: who plays, who learns, who evaluates. Here as plain torch, a step and a
+minibatch at a time, which is the meaning of all others.
 
-What is plugged in owns compiled things at most, never state and no algorithm; the two are chosen one by one.
+What is plugged in owns compiled things at most, never state and no algorithm; they are chosen one by one.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.experience.collector import Collector, Policy
+from agents.experience.collector import Collector, Played, Policy
 from agents.experience.memory import Memory
 from agents.metric_sums import Metrics
 from config.schema import Config
@@ -64,6 +64,18 @@ class Learn(Protocol[Work]):
         """What the learner's own `learn` does with this work: a rollout, or a number of updates that are due."""
 
 
+class Episodes(Protocol):
+    """Evaluates."""
+
+    name: str
+
+    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> Played:
+        """What `collector.play` answers, guarded as the learner's config says; worlds have just begun.
+
+        Where the worlds and the collector stand afterwards is nobody's business: both begin anew.
+        """
+
+
 class EagerPlay:
     """The collector asks the policy, step by step."""
 
@@ -89,16 +101,26 @@ class Threads(NamedTuple):
     why: str = ""
 
 
+class EagerEpisodes:
+    """The collector itself."""
+
+    name = "eager"
+
+    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> Played:
+        return collector.play(count, max_steps, learner.config.nan_guard != "off")
+
+
 class Engine(NamedTuple):
-    """Both sockets, under the name that configs and runs know, and why they were taken."""
+    """The sockets, under the name that configs and runs know, and why they were taken."""
 
     name: str
     reason: str
     play: Play
     learn: Learn[Any]  # of the work that the agent hands out
+    episodes: Episodes = EagerEpisodes()
     threads: Threads = Threads()
 
 
 def eager(reason: str = "") -> Engine:
-    """Plain torch in both."""
+    """Plain torch in all."""
     return Engine("eager", reason, EagerPlay(), EagerLearn())

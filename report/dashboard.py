@@ -12,6 +12,7 @@ from rich.text import Text
 from config.metrics import Metric
 from report.history import TAIL, History, Series
 from report.outcome import Header, Outcome
+from report.phases import told
 from report.typography import bar, duration, number, plain, score, sparkline
 
 ABOVE = {"train/time/seconds"}  # like the clock: it stands above the table
@@ -178,6 +179,7 @@ def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bo
         ("test", outcome.test_words().replace("±", "+-" if ascii_only else "±")),
         ("goal", plain(outcome.goal) if outcome.goal is not None and outcome.val_best is None else ""),
         ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
+        ("time", told(outcome.phases)),
         ("run", outcome.run_path),
     ]
     title = Text.assemble((outcome.verdict, style), f": {outcome.why}" if outcome.why else "")

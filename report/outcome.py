@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from report.typography import duration, plain, score
@@ -49,6 +49,8 @@ class Outcome:
     run_path: str
     lost: str = ""
     """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Which part of the time of the whole run went where (report/phases.py)."""
 
     @property
     def verdict(self) -> str:

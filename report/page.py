@@ -16,6 +16,7 @@ from report.curve import Point, curve_svg
 from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
 from report.outcome import INTERRUPTED, Header, Outcome
+from report.phases import told
 from report.sink import Sink
 from report.typography import area_chart, number
 from utils import run_files
@@ -61,6 +62,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         _task(config),
         "![Episode reward over env steps](logs/curve.svg)",
         _chart(rows),
+        f"Time: {told(outcome.phases)}." if outcome.phases else "",
         "## Metrics",
         _metrics_table(rows, load_metrics()),
         "## Next",

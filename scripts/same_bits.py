@@ -3,21 +3,25 @@
     git clone -q . ../before && git -C ../before checkout -q HASH
     python -m scripts.same_bits ../before                  every algorithm on every engine it has
     python -m scripts.same_bits ../before --only dqn sac --threads 1 2 3
+    python -m scripts.same_bits --rounded ../before        numbers of evaluations may differ by rounding
 
 Each configuration is trained for at least 20 iterations by both checkouts; then half of such a training, made by the
 checkout before, is resumed by both. Equal are SHA-256 of all a checkpoint holds (weights, optimizer, worlds, counters)
 and metrics.csv without its columns of wall time. A replay memory's rows are compared by what was learnt from them: how
-they are cut into files depends on the clock. Exit code 1: something differs.
+they are cut into files depends on the clock. With --rounded columns of evaluations and tests are no part of the hash:
+they are compared as numbers, and how far they are apart is told. Exit code 1: something differs.
 """
 
 import csv
 import hashlib
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -46,6 +50,8 @@ CONFIGS: dict[str, tuple[str, ...]] = {  # name: config, overrides; what is not 
     "pqn": ("CartPole-v1:pqn", "n_envs=4", "n_steps=32", "batch_size=32"),
     "q_learning": ("FrozenLake-v1:q_learning", "n_envs=8", "n_steps=16", "visits_power=0.6"),
 }
+ROUNDING = 1e-4  # of a number, or of 1 where it is smaller: what --rounded lets pass
+EVALUATED = ("val/", "test/")
 SHORT: tuple[str, ...] = (
     "max_timesteps=2560",
     "eval_freq_epochs=5",
@@ -62,6 +68,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("now", type=Path, nargs="?", default=PROJECT, help="the other one (default: this)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="configurations whose name begins so")
     parser.add_argument("--threads", nargs="+", type=int, default=[1], metavar="N", help="threads to train with")
+    parser.add_argument("--rounded", action="store_true", help=f"evaluations may differ by {ROUNDING:g}")
     options = parser.parse_args(argv)
     names = [name for name in CONFIGS if name.startswith(tuple(options.only))]
     if not names:
@@ -70,20 +77,41 @@ def main(argv: list[str]) -> int:
         if not (checkout / "train.py").is_file():
             raise UserError(f"{checkout} is no checkout: there is no train.py in it")
     different = 0
-    print("| configuration | threads | straight | half resumed | |\n|---|---|---|---|---|")
+    last = " | evaluations, worst" if options.rounded else ""
+    print(f"| configuration | threads | straight | half resumed | {last} |\n|---|---|---|---|---|{'---|' * bool(last)}")
     for name in names:
         for threads in options.threads:
-            before, now = compared(name, threads, options.before.resolve(), options.now.resolve())
-            same = before == now
+            before, now = compared(name, threads, options.before.resolve(), options.now.resolve(), options.rounded)
+            apart = max(one.apart(other) for one, other in zip(before, now, strict=True))
+            same = [one.digest for one in before] == [one.digest for one in now] and apart <= ROUNDING
             different += not same
-            cells = [" -> ".join(dict.fromkeys(pair)) for pair in zip(before, now, strict=True)]
-            print(f"| {name} | {threads} | {' | '.join(cells)} | {'equal' if same else 'DIFFERENT'} |", flush=True)
+            hashes = [" -> ".join(dict.fromkeys((a.digest, b.digest))) for a, b in zip(before, now, strict=True)]
+            cells = [name, str(threads), *hashes, "equal" if same else "DIFFERENT"]
+            cells += [f"{apart:.1e}"] if options.rounded else []
+            print(f"| {' | '.join(cells)} |", flush=True)
     print(f"{len(names) * len(options.threads) - different} of {len(names) * len(options.threads)} equal")
     return int(different > 0)
 
 
-def compared(name: str, threads: int, before: Path, now: Path) -> tuple[list[str], list[str]]:
-    """Hashes of the straight and of the resumed training, by the checkout before and by the one of now."""
+class Result(NamedTuple):
+    """Of one training."""
+
+    digest: str
+    """the first twelve letters of the SHA-256 of the last checkpoint and of the rows"""
+    evaluations: list[dict[str, str]]
+    """of each row what is no part of the hash"""
+
+    def apart(self, other: "Result") -> float:
+        """How far evaluations are apart at most, as a part of their size; infinite where others were made."""
+        if [row.keys() for row in self.evaluations] != [row.keys() for row in other.evaluations]:
+            return math.inf
+        pairs = [(float(row[name]), float(twin[name]))
+                 for row, twin in zip(self.evaluations, other.evaluations, strict=True) for name in row]  # fmt: skip
+        return max((abs(a - b) / max(1.0, abs(a)) for a, b in pairs), default=0.0)
+
+
+def compared(name: str, threads: int, before: Path, now: Path, rounded: bool) -> tuple[list[Result], list[Result]]:
+    """The straight and the resumed training, by the checkout before and by the one of now."""
     config_id, *own = CONFIGS[name]
     given = {word.partition("=")[0]: word for word in (*SHORT, *own, f"threads={threads}")}
     steps = int(given.pop("max_timesteps").partition("=")[2])
@@ -97,7 +125,8 @@ def compared(name: str, threads: int, before: Path, now: Path) -> tuple[list[str
         for n, each in enumerate((before, now)):
             copy = Path(shutil.copytree(half.parent, root / f"resumed-{n}", symlinks=True)) / half.name
             resumed.append(trained(each, copy.parent, "--resume", half.name, f"max_timesteps={steps}"))
-        return [digest(straight[0]), digest(resumed[0])], [digest(straight[1]), digest(resumed[1])]
+        first, second = ([result_of(run[n], rounded) for run in (straight, resumed)] for n in (0, 1))
+        return first, second
 
 
 def trained(checkout: Path, root: Path, *words: str) -> Path:
@@ -112,16 +141,20 @@ def trained(checkout: Path, root: Path, *words: str) -> Path:
     return run
 
 
-def digest(run: Path) -> str:
-    """The first twelve letters of the SHA-256 of the last checkpoint and of the rows."""
+def result_of(run: Path, rounded: bool) -> Result:
+    """Of a run's last checkpoint and its rows."""
     state = read_checkpoint((run / "checkpoints" / "last.ckpt").resolve())
-    found = hashlib.sha256()
+    found, apart = hashlib.sha256(), EVALUATED if rounded else ()
     for part in ("state_dict", "optimizer_states", "stride"):
         feed(found, state[part])
     with (run / "metrics.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            feed(found, {name: cell for name, cell in sorted(row.items()) if "/time/" not in name})
-    return found.hexdigest()[:12]
+        rows = [
+            {name: cell for name, cell in sorted(row.items()) if "/time/" not in name} for row in csv.DictReader(file)
+        ]
+    for row in rows:
+        feed(found, {name: cell for name, cell in row.items() if not name.startswith(apart)})
+    evaluations = [{name: cell for name, cell in row.items() if name.startswith(apart) and cell} for row in rows]
+    return Result(found.hexdigest()[:12], evaluations)
 
 
 def feed(found: "hashlib._Hash", value: object) -> None:

@@ -206,6 +206,7 @@ class Checkpoint(LightningCheckpoint):
         self.written(path, {**clock, "best": "best" in links})
         self._price = time.monotonic() - began
         self._spent += self._price
+        agent.seconds["save"] += self._price
 
     def _thin_out(self) -> None:
         keep_last, keep_best = self.config.checkpoint_keep_last, self.config.checkpoint_keep_best

@@ -6,6 +6,7 @@ Evaluations repeat one set of worlds, so that they compare weights and not luck;
 import logging
 import math
 from collections.abc import Callable
+from time import perf_counter
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -77,9 +78,14 @@ class Evaluate(Callback):
         self.config, self._make_worlds = config, make_worlds
         self._worlds: dict[int, VecEnv] = {}  # by their number; evaluation and test may want different ones
         self.mean, self.best, self.tests = float("nan"), float("-inf"), 0
+        self._agent: Agent | None = None  # whose engine plays, and who counts the seconds
         self._iteration = 0  # of the last evaluation
         self._every: int | None = None
         self.playing = ""  # evaluation or test, while one is under way
+
+    def setup(self, trainer: L.Trainer, agent: L.LightningModule, stage: str) -> None:
+        assert isinstance(agent, Agent)
+        self._agent = agent
 
     def on_train_batch_end(
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
@@ -111,6 +117,13 @@ class Evaluate(Callback):
         return summarize("test", self._play(policy, TEST, self.tests, self.config.test_episodes))
 
     def _play(self, policy: Policy, purpose: int, index: int, episodes: int) -> Played:
+        began = perf_counter()
+        played = self._played(policy, purpose, index, episodes)
+        if self._agent is not None:
+            self._agent.seconds["evaluate"] += perf_counter() - began
+        return played
+
+    def _played(self, policy: Policy, purpose: int, index: int, episodes: int) -> Played:
         config = self.config
         seed = worlds_seed(config, purpose, index)
         number = min(episodes, MOST_WORLDS)
@@ -119,7 +132,10 @@ class Evaluate(Callback):
         collector = Collector(self._worlds[number], policy, seed, purpose, greedy=config.eval_deterministic)
         self.playing = "evaluation" if purpose == EVALUATE else "test"
         try:
-            played = collector.play(episodes, config.eval_max_steps, config.nan_guard != "off")
+            if self._agent is None:  # nobody trains
+                played = collector.play(episodes, config.eval_max_steps, config.nan_guard != "off")
+            else:
+                played = self._agent.engine.episodes.play(self._agent, collector, episodes, config.eval_max_steps)
         except NonFiniteError as error:
             what = "evaluation" if purpose == EVALUATE else f"test of {episodes} episodes"
             line = f"{config.env_id}: {error} in the {what}; nothing of it counts"

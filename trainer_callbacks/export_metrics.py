@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from threading import RLock
 from time import perf_counter
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -13,6 +14,7 @@ from agents.base import Agent
 from config.metrics import declared
 from config.schema import Config
 from report.outcome import Header, Outcome
+from report.phases import PHASES, PREFIX, shares
 from report.sink import Sink
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.pulse import Pulse
@@ -33,7 +35,9 @@ class ExportMetrics(Callback):
         self._telling = RLock()  # sinks are told one thing at a time
         self._every = 0
         self._began = self._since = perf_counter()
-        self._before = {"env_steps": 0, "iterations": 0, "collect": 0.0, "learn": 0.0}
+        self._before: dict[str, float] = {"env_steps": 0, "iterations": 0}
+        self._spent = dict.fromkeys(PHASES, 0.0)  # seconds of this process up to the row before
+        self._past = dict(self._spent)  # of the processes that this one goes on from
 
     def begin(self, header: Header, config: Config) -> None:
         """Tell every sink which run this is."""
@@ -43,7 +47,8 @@ class ExportMetrics(Callback):
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         assert isinstance(agent, Agent)
         self._began = self._since = perf_counter()
-        self._before |= agent.progress | agent.seconds
+        self._before |= agent.progress
+        self._spent = dict(self._past)
         self._agent, per_row = agent, agent.memory.num_envs * agent.world_size
         self._elsewhere = agent.progress["env_steps"] - agent.memory.written * per_row
         if any(type(sink).beat is not Sink.beat for sink in self.sinks):
@@ -109,8 +114,23 @@ class ExportMetrics(Callback):
         row = {"train/clock/env_steps": float(agent.progress["env_steps"])}
         if agent.progress["exported"] < agent.progress["env_steps"]:
             row = self._row(agent)
+        elif tested:
+            row |= self._phases(agent)
         if tested or len(row) > 1:
             self.emit(row | dict(tested))
+
+    def seconds(self, agent: Agent) -> Row:
+        """Of the whole run up to now, by phase: what nobody counted is `other`. A checkpoint keeps it."""
+        own = {**agent.seconds, "other": perf_counter() - self._began - sum(agent.seconds.values())}
+        return {phase: self._past[phase] + own[phase] for phase in PHASES}
+
+    def on_save_checkpoint(self, trainer: L.Trainer, agent: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        assert isinstance(agent, Agent)
+        checkpoint["seconds"] = self.seconds(agent)  # beside what must be the same in every run of a seed
+
+    def on_load_checkpoint(self, trainer: L.Trainer, agent: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """A checkpoint of an older version knows of none."""
+        self._past |= {phase: float(n) for phase, n in checkpoint.get("seconds", {}).items() if phase in self._past}
 
     def _row(self, agent: Agent) -> Row:
         """Everything gathered since the row before."""
@@ -129,7 +149,7 @@ class ExportMetrics(Callback):
                 sink.row(row)
 
     def _clock(self, agent: Agent) -> Row:
-        now, progress, seconds, before = perf_counter(), agent.progress, agent.seconds, self._before
+        now, progress, before = perf_counter(), agent.progress, self._before
         elapsed = max(now - self._since, 1e-9)
         row = {
             "train/clock/env_steps": float(progress["env_steps"]),
@@ -138,12 +158,17 @@ class ExportMetrics(Callback):
             "train/clock/updates": float(progress["updates"]),
             "train/time/seconds": now - self._began,
             "train/time/env_steps_per_second": (progress["env_steps"] - before["env_steps"]) / elapsed,
-            "train/time/collect": (seconds["collect"] - before["collect"]) / elapsed,
-            "train/time/learn": (seconds["learn"] - before["learn"]) / elapsed,
         }
         self._since = now
-        self._before |= progress | seconds
-        return row
+        self._before |= progress
+        return row | self._phases(agent)
+
+    def _phases(self, agent: Agent) -> Row:
+        """The share of each phase in the time since the row before; together 1."""
+        now = self.seconds(agent)
+        parts = shares({phase: max(0.0, now[phase] - self._spent[phase]) for phase in PHASES})
+        self._spent = now
+        return {f"{PREFIX}{phase}": part for phase, part in parts.items()}
 
 
 def row_every(max_timesteps: int, steps_per_iteration: float) -> int:

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, make_envs
 from envs_gym.step_watch import last_words
 from report.outcome import INTERRUPTED, Header, Outcome
+from report.phases import shares
 from report.sink import Sink
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.evaluate import Evaluate
@@ -87,6 +89,7 @@ def fit(
         agent.collector.envs.close()
         env_steps = checkpoint.saved["env_steps"] if lost else agent.progress["env_steps"]
         outcome = outcome_of(run, goal, stop, evaluate, env_steps, time.perf_counter() - began, lost)
+        outcome = replace(outcome, phases=shares(export.seconds(agent)))
         log.debug(outcome.sentence())
         export.end(outcome)
     except BaseException:

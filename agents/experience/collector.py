@@ -53,6 +53,11 @@ class Played(NamedTuple):
     lengths: list[float]
 
 
+def shares(count: int, worlds: int) -> list[int]:
+    """How many of so many episodes each world plays: evenly, so that short ones are not favoured."""
+    return [count // worlds + (world < count % worlds) for world in range(worlds)]
+
+
 class Window:
     """The last finished episodes, kept on the device: one transfer when asked, none while playing."""
 
@@ -144,7 +149,7 @@ class Collector:
 
     @torch.inference_mode()
     def play(self, count: int, max_steps: int | None = None, guarded: bool = True) -> Played:
-        """`count` whole episodes, shared out evenly over the worlds so that short ones are not favoured.
+        """`count` whole episodes, shared out over the worlds (`shares`).
 
         For worlds that have just begun. Nothing is written to a memory or to the window of finished episodes.
         Worlds that are done go on without being counted. After `max_steps` steps per world what is unfinished is left,
@@ -152,7 +157,7 @@ class Collector:
         NonFiniteError where `guarded` and what would count is non-finite.
         """
         n = self.envs.num_envs
-        wanted = [count // n + (world < count % n) for world in range(n)]
+        wanted = shares(count, n)
         found: list[list[tuple[float, float]]] = [[] for _ in range(n)]
         missing, steps = count, 0
         began = [0] * n  # at which step each world's episode did

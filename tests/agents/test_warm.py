@@ -24,7 +24,7 @@ from envs_fast import registry
 from utils.user_error import UserError
 
 ROOT = Path(train.__file__).parent
-SMALL = ["max_timesteps=2048", "eval_freq_epochs=null"]
+SMALL = ["max_timesteps=2048", "eval_freq_epochs=4", "eval_warmup_epochs=0", "eval_episodes=4"]
 # what Numba is told of a processor of 2013 and of one of 2003
 AVX2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"
 PROCESSORS = {"avx2": ("haswell", AVX2), "plain": ("x86-64", "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2")}

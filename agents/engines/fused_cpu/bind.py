@@ -75,7 +75,7 @@ KERNELS: dict[str, Kernels] = {  # of each algorithm
     **{algo_id: {**EVERY, **REPLAY, **own} for algo_id, own in (q.OWN | squashed.OWN).items()},
 }
 CALLED: dict[str, tuple[Kernel, ...]] = {  # kernels that no other calls
-    **dict.fromkeys(returns.OWN, (nets.fetch_parameters, nets.give_parameters)),
+    **dict.fromkeys(returns.OWN, (nets.fetch_parameters, nets.give_parameters, q.act_by_value)),  # the last: greedy
     **dict.fromkeys(q.OWN | squashed.OWN, (replay.draw,)),
 }
 

@@ -5,13 +5,16 @@ What an algorithm is to it stands in ../plan, where its kernels find their data 
 
 from typing import Any
 
+from gymnasium import spaces
+
 from agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
+from agents.engines.fused_cpu.episodes import FusedEpisodes
 from agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
 from agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
 from agents.engines.fused_cpu.workers import usable_threads
 from agents.engines.plan.on_policy import OnPolicy
 from agents.engines.plan.recipe import Recipe
-from agents.sockets import EagerPlay, Engine, Learn, Learner, Play
+from agents.sockets import EagerEpisodes, EagerPlay, Engine, Episodes, Learn, Learner, Play
 from envs_fast.numba_env import NumbaEnv
 from utils.processor import FEATURES
 
@@ -29,15 +32,21 @@ def why_not_played(recipe: type[Recipe], learner: Learner) -> str | None:
 
 
 def fused_cpu(recipe: type[Recipe], learner: Learner, threads: int) -> Engine:
-    """Both sockets for an agent of this recipe; that of learning alone where the kernels cannot play its worlds."""
+    """The sockets for an agent of this recipe; that of learning alone where the kernels cannot play its worlds."""
     make: Any = recipe  # of an agent of its own class
     alone, usable = why_not_played(recipe, learner), usable_threads(threads)
     play: Play
     learn: Learn[Any]
+    episodes: Episodes
     if issubclass(recipe, OnPolicy):
         rollouts = Binding(lambda agent: RolloutBound(make(agent), usable))
         play, learn = EagerPlay() if alone else FusedPlay(rollouts), RolloutLearn(rollouts)
+        episodes = FusedEpisodes(rollouts)
     else:
         replays = Binding(lambda agent: ReplayBound(make(agent), usable))
         play, learn = AttachedPlay(replays) if alone else FusedPlay(replays), ReplayLearn(replays)
-    return Engine("fused_cpu", f"updates only: {alone}" if alone else "knows all the config asks for", play, learn)
+        episodes = FusedEpisodes(replays)
+    if isinstance(learner.collector.envs.observation_space, spaces.Dict):
+        episodes = EagerEpisodes()
+    reason = f"updates only: {alone}" if alone else "knows all the config asks for"
+    return Engine("fused_cpu", reason, play, learn, episodes)

@@ -162,6 +162,13 @@ class Frame:
         self._kernels: dict[At, Kernel] = {}
         self._complete: set[Kernel] = set()
 
+    def copy(self) -> "Frame":
+        """Another table with the same entries, for whoever changes some of them; the memory is one."""
+        other = Frame()
+        other.table[:] = self.table
+        other.held, other._kernels = dict(self.held), dict(self._kernels)
+        return other
+
     def count(self, counts: Mapping[At, int]) -> None:
         for entry, count in counts.items():
             self.table[entry] = int(count)

@@ -21,7 +21,17 @@ import torch
 
 from agents.engines.fused_cpu import workers
 from agents.engines.fused_cpu.bind import ACTIVATIONS, CALLED, KERNELS
-from agents.engines.fused_cpu.kernels import heads, minibatches, policy_gradient, q, rollout, shuffle, squashed
+from agents.engines.fused_cpu.episodes import room_for
+from agents.engines.fused_cpu.kernels import (
+    episodes,
+    heads,
+    minibatches,
+    policy_gradient,
+    q,
+    rollout,
+    shuffle,
+    squashed,
+)
 from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
 from agents.experience.cuts import most_of
 from agents.experience.finite_guard import all_finite
@@ -166,7 +176,9 @@ def _work(jobs: list[Job], taken: "Synchronized[int]") -> None:
 
 def kernel_jobs(env_id: str, algo_id: str, activation: str) -> list[Job]:
     """What there is to compile, the longest first, so that processes end together; the cache keeps it."""
-    worlds = [] if env_id == NONE else [partial(compile_worlds, env_id, algo_id != NONE)]
+    worlds: list[Job] = [] if env_id == NONE else [partial(compile_worlds, env_id, algo_id != NONE)]
+    if env_id != NONE and algo_id != NONE:
+        worlds.append(partial(compile_episodes, env_id))
     pieces: list[Kernel] = []
     if algo_id != NONE:
         pieces = [*KERNELS[algo_id].values(), *ACTIVATIONS[activation].values(), *CALLED[algo_id], *SHARED]
@@ -192,6 +204,15 @@ def compile_worlds(env_id: str, played: bool) -> None:
         rollout.play.compile((numba.types.CPointer(game), numba.int64))
         flag, number = (numba.typeof(np.zeros((1, 1), kind)) for kind in (np.uint8, np.float32))
         rollout.note_episodes.compile((flag, flag, number, number, number, numba.int64))
+
+
+def compile_episodes(env_id: str) -> None:
+    """The engine's evaluation of a world; beside `compile_worlds`, so it must need none of the world's own kernels."""
+    envs = registry.make(env_id, 1)
+    if isinstance(envs.obs, torch.Tensor):
+        match = numba.typeof(room_for(envs, np.ones(1, np.int64), 1, 1))
+        episodes.leave_match.compile((numba.int64, match))
+        episodes.play_episodes.compile((numba.types.CPointer(match), numba.int64))
 
 
 def game_type(envs: NumbaEnv) -> numba.types.Type:
