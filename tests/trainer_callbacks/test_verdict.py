@@ -86,7 +86,7 @@ def test_what_was_not_tested_is_neither_solved_nor_unsolved(cadence, capsys):
     run = tiny_run(eval_freq_epochs=cadence, test_episodes=0)
     assert outcome(run)["test_mean"] is None and verdict(outcome(run)) == "not tested"
     assert run.report.read_text().startswith("**Not tested (budget spent), ")
-    assert capsys.readouterr().out.startswith("Not tested (budget spent), ")
+    assert capsys.readouterr().out.startswith("result=not_tested test_mean=none ")
     assert print_variants("CartPole-v1:ppo") == 0 and "20/20   not tested" in capsys.readouterr().out
 
 
@@ -103,9 +103,9 @@ def test_without_a_goal_a_run_is_trained(tmp_path, capsys):
     file = tmp_path / "Own.yaml"
     file.write_text(OWN.replace("spec: {goal: 6}\n", "").replace("1e6", "2048, n_envs: 2"))
     assert train.command(["--config", str(file), "-q"]) == 0
-    assert capsys.readouterr().out.startswith("Trained (budget spent), test ")
+    assert capsys.readouterr().out.startswith("result=trained test_mean=")
     assert train.command(["--config", str(file), "-q", "eval_freq_epochs=null"]) == 0
-    assert capsys.readouterr().out.startswith("Trained (budget spent); ")
+    assert capsys.readouterr().out.startswith("result=trained test_mean=none ")
     assert outcome(RunDir.find("@last"))["test_mean"] is None and len(list_runs()) == 2
 
 
@@ -113,7 +113,7 @@ def test_the_recipe_for_an_environment_of_ones_own_is_solved_as_it_is_written(tm
     file = tmp_path / "Plain-v0.yaml"
     file.write_text(OWN)
     assert train.command(["--config", str(file), "-q"]) == 0
-    assert capsys.readouterr().out.startswith("Solved (goal reached), test ")
+    assert capsys.readouterr().out.startswith("result=solved test_mean=")
 
 
 def test_a_stop_that_somebody_wrote_and_nothing_can_reach_is_refused(capsys):
