@@ -33,7 +33,7 @@ from config.manual import help_text
 from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, env_info, make_envs
-from report.sinks import sinks_of
+from report.sinks import group_watchers, sinks_of
 from trainer_callbacks.debug import Debug
 from trainer_callbacks.disk_space import NoRoomError, room_errors
 from trainer_callbacks.interrupt import Dropped, Interrupts
@@ -68,7 +68,8 @@ def main(argv: list[str]) -> int:
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
     if arguments.resume.startswith(PREFIX):
-        return resume_seeds([sys.executable, __file__], arguments.resume, arguments.overrides, os.cpu_count() or 1)
+        program, watchers = [sys.executable, __file__], group_watchers(arguments.quiet)
+        return resume_seeds(program, arguments.resume, arguments.overrides, os.cpu_count() or 1, watchers)
     return train_group(arguments) if len(arguments.seeds) > 1 else train(arguments)
 
 
@@ -164,7 +165,7 @@ def train_group(arguments: Arguments) -> int:
     words = [*filter(None, (arguments.config_id, *arguments.overrides))]
     words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
     workers = max(1, (os.cpu_count() or 1) // config.threads)
-    return train_seeds([sys.executable, __file__], words, arguments.seeds, workers)
+    return train_seeds([sys.executable, __file__], words, arguments.seeds, workers, group_watchers(arguments.quiet))
 
 
 def print_help(arguments: Arguments) -> int:
