@@ -19,7 +19,7 @@ STYLE = """
   .title { font-size: 14px; font-weight: 600; fill: #1f2328 }
   .train { stroke: #54aeff } .val { stroke: #bf3989 } .dot { fill: #bf3989 } .goal { stroke: #1a7f37 }
   .seed { stroke: #54aeff; stroke-opacity: 0.6 } .mean { stroke: #bf3989 }
-  .thin { stroke: #54aeff; stroke-opacity: 0.55 } .spread { fill: #bf3989; fill-opacity: 0.16; stroke: none }
+  .thin { stroke: #54aeff; stroke-opacity: 0.8 } .spread { fill: #bf3989; fill-opacity: 0.16; stroke: none }
   .first { stroke: #0969da } .firstband { fill: #54aeff; fill-opacity: 0.25 }
   .second { stroke: #bf3989 } .secondband { fill: #bf3989; fill-opacity: 0.2 }
   .goaltext { fill: #1a7f37; stroke: #ffffff; stroke-width: 4; paint-order: stroke }

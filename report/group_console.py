@@ -78,6 +78,8 @@ class GroupConsole(Watcher):
 
     def ended(self, index: int, code: int, line: str) -> None:
         row = self._rows[index]
+        if self._in_place and index not in self._runs:
+            self._find()  # quicker than a look
         row.seconds = self._clock() - self._started[index]
         row.state, row.left = "failed" if code else "trained", 0.0
         self._lines[index] = line

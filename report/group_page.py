@@ -14,7 +14,6 @@ from report.curve import group_svg
 from report.group import Group, Seed, band_of, caution, curve_of, middle, read_group
 from report.typography import area_chart, duration, plain, score
 from utils import run_files
-from utils.durable_file import sweep
 from utils.seed_group import Ending, Watcher
 from utils.user_error import UserError
 
@@ -39,7 +38,7 @@ class GroupPage(Watcher):
 def write_group(group: Group) -> None:
     """The curve and the table before the page that links to them."""
     run_files.make_folder(group.folder)
-    sweep(group.folder)
+    run_files.sweep(group.folder)
     curves = [curve for curve in map(curve_of, group.seeds) if curve]
     title = f"{group.title}, {_seeds(len(curves))}"
     run_files.write_text(group.folder / "curve.svg", group_svg(title, curves, band_of(curves), group.goal))

@@ -92,6 +92,12 @@ def names_group(selector: str) -> bool:
     return spelled_out(selector).startswith(PREFIX)
 
 
+def each_of(selectors: str) -> list[str]:
+    """`group:A,group:B` as a list; `group:` need be said but once."""
+    words = [spelled_out(word.strip()) for word in selectors.split(",")]
+    return [word if names_group(word) else f"{PREFIX}{word}" for word in words if word]
+
+
 def train_seeds(
     program: Sequence[str], words: Sequence[str], seeds: Sequence[int], workers: int, watchers: Sequence[Watcher]
 ) -> int:
