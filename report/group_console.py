@@ -6,7 +6,7 @@ decided here, what it looks like in group_rows.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich import console as rich_console
 from rich.text import Text
@@ -64,7 +64,7 @@ class GroupConsole(Watcher):
         self._rows[index].state = "starting"
         self._started[index] = self._clock()
         if run := self._jobs[index].run:
-            self._follow(index, run)
+            self._follow(index, run, _facts(run))
 
     def look(self) -> None:
         now = self._clock()
@@ -81,7 +81,7 @@ class GroupConsole(Watcher):
         if self._in_place and index not in self._runs:
             self._find()  # quicker than a look
         row.seconds = self._clock() - self._started[index]
-        row.state, row.left = "failed" if code else "trained", 0.0
+        row.state, row.left = "stopped" if code > 128 else "failed" if code else "trained", 0.0
         self._lines[index] = line
         if self._in_place:
             self._refresh()
@@ -125,16 +125,13 @@ class GroupConsole(Watcher):
     def _tell_all(self) -> None:
         """The table as it stands at the end, or the results that waited for a seed before them."""
         if self._in_place:
-            width = self._terminal.size.width
-            page = Page(width, 2 + len(self._rows), self._terminal.options.ascii_only)
-            reasons = {id(row): row.why for row in self._rows}
             for row in self._rows:
-                row.why, row.state = "", "not begun" if row.state == "waiting" else row.state
-            for line in table(self._rows, page) if self._rows else []:
+                row.state = "not begun" if row.state == "waiting" else row.state
+            page = Page(self._terminal.size.width, 1 + len(self._rows), self._terminal.options.ascii_only)
+            for line in table(self._rows, page, reasons=False) if self._rows else []:
                 self._terminal.print(line, no_wrap=True, overflow="crop", highlight=False)
             for row in self._rows:
-                if reasons[id(row)]:
-                    self._print(f"  seed {row.seed}: {reasons[id(row)]}", whole=False)
+                self._print(*([f"  seed {row.seed}: {row.why}"] if row.why else []), whole=False)
             return
         for index in sorted(index for index in self._lines if index >= self._told):
             self._say(index)
@@ -142,8 +139,7 @@ class GroupConsole(Watcher):
     def _say(self, index: int) -> None:
         self._print(f"  seed {self._jobs[index].seed:>3}  {self._lines[index]}")
 
-    def _follow(self, index: int, run: RunDir) -> None:
-        facts = run.facts()
+    def _follow(self, index: int, run: RunDir, facts: Mapping[str, object]) -> None:
         budget = finite(mapping(facts.get("config")).get("max_timesteps"))
         self._rows[index].budget = int(budget or 0)
         self._runs[index], self._followed[index] = run, Follower(run.metrics_csv)
@@ -175,14 +171,12 @@ class GroupConsole(Watcher):
             if name in self._known or name[:FIRST_WORD] < self._group[:FIRST_WORD] or not ID.fullmatch(name):
                 continue
             run = RunDir(root / name)
-            try:
-                facts = run.facts()
-            except UserError:  # no run, or one that is still being made
-                continue
-            self._known.add(name)
+            facts = _facts(run)
+            if facts:
+                self._known.add(name)
             for index, job in enumerate(self._jobs):
                 if facts.get("group") == self._group and facts.get("seed") == job.seed and not self._rows[index].ended:
-                    self._follow(index, run)
+                    self._follow(index, run, facts)
 
     def _judge(self, index: int, line: str) -> None:
         """The row of one that ended, as its config.json tells it."""
@@ -191,7 +185,7 @@ class GroupConsole(Watcher):
         if run is None:
             row.why = line
             return
-        seed = seed_of(Standing(row.seed, run, run.facts()))
+        seed = seed_of(Standing(row.seed, run, _facts(run)))
         row.state, row.test = seed.verdict if seed.verdict in ENDED else "failed", seed.mean
         row.why = (seed.why if seed.verdict == "failed" else line) if row.state == "failed" else ""
 
@@ -209,3 +203,11 @@ class GroupConsole(Watcher):
         for line in lines:
             words = Text(line.replace("±", "+-") if plain else line)
             self._terminal.print(words, soft_wrap=whole or plain, highlight=False)
+
+
+def _facts(run: RunDir) -> Mapping[str, object]:
+    """config.json; {} of what is no run, or still being made: a display ends no group."""
+    try:
+        return run.facts()
+    except UserError:
+        return {}

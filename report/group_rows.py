@@ -64,11 +64,14 @@ def page_of(rows: Sequence[Row], workers: int, elapsed: float, page: Page) -> li
     return [*table(rows, page._replace(height=page.height - len(foot))), *foot]
 
 
-def table(rows: Sequence[Row], page: Page) -> list[Text]:
-    """Heads of the columns, and a line for each seed; of more than the page holds those that move, and a count."""
+def table(rows: Sequence[Row], page: Page, reasons: bool = True) -> list[Text]:
+    """Heads of the columns, and a line for each seed; of more than the page holds those that move, and a count.
+
+    `reasons`: who failed says why in place of how far it came.
+    """
     seed = max(4, *(len(str(row.seed)) for row in rows)) if rows else 4
     chosen, hidden = _chosen(rows, max(2, page.height - 1))
-    lines = [_heads(seed, page), *(_row(row, seed, page) for row in chosen)]
+    lines = [_heads(seed, page), *(_row(row, seed, page, reasons) for row in chosen)]
     if hidden:
         counts = [
             (name, sum(row.state == name for row in hidden)) for name in ("starting", "training", "waiting", *ENDED)
@@ -114,11 +117,11 @@ def _heads(seed: int, page: Page) -> Text:
     return Text(f"{words}  {'left':>{LEFT}}", "dim", no_wrap=True)
 
 
-def _row(row: Row, seed: int, page: Page) -> Text:
+def _row(row: Row, seed: int, page: Page, reasons: bool) -> Text:
     columns = _columns(seed, page.width)
     line = Text(f"{INDENT}{row.seed:>{seed}}  ", no_wrap=True, overflow="crop")
     line.append(f"{row.state:<{STATE}}  ", STYLES.get(row.state, "dim"))
-    if row.why:
+    if row.why and reasons:
         room = page.width - 1 - line.cell_len
         return line.append(row.why if len(row.why) <= room else f"{row.why[: room - 3]}...", "dim")
     steps = row.history.env_steps
