@@ -18,23 +18,31 @@ from agents.playing.episode import Counted, Moment, check_numbers, moments, play
 from agents.playing.film import Film
 from agents.playing.loading import LoadedRun, load_run
 from agents.playing.player import check_mode
+from agents.playing.seeds import play_group
 from config.commands.play import PlayArguments, parse_play
 from envs_gym.gym_env import EnvError
 from envs_gym.keyboard import Keyboard, Quit, Steering
 from envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
+from report.comparison import data, told
+from report.console import standard_output
+from report.group import read_group
 from utils import entry, run_files
 from utils.closed_pipe import outlive_readers
+from utils.seed_group import each_of
 from utils.statistics import mean_and_deviation
 from utils.user_error import UserError
 from utils.video_file import VideoError
 
 Say = Callable[[str], None]
+WIDEST = 200  # columns of a table that no terminal bounds
 
 
 def main(argv: list[str]) -> int:
     arguments = parse_play(argv)
     # with --json standard output holds the object and nothing else
     say: Say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    if arguments.group:
+        return compare(arguments, say)
     loaded = load_run(arguments.run_id, arguments.checkpoint)
     torch.set_num_threads(loaded.config.torch_threads)
     for note in loaded.notes:
@@ -54,6 +62,22 @@ def main(argv: list[str]) -> int:
     say(sentence(summary))
     if arguments.json:
         print(json.dumps(summary))
+    return 0
+
+
+def compare(arguments: PlayArguments, say: Say) -> int:
+    """Groups of seeds: by their closing tests, or by episodes that every run plays now."""
+    groups = [read_group(selector) for selector in each_of(arguments.run_id)]
+    how = "of the closing tests"
+    if arguments.headless:
+        rest = arguments.checkpoint, arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps, say
+        groups = [play_group(group, *rest) for group in groups]
+        how = f"{arguments.episodes} episodes of {arguments.checkpoint}, {arguments.mode}, seed {arguments.seed}"
+    width = standard_output().width if sys.stdout.isatty() else WIDEST
+    for line in told(groups, how, width):
+        say(line)
+    if arguments.json:
+        print(json.dumps(data(groups, how)))
     return 0
 
 

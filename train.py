@@ -33,7 +33,7 @@ from config.manual import help_text
 from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, env_info, make_envs
-from report.sinks import sinks_of
+from report.sinks import group_watchers, sinks_of
 from trainer_callbacks.debug import Debug
 from trainer_callbacks.disk_space import NoRoomError, room_errors
 from trainer_callbacks.interrupt import Dropped, Interrupts
@@ -73,8 +73,9 @@ def main(argv: list[str], events: Events | None = None) -> int:
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
     if arguments.resume.startswith(PREFIX):
-        group, changes = arguments.resume, arguments.overrides
-        return resume_seeds([sys.executable, __file__], group, changes, cores(), arguments.require_goal)
+        group, watchers = arguments.resume, group_watchers(arguments.quiet)
+        program, goal = [sys.executable, __file__], arguments.require_goal
+        return resume_seeds(program, group, arguments.overrides, cores(), watchers, goal)
     return train_group(arguments) if len(arguments.seeds) > 1 else train(arguments, events)
 
 
@@ -186,8 +187,9 @@ def train_group(arguments: Arguments) -> int:
         return max(train(one) for one in each)
     words = [*filter(None, (arguments.config_id, *arguments.overrides))]
     words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
-    workers = max(1, cores() // config.torch_threads)
-    return train_seeds([sys.executable, __file__], words, arguments.seeds, workers, arguments.require_goal)
+    workers, watchers = max(1, cores() // config.torch_threads), group_watchers(arguments.quiet)
+    program, goal = [sys.executable, __file__], arguments.require_goal
+    return train_seeds(program, words, arguments.seeds, workers, watchers, goal)
 
 
 def print_help(arguments: Arguments) -> int:

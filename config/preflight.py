@@ -6,6 +6,7 @@ from config.commands.train import parse_arguments
 from utils.durable_file import check_room
 from utils.events import FAILED, line
 from utils.run_dir import RunDir, runs_root
+from utils.seed_group import names_group
 from utils.user_error import UserError
 
 
@@ -14,7 +15,7 @@ def preflight(argv: list[str]) -> None:
     try:
         arguments = parse_arguments(argv)
         if not arguments.help and arguments.list_envs is None:
-            goes_on = arguments.resume and arguments.checkpoint in ("", "last")
+            goes_on = arguments.resume and arguments.checkpoint in ("", "last") and not names_group(arguments.resume)
             check_room(RunDir.find(arguments.resume).path if goes_on else runs_root(), 0)
     except UserError as error:
         if "--json" in argv:

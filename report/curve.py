@@ -19,6 +19,7 @@ STYLE = """
   .title { font-size: 14px; font-weight: 600; fill: #1f2328 }
   .train { stroke: #54aeff } .val { stroke: #bf3989 } .dot { fill: #bf3989 } .goal { stroke: #1a7f37 }
   .seed { stroke: #54aeff; stroke-opacity: 0.6 } .mean { stroke: #bf3989 }
+  .thin { stroke: #54aeff; stroke-opacity: 0.8 } .spread { fill: #bf3989; fill-opacity: 0.16; stroke: none }
   .first { stroke: #0969da } .firstband { fill: #54aeff; fill-opacity: 0.25 }
   .second { stroke: #bf3989 } .secondband { fill: #bf3989; fill-opacity: 0.2 }
   .goaltext { fill: #1a7f37; stroke: #ffffff; stroke-width: 4; paint-order: stroke }
@@ -26,7 +27,7 @@ STYLE = """
     .card { fill: #0d1117; stroke: #30363d } .grid { stroke: #21262d } .axis { stroke: #6e7681 }
     text { fill: #8b949e } .title { fill: #e6edf3 }
     .train { stroke: #388bfd } .val { stroke: #f778ba } .dot { fill: #f778ba } .goal { stroke: #3fb950 }
-    .seed { stroke: #388bfd } .mean { stroke: #f778ba }
+    .seed, .thin { stroke: #388bfd } .mean { stroke: #f778ba } .spread { fill: #f778ba }
     .first { stroke: #388bfd } .second { stroke: #f778ba }
     .goaltext { fill: #3fb950; stroke: #0d1117 }
   }
@@ -79,6 +80,20 @@ def seeds_svg(title: str, seeds: Sequence[Sequence[Point]], mean: Sequence[Point
         body += _line(frame, line, "seed", 1.0)
     body += _line(frame, middle, "mean", 3.0)
     return _card(title, ["seed", "mean"], body)
+
+
+def group_svg(title: str, seeds: Sequence[Sequence[Point]], band: Band, goal: float | None) -> str:
+    """Seeds thin, their median bold in its band, the goal dashed."""
+    lines = [_thin(_finite(seed)) for seed in seeds]
+    frame, x_ticks, y_ticks = _frame([point for line in (*lines, *band) for point in line], goal)
+    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
+    if len(lines) > 1:
+        outline = " ".join(frame.at(point) for point in (*band.low, *band.high[::-1]))
+        body.append(f'<polygon class="spread" points="{outline}"/>')
+    for line in lines:
+        body += _line(frame, line, "thin", 1.0)
+    body += _line(frame, [*band.mean], "mean", 3.0)
+    return _card(title, ["thin", "mean"], body, ["seed", "median, middle half"])
 
 
 def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None) -> str:

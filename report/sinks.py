@@ -1,12 +1,15 @@
-"""Every place the numbers of a run go to: a row each, told in this order."""
+"""Every place the numbers of a run go to, and all who watch a group of runs: a row each, told in this order."""
 
 from report.console import Console
+from report.group_console import GroupConsole
+from report.group_page import GroupPage
 from report.json_events import JsonEvents
 from report.metrics_csv import MetricsCsv
 from report.page import ReportPage
 from report.sink import Sink
 from utils.events import Events
 from utils.run_dir import RunDir
+from utils.seed_group import Watcher
 
 
 def sinks_of(
@@ -20,3 +23,8 @@ def sinks_of(
         # the last: who is told the end finds all of it on the disk
         Console(quiet, env_steps) if events is None else JsonEvents(events, run, env_steps),
     ]
+
+
+def group_watchers(quiet: bool = False) -> list[Watcher]:
+    """Of a group; the console says where the page lies."""
+    return [GroupPage(), GroupConsole(quiet)]

@@ -27,6 +27,7 @@ LAZY = {"inspector.played"}  # brings torch: for those who look at a network, no
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
+LIGHT_UTILS += ("seed_group",)
 LIGHT = ("config/", "report/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT_ROOMS = ("compare", "guard", "overview", "runs", "scratch", "table", "videos")
 LIGHT += tuple(f"inspector/{name}.py" for name in LIGHT_ROOMS)

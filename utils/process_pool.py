@@ -43,11 +43,12 @@ def run_all(
     env: Mapping[str, str] | None = None,
     meanwhile: Callable[[], object] = lambda: None,
     stop: Callable[[], object] = lambda: False,
+    began: Callable[[int], object] = lambda index: None,
 ) -> Generator[Finished, None, None]:
     """At most `workers` commands at a time, each with `env` added to our environment, in the order they finish.
 
-    `meanwhile` is called again and again while nothing finishes, some twenty times a second. Once `stop` says so,
-    nothing more is begun, and what runs is asked to end, then made to.
+    `began` is told the place of each as it is started. `meanwhile` is called again and again while nothing finishes,
+    some twenty times a second. Once `stop` says so, nothing more is begun, and what runs is asked to end, then made to.
 
     Ctrl-C, an error, or closing this generator ends the children (and theirs) before it passes on.
     """
@@ -59,6 +60,7 @@ def run_all(
             while waiting and len(running) < max(1, workers):
                 index, command = waiting.pop()
                 running[index] = _start(command, {**os.environ, **(env or {})})
+                began(index)
             ended = [index for index, child in running.items() if child.process.poll() is not None]
             for index in ended:
                 child = running.pop(index)

@@ -44,7 +44,7 @@ def _git(*arguments: str) -> str:
 def provenance() -> dict[str, Any]:
     """Plain data for config.json."""
     return {
-        "command": shlex.join(["python", Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join(["python", Path(sys.argv[0]).name, *_asked(sys.argv[1:])]),
         "git_hash": git_hash(),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "host": {
@@ -52,6 +52,14 @@ def provenance() -> dict[str, Any]:
             "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         },
     }
+
+
+def _asked(words: list[str]) -> list[str]:
+    """What a person would type for this run alone: a group names itself to each of its runs, and keeps them quiet."""
+    if "--group" not in words:
+        return words
+    place = words.index("--group")
+    return [word for word in (*words[:place], *words[place + 2 :]) if word != "--quiet"]
 
 
 def _version(package: str) -> str:

@@ -132,6 +132,8 @@ class RunDir:
         UserError, with the nearest ids, where there is none or more than one. Only that it is there is promised: what
         lies in it is looked at by who reads it (`facts`, `checkpoint_set`), and a path may lead to a foreign run.
         """
+        if selector.startswith("group:") or selector == "@last-group":
+            raise _group(selector.replace("@last-group", "group:@last"))
         if "/" in selector or os.sep in selector:
             return cls(_folder(selector))
         if selector.startswith("@best:"):
@@ -144,9 +146,18 @@ class RunDir:
         matches = [selector] if selector in ids else [run_id for run_id in ids if run_id.startswith(selector)]
         if len(matches) > 1:
             raise UserError(f"{selector!r} begins {len(matches)} runs: {', '.join(matches[:4])}; give more of the id")
+        if not matches and run_names.GROUP.fullmatch(selector):
+            raise _group(f"group:{selector}")
         if not matches:
             raise UserError(f"no run {selector!r} under {runs_root()}{nearest(selector, [LAST, *ids])}")
         return cls(runs_root() / matches[0])
+
+
+def _group(selector: str) -> UserError:
+    return UserError(
+        f"{selector} is a group of runs, and one run is wanted here: `python run_play.py --run-id {selector}` compares "
+        f"its runs and shows their ids, `python train.py --resume {selector}` goes on with them"
+    )
 
 
 def list_runs() -> list[RunDir]:

@@ -14,11 +14,13 @@ CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
 PLAYED = re.compile(rf"play-{CHECKPOINT.pattern}-seed[0-9]{{1,20}}-episode([0-9]{{1,18}})\.mp4")  # by run_play.py
 LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
 GROUP = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # runs of one command that differ in their seed
+OF_GROUP = ("groups", GROUP.pattern)  # a group's folder, in that of all runs
 FOLDERS = ("checkpoints", "checkpoints/segments", "videos", "logs")  # of a run
 
 
 class Form(NamedTuple):
-    """What a file of a run may be called, in which folders of the run, and how many bytes of it are read at most."""
+    """What a file of a run may be called, in which folders of the run (each a pattern), and how many bytes of it are
+    read at most."""
 
     name: re.Pattern[str]
     folders: tuple[str, ...]
@@ -27,6 +29,7 @@ class Form(NamedTuple):
 
 
 FORMS = (
+    Form(re.compile(r"plan\.json|report\.md|curve\.svg|runs\.csv"), OF_GROUP, 16 << 20, there_only=True),
     Form(re.compile(r"config\.json"), (), 16 << 20),
     Form(re.compile(r"metrics\.csv"), (), 1 << 30),
     Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
@@ -38,7 +41,7 @@ FORMS = (
     Form(SEGMENT, ("checkpoints", "segments"), 4 << 30),
     Form(re.compile(r"epoch=[0-9]{1,18}\.mp4"), ("videos",), 4 << 30),
     Form(PLAYED, ("videos",), 4 << 30),
-    Form(re.compile(rf"{GROUP.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan, in the folder of all runs
+    Form(re.compile(rf"{GROUP.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan before groups had folders
     Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
     Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # a sink's own
 )
@@ -56,23 +59,27 @@ class Place(NamedTuple):
 def locate(path: Path) -> Place:
     """The run's folder and the way from there to the file, by the form of the name alone."""
     for form in FORMS:
-        there = not form.there_only or path.parent.name == form.folders[-1]
+        root, folders = _climb(path.parent, form.folders)
+        there = not form.there_only or len(folders) == len(form.folders)
         if there and form.name.fullmatch(path.name):
-            return Place(*_climb(path.parent, form.folders), path.name, form.most)
+            return Place(root, folders, path.name, form.most)
     raise UserError(f"{shown(path)} is not the name of a run's file")
 
 
 def _climb(folder: Path, wanted: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
     below: tuple[str, ...] = ()
     for name in wanted[::-1]:
-        if folder.name != name:
+        if not re.fullmatch(name, folder.name):
             break
-        folder, below = folder.parent, (name, *below)
+        folder, below = folder.parent, (folder.name, *below)
     return folder, below
 
 
 def below(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """The run's folder, and the names from there to this one of FOLDERS; of any other folder itself."""
+    """The run's folder, and the names from there to this one of FOLDERS, or OF_GROUP; of any other folder itself."""
+    root, names = _climb(folder, OF_GROUP)
+    if len(names) == len(OF_GROUP):
+        return root, names
     ways = [each.split("/") for each in FOLDERS]
     return _climb(folder, next((tuple(way) for way in ways if way[-1] == folder.name), ()))
 

@@ -1,10 +1,11 @@
 """The command line of run_play.py, every word of it checked. No playing here."""
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from config.commands.train import OneLineParser
+from utils.seed_group import names_group
 from utils.user_error import UserError, nearest
 from utils.user_input import check_name
 
@@ -15,6 +16,8 @@ examples:
   python run_play.py --run-id @best:CartPole-v1 --video            film it: a file per episode in the run's folder
   python run_play.py --step-by-step --sampled          Enter for each step, with what the policy thinks
   python run_play.py --user                            play it yourself
+  python run_play.py --run-id group:@last              compare the seeds of the last group, as their runs ended
+  python run_play.py --run-id group:A,group:B --episodes 100   play every run of two groups, compare the groups
 """
 
 
@@ -34,6 +37,11 @@ class PlayArguments:
     step_by_step: bool
     max_steps: int | None
     json: bool
+
+    @property
+    def group(self) -> bool:
+        """Whether the seeds of a group are to be compared, or several groups."""
+        return names_group(self.run_id.partition(",")[0])
 
     @property
     def user(self) -> bool:
@@ -59,7 +67,7 @@ def build_play_parser() -> argparse.ArgumentParser:
         "--run_id",
         metavar="RUN",
         default="@last",
-        help="@last (the default), @best:ENV[:VARIANT], id, path, hub:USER/REPO[@REVISION]",
+        help="@last (the default), @best:ENV[:VARIANT], id, path, hub:USER/REPO[@REVISION]; group:NAME[,group:NAME]",
     )
     parser.add_argument("--checkpoint", metavar="NAME", default="best", help="best (the default), last or epoch=NN")
     parser.add_argument("--episodes", type=int, metavar="N", default=5, help="how many; 5 by default")
@@ -100,7 +108,18 @@ def parse_play(argv: list[str]) -> PlayArguments:
     arguments = PlayArguments(**vars(found))
     _check_numbers(arguments)
     _check_together(arguments)
-    return arguments
+    return _for_group(arguments, argv) if arguments.group else arguments
+
+
+def _for_group(arguments: PlayArguments, argv: list[str]) -> PlayArguments:
+    """A group is compared, never watched; whoever says how it is to play wants it played."""
+    if arguments.user or arguments.video or arguments.step_by_step or arguments.fps:
+        raise UserError(
+            f"{arguments.run_id} is compared, not watched: without a window its runs are shown, then watch one"
+        )
+    said = {word.partition("=")[0] for word in argv}
+    playing = {"--episodes", "--checkpoint", "--seed", "--max-steps", "--sampled", "--random", "--deterministic"}
+    return replace(arguments, headless=arguments.headless or bool(said & playing))
 
 
 def _check_numbers(arguments: PlayArguments) -> None:

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from config.loader import load_config, load_file, parse_config_id
 from config.schema import Config
+from utils.seed_group import names_group, spelled_out
 from utils.user_error import UserError, nearest
 
 EXAMPLES = """\
@@ -79,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
     parser.add_argument("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
     parser.add_argument("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
-    resume = "continue a run: @last, its id or its folder; or group:NAME"
+    resume = "continue a run: @last, its id or its folder; or group:NAME, group:@last"
     parser.add_argument("--resume", metavar="RUN", default="", help=resume)
     parser.add_argument(
         "--checkpoint", metavar="NAME", default="", help="with --resume: best or epoch=NN, as a new run"
@@ -119,11 +120,12 @@ def parse_arguments(argv: list[str]) -> Arguments:
         overrides.append(f"seed={seeds[0]}")
     if len(seeds) > 1 and any(word.startswith("seed=") for word in overrides):
         raise UserError(f"--seed {found.seed} and seed= at once; --seed alone says it")
+    found.resume = spelled_out(found.resume)
     if found.resume and (words or found.config or len(seeds) > 1):
         raise UserError(
             "--resume takes everything from the run's config.json; give it alone, or with key=value changes"
         )
-    if found.checkpoint and found.resume.startswith("group:"):
+    if found.checkpoint and names_group(found.resume):
         raise UserError("a group goes on where each of its runs stopped; --checkpoint is for one run")
     if found.checkpoint and not found.resume:
         raise UserError("--checkpoint says where to --resume a run; give both")

@@ -21,12 +21,13 @@ from inspector.overview import overview
 from inspector.runs import RunFacts, Runs
 from inspector.table import runs_table
 from publishing import folder as published
+from report.group import group_of
+from report.group_page import report
 from run_publish import command as publish
 from scripts.faults.fuzz_words import Accepted, accepted
 from scripts.faults.rig import REPLAY, TINY, finish, last_run
 from scripts.faults.watch import Seen, Watch
 from utils.run_dir import RunDir
-from utils.seed_group import outcomes, summary
 from utils.user_error import UserError
 
 ENV = "CartPole-v1"
@@ -191,7 +192,7 @@ def rooms(each: RunFacts) -> tuple[str, ...]:
 
 
 def listed(run: RunDir) -> int:
-    summary(outcomes("g"))
+    report(group_of("g"))
     with mock.patch.object(listing, "list_environments", lambda term: []):  # its files are not damaged
         return train.command(["--list-envs", "cartpole"])
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import train
+from report.sinks import group_watchers
+from utils import seed_group
 from utils.run_dir import RunDir, list_runs, read_json
-from utils.seed_group import find_group, members, read_plan, resume_seeds, train_seeds
+from utils.seed_group import find_group, members, read_plan
 from utils.user_error import UserError
 
 ROOT = Path(train.__file__).parent
@@ -40,6 +42,14 @@ outcome = {"test_mean": facts["seed"], "solved": True, "env_steps": 1, "test_epi
 write_json(run.config_json, {**facts, "status": "finished", "outcome": outcome})
 print("solved")
 """
+
+
+def train_seeds(program, words, seeds, workers):
+    return seed_group.train_seeds(program, words, seeds, workers, group_watchers())
+
+
+def resume_seeds(program, selector, changes, cores):
+    return seed_group.resume_seeds(program, selector, changes, cores, group_watchers())
 
 
 @pytest.fixture(autouse=True)
@@ -79,8 +89,9 @@ def test_a_group_that_finishes_is_summed_up(program, capsys):
 def group_in_a_process(program, root, workers):
     """A group of three seeds that last while a file is there, begun, and the process that leads it."""
     (root / "lasts").touch()
-    code = "import sys; from utils.seed_group import train_seeds\n"
-    code += f"sys.exit(train_seeds({program!r}, ['until gone', {str(root / 'lasts')!r}], [1, 2, 3], {workers}))"
+    code = "import sys; from report.sinks import group_watchers; from utils.seed_group import train_seeds\n"
+    words = f"['until gone', {str(root / 'lasts')!r}]"
+    code += f"sys.exit(train_seeds({program!r}, {words}, [1, 2, 3], {workers}, group_watchers()))"
     led = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     until(lambda: len(list_runs()) == workers and all("pid" in read_json(r.config_json) for r in list_runs()))
     time.sleep(0.1)  # their handlers are there

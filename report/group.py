@@ -1,0 +1,224 @@
+"""A group of seeds as it lies on the disk, for whoever shows it: who stands where, what the seeds come to together.
+
+Read only. A seed that never ran, failed or is damaged is in it as such, and harms no other.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from report.curve import Band, Point
+from report.history import STEPS, TRAIN, VAL
+from report.metrics_csv import read_csv
+from utils.run_dir import RunDir
+from utils.run_facts import finite, whole
+from utils.run_fate import died
+from utils.run_files import exists
+from utils.seed_group import Standing, find_group, folder_of, read_plan, standings
+from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
+from utils.user_error import UserError
+
+GRID = 120  # places at which the curves of a group are compared
+UNFINISHED = ("failed", "stopped", "running", "died", "not begun")
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One seed of a group, as it ended or as it stands."""
+
+    seed: int
+    run: RunDir | None
+    facts: Mapping[str, Any]
+    verdict: str
+    """solved, not solved, not tested, trained (there was no goal); or one of UNFINISHED"""
+    why: str = ""
+    """what a person should know of one that did not finish"""
+    mean: float | None = None
+    """of the closing test, or of episodes that were played since"""
+    deviation: float | None = None
+    episodes: int = 0
+    best: float | None = None
+    """of the evaluations"""
+    env_steps: int | None = None
+    seconds: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.verdict not in UNFINISHED
+
+    def played(self, mean: float, deviation: float, episodes: int, goal: float | None) -> "Seed":
+        """The same judged by other episodes than those of its closing test."""
+        word = self.verdict
+        if self.finished:
+            word = "trained" if goal is None else "solved" if mean >= goal else "not solved"
+        return replace(self, verdict=word, mean=mean, deviation=deviation, episodes=episodes)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group and its seeds, in the order in which they were asked for."""
+
+    name: str
+    words: tuple[str, ...]
+    """what train.py was told of them all"""
+    seeds: tuple[Seed, ...]
+
+    @property
+    def folder(self) -> Path:
+        return folder_of(self.name)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """config.json of the first that has one: all but the seed holds for each."""
+        return next((each.facts for each in self.seeds if each.facts), {})
+
+    @property
+    def title(self) -> str:
+        """`CartPole-v1:ppo`"""
+        if "env_id" in self.facts:
+            return f"{self.facts['env_id']}:{self.facts.get('variant', '?')}"
+        return next((word for word in self.words if ":" in word and "=" not in word), self.name)
+
+    @property
+    def goal(self) -> float | None:
+        return finite(self.facts.get("goal"))
+
+    @property
+    def command(self) -> str:
+        """What trains such a group again."""
+        return shlex.join(["python", "train.py", *self.words, "--seed", shortened([each.seed for each in self.seeds])])
+
+    @property
+    def tested(self) -> list[float]:
+        """The mean returns of the finished ones, in order."""
+        return [each.mean for each in self.seeds if each.finished and each.mean is not None]
+
+    @property
+    def solved(self) -> int:
+        return sum(each.verdict == "solved" for each in self.seeds)
+
+    @property
+    def unfinished(self) -> list[Seed]:
+        return [each for each in self.seeds if not each.finished]
+
+
+def read_group(selector: str) -> Group:
+    """The group that `group:NAME`, `group:@last`, `@last-group` or a bare name means; UserError where there is none."""
+    return group_of(find_group(selector))
+
+
+def group_of(name: str) -> Group:
+    """The group of exactly this name, as much of it as there is."""
+    return Group(name, read_plan(name)[0], tuple(map(seed_of, standings(name))))
+
+
+def seed_of(standing: Standing) -> Seed:
+    """A seed as the config.json of its run tells it."""
+    run, facts, ended = standing.run, standing.facts, standing.outcome
+    if run is None:
+        return Seed(standing.seed, None, facts, "not begun", "the group was stopped before its turn")
+    steps = ended.get("env_steps") if whole(ended.get("env_steps")) else None
+    word, why = _verdict(run, standing)
+    return Seed(
+        standing.seed, run, facts, word, why,
+        mean=finite(ended.get("test_mean")), deviation=finite(ended.get("test_std")),
+        episodes=ended["test_episodes"] if whole(ended.get("test_episodes")) else 0,
+        best=finite(ended.get("val_best")), env_steps=_steps(run) if steps is None else steps,
+        seconds=finite(ended.get("seconds")),
+    )  # fmt: skip
+
+
+def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
+    """A word, and what there is to say of it."""
+    if standing.status == "failed":
+        return "failed", str(standing.facts.get("failure", "")) or "it says nothing"
+    if standing.status == "interrupted":
+        return "stopped", "a signal ended it; it goes on where it stopped"
+    if standing.status != "finished":
+        gone = died(run, standing.facts)
+        return ("died", gone.partition(": ")[2]) if gone else ("running", "it is still in training")
+    return verdict(standing.outcome), ""
+
+
+def verdict(outcome: Mapping[str, Any]) -> str:
+    """Of a run that finished: only what was tested can be solved or not."""
+    if outcome.get("solved"):
+        return "solved"
+    if outcome.get("goal") is None:
+        return "trained"
+    return "not solved" if outcome.get("test_mean") is not None else "not tested"
+
+
+def _steps(run: RunDir) -> int | None:
+    """How far a run came that does not say so itself."""
+    rows = _rows(run)
+    return int(max((row.get(STEPS, 0.0) for row in rows), default=0.0)) if rows else None
+
+
+def _rows(run: RunDir) -> list[dict[str, float]]:
+    try:
+        return read_csv(run.metrics_csv) if exists(run.metrics_csv) else []
+    except UserError:  # what is wrong with a run is told where runs are shown; a group is its other seeds
+        return []
+
+
+def curve_of(seed: Seed) -> list[Point]:
+    """Evaluations over env steps, or training where there were none."""
+    rows = _rows(seed.run) if seed.run else []
+    for name in (VAL, TRAIN):
+        found = [Point(row[STEPS], row[name]) for row in rows if name in row and STEPS in row]
+        found = [point for point in found if np.isfinite(point.y)]
+        if found:
+            return found
+    return []
+
+
+def band_of(curves: Sequence[Sequence[Point]]) -> Band:
+    """The median of the curves and the quarters around it; one that has ended stays at its last value."""
+    curves = [curve for curve in curves if curve]
+    if not curves:
+        return Band([], [], [])
+    xs = np.linspace(max(curve[0].x for curve in curves), max(curve[-1].x for curve in curves), GRID)
+    ys = np.stack([np.interp(xs, [p.x for p in curve], [p.y for p in curve]) for curve in curves])
+    low, middle, high = ([*map(Point, xs.tolist(), line.tolist())] for line in np.quantile(ys, (0.25, 0.5, 0.75), 0))
+    return Band(middle, low, high)
+
+
+def shortened(seeds: Sequence[int]) -> str:
+    """As a person would type them: 1-5, or 3,1,2."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ",".join(map(str, seeds))
+
+
+def together(group: Group) -> str:
+    """What the seeds come to, in a line."""
+    tested = group.tested
+    if not tested:
+        done = sum(each.finished for each in group.seeds)
+        return f"{done} run{'s' if done != 1 else ''} finished, none was tested"
+    solved = f", {group.solved} solved" if group.goal is not None or group.solved else ""
+    runs = f"{len(tested)} run{'s' if len(tested) > 1 else ''}"
+    return f"{runs}: {middle(tested)}{solved}"
+
+
+def middle(means: Sequence[float]) -> str:
+    """Mean with its deviation and interquartile mean, with its 95 % interval where there are enough for one."""
+    mean, deviation = mean_and_deviation(means)
+    text = f"mean {mean:.2f} ± {deviation:.2f}, IQM {iqm(means):.2f}"
+    if len(means) < FEWEST:
+        return text
+    low, high = interval(means)
+    return f"{text} [95 % {low:.2f} .. {high:.2f}]"
+
+
+def caution(runs: int) -> str:
+    """Why there is no interval, "" where there is one, or nothing to tell it of."""
+    seeds = f"{runs} seed{'s' if runs > 1 else ''}"
+    return (
+        "" if runs >= FEWEST or not runs else f"no interval: {seeds} cannot tell one, {FEWEST} are the fewest that can"
+    )

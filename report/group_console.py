@@ -1,0 +1,213 @@
+"""The watcher a person looks at: a live line per seed on a terminal, calm lines in a pipe, only results when quiet.
+
+It reads what the runs write into their own folders, twice a second; the trainings know nothing of it. When to draw is
+decided here, what it looks like in group_rows.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rich import console as rich_console
+from rich.text import Text
+
+from report.console import standard_output
+from report.follow import Follower
+from report.group import caution, read_group, seed_of, together
+from report.group_rows import ENDED, Page, Row, page_of, plain_progress, table
+from report.in_place import InPlace
+from utils.run_dir import ID, RunDir, runs_root
+from utils.run_facts import finite, mapping
+from utils.run_files import exists, list_names
+from utils.seed_group import Ending, Job, Standing, Watcher
+from utils.user_error import UserError
+
+LOOK_SECONDS = 0.5  # between two looks at the files
+LINE_SECONDS = 30.0  # between two plain lines
+SMOOTH = 0.3  # weight of the newest speed in the one that time left is told by
+FIRST_WORD = len("20260101-000000")  # of a run's name and of a group's: the time it was begun
+
+
+class GroupConsole(Watcher):
+    """Tells results in the order of seeds, whichever ends first."""
+
+    def __init__(
+        self,
+        quiet: bool = False,
+        terminal: rich_console.Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._quiet, self._clock = quiet, clock
+        self._terminal = terminal or standard_output()
+        self._in_place = InPlace(self._terminal) if self._terminal.is_interactive and not quiet else None
+        self._rows: list[Row] = []
+        self._speeds: dict[int, float] = {}
+        self._followed: dict[int, Follower] = {}
+        self._runs: dict[int, RunDir] = {}
+        self._started: dict[int, float] = {}
+        self._lines: dict[int, str] = {}  # what those that ended said
+        self._told = 0
+        self._known: set[str] = set()
+
+    def begin(self, group: str, jobs: Sequence[Job], workers: int) -> None:
+        self._group, self._jobs, self._workers = group, jobs, workers
+        self._rows = [Row(job.seed) for job in jobs]
+        self._began = self._looked = self._clock()
+        at_once = f"{workers} at a time" if workers < len(jobs) else "all at once"
+        seeds = f"{len(jobs)} seed{'s' if len(jobs) > 1 else ''}, {at_once}" if jobs else "every run is finished"
+        self._header = f"  group {group}: {seeds}"
+        if not self._quiet:
+            self._print("", *([] if self._in_place and jobs else [self._header, ""]))
+        self._draw()
+
+    def began(self, index: int) -> None:
+        self._rows[index].state = "starting"
+        self._started[index] = self._clock()
+        if run := self._jobs[index].run:
+            self._follow(index, run, _facts(run))
+
+    def look(self) -> None:
+        now = self._clock()
+        if self._quiet or now - self._looked < (LOOK_SECONDS if self._in_place else LINE_SECONDS):
+            return
+        self._looked = now
+        self._refresh()
+        self._draw()
+        if not self._in_place:
+            self._print(plain_progress(self._rows, self._workers, now - self._began))
+
+    def ended(self, index: int, code: int, line: str) -> None:
+        row = self._rows[index]
+        if self._in_place and index not in self._runs:
+            self._find()  # quicker than a look
+        row.seconds = self._clock() - self._started[index]
+        row.state, row.left = "stopped" if code > 128 else "failed" if code else "trained", 0.0
+        self._lines[index] = line
+        if self._in_place:
+            self._refresh()
+            self._judge(index, line)
+            self._draw()
+        else:
+            self._tell_in_order()
+
+    def end(self, group: str, ending: Ending | None) -> None:
+        if self._in_place:
+            self._in_place.erase()
+        if ending is None:
+            return
+        found = read_group(group)
+        if self._in_place and self._jobs:
+            self._print(self._header, "")
+        self._tell_all()
+        if not self._quiet and self._jobs:
+            self._print("")
+        report = found.folder / "report.md"
+        where = os.path.relpath(report) if exists(report) else ""
+        told = [together(found), *filter(None, [caution(len(found.tested))])]
+        if self._quiet:
+            self._print("  ".join(filter(None, [f"group {group}: {'; '.join(told)}", where])))
+        else:
+            for line in told:
+                self._print(f"  {line}", whole=False)
+            self._print(*([f"  report    {where}"] if where else []))
+        if ending.unfinished:
+            why = f"stopped by {ending.stopped_by}, " if ending.stopped_by else ""
+            self._print(f"  {why}{ending.unfinished} of {ending.jobs} unfinished")
+            self._print(f"  continue: python train.py --resume group:{group}")
+        elif not self._quiet:
+            self._print(f"  compare   python run_play.py --run-id group:{group}", f"  group {group}", "")
+
+    def _tell_in_order(self) -> None:
+        while self._told in self._lines:
+            self._say(self._told)
+            self._told += 1
+
+    def _tell_all(self) -> None:
+        """The table as it stands at the end, or the results that waited for a seed before them."""
+        if self._in_place:
+            for row in self._rows:
+                row.state = "not begun" if row.state == "waiting" else row.state
+            page = Page(self._terminal.size.width, 1 + len(self._rows), self._terminal.options.ascii_only)
+            for line in table(self._rows, page, reasons=False) if self._rows else []:
+                self._terminal.print(line, no_wrap=True, overflow="crop", highlight=False)
+            for row in self._rows:
+                self._print(*([f"  seed {row.seed}: {row.why}"] if row.why else []), whole=False)
+            return
+        for index in sorted(index for index in self._lines if index >= self._told):
+            self._say(index)
+
+    def _say(self, index: int) -> None:
+        self._print(f"  seed {self._jobs[index].seed:>3}  {self._lines[index]}")
+
+    def _follow(self, index: int, run: RunDir, facts: Mapping[str, object]) -> None:
+        budget = finite(mapping(facts.get("config")).get("max_timesteps"))
+        self._rows[index].budget = int(budget or 0)
+        self._runs[index], self._followed[index] = run, Follower(run.metrics_csv)
+        self._known.add(run.id)
+
+    def _refresh(self) -> None:
+        """What the files say by now."""
+        if any(row.state == "starting" for row in self._rows):
+            self._find()
+        for index, follower in self._followed.items():
+            row = self._rows[index]
+            before = follower.history.env_steps
+            follower.look()
+            row.history = follower.history
+            if row.ended:
+                continue
+            if row.history.env_steps:
+                row.state = "training"
+            if row.history.env_steps != before and row.history.rate > 0:
+                speed = self._speeds.get(index, row.history.rate)
+                self._speeds[index] = speed + SMOOTH * (row.history.rate - speed)
+            if index in self._speeds and row.budget:
+                row.left = max(0, row.budget - row.history.env_steps) / self._speeds[index]
+
+    def _find(self) -> None:
+        """The folders of runs that have begun since the last look."""
+        root = runs_root()
+        for name in list_names(root.resolve()):
+            if name in self._known or name[:FIRST_WORD] < self._group[:FIRST_WORD] or not ID.fullmatch(name):
+                continue
+            run = RunDir(root / name)
+            facts = _facts(run)
+            if facts:
+                self._known.add(name)
+            for index, job in enumerate(self._jobs):
+                if facts.get("group") == self._group and facts.get("seed") == job.seed and not self._rows[index].ended:
+                    self._follow(index, run, facts)
+
+    def _judge(self, index: int, line: str) -> None:
+        """The row of one that ended, as its config.json tells it."""
+        row = self._rows[index]
+        run = self._runs.get(index)
+        if run is None:
+            row.why = line
+            return
+        seed = seed_of(Standing(row.seed, run, _facts(run)))
+        row.state, row.test = seed.verdict if seed.verdict in ENDED else "failed", seed.mean
+        row.why = (seed.why if seed.verdict == "failed" else line) if row.state == "failed" else ""
+
+    def _draw(self) -> None:
+        if self._in_place and self._rows:
+            size = self._terminal.size
+            page = Page(size.width, size.height - 2, self._terminal.options.ascii_only)
+            elapsed = self._clock() - self._began
+            lines = page_of(self._rows, self._workers, elapsed, page._replace(height=page.height - 2))
+            self._in_place.draw([Text(self._header), Text(), *lines])
+
+    def _print(self, *lines: str, whole: bool = True) -> None:
+        """`whole`: a terminal may break words, as commands are copied; else lines are broken between words."""
+        plain = self._terminal.options.ascii_only or not self._terminal.is_terminal
+        for line in lines:
+            words = Text(line.replace("±", "+-") if plain else line)
+            self._terminal.print(words, soft_wrap=whole or plain, highlight=False)
+
+
+def _facts(run: RunDir) -> Mapping[str, object]:
+    """config.json; {} of what is no run, or still being made: a display ends no group."""
+    try:
+        return run.facts()
+    except UserError:
+        return {}
