@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from config.loader import environment_files, load_config
+from config.loader import environment_files, load_variant
 from config.variants import EnvironmentFile
 from utils.run_dir import sound_runs
 from utils.user_error import UserError, nearest
@@ -39,7 +39,7 @@ def _rows(stem: str, results: Mapping[str, str]) -> list[Row]:
     file = EnvironmentFile.read(environment_files()[stem])
     rows = []
     for variant in file.variants:
-        config = load_config(stem, variant)
+        config = load_variant(file, variant)
         env = config.env_id if config.env_id.replace("/", "-") == stem else stem  # what one types: without the module
         goal = "none" if config.spec.goal is None else f"{config.spec.goal:g}"
         last = results.get(f"{config.env_id}:{variant}", NOT_MEASURED)

@@ -21,6 +21,7 @@ from report.sink import Sink
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation
+told: set[str] = set()  # labels of the header that stand on the terminal since before the run was made
 TESTED = "test/roll/episodes"  # in the row of the closing test
 
 
@@ -59,9 +60,11 @@ class Console(Sink):
         """Print the facts; the time shown counts from here."""
         self._header = header
         if not self._quiet:
+            if not told:
+                self._print(Text())
+            self._print(header_block(header, told))
             self._print(Text())
-            self._print(header_block(header))
-            self._print(Text())
+            told.clear()
         self._begun = self._clock()
 
     def row(self, row: Mapping[str, float]) -> None:
