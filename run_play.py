@@ -21,6 +21,8 @@ from utils import entry
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_play), "loading torch ...")  # here, as the imports below take seconds
 
+import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
+
 import torch
 
 from agents.playing.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of

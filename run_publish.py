@@ -18,6 +18,8 @@ from utils import entry
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_publish), "loading torch ...")  # here, as the imports below take seconds
 
+import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
+
 import torch
 
 from agents.playing.hub_client import check_repo, find_token

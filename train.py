@@ -19,6 +19,8 @@ from utils import entry
 if __name__ == "__main__":
     entry.begin(first_words, "  loading torch ...")  # here, as the imports below take seconds
 
+import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
+
 import torch
 
 from agents.algorithms import build_agent, may_be_fused

@@ -22,7 +22,7 @@ NOT_NEEDED = {
     "gradio", "fastapi", "starlette", "uvicorn", "httpx", "huggingface_hub", "safetensors", "playwright", "websockets",
     "wandb", "tensorboard", "tensorboardX", "mlflow", "pandas", "matplotlib", "scipy", "sklearn", "av", "imageio",
     "moviepy", "pygame", "Box2D", "mujoco", "ale_py", "cv2", "stable_baselines3", "jax", "cupy", "torchvision",
-    "pytest", "inspector", "publishing", "torch._inductor.compile_fx", "torch.utils.tensorboard",
+    "pytest", "inspector", "publishing", "torch._dynamo", "sympy", "torch.utils.tensorboard",
 }  # fmt: skip
 TRAINED = """
 import gc, sys, train
