@@ -15,11 +15,18 @@ from contextlib import contextmanager
 from types import FrameType
 
 from config.commands.inspect import parse_inspect
-from inspector.app import Inspector
+from config.preflight import look_for_run
 from utils import entry
-from utils.closed_pipe import outlive_readers
+
+if __name__ == "__main__":
+    # here, as the imports below take seconds; runs may come while one looks
+    entry.begin(look_for_run(parse_inspect, must_be_there=False), "loading ...")
+
+from inspector.app import Inspector
 from utils.run_dir import runs_root
 from utils.user_error import UserError
+
+utils.quick_start.loaded()
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -74,6 +81,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    outlive_readers()
-    utils.quick_start.loaded()
     utils.quick_start.leave(command(sys.argv[1:]))

@@ -4,6 +4,8 @@ The story, top to bottom: arguments -> loaded run -> episodes, watched one by on
 `--headless --episodes 100 --json` is the evaluation.
 """
 
+import utils.quick_start  # isort: skip  # before all others
+
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from config.commands.play import PlayArguments, parse_play
+from config.preflight import look_for_run
+from utils import entry
+
+if __name__ == "__main__":
+    entry.begin(look_for_run(parse_play), "loading torch ...")  # here, as the imports below take seconds
+
+import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
+
 import torch
 
 from agents.playing.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
@@ -19,19 +30,19 @@ from agents.playing.film import Film
 from agents.playing.loading import LoadedRun, load_run
 from agents.playing.player import check_mode
 from agents.playing.seeds import play_group
-from config.commands.play import PlayArguments, parse_play
 from envs_gym.gym_env import EnvError
 from envs_gym.keyboard import Keyboard, Quit, Steering
 from envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
 from report.comparison import data, told
 from report.console import standard_output
 from report.group import read_group
-from utils import entry, run_files
-from utils.closed_pipe import outlive_readers
+from utils import run_files
 from utils.seed_group import each_of
 from utils.statistics import mean_and_deviation
 from utils.user_error import UserError
 from utils.video_file import VideoError
+
+utils.quick_start.loaded()
 
 Say = Callable[[str], None]
 WIDEST = 200  # columns of a table that no terminal bounds
@@ -216,5 +227,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    outlive_readers()
-    sys.exit(command(sys.argv[1:]))
+    utils.quick_start.leave(command(sys.argv[1:]))

@@ -3,26 +3,36 @@
 The story, top to bottom: arguments -> loaded run -> 100 fresh episodes, a video, a card -> one commit, or none.
 """
 
+import utils.quick_start  # isort: skip  # before all others
+
 import json
 import re
 import sys
 import tempfile
 from pathlib import Path
 
+from config.commands.publish import TEMPORARY, parse_publish
+from config.preflight import look_for_run
+from utils import entry
+
+if __name__ == "__main__":
+    entry.begin(look_for_run(parse_publish), "loading torch ...")  # here, as the imports below take seconds
+
+import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
+
 import torch
 
 from agents.playing.hub_client import check_repo, find_token
 from agents.playing.hub_run import FACTS, WEIGHTS
 from agents.playing.loading import LoadedRun, load_run
-from config.commands.publish import TEMPORARY, parse_publish
 from envs_gym.gym_env import EnvError
 from publishing.facts import Text, findings, public_facts, refuse, shown, written_texts
 from publishing.folder import build_files, check_nothing_left, refusal
 from publishing.hub import Pushed, push, who_am_i
 from publishing.own_secrets import Own, find_own
-from utils import entry
-from utils.closed_pipe import outlive_readers
 from utils.user_error import UserError
+
+utils.quick_start.loaded()
 
 NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
 
@@ -99,5 +109,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    outlive_readers()
-    sys.exit(command(sys.argv[1:]))
+    utils.quick_start.leave(command(sys.argv[1:]))

@@ -12,12 +12,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from config.preflight import preflight
-from utils.closed_pipe import outlive_readers
+from config.preflight import print_help
+from report.opening import first_words
+from utils import entry
 
 if __name__ == "__main__":
-    outlive_readers()
-    preflight(sys.argv[1:])  # here, as the imports below take seconds
+    entry.begin(first_words, "  loading torch ...")  # here, as the imports below take seconds
+
+import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
 
 import torch
 
@@ -25,11 +27,10 @@ from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent
 from agents.engines.fused_cpu.warm import warm
 from agents.networks.policies import check_name
-from config.commands.train import Arguments, build_parser, parse_arguments
+from config.commands.train import Arguments, parse_arguments
 from config.debugger import for_debugger
 from config.listing import print_variants
 from config.loader import to_plain
-from config.manual import help_text
 from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, env_info, make_envs
@@ -47,7 +48,7 @@ from trainer_callbacks.resume import (
     settings_hash,
 )
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, failures_told, fit
-from utils import checkpoint_set, entry
+from utils import checkpoint_set
 from utils.cores import cores
 from utils.durable_file import check_room
 from utils.events import Events, only_events
@@ -190,14 +191,6 @@ def train_group(arguments: Arguments) -> int:
     workers, watchers = max(1, cores() // config.torch_threads), group_watchers(arguments.quiet)
     program, goal = [sys.executable, __file__], arguments.require_goal
     return train_seeds(program, words, arguments.seeds, workers, watchers, goal)
-
-
-def print_help(arguments: Arguments) -> int:
-    """The flags, and with ENV:VARIANT every key it has: its value there and what it means."""
-    keys = f"\n{help_text(arguments.load())}" if arguments.config_id or arguments.file else ""
-    build_parser().print_help()
-    print(keys, end="\n" if keys else "")
-    return 0
 
 
 def command(argv: list[str]) -> int:

@@ -34,9 +34,14 @@ def hints(cls: type) -> dict[str, Any]:
     return {item.name: types[item.name] for item in fields(cls)}
 
 
-def schedulable(cls: type) -> list[str]:
+def schedulable(cls: type) -> tuple[str, ...]:
     """The fields a schedule may drive."""
-    return [name for name, hint in hints(cls).items() if Schedule in _members(hint)]
+    return _driven(cls)
+
+
+@cache
+def _driven(cls: type) -> tuple[str, ...]:
+    return tuple(name for name, hint in hints(cls).items() if Schedule in _members(hint))
 
 
 def convert(name: str, hint: object, value: object) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.extras import missing
-from config.loader import environment_files, load_config
+from config.loader import environment_files, load_variant
 from config.spec import Spec
 from config.variants import EnvironmentFile
 from utils.durable_file import read_json
@@ -50,7 +50,7 @@ def _rows(stem: str) -> list[Row]:
     file = EnvironmentFile.read(environment_files()[stem])
     rows = []
     for variant in file.variants:
-        config = load_config(stem, variant)
+        config = load_variant(file, variant)
         env = config.env_id if config.env_id.replace("/", "-") == stem else stem  # what one types: without the module
         goal = "none" if config.spec.goal is None else f"{config.spec.goal:g}"
         words = (env, variant, config.algo_id, goal, config.description)

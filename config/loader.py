@@ -55,6 +55,11 @@ def load_config(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> 
     return _load(_shipped(env_id), variant_id, overrides)
 
 
+def load_variant(file: EnvironmentFile, variant: str) -> Config:
+    """The same of a file that was read already."""
+    return _load(file, variant, ())
+
+
 def load_file(path: str | Path, variant: str = "", overrides: Sequence[str] = ()) -> Config:
     """The same from a file of one's own; the variant may be left out where there is only one."""
     file = EnvironmentFile.read(Path(path))

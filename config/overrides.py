@@ -7,9 +7,6 @@ from dataclasses import is_dataclass
 from itertools import accumulate
 from typing import Any, get_origin
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-
 from config.field_types import hints
 from config.keys import check_algorithm, check_key
 from config.schedule_keys import Raw
@@ -91,6 +88,9 @@ def _check_new(key: str, text: str, seen: dict[str, str]) -> None:
 
 def _value(text: str) -> Any:
     """The value in the types of Hydra's grammar: numbers, booleans, null, lists, mappings, text."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser  # 0.1 s, for those who change something
+    from hydra.errors import HydraException
+
     try:
         override = OverridesParser.create().parse_override(text)
         if override.package is not None:

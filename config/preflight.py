@@ -1,24 +1,95 @@
-"""What train.py refuses before it loads anything heavy: words it does not know, a folder it cannot write to."""
+"""What a command answers or refuses before anything heavy is loaded: words and keys it does not know, a full disk."""
 
-import sys
+import ast
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Protocol
 
-from config.commands.train import parse_arguments
+from config.commands.train import Arguments, build_parser
+from config.debugger import for_debugger
+from config.listing import print_variants
+from config.loader import from_plain
+from config.manual import help_text
+from config.schema import Config
 from utils.durable_file import check_room
-from utils.events import FAILED, line
-from utils.run_dir import RunDir, runs_root
+from utils.run_dir import LAST, RunDir, runs_root
 from utils.seed_group import names_group
-from utils.user_error import UserError
+from utils.user_error import UserError, nearest
+
+POLICIES = Path(__file__).parent.parent / "agents" / "networks" / "policies.py"
+HUB = "hub:"
 
 
-def preflight(argv: list[str]) -> None:
-    """Ends the process with one line and exit code 2 where nothing could come of it."""
-    try:
-        arguments = parse_arguments(argv)
-        if not arguments.help and arguments.list_envs is None:
-            goes_on = arguments.resume and arguments.checkpoint in ("", "last") and not names_group(arguments.resume)
-            check_room(RunDir.find(arguments.resume).path if goes_on else runs_root(), 0)
-    except UserError as error:
-        if "--json" in argv:
-            print(line("end", result=FAILED, error=str(error)), flush=True)
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+class OfRun(Protocol):
+    """The words of a command about a run."""
+
+    @property
+    def run_id(self) -> str: ...
+
+
+def answered(arguments: Arguments) -> int | None:
+    """The exit code where the answer was --help or --list-envs, None where a training is wanted."""
+    if arguments.help:
+        return print_help(arguments)
+    return None if arguments.list_envs is None else print_variants(arguments.list_envs)
+
+
+def print_help(arguments: Arguments) -> int:
+    """The flags, and with ENV:VARIANT every key it has: its value there and what it means."""
+    keys = f"\n{help_text(arguments.load())}" if arguments.config_id or arguments.file else ""
+    build_parser().print_help()
+    print(keys, end="\n" if keys else "")
+    return 0
+
+
+def checked(arguments: Arguments) -> Config | None:
+    """The config to be trained, of which no more can be known yet; None for a group that goes on.
+
+    UserError for whatever can be refused by now. Who trains checks the rest, and all of this again.
+    """
+    if names_group(arguments.resume):
+        return None
+    if arguments.resume:
+        run = RunDir.find(arguments.resume)
+        check_room(run.path if arguments.checkpoint in ("", "last") else runs_root(), 0)
+        facts = run.facts()
+        config = from_plain(facts["config"], run.id, arguments.overrides) if "config" in facts else None
+    else:
+        config = arguments.load()
+        check_room(runs_root(), 0)
+    if config is None:  # who resumes says what is wrong
+        return None
+    check_policy(config)
+    if arguments.debug:
+        config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
+    return config
+
+
+def check_policy(config: Config) -> None:
+    """UserError where there is no policy of that name; a module of one's own that makes worlds may bring more."""
+    names = policy_names()
+    if config.policy not in names and ":" not in config.env_id:
+        known = ", ".join(names)
+        raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, names)} (known: {known})")
+
+
+@cache
+def policy_names() -> tuple[str, ...]:
+    """The rows of agents/networks/policies.py, read off the file: importing it brings torch."""
+    for node in ast.parse(POLICIES.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "POLICIES":
+            assert isinstance(node.value, ast.Dict)
+            return tuple(str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
+    raise RuntimeError(f"{POLICIES} has no table POLICIES")
+
+
+def look_for_run(parse: Callable[[list[str]], OfRun], must_be_there: bool = True) -> Callable[[list[str]], None]:
+    """For commands about a run: their words, and whether the run that they name is there."""
+
+    def first(argv: list[str]) -> None:
+        named = parse(argv).run_id
+        if not named.startswith(HUB) and not names_group(named) and (must_be_there or named != LAST):
+            RunDir.find(named)
+
+    return first

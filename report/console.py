@@ -22,9 +22,10 @@ from report.sink import Sink
 DRAW_SECONDS = 0.25  # between two drawings of the table
 BEAT_SECONDS = 1.0  # until it is drawn without a row
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation
-AROUND = 14  # lines that are not the table's: the header, which stays in sight, bars and clock above, one line free
+AROUND = 15  # lines that are not the table's: the header, which stays in sight, bars and clock above, one line free
 LEAST_ROWS = 5
 SILENT_SECONDS, SILENT_SHARE = 10.0, 0.02  # a plain line between two rows: after so long, and such a part of the run
+told: set[str] = set()  # labels of the header that stand on the terminal since before the run was made
 TESTED = "test/roll/episodes"  # in the row of the closing test
 
 
@@ -66,9 +67,11 @@ class Console(Sink):
         """Print the facts; the time shown counts from here."""
         self._header, self._is_begun = header, True
         if not self._quiet:
+            if not told:
+                self._print(Text())
+            self._print(header_block(header, told))
             self._print(Text())
-            self._print(header_block(header))
-            self._print(Text())
+            told.clear()
         self._begun = self._row_at = self._clock()
 
     def row(self, row: Mapping[str, float]) -> None:

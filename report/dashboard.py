@@ -4,12 +4,13 @@ Columns are set by hand: a table of twenty rows is drawn four times a second nex
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.text import Text
 
 from config.metrics import Metric
+from config.schema import Config
 from report.history import TAIL, History, Series
 from report.outcome import Header, Outcome
 from report.phases import told
@@ -154,19 +155,41 @@ def _bar_line(label: str, fraction: float, length: int, style: str, page: Page) 
     return line.append(done, style).append(rest, "dim").append("  ")
 
 
-def header_block(header: Header) -> Text:
-    """The lines above a training."""
-    goal = "none" if header.goal is None else plain(header.goal)
+def header_block(header: Header, told: Collection[str] = ()) -> Text:
+    """The lines above a training, but for those that stand there already: `told` are their labels."""
+    goal = header.goal, None if "budget" in told else header.max_timesteps
     why = f" ({header.engine_why})" if header.engine_why else ""
     facts = [
-        ("goal", f"{goal} within {header.max_timesteps:,} env steps"),
-        ("agent", f"{header.algo_id}, {header.parameters:,} parameters, seed {header.seed}"),
-        ("engine", f"{header.engine}{why}, {header.device}"),
+        ("goal", goal_words(*goal)),
+        ("agent", agent_words(header.algo_id, header.seed)),
+        ("engine", f"{header.engine}{why}, {header.device}, {header.parameters:,} parameters"),
         ("threads", f"{header.threads}{f' ({header.threads_why})' if header.threads_why else ''}"),
         ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
         ("run", header.run_path),
     ]
-    return _block(Text(header.config_id, "bold"), facts)
+    facts = [fact for fact in facts if fact[0] not in told]
+    return fact_lines(facts) if told else _block(Text(header.config_id, "bold"), facts)
+
+
+def opening_block(config: Config, seeds: Sequence[int]) -> tuple[Text, list[str]]:
+    """The first lines of it, of what a config alone says, and their labels; whether its environment has a goal where
+    the config names none is not known yet.
+    """
+    budget = ("goal", goal_words(config.spec.goal, config.max_timesteps))
+    if config.spec.goal is None:
+        budget = ("budget", f"{config.max_timesteps:,} env steps")
+    facts = [budget, ("agent", agent_words(config.algo_id, *(seeds or (config.seed,))))]
+    return _block(Text(f"{config.env_id}:{config.variant}", "bold"), facts), [label for label, _ in facts]
+
+
+def goal_words(goal: float | None, max_timesteps: int | None) -> str:
+    """The goal, within a budget where that was not said before."""
+    words = "none" if goal is None else plain(goal)
+    return words if max_timesteps is None else f"{words} within {max_timesteps:,} env steps"
+
+
+def agent_words(algo_id: str, *seeds: int) -> str:
+    return f"{algo_id}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bool) -> Text:
@@ -192,10 +215,11 @@ def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bo
 
 
 def _block(title: Text, facts: Sequence[tuple[str, str]]) -> Text:
-    block = Text(INDENT).append_text(title)
-    for label, words in facts:
-        block.append(f"\n{INDENT}{label:<{GROUP}}", "dim").append(words)
-    return block
+    return Text(INDENT).append_text(title).append("\n").append_text(fact_lines(facts))
+
+
+def fact_lines(facts: Sequence[tuple[str, str]]) -> Text:
+    return Text("\n").join(Text(INDENT).append(f"{label:<{GROUP}}", "dim").append(words) for label, words in facts)
 
 
 def plain_line(history: History, max_timesteps: int, goal: float | None, elapsed: float) -> str:

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
+from itertools import pairwise
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-~=+*#"
@@ -94,8 +93,11 @@ def area_chart(xs: Sequence[float], ys: Sequence[float], width: int = 64, height
 def _columns(xs: Sequence[float], ys: Sequence[float], width: int) -> list[float]:
     """`ys` averaged over `width` equal stretches of the ascending `xs`; a line is drawn across empty stretches."""
     span = (xs[-1] - xs[0]) or 1.0
-    places = np.minimum((np.asarray(xs) - xs[0]) / span * width, width - 1).astype(int)
-    counts = np.bincount(places, minlength=width)
-    sums = np.bincount(places, weights=ys, minlength=width)
-    filled = np.flatnonzero(counts)
-    return list(np.interp(np.arange(width), filled, sums[filled] / counts[filled]))
+    stretches: dict[int, list[float]] = {}
+    for x, y in zip(xs, ys, strict=True):
+        stretches.setdefault(min(int((x - xs[0]) / span * width), width - 1), []).append(y)
+    means = {place: sum(stretch) / len(stretch) for place, stretch in stretches.items()}
+    line = [means[0]]
+    for (left, low), (right, high) in pairwise(means.items()):
+        line += [low + (high - low) / (right - left) * step for step in range(1, right - left)] + [high]
+    return line + line[-1:] * (width - len(line))

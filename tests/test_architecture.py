@@ -22,7 +22,7 @@ from scripts.house_rules import (
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "stable_baselines3", "matplotlib", "av"}
-HEAVYWEIGHTS |= {"pygame", "PIL"}
+HEAVYWEIGHTS |= {"pygame", "PIL", "hydra"}
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
@@ -45,6 +45,7 @@ OPENERS = {
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
     "config/listing.py": "docs/results, the project's own evidence",
     "config/loader.py": "YAML of the project or of the user",
+    "config/preflight.py": "the project's own code",
     "utils/user_input.py": "YAML of the project or of the user",
     "utils/closed_pipe.py": "/dev/null",
     "utils/cores.py": "/proc and /sys",

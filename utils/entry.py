@@ -3,8 +3,9 @@
 import signal
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
+from utils import quick_start
 from utils.closed_pipe import outlive_readers
 from utils.interrupted import ctrl_c
 from utils.one_line import one_line
@@ -12,6 +13,7 @@ from utils.user_error import NumbersError, UserError
 
 GOAL_MISSED = 3  # exit code of a training that ended well, but not at the goal that it was required to reach
 Main = Callable[[list[str]], int]
+Code = TypeVar("Code", int, int | None)
 
 
 def is_refusal(error: Exception) -> bool:
@@ -19,9 +21,24 @@ def is_refusal(error: Exception) -> bool:
     return isinstance(error, UserError)
 
 
+def begin(first: Callable[[list[str]], int | None], loading: str = "") -> None:
+    """Before the heavy imports: what `first` can answer or refuse without them ends the process here.
+
+    Else (None) they come next, and `loading` is shown on a live terminal until `quick_start.loaded()`.
+    """
+    outlive_readers()
+    code = ended(first, sys.argv[1:])
+    if code is not None:
+        quick_start.leave(code)
+    quick_start.loading(loading)
+
+
 def ended(
-    main: Main, argv: list[str], *failures: type[Exception], refused: Callable[[Exception], bool] = is_refusal
-) -> int:
+    main: Callable[[list[str]], Code],
+    argv: list[str],
+    *failures: type[Exception],
+    refused: Callable[[Exception], bool] = is_refusal,
+) -> Code | int:
     """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are said in one line.
 
     Anything else is a bug and passes with its traceback.

@@ -7,14 +7,30 @@ and again; and taking them apart when the process ends costs as much as loading 
 import atexit
 import gc
 import os
+import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 gc.disable()
+_to_undo: list[Callable[[], object]] = []  # what holds only while modules load
+
+
+def loading(words: str) -> None:
+    """The heavy imports come now: said on a live terminal; a Ctrl-C has nothing to save here, and no traceback."""
+    if words and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        print(words, end="", flush=True)
+        _to_undo.append(partial(print, "\r" + " " * len(words), end="\r", flush=True))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _to_undo.append(partial(signal.signal, signal.SIGINT, signal.default_int_handler))
 
 
 def loaded() -> None:
     """All is imported: collect again, and never look at what is there by now."""
+    while _to_undo:
+        _to_undo.pop()()
     gc.freeze()
     gc.enable()
 

@@ -1,11 +1,20 @@
 """A command loads what it needs and leaves at once; what was registered for its end is done all the same."""
 
 import os
+import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+import train
+import utils.quick_start
+from agents.networks.policies import POLICIES
+from config.loader import load_config
+from config.preflight import check_policy, policy_names
+from report.opening import first_words
 
 ROOT = Path(__file__).resolve().parents[2]
 # pages, pictures, trackers, peers, GPU, physics: none of them is needed to train CartPole
@@ -13,7 +22,7 @@ NOT_NEEDED = {
     "gradio", "fastapi", "starlette", "uvicorn", "httpx", "huggingface_hub", "safetensors", "playwright", "websockets",
     "wandb", "tensorboard", "tensorboardX", "mlflow", "pandas", "matplotlib", "scipy", "sklearn", "av", "imageio",
     "moviepy", "pygame", "Box2D", "mujoco", "ale_py", "cv2", "stable_baselines3", "jax", "cupy", "torchvision",
-    "pytest", "inspector", "publishing", "torch._inductor.compile_fx", "torch.utils.tensorboard",
+    "pytest", "inspector", "publishing", "torch._dynamo", "sympy", "torch.utils.tensorboard",
 }  # fmt: skip
 TRAINED = """
 import gc, sys, train
@@ -49,3 +58,117 @@ def test_a_training_imports_no_more_than_it_needs(tmp_path):
 def test_leaving_does_what_was_registered_and_says_what_was_said(code):
     done = run(LEFT.format(code=code))
     assert (done.returncode, done.stdout, done.stderr) == (code, "said registered\n", "")
+
+
+# loads torch, or takes a third of the time that such an answer may take
+HEAVY = {"torch", "lightning", "numba", "gymnasium", "numpy", "gradio", "hydra", "omegaconf", "inspector.app"}
+AT_ONCE = [  # what is typed, its exit code, what is said
+    ("train.py --help", 0, "Train an agent from a config."),
+    ("train.py CartPole-v1:ppo --help", 0, "gae_lambda="),
+    ("train.py --list-envs cart", 0, "CartPole-v1:ppo"),
+    ("train.py CartPole-v1:ppo polic_lr=1", 2, "did you mean policy_lr"),
+    ("train.py CartPol-v1:ppo -q", 2, "did you mean CartPole-v1"),
+    ("train.py CartPole-v1:pp", 2, "no variant 'pp'"),
+    ("train.py --sed 1", 2, "did you mean --seed"),
+    ("train.py --resume nobody", 2, "no run 'nobody'"),
+    ("run_play.py --help", 0, "Watch or measure a trained agent."),
+    ("run_play.py --run-id nobody", 2, "no run 'nobody'"),
+    ("run_play.py --episode 3", 2, "did you mean --episodes"),
+    ("run_publish.py --help", 0, "Publish"),
+    ("run_publish.py --run-id nobody", 2, "no run 'nobody'"),
+    ("run_inspect.py --help", 0, "Look into runs"),
+    ("run_inspect.py --run-id nobody", 2, "no run 'nobody'"),
+]
+TYPED = """
+import atexit, runpy, sys
+sys.argv[:] = {words!r}
+atexit.register(lambda: print("LOADED:", *sys.modules))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("words", "code", "said"), AT_ONCE, ids=[words for words, *_ in AT_ONCE])
+def test_what_needs_no_torch_is_said_without_it(tmp_path, words, code, said):
+    done = run(TYPED.format(words=words.split()), STRIDE_RUNS=str(tmp_path))
+    told, _, loaded = done.stdout.rpartition("LOADED:")
+    assert done.returncode == code and said in (done.stderr if code else told), done.stderr
+    assert "utils.quick_start" in loaded.split() and HEAVY & {*loaded.split()} == set()
+    assert code == 0 or (told == "" and len(done.stderr.splitlines()) == 1)
+
+
+@pytest.mark.parametrize("wrong", ["policy_lr=abc", "policy=mpl", "n_steps=0", "spec.goal=[", "max_timesteps=0"])
+def test_values_are_checked_without_torch(tmp_path, wrong):
+    done = run(TYPED.format(words=["train.py", "CartPole-v1:ppo", wrong]), STRIDE_RUNS=str(tmp_path))
+    told, _, loaded = done.stdout.rpartition("LOADED:")
+    assert done.returncode == 2 and told == "" and done.stderr.startswith("error: ") and wrong in done.stderr + wrong
+    assert "config.overrides" in loaded.split() and (HEAVY - {"hydra", "omegaconf"}) & {*loaded.split()} == set()
+
+
+OPENED = """
+import sys
+from report.opening import first_words
+code = first_words({words!r})
+print("LOADED:", *sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["CartPole-v1:ppo"], ["CartPole-v1:ppo", "goal    475 within 150,000 env steps", "agent   ppo, seed 1"]),
+        (["CartPole-v1:ppo", "--seed", "3,5"],
+         ["CartPole-v1:ppo", "goal    475 within 150,000 env steps", "agent   ppo, seeds 3, 5"]),
+        (["CartPole-v1:ppo", "spec.goal=null"],
+         ["CartPole-v1:ppo", "budget  150,000 env steps", "agent   ppo, seed 1"]),
+        (["CartPole-v1:ppo", "-q"], []),
+    ],
+    ids=["goal", "seeds", "no goal", "quiet"],
+)  # fmt: skip
+def test_the_first_lines_stand_there_before_torch_is_loaded(tmp_path, words, lines):
+    done = run(OPENED.format(words=words), STRIDE_RUNS=str(tmp_path))
+    told, _, loaded = done.stdout.rpartition("LOADED:")
+    assert [line.strip() for line in told.strip().splitlines()] == lines, done.stderr
+    assert "report.opening" in loaded.split() and not {"torch", "lightning", "numba", "gymnasium"} & {*loaded.split()}
+
+
+@pytest.mark.parametrize("goal", ["475", "null"])
+def test_the_header_is_told_once_and_says_the_same_in_two_parts(tmp_path, capfd, monkeypatch, goal):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    words = ["CartPole-v1:ppo", "max_timesteps=512", "eval_freq_epochs=null", f"spec.goal={goal}"]
+    assert train.command(words) == 0
+    whole = capfd.readouterr().out
+    assert first_words(words) is None  # as a process of its own begins
+    opened = capfd.readouterr().out
+    assert train.command(words) == 0
+    rest = capfd.readouterr().out
+    assert train.command(words) == 0
+    again = capfd.readouterr().out
+
+    def header(text):
+        lines = text.partition("run     ")[0].strip().splitlines()
+        return sorted(line.strip() for line in lines)
+
+    within = " within 512 env steps"
+    parts = header(opened + rest)
+    if goal == "null":  # what the environment says is not known at first
+        parts.remove("budget  512 env steps")
+        parts = sorted(line + within if line.startswith("goal") else line for line in parts)
+    assert parts == header(whole) == header(again) and any(within in line for line in parts)
+
+
+def test_a_policy_that_is_refused_early_is_one_that_would_be_refused_late():
+    assert {*policy_names()} == {*POLICIES}
+    check_policy(replace(load_config("CartPole-v1", "ppo"), policy="mine", env_id="mine:World-v0"))  # it may bring it
+
+
+def test_a_terminal_is_told_what_it_waits_for_and_a_ctrl_c_ends_it_without_a_traceback(monkeypatch, capfd):
+    told = []
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.print", lambda *words, **options: told.append((words, options["end"])))
+    monkeypatch.setattr(signal, "signal", lambda number, handler: told.append(handler))
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
+    utils.quick_start.loading("wait")
+    assert told == [(("wait",), ""), signal.SIG_DFL]
+    utils.quick_start.loaded()
+    utils.quick_start.loaded()
+    assert told[2:] == [signal.default_int_handler, (("\r    ",), "\r")]

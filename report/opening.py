@@ -1,0 +1,45 @@
+"""What train.py says at once: an answer, a refusal, or the first lines of a training, of what its config alone says.
+
+They stand there while torch is loaded; the console prints the rest of the header below them when it is known.
+"""
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from config.commands.train import parse_arguments
+from config.preflight import answered, checked
+from config.schema import Config
+from report.console import standard_output, told
+from report.dashboard import opening_block
+from utils.events import FAILED, line
+from utils.user_error import UserError
+
+
+def first_words(argv: list[str]) -> int | None:
+    """The exit code where that is all, None where a training is to follow."""
+    if "--json" not in argv:
+        return _first_words(argv)
+    try:
+        return _first_words(argv)
+    except UserError as error:
+        print(line("end", result=FAILED, error=str(error)), flush=True)
+        raise
+
+
+def _first_words(argv: list[str]) -> int | None:
+    arguments = parse_arguments(argv)
+    code = answered(arguments)
+    if code is None:
+        config = checked(arguments)
+        if config is not None and not arguments.quiet:
+            announce(config, arguments.seeds)
+    return code
+
+
+def announce(config: Config, seeds: Sequence[int] = ()) -> None:
+    """Print them, and have the console know that they stand there; several seeds are runs with headers of their own."""
+    lines, labels = opening_block(config, seeds)
+    standard_output().print(Text("\n").append_text(lines), soft_wrap=True, highlight=False)
+    if len(seeds) < 2:
+        told.update(labels)
