@@ -6,6 +6,7 @@ from typing import NamedTuple
 from config.loader import environment_files, load_config
 from config.variants import EnvironmentFile
 from utils.run_dir import sound_runs
+from utils.run_fate import failure, reached
 from utils.user_error import UserError, nearest
 
 NOT_MEASURED = "not measured"
@@ -50,14 +51,17 @@ def _rows(stem: str, results: Mapping[str, str]) -> list[Row]:
 def print_variants(term: str) -> int:
     """The shipped variants and what each last reached on this machine."""
     last: dict[str, str] = {}
+    failed: set[str] = set()  # whose newest run did
     for _, facts in sound_runs():  # the newest first
-        outcome = facts.get("outcome", {})
-        if outcome.get("test_mean") is not None:
-            reached = f"{outcome['test_mean']:.1f} after {outcome['env_steps']:,} steps"
-            last.setdefault(f"{facts.get('env_id')}:{facts.get('variant')}", reached)
+        name = f"{facts.get('env_id')}:{facts.get('variant')}"
+        if failure(facts) and name not in last:
+            failed.add(name)
+        if words := reached(facts):
+            last.setdefault(name, words)
+    last |= {name: f"failed; {last[name]} before" if name in last else "failed" for name in failed}
     rows = [("env:variant", "algorithm", "goal", "last result here", "description")]
-    for env, variant, algorithm, goal, description, reached in list_environments(term, last):
-        rows += [(f"{env}:{variant}", algorithm, goal, reached, description)]
+    for env, variant, algorithm, goal, description, result in list_environments(term, last):
+        rows += [(f"{env}:{variant}", algorithm, goal, result, description)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())

@@ -21,7 +21,8 @@ def is_refusal(error: Exception) -> bool:
 def ended(
     main: Main, argv: list[str], *failures: type[Exception], refused: Callable[[Exception], bool] = is_refusal
 ) -> int:
-    """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are said in one line.
+    """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are said in one line, with
+    what was noted of them.
 
     Anything else is a bug and passes with its traceback.
     """
@@ -30,7 +31,7 @@ def ended(
         with ctrl_c():
             return main(argv)
     except told as error:
-        print(f"error: {one_line(str(error))}", file=sys.stderr)
+        print("; ".join([f"error: {one_line(str(error))}", *vars(error).get("__notes__", ())]), file=sys.stderr)
         return 2 if refused(error) else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
