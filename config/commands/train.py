@@ -1,11 +1,12 @@
 """The command line of train.py: flags and `key=value` overrides, every word accounted for. No training here."""
 
 import argparse
+import os
 import re
-import sys
 from dataclasses import dataclass
 from typing import NoReturn
 
+from config.debugger import attached
 from config.loader import load_config, load_file, parse_config_id
 from config.schema import Config
 from utils.user_error import UserError, nearest
@@ -19,6 +20,10 @@ examples:
   python train.py --resume @last                       continue exactly where a run stopped
   python train.py --resume group:NAME                  the same for every unfinished run of a group
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
+environment variables:
+  STRIDE_RUNS=FOLDER    where runs lie, instead of runs/ beside this program; for every command
+  STRIDE_QUIET=1        as -q
+  STRIDE_NO_RUN_LOG=1   no run.log in a run's folder
 """
 MOST_SEEDS = 1000
 
@@ -74,7 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
     parser.add_argument("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
     parser.add_argument("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
-    resume = "continue a run: @last, its id or its folder; or group:NAME"
+    resume = "continue a run: @last, @best, its id or its folder; or group:NAME"
     parser.add_argument("--resume", metavar="RUN", default="", help=resume)
     parser.add_argument(
         "--checkpoint", metavar="NAME", default="", help="with --resume: best or epoch=NN, as a new run"
@@ -130,8 +135,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
         accept_changes=found.accept_changes,
         group=found.group,
         list_envs=found.list_envs,
-        quiet=found.quiet,
-        debug=found.debug or sys.gettrace() is not None,  # a debugger is attached
+        quiet=found.quiet or os.environ.get("STRIDE_QUIET") == "1",
+        debug=found.debug or attached(),
         help=found.help,
     )
 
