@@ -33,10 +33,11 @@ from config.listing import print_variants
 from config.loader import to_plain
 from config.schema import Config
 from envs_gym.gym_env import EnvError
-from envs_gym.make import choose_backend, env_info, make_envs
+from envs_gym.make import choose_backend, env_info, import_module, make_envs
 from report.sinks import group_watchers, sinks_of
 from trainer_callbacks.debug import Debug
 from trainer_callbacks.disk_space import NoRoomError, room_errors
+from trainer_callbacks.failures import beginnings_told, failures_told
 from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.resume import (
     Resumption,
@@ -47,13 +48,13 @@ from trainer_callbacks.resume import (
     provenance_once,
     settings_hash,
 )
-from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, failures_told, fit
+from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, fit
 from utils import checkpoint_set
 from utils.cores import cores
 from utils.durable_file import check_room
 from utils.events import Events, only_events
 from utils.run_dir import RunDir, runs_root
-from utils.run_fate import died
+from utils.run_fate import fate
 from utils.run_files import write_json
 from utils.run_lock import locked
 from utils.run_log import open_run_log
@@ -92,31 +93,35 @@ def train(arguments: Arguments, events: Events | None = None) -> int:
 
 
 def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> int:
-    again, fate = find_and_lock(arguments, stack)
+    again, past = find_and_lock(arguments, stack)
     config = again.config if again else arguments.load()
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
     torch.set_num_threads(config.torch_threads)
 
     # every name is checked by its registry before a run folder exists
-    with room_errors(config, "nothing was begun"):
+    with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
+        import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
         envs = make_envs(config, config.n_envs)
         warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
         agent = build_agent(config, envs)
+        reached = env_info(config).reward_threshold
     check_room(again.source.path if again else runs_root(), checkpoint_size(agent) + MARGIN)
 
-    reached = env_info(config).reward_threshold
     goal = reached if config.spec.goal is None else config.spec.goal
     if arguments.require_goal:
         check_required(config, goal)
     run, start = open_run(config, again, facts_of(config, agent, goal, arguments.group), stack)
     if again:
         exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent))
-        start = start._replace(lines=(*filter(None, [fate]), *exactly))
+        start = start._replace(lines=(*filter(None, [past]), *exactly))
+    if sweep := os.environ.get("WANDB_SWEEP_ID"):
+        ignored = f"WANDB_SWEEP_ID={sweep} is ignored: sweeps are not there yet"
+        start = start._replace(lines=(*start.lines, ignored))
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.debug(shlex.join(sys.argv))
-        with failures_told(run, stack), room_errors(config, f"continue: python train.py --resume {run.id}"):
+        with failures_told(run, stack, config), room_errors(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events)
             outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers)
@@ -138,14 +143,14 @@ def check_required(config: Config, goal: float | None) -> None:
 
 
 def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | None, str]:
-    """The run that --resume names, and how it died if it did; nobody else goes on with it meanwhile."""
+    """The run that --resume names, and how it failed or died if it did; nobody else goes on with it meanwhile."""
     if not arguments.resume:
         return None, ""
     found = RunDir.find(arguments.resume)
-    fate = died(found, found.facts())
+    past = fate(found, found.facts())
     if arguments.checkpoint in ("", "last"):
         stack.enter_context(locked(found.path))
-    return find_resumption(arguments.resume, arguments.checkpoint, arguments.overrides, arguments.accept_changes), fate
+    return find_resumption(arguments.resume, arguments.checkpoint, arguments.overrides, arguments.accept_changes), past
 
 
 def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> dict[str, Any]:
@@ -180,7 +185,8 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
 def train_group(arguments: Arguments) -> int:
     """One run per seed: processes side by side, or one after the other where a debugger looks on."""
     config = arguments.load()
-    reached = env_info(config).reward_threshold  # a wrong name is said once, not by every process
+    with beginnings_told(config, "", None):
+        reached = env_info(config).reward_threshold  # a wrong name is said once, not by every process
     if arguments.require_goal:
         check_required(config, reached if config.spec.goal is None else config.spec.goal)
     if arguments.debug:

@@ -71,7 +71,7 @@ class Agent(L.LightningModule):
             setattr(self.live, name, schedule.at(0, config.max_timesteps))
         self.collector = Collector(envs, policy, config.seed, rank=rank)
         example = self.collector.example()
-        check_iteration(config, example, policy.draws, rows)
+        check_iteration(config, example, policy.draws, rows, slots)
         frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
         kept = (keep_terminal, replayed, storage, frames)
         self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, *kept)
@@ -217,7 +217,13 @@ class Agent(L.LightningModule):
             self._not_a_number()
         else:
             self.skipped = 0
-        if self.memory.overflowed:
+        if self.memory.untold:
+            self.memory.untold, limit = False, self.collector.envs.time_limit
+            log.info(
+                f"{self.config.env_id} truncates episodes before its time limit of {limit:,} steps: "
+                "the memory made room for their last observations"
+            )
+        if self.memory.overflowed:  # of compiled worlds, which end as they declare
             raise RuntimeError(f"{self.config.env_id} truncates episodes more often than its declared time limit")
 
     def _not_a_number(self) -> None:

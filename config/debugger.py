@@ -1,11 +1,19 @@
 """The config under a debugger: one world, so that a breakpoint sees one thing at a time."""
 
+import sys
 from dataclasses import replace
 
 from config.checks import check, nearest_sizes
 from config.schema import Config, RolloutConfig
 
 TINY = 10  # iterations of a budget nobody chose
+
+
+def attached() -> bool:
+    """Whether a debugger looks on: by a trace function, or from Python 3.12 on as the monitoring tool of that name."""
+    if sys.gettrace() is not None:
+        return True
+    return sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is not None
 
 
 def for_debugger(config: Config, tiny: bool = False) -> Config:

@@ -34,6 +34,13 @@ def not_a_number(reward: object) -> TypeError:
     return TypeError(f"its reward is {shown(reward)}, not a number")
 
 
+def first_observation(answer: object) -> object:
+    """What an environment's reset begins with."""
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise TypeError(f"its reset answers {shown(answer)}, not (observation, info)")
+    return answer[0]
+
+
 def check_flags(terminated: object, truncated: object) -> None:
     """TypeError unless both are true or false, or 1 or 0."""
     for name, flag in (("terminated", terminated), ("truncated", truncated)):

@@ -19,8 +19,10 @@ from utils.one_line import describe_error, one_line
 from utils.run_dir import PROJECT
 from utils.user_error import UserError
 
-FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "inspector", "publishing", "trainer_callbacks", "utils")
-OURS = tuple(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS)
+FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "inspector", "publishing", "report", "trainer_callbacks",
+           "utils")  # fmt: skip
+COMMANDS = ("train.py", "run_play.py", "run_inspect.py", "run_publish.py")
+OURS = (*(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS), *(str(PROJECT / name) for name in COMMANDS))
 PATHS = sysconfig.get_paths()
 LIBRARIES = tuple(f"{PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -35,6 +37,10 @@ class EnvError(RuntimeError):
         """`reason`: the message without the environment and the world."""
         super().__init__(message)
         self.reason = reason or message
+
+
+class CodeError(EnvError):
+    """Other code of the user's raised: a policy, a sink."""
 
 
 class Blame:
@@ -99,6 +105,24 @@ def made_by(env_id: str) -> type[gymnasium.Env[Any, Any]] | None:
         module, _, name = creator.partition(":")
         creator = sys.modules[module].__dict__.get(name) if module in sys.modules else None
     return creator if isinstance(creator, type) else None
+
+
+def maker_line(env_id: str) -> str:
+    """Where the user's own environment of this id steps, or is made by a function; "" where it is somebody else's."""
+    kind, spec = made_by(env_id), gymnasium.registry.get(env_id.rpartition(":")[2])
+    maker = kind.step if kind else spec and spec.entry_point
+    code = maker.__code__ if isinstance(maker, FunctionType) else None
+    return shown(code.co_filename, code.co_firstlineno) if code and is_users(code.co_filename) else ""
+
+
+def own_line(error: BaseException | None) -> str:
+    """The innermost line of the user's own code that an error or its cause passed through; "" where there is none."""
+    while error is not None:
+        for file, line in of_traceback(error):
+            if is_users(file):
+                return shown(file, line)
+        error = error.__cause__
+    return ""
 
 
 def of_traceback(error: BaseException) -> list[Line]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from envs_fast.vec_env import Obs, Step
 from envs_gym import spaces
-from envs_gym.answers import Answer, StepFunction, check_flags, not_a_number, with_checked_flags
+from envs_gym.answers import Answer, StepFunction, check_flags, first_observation, not_a_number, with_checked_flags
 from envs_gym.blame import Blame
 from envs_gym.blame import EnvError as EnvError
 from envs_gym.snapshot import Beginning, memories, replay, rng_state, strategy
@@ -132,7 +132,7 @@ class GymEnv:
             blame.doing = "reset"
             for world in range(self.num_envs):
                 blame.world = world
-                obs, _ = self.envs[world].reset(seed=self._seeds[world])
+                obs = first_observation(self.envs[world].reset(seed=self._seeds[world]))
                 self._write_obs(world, obs)
                 self._begin(world, {}, [])
         return self._step.obs

@@ -3,12 +3,13 @@
 Everything a person can get wrong about an environment becomes one line here.
 """
 
+import errno
 import importlib
 import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
@@ -17,7 +18,7 @@ from config.schema import Config
 from envs_fast import registry
 from envs_fast.vec_env import VecEnv
 from envs_gym import spaces
-from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours
+from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
 from envs_gym.gym_env import GymEnv
 from envs_gym.wrappers.registry import wrappers_of
 from utils.one_line import one_line
@@ -64,6 +65,7 @@ def make_envs(config: Config, num_envs: int) -> VecEnv:
     episode are not. UserError for what a person can right, EnvError for what the environment's own code does. The
     caller closes them.
     """
+    import_module(config.env_id)
     if choose_backend(config).name == "fast":
         return registry.make(config.env_id, num_envs, None, config.max_episode_steps, **config.env_kwargs)
     return _make_gym(config, num_envs)
@@ -116,7 +118,7 @@ def env_errors(config: Config) -> Iterator[None]:
         raise UserError(f"{config.env_id}: {error}") from error
     except EnvError as error:
         cause = error.__cause__ or error
-        if isinstance(cause, MemoryError) or (type(cause) is RuntimeError and ours(cause)):
+        if (isinstance(cause, MemoryError) and not own_line(cause)) or (type(cause) is RuntimeError and ours(cause)):
             raise cause from None  # a lack of room, which is told elsewhere
         raise _making_error(config, spec, error, cause) from cause
 
@@ -128,13 +130,41 @@ def _making_error(config: Config, spec: EnvSpec, error: EnvError, cause: BaseExc
         return UserError(_missing(spec, one_line(str(cause))))
     if isinstance(cause, ImportError):  # what Gymnasium raises for ids that moved elsewhere
         return UserError(f"{name} cannot be made: {one_line(str(cause))}{_newest(name)}")
-    if kwargs and isinstance(cause, REFUSALS):
-        return UserError(f"{name} refuses env_kwargs {one_line(str(kwargs))}: {error.reason}")
+    no_file = isinstance(cause, OSError) and cause.errno in (None, errno.ENOENT)
+    if kwargs and (no_file or isinstance(cause, (*REFUSALS, gymnasium.error.Error))):
+        return UserError(f"{name} refuses env_kwargs {one_line(str(kwargs))}: {error.reason}{_allowed(spec, kwargs)}")
     return EnvError(f"{name} cannot be made: {error.reason}", error.reason)
+
+
+def _allowed(spec: EnvSpec, kwargs: dict[str, object]) -> str:
+    """The nearest of the values that the constructor's own types allow, "" where they do not tell."""
+    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    hints = _types_of(creator)  # of a class: of its constructor
+    for name, value in kwargs.items():
+        options = [str(option) for option in get_args(hints.get(name)) if get_origin(hints[name]) is Literal]
+        if options and str(value) not in options:
+            return nearest(str(value), options) or f"; {name} takes {', '.join(options)}"
+    return ""
+
+
+def _types_of(creator: Any) -> dict[str, Any]:
+    """Name -> type of a constructor's arguments; {} where they cannot be read."""
+    try:
+        return get_type_hints(vars(creator)["__init__"] if isinstance(creator, type) else creator)
+    except (NameError, TypeError, KeyError):  # a name that only a type checker knows
+        return {}
 
 
 def find_spec(env_id: str) -> EnvSpec:
     """Gymnasium's entry of an id (`module:Id-v0` imports the module first); nearest ids or newest version if none."""
+    name = import_module(env_id)
+    if name not in gymnasium.registry:
+        raise UserError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
+    return gymnasium.registry[name]
+
+
+def import_module(env_id: str) -> str:
+    """The id without the module it names, which is imported: it registers worlds, and maybe policies and wrappers."""
     module, _, name = env_id.rpartition(":")
     if name.startswith("ALE/"):
         module = module or "ale_py"
@@ -148,9 +178,7 @@ def find_spec(env_id: str) -> EnvSpec:
             if module == "ale_py":
                 raise UserError(_needs(env_id, EXTRAS["ALE/"])) from error
             raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error
-    if name not in gymnasium.registry:
-        raise UserError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
-    return gymnasium.registry[name]
+    return name
 
 
 def _newest(env_id: str) -> str:

@@ -23,7 +23,7 @@ WAKE = signal.SIGURG  # ignored where nobody listens
 HARD = 3.0  # seconds between the EnvError and the end of the process
 Position = tuple[int, int]  # which time it is that worlds are stepped, and which world
 
-last_words: list[Callable[[str], object]] = []  # called with the line before the process ends by force
+last_words: list[Callable[[str], str]] = []  # before the process ends by force: the line -> what to say
 _watched: "weakref.WeakSet[WatchedBlame]" = weakref.WeakSet()
 
 
@@ -99,7 +99,7 @@ def _watch(found: "weakref.ref[WatchedBlame]", closed: threading.Event, seconds:
 
 def _end(line: str) -> None:
     for write in last_words:
-        write(line)
+        line = write(line)
     with suppress(OSError):
         os.write(2, f"error: {line}\n".encode())
     os._exit(1)

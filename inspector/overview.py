@@ -41,7 +41,8 @@ def header(each: RunFacts) -> Markup:
         ("seed", each.facts.get("seed", "?")),
     ]
     about = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")
-    damage = [tag("p", each.fault, class_="damage")] if each.fault else []
+    wrong = each.fault or line.failure
+    damage = [tag("p", wrong, class_="damage")] if wrong else []
     return join([tag("h2", line.variant), about, *damage, facts_row(pairs)])
 
 

@@ -20,6 +20,7 @@ from report.curve import Point
 from utils import run_files
 from utils.run_dir import RunDir, runs_root
 from utils.run_facts import LARGEST, finite, read_facts
+from utils.run_fate import failure
 from utils.run_lock import owner
 from utils.user_error import UserError
 
@@ -43,6 +44,8 @@ class Brief(NamedTuple):
     goal: float | None = None
     group: str = ""
     fault: str = ""
+    failure: str = ""
+    """why it failed, "" where it did not"""
 
     @property
     def words(self) -> str:
@@ -222,7 +225,8 @@ def _head(folder: Path) -> Brief:
         return Brief(folder.name, fault=str(error))
     variant = f"{facts.get('env_id', '?')}:{facts.get('variant', '?')}"
     goal, group = finite(facts.get("goal")), facts.get("group") or ""
-    return Brief(folder.name, facts.get("status", "?"), variant, goal=goal, group=group)
+    why = failure(facts)
+    return Brief(folder.name, facts.get("status", "?"), variant, goal=goal, group=group, failure=why)
 
 
 def _wrong_best(run: RunDir) -> str:

@@ -40,7 +40,8 @@ def _row(line: Brief) -> Markup:
     steps, best, last, wrong = line.tail
     reached = "met" if line.goal is not None and best is not None and best >= line.goal else ""
     box = Markup(f'<input type="checkbox" aria-label="compare {safe(line.id)}">')
-    why = tag("div", brief(line.fault), class_="why", title=line.fault) if line.fault else ""
+    wrong_with = line.fault or line.failure
+    why = tag("div", brief(wrong_with), class_="why", title=wrong_with) if wrong_with else ""
     cells = [
         tag("td", box),
         tag("td", tag("button", line.id, class_="link", type="button"), why),

@@ -30,6 +30,18 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
+def told_where(said, run, checkpoint=True):
+    """Whether line, config.json, report.md and run.log of a failed run name the line of the user's own file."""
+    go_on = "continue" if checkpoint else "no checkpoint yet, from the beginning"
+    end = f"; traceback in {run.run_log}; {go_on}: python train.py --resume {run.id}\n"
+    line = said.removeprefix("error: ").removesuffix(end)
+    facts, report = read_json(run.config_json), run.report.read_text()
+    named = re.search(r"\(.*faulty_world\.py:\d+\)$", line) is not None and said.endswith(end)
+    told = facts["status"] == "failed" and facts["failure"] == line
+    logged = "Traceback (most recent call last)" in run.run_log.read_text()
+    return named and told and logged and line in report and f"--resume {run.id}" in report and "**Failed**" in report
+
+
 def words(root, **changes):
     keys = {"engine": "eager", **TINY, **changes}
     return ["--config", str(root / "Faulty.yaml"), "-q", *(f"{key}={value}" for key, value in keys.items())]
@@ -70,9 +82,8 @@ def test_what_goes_wrong_in_training_is_one_line_and_a_failed_run(what, fragment
     code, said = trained(root, capsys, what)
     assert code == 1 and len(said.splitlines()) == 1 and said.rstrip("\n").isprintable(), said
     assert re.match(r"error: faulty_world:Faulty-v0, world \d: ", said) and fragment in said and len(said) < 500
-    assert re.search(r"\(.*faulty_world\.py:\d+\)$", said.rstrip()), said
-    facts = read_json(RunDir.find("@last").config_json)
-    assert facts["status"] == "failed" and facts["failure"] and "outcome" not in facts
+    assert told_where(said, RunDir.find("@last")), said
+    assert "outcome" not in RunDir.find("@last").facts()
     assert checkpoint_set.names(RunDir.find("@last").checkpoints) and not list(root.rglob(".lock"))
 
 
@@ -94,12 +105,18 @@ MAKING = [
 
 
 @pytest.mark.parametrize(("what", "fragment"), MAKING, ids=[what for what, _ in MAKING])
-def test_what_cannot_be_made_is_one_line_before_anything_is_begun(what, fragment, root, capsys, monkeypatch):
+def test_what_cannot_be_made_is_one_line_and_a_run_that_never_began(what, fragment, root, capsys, monkeypatch):
     monkeypatch.setattr("faulty_world.Faulty.__init__.__defaults__", (what, 0))  # env_kwargs would be to blame
-    assert train.command(words(root)) == 1 and list_runs() == []
+    assert train.command(words(root)) == 1 and len(list_runs()) == 1
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1 and said.startswith("error: faulty_world:Faulty-v0") and fragment in said
-    assert re.search(r"faulty_world\.py:\d+\)$", said.rstrip()), said
+    run = RunDir.find("@last")
+    assert told_where(said, run, checkpoint=False), said
+    monkeypatch.setattr("faulty_world.Faulty.__init__.__defaults__", ("", 0))  # mended
+    assert train.command(["--resume", "@last", "-q"]) == 0 and list_runs() == [run]
+    facts = read_json(run.config_json)
+    assert facts["status"] == "finished" and not facts["failure"] and facts["goal"] is None
+    assert "**Failed**" not in run.report.read_text() and "uncaught" in run.run_log.read_text()
 
 
 def test_a_module_that_cannot_be_imported_names_its_line(root, capsys, monkeypatch):
@@ -189,8 +206,7 @@ def test_an_alarm_of_the_environment_is_no_signal_of_ours(root, capsys):
 def test_a_world_that_hangs_is_named_with_its_line(what, root, capsys):
     code, said = trained(root, capsys, what, step_timeout=0.2)
     assert code == 1 and re.match(r"error: faulty_world:Faulty-v0, world \d: no answer for 0.2 seconds", said), said
-    assert re.search(r"\(.*faulty_world\.py:\d+\)$", said.rstrip())
-    assert read_json(RunDir.find("@last").config_json)["status"] == "failed"
+    assert told_where(said, RunDir.find("@last")), said
 
 
 def test_a_limit_changes_no_bit(root, capsys):

@@ -74,8 +74,9 @@ def worlds_seed(config: Config, purpose: int, index: int) -> int:
 class Evaluate(Callback):
     """Plays the live weights on its cadence and hands the numbers to the agent's metrics."""
 
-    def __init__(self, config: Config, make_worlds: Callable[[int], VecEnv]) -> None:
-        self.config, self._make_worlds = config, make_worlds
+    def __init__(self, config: Config, make_worlds: Callable[[int], VecEnv], most: int = MOST_WORLDS) -> None:
+        """`most`: how many worlds play side by side."""
+        self.config, self._make_worlds, self._most = config, make_worlds, most
         self._worlds: dict[int, VecEnv] = {}  # by their number; evaluation and test may want different ones
         self.mean, self.best, self.tests = float("nan"), float("-inf"), 0
         self._agent: Agent | None = None  # whose engine plays, and who counts the seconds
@@ -126,7 +127,7 @@ class Evaluate(Callback):
     def _played(self, policy: Policy, purpose: int, index: int, episodes: int) -> Played:
         config = self.config
         seed = worlds_seed(config, purpose, index)
-        number = min(episodes, MOST_WORLDS)
+        number = min(episodes, self._most)
         if number not in self._worlds:
             self._worlds[number] = self._make_worlds(number)
         collector = Collector(self._worlds[number], policy, seed, purpose, greedy=config.eval_deterministic)

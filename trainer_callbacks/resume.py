@@ -21,6 +21,7 @@ from utils import checkpoint_set, run_files
 from utils.provenance import provenance, source_hash
 from utils.run_dir import RunDir
 from utils.run_facts import mapping
+from utils.run_fate import conclusion
 from utils.user_error import UserError
 
 MOST = 4  # edited keys that are named
@@ -110,7 +111,8 @@ def find_resumption(
     after = from_plain(facts["config"], run.id, overrides)
     if run.foreign:
         check_foreign(after, run.id)
-    before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
+    if path or "engine" in facts:  # else it failed before anything was chosen
+        before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
     changed = tuple(changes(before, after))
     resume = Resumption(
         source=run,
@@ -123,11 +125,24 @@ def find_resumption(
         fork=fork,
         edited=edited,
     )
-    # env steps of an iteration: a budget into which not one more fits is spent
-    iteration = resume.env_steps // max(1, sidecar.get("iterations", 0))
-    if not resume.closing and path and resume.env_steps + iteration > after.max_timesteps:
-        raise UserError(f"{run.id} has spent its budget of {after.max_timesteps:,}; give more: --max-timesteps N")
+    if not resume.closing and path:
+        _check_budget(resume, overrides)
     return resume
+
+
+def _check_budget(resume: Resumption, overrides: tuple[str, ...]) -> None:
+    """UserError where nothing is left to train: the budget is spent, or the run is over and nobody asked for more."""
+    done, budget = resume.env_steps, resume.config.max_timesteps
+    iteration = done // max(1, resume.sidecar.get("iterations", 0))  # a budget into which not one more fits is spent
+    more = f"more: --max-timesteps {2 * done}, or any number from {done + iteration} on"
+    outcome = mapping(resume.facts.get("outcome"))
+    if not resume.fork and not overrides and resume.facts.get("status") == "finished":
+        raise UserError(f"{resume.source.id} is finished: {conclusion(outcome)}; to train on, give it {more}")
+    if done + iteration > budget:
+        full = (
+            f"{resume.source.id} has done {done:,} env steps, a budget of {budget:,} is no room for {iteration:,} more"
+        )
+        raise UserError(f"{full}; give it {more}")
 
 
 def _checkpoint(run: RunDir, name: str) -> tuple[Path | None, tuple[str, ...]]:
@@ -204,7 +219,7 @@ def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str
     resumed = [*resume.facts.get("resumed", []), now]
     taken = ("engine_reason", "play", "learn", "threads", "threads_reason", "settings_sha256")
     settings = {key: facts[key] for key in (*taken, *SETTINGS)}
-    return {**resume.facts, **settings, "resumed": resumed, "status": "running"}
+    return {**facts, **resume.facts, **settings, "resumed": resumed, "status": "running"}
 
 
 def adopt(run: RunDir, resume: Resumption) -> Path:

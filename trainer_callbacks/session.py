@@ -4,8 +4,8 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +18,12 @@ from config.loader import to_plain
 from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, make_envs
-from envs_gym.step_watch import last_words
 from report.outcome import INTERRUPTED, Header, Outcome
 from report.phases import shares
 from report.sink import Sink
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
-from trainer_callbacks.evaluate import Evaluate
+from trainer_callbacks.debug import Debug
+from trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.resume import host_facts, json_hash
@@ -31,9 +31,7 @@ from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import TESTED, Stop, unheeded
 from trainer_callbacks.video import Video
 from utils import checkpoint_set
-from utils.one_line import describe_error
 from utils.run_dir import RunDir
-from utils.run_files import read_json, write_json
 from utils.user_error import NumbersError, UserError
 
 DEVICE = "cpu"
@@ -66,7 +64,8 @@ def fit(
     A signal ends it well, with what it cost in `outcome.lost`; errors of any kind pass, the sinks having been told.
     """
     began = time.perf_counter()
-    evaluate = Evaluate(config, lambda n: make_envs(config, n))
+    alone = any(isinstance(watcher, Debug) for watcher in watchers)  # a breakpoint sees one world at a time
+    evaluate = Evaluate(config, lambda n: make_envs(config, n), 1 if alone else MOST_WORLDS)
     export = ExportMetrics(evaluate, sinks)
     stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing)
     checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent), export.checkpoint)
@@ -200,25 +199,6 @@ def checkpoint_size(agent: Agent) -> int:
     """About how many bytes two checkpoints take: weights with two moments each, and the replay memory once."""
     weights = sum(value.nbytes for value in agent.state_dict().values())
     return 6 * weights + (agent.memory.bytes if agent.memory.replayed else 0)
-
-
-@contextmanager
-def failures_told(run: RunDir, stack: ExitStack) -> Iterator[None]:
-    """Whatever ends the training but a signal is told in the run's config.json, and goes on."""
-
-    def failed(line: str) -> None:
-        with suppress(OSError, UserError):  # what is told at the terminal is the cause, not that it cannot be written
-            write_json(run.config_json, {**read_json(run.config_json), "status": "failed", "failure": line})
-
-    last_words.append(failed)
-    stack.callback(last_words.remove, failed)
-    try:
-        yield
-    except Dropped:
-        raise
-    except BaseException as error:
-        failed(describe_error(error))
-        raise
 
 
 class Unprofiled(PassThroughProfiler):

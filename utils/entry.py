@@ -39,7 +39,8 @@ def ended(
     *failures: type[Exception],
     refused: Callable[[Exception], bool] = is_refusal,
 ) -> Code | int:
-    """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are said in one line.
+    """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are said in one line, with
+    what was noted of them.
 
     Anything else is a bug and passes with its traceback.
     """
@@ -48,7 +49,7 @@ def ended(
         with ctrl_c():
             return main(argv)
     except told as error:
-        print(f"error: {one_line(str(error))}", file=sys.stderr)
+        print("; ".join([f"error: {one_line(str(error))}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         return 2 if refused(error) else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -24,7 +24,7 @@ from utils.user_error import UserError, nearest
 
 log = logging.getLogger("stride")
 PROJECT = Path(__file__).resolve().parent.parent
-LAST = "@last"
+LAST, BEST = "@last", "@best"
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
 STAMP = re.compile(r"\d{8}-\d{6}-")
@@ -127,7 +127,9 @@ class RunDir:
 
     @classmethod
     def find(cls, selector: str) -> "RunDir":
-        """The run meant by `@last`, `@best:ENV[:VARIANT]`, an id, the unique beginning of one, or a folder's path.
+        """The run meant by `@last`, `@best[:ENV[:VARIANT]]`, an id, the unique beginning of one, or a folder's path.
+
+        `@best` alone is the best of the environment that was evaluated last: returns of two are not to be compared.
 
         UserError, with the nearest ids, where there is none or more than one. Only that it is there is promised: what
         lies in it is looked at by who reads it (`facts`, `checkpoint_set`), and a path may lead to a foreign run.
@@ -136,8 +138,8 @@ class RunDir:
             raise _group(selector.replace("@last-group", "group:@last"))
         if "/" in selector or os.sep in selector:
             return cls(_folder(selector))
-        if selector.startswith("@best:"):
-            env_id, _, variant = selector.removeprefix("@best:").partition(":")
+        if selector == BEST or selector.startswith(f"{BEST}:"):
+            env_id, _, variant = selector.removeprefix(BEST).removeprefix(":").partition(":")
             return _best(env_id, variant)
         if selector == LAST:
             return cls(_last())
@@ -149,7 +151,7 @@ class RunDir:
         if not matches and run_names.GROUP.fullmatch(selector):
             raise _group(f"group:{selector}")
         if not matches:
-            raise UserError(f"no run {selector!r} under {runs_root()}{nearest(selector, [LAST, *ids])}")
+            raise UserError(f"no run {selector!r} under {runs_root()}{nearest(selector, [LAST, BEST, *ids])}")
         return cls(runs_root() / matches[0])
 
 
@@ -235,14 +237,17 @@ def sound_runs() -> Iterator[tuple[RunDir, dict[str, Any]]]:
 
 
 def _best(env_id: str, variant: str) -> RunDir:
-    """The run of this environment (and variant) with the highest `score` in checkpoints/best.json."""
+    """The run of this environment (and variant) with the highest `score` in checkpoints/best.json.
+
+    Without an environment that of the newest run that has a score.
+    """
     scored: list[tuple[float, str, RunDir]] = []
     environments: set[str] = set()
-    for run, facts in sound_runs():
+    for run, facts in sound_runs():  # the newest first
         if not os.path.lexists(run.checkpoints / "best.json"):
             continue  # never evaluated
         environments.add(str(facts.get("env_id")))
-        if facts.get("env_id") != env_id or variant not in ("", facts.get("variant")):
+        if (env_id and facts.get("env_id") != env_id) or variant not in ("", facts.get("variant")):
             continue
         try:
             sidecar = read_json(run.checkpoints / "best.json")
@@ -251,7 +256,10 @@ def _best(env_id: str, variant: str) -> RunDir:
             continue
         score = finite(sidecar.get("score")) if isinstance(sidecar, dict) else None
         if score is not None:
+            env_id = env_id or str(facts.get("env_id"))
             scored.append((score, run.id, run))
+    if not scored and not env_id:
+        raise UserError(f"no evaluated run yet under {runs_root()}")
     if not scored:
         what = f"{env_id}:{variant}" if variant else env_id
         raise UserError(f"no evaluated run of {what} under {runs_root()}{nearest(env_id, environments - {env_id})}")

@@ -1,9 +1,10 @@
-"""What became of a run whose process ended without a word: the next who reads it says so."""
+"""What became of a run: how it failed, or that its process ended without a word; whoever reads it says so."""
 
 from collections.abc import Mapping
 
 from utils import checkpoint_set
 from utils.run_dir import RunDir
+from utils.run_facts import finite, verdict
 from utils.run_lock import owner
 
 
@@ -14,3 +15,29 @@ def died(run: RunDir, facts: Mapping[str, object]) -> str:
     sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
     where = f"after its checkpoint at {sidecar['env_steps']:,} env steps" if sidecar else "before its first checkpoint"
     return f"{run.id} died: its process ended without a word {where}"
+
+
+def failure(facts: Mapping[str, object]) -> str:
+    """Why a run failed, in the line that was said of it; "" of any other."""
+    return str(facts.get("failure") or "it was not said why") if facts.get("status") == "failed" else ""
+
+
+def fate(run: RunDir, facts: Mapping[str, object]) -> str:
+    """The sentence about a run that did not end as it should; "" of any other."""
+    why = failure(facts)
+    return f"{run.id} failed: {why}" if why else died(run, facts)
+
+
+def continuation(run: RunDir) -> str:
+    """How to go on with a run that stopped: from its checkpoint, or from the beginning where it has none."""
+    command = f"python train.py --resume {run.id}"
+    saved = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
+    return f"continue: {command}" if saved else f"no checkpoint yet, from the beginning: {command}"
+
+
+def conclusion(outcome: Mapping[str, object]) -> str:
+    """What the end of a run said, without its clock: solved (goal reached), 500.0 over 100 fresh episodes."""
+    goal, mean = finite(outcome.get("goal")), finite(outcome.get("test_mean"))
+    tested = f", {mean:.1f} over {outcome.get('test_episodes')} fresh episodes" if mean is not None else ""
+    aim = f", goal {goal:g}" if goal is not None else ""
+    return f"{verdict(outcome)} ({outcome.get('reason', '')}){tested}{aim}"

@@ -38,6 +38,7 @@ def slots_for(steps: int, time_limit: int | None) -> int:
     """How many final observations one world can leave in `steps` steps: few where a time limit is declared.
 
     One episode that was under way may be cut, then one per `time_limit` steps; and one place is always being written.
+    A world may truncate earlier than it declares: then the memory makes room.
     """
     return steps if time_limit is None else min(steps, steps // time_limit + 2)
 
@@ -68,7 +69,7 @@ class Memory:
         self.num_envs, self.frames, self.storage = len(example.reward), frames, storage
         example = example._replace(obs=newest_frame(example.obs, frames))
         last = Final(example.obs, carry)
-        self.bytes = rows * bytes_of(example) + slots * bytes_of(last)
+        self._row_bytes, self._final_bytes = bytes_of(example), bytes_of(last)
         if replayed:
             check_fits(self.bytes, rows * self.num_envs, storage)
         self.table = allocate(example, rows, storage)
@@ -76,6 +77,7 @@ class Memory:
         self.slot = torch.zeros_like(example.slot)
         self.written = self.drawn = 0
         self.overflowed = torch.zeros((), dtype=torch.bool, device=self.slot.device)
+        self.grown = self.untold = False  # more slots than the declared time limit asks for; nobody was told yet
         self.priorities: Priorities | None = None
         self.saved: SavedRows | None = None
         self._cuts = torch.zeros(2, self.num_envs, dtype=torch.int64, device=self.slot.device)  # remembered; most
@@ -88,6 +90,11 @@ class Memory:
         # a short table's rows, unbound at once: to index eight columns takes 7 us a step
         self._row_views = [] if replayed else [*zip(*(column.unbind() for column in self._columns), strict=True)]
         self._reader = RowReader(self.table, self.final, frames)
+
+    @property
+    def bytes(self) -> int:
+        """What rows and final observations take."""
+        return self.rows * self._row_bytes + self.slots * self._final_bytes
 
     def __len__(self) -> int:
         return min(self.written, self.rows) * self.num_envs
@@ -110,8 +117,9 @@ class Memory:
     def write(self, obs: Obs, is_first: Tensor, act: Act, step: Step) -> None:
         """Copy one row of all worlds to the write head, and the step's final observations to the slots it names.
 
-        In a full ring the oldest row goes. Costs no wait for the device and no branch on what is in the tensors; so
-        nothing is checked here: that a slot is used again too early is noted by `rollout` and `check_slots`.
+        In a full ring the oldest row goes. Costs no wait for the device. Where the worlds step on the CPU a cut that
+        leaves no slot free makes room for more; elsewhere, and where an engine writes, worlds keep their time limit,
+        and that a slot is used again too early is noted by `rollout` and `check_slots`.
         """
         last = step.final_obs
         if self.frames > 1:
@@ -127,6 +135,8 @@ class Memory:
         # before the slot advances: it is this row's slot that gets this row's final observation
         for column, leaf in zip(self._final_columns, leaves(Final(last, act.carry)), strict=True):
             column[self.slot, self._worlds] = leaf
+        if self.slots < self.rows and cut.device.type == "cpu" and cut.numpy().any() and self._full(head):
+            self._grow()
         self.slot.add_(cut)
         self.slot.remainder_(self.slots)
         self.written += 1
@@ -139,9 +149,38 @@ class Memory:
             count_cuts(fresh.numpy(), gone.numpy(), self._cuts.numpy())
         self.written += steps
 
-    def _cut_at(self, head: int) -> Tensor:
-        truncated = self.table.truncated[head]
-        return truncated | self.table.terminated[head] if self.keep_terminal else truncated
+    def _cut_at(self, place: int | slice) -> Tensor:
+        truncated = self.table.truncated[place]
+        return truncated | self.table.terminated[place] if self.keep_terminal else truncated
+
+    def _full(self, head: int) -> bool:
+        """Whether every slot of a world holds what may still be asked for: of rows remembered, or of this rollout."""
+        cuts = self._cuts[0].max() if self.replayed else most_cuts(self._cut_at(slice(head + 1)))
+        return bool(cuts >= self.slots)
+
+    def _grow(self) -> None:
+        """Twice as many slots. What they hold keeps its order, from 0 on, and the rows' names of it follow.
+
+        UserError where there is no memory for them.
+        """
+        before, oldest = self.slots, self.slot + 1  # behind the slot just written comes the one written longest ago
+        key, count = ("buffer_size", self.rows * self.num_envs) if self.replayed else ("n_steps", self.rows)
+        slots = min(self.rows, 2 * before)
+        check_fits(slots * self._final_bytes, count, self.storage, key)
+        kept = (oldest + torch.arange(before, device=oldest.device)[:, None]) % before
+        finals = [column[kept, self._worlds] for column in self._final_columns]
+        self.table.slot.sub_(oldest).remainder_(before)
+        self.slot.fill_(before - 1)
+        self.untold = self.untold or not self.grown
+        self._set_slots(slots)
+        copy_into([column[:before] for column in self._final_columns], finals)
+
+    def _set_slots(self, slots: int) -> None:
+        """So many, empty ones."""
+        self.slots, self.grown = slots, True
+        self.final = allocate(tree_map(lambda x: x[0], self.final), slots, self.storage)
+        self._final_columns = leaves(self.final)
+        self._reader = RowReader(self.table, self.final, self.frames)
 
     def rollout(self, start: Tree, next: Final) -> Rollout:
         """The on-policy view: the table itself, whose rows must all belong to this iteration.
@@ -247,6 +286,8 @@ class Memory:
 
     def state_dict(self) -> dict:
         state: dict = {"slot": self.slot.clone(), "written": self.written, "drawn": self.drawn}
+        if self.grown:
+            state["slots"] = self.slots
         if self.replayed:
             state |= {"cuts": self._cuts.clone(), "extras": [x.clone() for x in leaves(self.table.extras)]}
             if self.saved:
@@ -269,6 +310,8 @@ class Memory:
         return [*leaves(row), *(torch.where(expand(cut, x), x, 0) for x in finals)]
 
     def load_state_dict(self, state: dict) -> None:
+        if state.get("slots", self.slots) > self.slots:
+            self._set_slots(state["slots"])
         self.slot.copy_(state["slot"])
         self.written, self.drawn = state["written"], state["drawn"]
         if self.replayed:

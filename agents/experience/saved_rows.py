@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from agents.experience.nouns import Final, Row, leaves
+from agents.experience.nouns import Final, Row, leaves, rebuild, tree_map
 from agents.experience.segments import PIECE, Segment, read_segment, take, write_segment
 
 
@@ -20,9 +20,12 @@ class Ring(Protocol):
     final: Final
     slot: Tensor
     rows: int
-    bytes: int
+    slots: int
     written: int
     keep_terminal: bool
+
+    @property
+    def bytes(self) -> int: ...
 
 
 class SavedRows:
@@ -44,40 +47,45 @@ class SavedRows:
         return [Segment(**each) for each in self.segments]
 
     def load(self, memory: Ring, segments: list[Segment]) -> None:
-        """Put the rows where they were; UserError where a file is missing or damaged."""
-        columns, finals = _columns(memory), leaves(memory.final)
-        for segment in segments:
-            data, places = read_segment(self.folder, segment), _places(memory, segment["first"], segment["last"])
-            for column in columns:
-                values, data = take(data, (len(places), *column.shape[1:]), column)
-                column[places] = values.to(column.device)
-            slot, world = _cuts(memory, places)
+        """Put the rows where they were; UserError where a file is missing or damaged.
+
+        The newest first: a row's slot is told by how many cuts came since. The one in its file is of the day it was
+        written, when there may have been fewer slots.
+        """
+        form, finals, behind = memory.table._replace(extras=()), leaves(memory.final), memory.slot.clone()
+        oldest = max(0, memory.written - memory.rows)
+        for segment in reversed(segments):
+            data, values = read_segment(self.folder, segment), []
+            for column in leaves(form):
+                value, data = take(data, (segment["last"] - segment["first"], *column.shape[1:]), column)
+                values.append(value.to(column.device))
+            row = rebuild(form, iter(values))
+            cut = _cut(row, memory.keep_terminal)
+            since = cut.long().flip(0).cumsum(0).flip(0)
+            slot = (behind - since) % memory.slots
+            behind -= since[0]
+            gone = max(0, oldest - segment["first"])  # rows in whose places newer ones lie
+            places = _places(memory, segment["first"] + gone, segment["last"])
+            for column, value in zip(leaves(form), leaves(row._replace(slot=slot)), strict=True):
+                column[places] = value[gone:]
+            step, world = cut.nonzero(as_tuple=True)
+            kept = step >= gone
             for column in finals:
-                values, data = take(data, (len(slot), *column.shape[2:]), column)
-                column[slot, world] = values.to(column.device)
+                value, data = take(data, (len(step), *column.shape[2:]), column)
+                column[slot[step, world][kept], world[kept]] = value.to(column.device)[kept]
         self.segments = [Segment(**each) for each in segments]
-
-
-def _columns(memory: Ring) -> list[Tensor]:
-    """Without extras, which may be rewritten."""
-    return leaves(memory.table._replace(extras=()))
 
 
 def _places(memory: Ring, first: int, last: int) -> Tensor:
     return torch.arange(first, last, device=memory.slot.device) % memory.rows
 
 
-def _cuts(memory: Ring, places: Tensor) -> tuple[Tensor, Tensor]:
-    """(slot, world) of the final observations that these rows left."""
-    table = memory.table
-    cut = table.truncated[places]
-    if memory.keep_terminal:
-        cut = cut | table.terminated[places]
-    row, world = cut.nonzero(as_tuple=True)
-    return table.slot[places][row, world], world
+def _cut(row: Row, keep_terminal: bool) -> Tensor:
+    """Which of these rows left a final observation."""
+    return row.truncated | row.terminated if keep_terminal else row.truncated
 
 
 def _tensors(memory: Ring, first: int, last: int) -> list[Tensor]:
-    places = _places(memory, first, last)
-    slot, world = _cuts(memory, places)
-    return [column[places] for column in _columns(memory)] + [column[slot, world] for column in leaves(memory.final)]
+    row = tree_map(lambda column: column[_places(memory, first, last)], memory.table._replace(extras=()))
+    step, world = _cut(row, memory.keep_terminal).nonzero(as_tuple=True)
+    return leaves(row) + [column[row.slot[step, world], world] for column in leaves(memory.final)]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.experience.nouns import T, Tree, leaves, tree_map
+from agents.experience.nouns import Row, T, Tree, leaves, tree_map
 from config.schema import Config, ReplayConfig
 from utils.run_dir import runs_root
 from utils.user_error import UserError
@@ -79,14 +79,15 @@ def check_fits(size: int, count: int, storage: str = "ram", key: str = "buffer_s
         )
 
 
-def check_iteration(config: Config, example: Tree, draws: int, rows: int) -> None:
-    """The same for what an iteration takes at least: a rollout's rows, or draws, and a batch with what follows it."""
+def check_iteration(config: Config, example: Row, draws: int, rows: int, slots: int) -> None:
+    """The same for what an iteration takes at least: a rollout's rows and final observations, or draws, and a batch
+    with what follows it. Where episodes are cut more often than `slots`, the memory asks again."""
     row = bytes_of(example)
     if isinstance(config, ReplayConfig):
         check_fits(4 * draws * config.train_freq * config.n_envs, config.train_freq, key="train_freq")
         check_fits(2 * row // config.n_envs * config.batch_size, config.batch_size, key="batch_size")
     else:
-        check_fits(row * rows, rows, key="n_steps")
+        check_fits(row * rows + bytes_of(example.obs) * slots, rows, key="n_steps")
 
 
 def readable_size(size: int) -> str:

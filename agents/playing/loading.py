@@ -33,7 +33,7 @@ from utils import checkpoint_set, run_files
 from utils.checkpoint_set import LINKS, Chosen
 from utils.run_dir import RunDir
 from utils.run_facts import finite
-from utils.run_fate import died
+from utils.run_fate import fate
 from utils.user_error import UserError
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
@@ -96,7 +96,7 @@ def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
     (path, notes), state = open_checkpoint(run, checkpoint)
     weights, progress = _parts(state, path)
     player = build_player(config, weights, f"{run.id}, {path.stem}")
-    return LoadedRun(run, config, player, path.stem, progress, facts, (*notes, *filter(None, [died(run, facts)])))
+    return LoadedRun(run, config, player, path.stem, progress, facts, (*notes, *filter(None, [fate(run, facts)])))
 
 
 def _load_published(selector: str, checkpoint: str) -> LoadedRun:

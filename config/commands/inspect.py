@@ -24,7 +24,7 @@ def parse_inspect(argv: list[str]) -> InspectArguments:
     parser = OneLineParser(
         prog="python run_inspect.py", description="Look into runs and episodes in the browser.", allow_abbrev=False
     )
-    text = "the run to begin with: @last (the default), @best:ENV[:VARIANT], id"
+    text = "the run to begin with: @last (the default), @best[:ENV[:VARIANT]], id"
     parser.add_argument("--run-id", "--run_id", metavar="RUN", default="@last", help=text)
     parser.add_argument("--port", type=int, metavar="N", default=7860, help="7860 by default; 0 takes any free one")
     text = "who may connect: 127.0.0.1 (the default) is this machine only"

@@ -67,7 +67,7 @@ def build_play_parser() -> argparse.ArgumentParser:
         "--run_id",
         metavar="RUN",
         default="@last",
-        help="@last (the default), @best:ENV[:VARIANT], id, path, hub:USER/REPO[@REVISION]; group:NAME[,group:NAME]",
+        help="@last (the default), @best[:ENV[:VARIANT]], id, path, hub:USER/REPO[@REVISION]; group:NAME[,group:NAME]",
     )
     parser.add_argument("--checkpoint", metavar="NAME", default="best", help="best (the default), last or epoch=NN")
     parser.add_argument("--episodes", type=int, metavar="N", default=5, help="how many; 5 by default")

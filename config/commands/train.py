@@ -1,11 +1,12 @@
 """The command line of train.py: flags and `key=value` overrides, every word accounted for. No training here."""
 
 import argparse
+import os
 import re
-import sys
 from dataclasses import dataclass
 from typing import NoReturn
 
+from config.debugger import attached
 from config.loader import load_config, load_file, parse_config_id
 from config.schema import Config
 from utils.seed_group import names_group, spelled_out
@@ -20,6 +21,10 @@ examples:
   python train.py --resume @last                       continue exactly where a run stopped
   python train.py --resume group:NAME                  the same for every unfinished run of a group
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
+environment variables:
+  STRIDE_RUNS=FOLDER    where runs lie, instead of runs/ beside this program; for every command
+  STRIDE_QUIET=1        as -q
+  STRIDE_NO_RUN_LOG=1   no run.log in a run's folder
 exit codes:
   0 trained; 1 the training failed; 2 the words are wrong, nothing was begun; 3 with --require-goal: the goal was not
   reached, or not by every seed; 130 and 143 stopped by Ctrl-C or SIGTERM, and saved
@@ -80,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
     parser.add_argument("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
     parser.add_argument("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
-    resume = "continue a run: @last, its id or its folder; or group:NAME, group:@last"
+    resume = "continue a run: @last, @best, its id or its folder; or group:NAME, group:@last"
     parser.add_argument("--resume", metavar="RUN", default="", help=resume)
     parser.add_argument(
         "--checkpoint", metavar="NAME", default="", help="with --resume: best or epoch=NN, as a new run"
@@ -145,9 +150,9 @@ def parse_arguments(argv: list[str]) -> Arguments:
         accept_changes=found.accept_changes,
         group=found.group,
         list_envs=found.list_envs,
-        quiet=found.quiet or found.json,
+        quiet=found.quiet or found.json or os.environ.get("STRIDE_QUIET") == "1",
         json=found.json,
-        debug=found.debug or sys.gettrace() is not None,  # a debugger is attached
+        debug=found.debug or attached(),
         require_goal=found.require_goal,
         help=found.help,
     )

@@ -103,7 +103,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         )
     making = evenly(MAKING, len(chosen))
     made = sum(unmade(what, folder / f"making-{place}") for place, what in enumerate(making))
-    lines.append(f"where worlds are made: **{made} of {len(making)}** one line, exit code 1 and no run")
+    lines.append(f"where worlds are made: **{made} of {len(making)}** one line, exit code 1 and a run that failed")
     played = [(what, how) for what in counted for how in PLAYING]
     right = sum(misplayed(what, how, folder) for what, how in played)
     lines.append(f"in playing, filming and publishing: **{right} of {len(played)}** named, exit code 1, no verdict")
@@ -185,13 +185,14 @@ def mistold(trial: Trial, root: Path) -> str:
 
 
 def unmade(what: str, root: Path) -> bool:
-    """Whether worlds that cannot be made are one line, and nothing is begun."""
+    """Whether worlds that cannot be made are one line, and a run that says so."""
     told = str(root.parent / f"{root.name}.told")
     fault = Fault(what=what, world="every", process="MainProcess", told=told)
     ended = finish(WORDS, root, lambda: os.environ.update({VARIABLE: json.dumps(fault)}))
     said = ended.said.strip().split("\n")
-    good = ended.code == 1 and len(said) == 1 and bool(re.fullmatch(r"error: .*\(.*worlds\.py:\d+\)", said[0]))
-    good = good and said[0].isprintable() and not list(root.iterdir())
+    good = ended.code == 1 and len(said) == 1 and bool(re.match(r"error: .*\(.*worlds\.py:\d+\); traceback", said[0]))
+    run = last_run(root)
+    good = good and said[0].isprintable() and run is not None and run.facts()["status"] == "failed"
     if not good:
         print(f"{what}: exit code {ended.code}: {ended.said[-500:]}", flush=True)
     return good

@@ -332,24 +332,20 @@ def test_slots_are_few_where_a_time_limit_is_declared():
     "cuts", [[], [0], [0, 4], [3, 7], [0, 2, 4], [0, 1, 2, 3], [0, 2, 4, 6], [4, 5, 6, 7], [*range(5)], [*range(8)]]
 )
 def test_no_final_observation_is_lost_unnoticed(cuts):
-    """A limit of 4 was declared for 8 steps; a world that is cut more often may overwrite, but then it is told."""
+    """A limit of 4 was declared for 8 steps; where a world is cut more often the memory makes room."""
     truncated = torch.zeros(8, 2, dtype=torch.bool)
     truncated[cuts, 1] = True
     envs = Scripted(torch.zeros(8, 2), torch.zeros_like(truncated), truncated, time_limit=4)
     recorded = Recording(envs, memory_for(envs, rows=8, slots=slots_for(8, 4))).write(8)
     view = recorded.memory.rollout((), Final(recorded.obs, ()))
-    kept = all(view.final.obs[view.row.slot[t, 1], 1, 1] == recorded.log[t][1].final for t in cuts)
-    if len(cuts) <= 2:
-        assert kept and not recorded.memory.overflowed
-    else:
-        assert kept or recorded.memory.overflowed
-    if len(cuts) > 4:
-        assert recorded.memory.overflowed
+    assert all(view.final.obs[view.row.slot[t, 1], 1, 1] == recorded.log[t][1].final for t in cuts)
+    assert not recorded.memory.overflowed and recorded.memory.grown == (len(cuts) > 3)
+    assert recorded.memory.slots == (4 if len(cuts) < 4 else 8) == len(view.final.obs)
 
 
-def test_an_overflow_is_remembered():
-    envs = Scripted(torch.zeros(16, 1), torch.zeros(16, 1, dtype=torch.bool), (torch.arange(16) < 8)[:, None])
-    recorded = Recording(envs, memory_for(envs, rows=8, slots=3))
-    for _ in range(2):  # the second rollout is without a cut
-        recorded.write(8).memory.rollout((), Final(recorded.obs, ()))
-        assert recorded.memory.overflowed
+def test_what_an_engine_wrote_and_cut_too_often_is_noted():
+    memory = memory_for(Scripted(torch.zeros(8, 1), *torch.zeros(2, 8, 1, dtype=torch.bool)), rows=8, slots=3)
+    memory.table.truncated[:3] = True
+    memory.count_written(8, torch.zeros(8, 1, dtype=torch.bool))
+    memory.rollout((), Final(memory.table.obs[0], ()))
+    assert memory.overflowed

@@ -127,13 +127,23 @@ class Bound:
         table = memory.table
         self.frame.point_all({
             At.OBS: main_leaf(table.obs),
-            At.FINAL_OBS: main_leaf(memory.final.obs),
             At.ACTION: table.action,
             At.TERMINATED: table.terminated,
             At.TRUNCATED: table.truncated,
             At.SLOT: table.slot,
         })  # fmt: skip
         self.frame.install({**ACTIVATIONS[config.activation], **KERNELS[config.algo_id]})
+        self._memory, self._final = memory, memory.final
+        self.point_finals()
+
+    def follow_finals(self) -> None:
+        """Final observations lie elsewhere once the memory has made room for more."""
+        if self._final is not self._memory.final:
+            self._final = self._memory.final
+            self.point_finals()
+
+    def point_finals(self) -> None:
+        self.frame.point(At.FINAL_OBS, main_leaf(self._final.obs))
 
     def _allocate(self, layout: Layout, threads: int, parts: int) -> None:
         """Memory of our own, zero but for the first number of each thread's scratch, the 1.0 of scratch.py.
@@ -207,13 +217,12 @@ class RolloutBound(Bound):
         rows, worlds, threads = recipe.rows, memory.num_envs, self.workers.threads
         self._key = np.zeros(5, np.int64)
         self.unread = () if agent.policy.masked else (At.MASK,)
-        self.frame.count({At.STEPS: memory.rows, At.SLOTS: memory.slots, At.TENSORS: len(layout.places)})
+        self.frame.count({At.STEPS: memory.rows, At.TENSORS: len(layout.places)})
         self.frame.point_all({
             At.NEXT_OBS: main_leaf(agent.collector.obs),
             At.IS_FIRST: table.is_first,
             At.LOG_PROB: aligned(rows),
             At.VALUE: aligned(rows + worlds),  # behind the rows V of the observation that follows the last of them
-            At.FINAL_VALUE: aligned(worlds * memory.slots),
             At.WEIGHT: aligned(rows),
             At.TARGET: aligned(rows),
             At.COUNTED: np.ones(rows, np.float32),
@@ -225,6 +234,11 @@ class RolloutBound(Bound):
         if agent.policy.masked:
             assert isinstance(table.obs, dict)
             self.frame.point(At.MASK, table.obs[MASK])
+
+    def point_finals(self) -> None:
+        super().point_finals()
+        self.frame.count({At.SLOTS: self._memory.slots})
+        self.frame.point(At.FINAL_VALUE, aligned(self._memory.num_envs * self._memory.slots))
 
     def attach(self, optimizer: Optimizer) -> None:
         self._parameters.attach(optimizer)
@@ -242,6 +256,7 @@ class RolloutBound(Bound):
 
     def prepare(self, reward: Tensor, key: tuple[int, ...]) -> None:
         """What learning from this rollout depends on: its scaled reward, and the words of the key of its orders."""
+        self.follow_finals()
         self.frame.point(At.REWARD, reward)
         self._key[:] = key
         self.live[Live.LEARNING_RATE] = self._parameters.group["lr"]
@@ -257,7 +272,7 @@ class ReplayBound(Bound):
     def __init__(self, recipe: ReplayRecipe, threads: int) -> None:
         parts = max(2, min(MOST_PARTS, recipe.shape.batch // ROWS_PER_PART))  # so that two threads can share 64 rows
         super().__init__(recipe, min(threads, parts), parts, TRY_REPLAY_EVERY)
-        self.recipe, self._memory, self._drawn = recipe, recipe.agent.memory, 0
+        self.recipe, self._drawn = recipe, 0
         self._parameters = Viewed(self.frame, self.live, recipe.shape.layout)
         self.frame.point(At.RING_REWARD, self._memory.table.reward)
         self.frame.point(At.POISONED, recipe.agent.poisoned)
@@ -271,7 +286,8 @@ class ReplayBound(Bound):
         self._parameters.fetch()
 
     def prepare(self) -> None:
-        """What learning depends on: statistics and the rate."""
+        """What learning depends on: statistics, the rate, and where final observations lie."""
+        self.follow_finals()
         self.refresh_scaling()
         self.live[Live.LEARNING_RATE] = self._parameters.group["lr"]
 

@@ -1,0 +1,127 @@
+"""A run that failed says so: in config.json, report.md and run.log, and its error says where that stands.
+
+A run that never came to begin, because its worlds could not be made or reset, gets a folder that says the same.
+"""
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from config.loader import to_plain
+from config.schema import Config
+from envs_gym.blame import CodeError, EnvError, maker_line, own_line
+from envs_gym.step_watch import last_words
+from report.failed import write_failed
+from trainer_callbacks.disk_space import NoRoomError
+from trainer_callbacks.interrupt import Dropped
+from trainer_callbacks.resume import Resumption, provenance_once, settings_hash
+from utils.interrupted import by_signal
+from utils.one_line import describe_error
+from utils.run_dir import RunDir
+from utils.run_fate import continuation
+from utils.run_files import exists, read_json, write_json
+from utils.run_log import open_run_log
+from utils.user_error import NumbersError, UserError
+
+TOLD = (UserError, EnvError, NumbersError, NoRoomError)  # whose text is a line for a person
+
+
+@contextmanager
+def failures_told(run: RunDir, stack: ExitStack, config: Config) -> Iterator[None]:
+    """Whatever ends the training but a signal is told in the run's folder, and goes on with a note of where that is."""
+
+    def hung(line: str) -> str:
+        """The process is about to end by force, from another thread: only here the stack can still be written."""
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        with open_run_log(run.run_log, quiet=True) as log:
+            log.critical(f"{line}\n{''.join(traceback.format_stack(frame))}")
+        tell(run, line)
+        return f"{line}; {whereabouts(run, line)}"
+
+    last_words.append(hung)
+    stack.callback(last_words.remove, hung)
+    try:
+        with placed(config.env_id):
+            yield
+    except Dropped:
+        raise
+    except BaseException as error:
+        line = line_of(error)
+        tell(run, line)
+        error.add_note(whereabouts(run, line))
+        raise
+
+
+@contextmanager
+def beginnings_told(config: Config, group: str, again: Resumption | None) -> Iterator[None]:
+    """Around what comes before a training; what a person got wrong makes no run.
+
+    A finished run that was to go on keeps its verdict: only its run.log tells.
+    """
+    try:
+        with placed(config.env_id):
+            yield
+    except (Dropped, UserError, NoRoomError):
+        raise
+    except BaseException as error:
+        if not by_signal(error):
+            with suppress(OSError, UserError):
+                _never_began(config, group, again, error)
+        raise
+
+
+def _never_began(config: Config, group: str, again: Resumption | None, error: BaseException) -> None:
+    line = line_of(error)
+    if again and not again.fork:
+        run = again.source
+    else:
+        facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group}
+        facts |= {"goal": config.spec.goal, **provenance_once(), "status": "failed", "config": to_plain(config)}
+        facts["settings_sha256"] = settings_hash(facts)
+        run = RunDir.create(config.env_id, config.variant, config.seed, facts)
+    with open_run_log(run.run_log, quiet=True) as log:
+        log.critical("uncaught exception", exc_info=error)
+    if not again or again.fork or again.facts.get("status") != "finished":
+        tell(run, line)
+    error.add_note(whereabouts(run, line))
+
+
+@contextmanager
+def placed(env_id: str) -> Iterator[None]:
+    """What other code of the user's raises becomes one line with its file and line, and so does what is no number."""
+    try:
+        yield
+    except NumbersError as error:
+        if not (place := maker_line(env_id)):
+            raise
+        raise NumbersError(f"{error} ({place})") from error
+    except BaseException as error:
+        place = own_line(error)
+        if place and not isinstance(error, TOLD) and not by_signal(error):
+            raise CodeError(f"{describe_error(error)} ({place})") from error
+        raise
+
+
+def line_of(error: BaseException) -> str:
+    return str(error) if isinstance(error, TOLD) else describe_error(error)
+
+
+def tell(run: RunDir, line: str) -> None:
+    """In config.json and report.md."""
+    with suppress(OSError, UserError):  # what is told at the terminal is the cause, not that it cannot be written
+        write_json(run.config_json, {**read_json(run.config_json), "status": "failed", "failure": line})
+        write_failed(run, line)
+
+
+def whereabouts(run: RunDir, line: str) -> str:
+    """Where the traceback is, and how to go on; for the end of a line."""
+    near = os.path.relpath(run.run_log)
+    where = (
+        f"traceback in {run.run_log if near.startswith('..') else near}"
+        if exists(run.run_log)
+        else "no traceback was kept: STRIDE_NO_RUN_LOG is set"
+    )
+    return where if "--resume" in line else f"{where}; {continuation(run)}"
