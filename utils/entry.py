@@ -49,7 +49,8 @@ def ended(
         with ctrl_c():
             return main(argv)
     except told as error:
-        print("; ".join([f"error: {one_line(str(error))}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        notes: tuple[str, ...] = getattr(error, "__notes__", ())
+        print("; ".join([f"error: {one_line(str(error))}", *notes]), file=sys.stderr)
         return 2 if refused(error) else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
