@@ -13,7 +13,8 @@ from rich.console import Console
 import run_play
 import train
 from config.commands.play import parse_play
-from config.preflight import preflight
+from config.commands.train import parse_arguments
+from config.preflight import checked
 from report.comparison import data, told
 from report.follow import Follower
 from report.group import band_of, curve_of, read_group, together
@@ -157,7 +158,7 @@ def test_one_run_is_wanted_where_a_group_is_named(capsys):
 def test_train_goes_on_with_a_group_by_each_of_its_names(selector, capsys):
     """The check before the imports took it for a run's id and refused every group."""
     a_group([480.0])
-    preflight(["--resume", selector])
+    assert checked(parse_arguments(["--resume", selector])) is None
     assert train.command(["--resume", selector]) == 0
     assert "every run is finished" in capsys.readouterr().out
     assert train.command(["--resume", selector, "policy_lr=1"]) == 2  # nothing it could change

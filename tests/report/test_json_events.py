@@ -106,11 +106,10 @@ def test_an_error_in_the_training_and_a_signal_are_ends(capfd, monkeypatch):
 
     monkeypatch.setattr(Agent, "training_step", failing)
     capfd.readouterr()
-    with pytest.raises(ZeroDivisionError):
-        train.command(["CartPole-v1:ppo", *TINY, "--json"])
+    assert train.command(["CartPole-v1:ppo", *TINY, "--json"]) == 1
     events = [json.loads(each) for each in capfd.readouterr().out.splitlines()]
     assert events[0]["event"] == "begin" and events[-1]["event"] == "end"
-    assert events[-1]["result"] == "failed" and events[-1]["error"] == "ZeroDivisionError: the sky fell"
+    assert events[-1]["result"] == "failed" and events[-1]["error"].startswith("ZeroDivisionError: the sky fell")
     monkeypatch.setattr(Agent, "training_step", signalled)
     code, events, _ = told(capfd, "CartPole-v1:ppo", *TINY)
     assert code == 128 + signal.SIGTERM and events[-1]["result"] == "interrupted" and events[-1]["env_steps"] == 48
