@@ -11,6 +11,7 @@ import train
 from agents.base import Agent
 from config.loader import load_config
 from scripts.plain_tree import fingerprint
+from utils import seed_group
 from utils.cores import SHARE
 from utils.run_dir import RunDir, read_json
 from utils.user_error import UserError
@@ -80,3 +81,17 @@ def test_a_run_records_how_many_there_were_and_goes_on_anywhere(tmp_path, monkey
 def test_a_word_that_is_no_number_is_refused():
     with pytest.raises(UserError, match="threads takes a whole number or auto, not 'atuo'; did you mean auto"):
         load_config("CartPole-v1", "ppo", ["threads=atuo"])
+
+
+def test_trainings_side_by_side_share_the_cores(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    shares = []
+
+    def noted(commands, workers, env, stop):
+        shares.append(env[SHARE])
+        return []
+
+    monkeypatch.setattr(seed_group, "run_all", noted)
+    for seeds, workers in ((1, 4), (2, 4), (8, 4), (8, 1)):
+        seed_group.train_seeds(["python", "train.py"], [], range(seeds), workers)
+    assert shares == ["4", "2", "1", "4"]
