@@ -9,7 +9,8 @@ from typing import Any
 
 from report.group import Group, Seed, caution, together
 from report.typography import duration, plain, score
-from utils.run_facts import mapping
+from utils.one_line import one_line
+from utils.run_facts import finite, mapping
 from utils.statistics import FEWEST, chance_of_more, difference_interval, interval, iqm, mean_and_deviation
 
 LETTERS = string.ascii_uppercase
@@ -112,8 +113,10 @@ def differences(groups: Sequence[Group]) -> dict[str, tuple[str, ...]]:
 
 def _typed(value: object) -> str:
     """A schedule as `linear 0.001 to 0`, all else as JSON has it."""
-    if isinstance(value, dict) and {"kind", "start_value", "end_value"} <= value.keys():
-        return f"{value['kind']} {value['start_value']:g} to {value['end_value']:g}"
+    if isinstance(value, dict):
+        start, end = finite(value.get("start_value")), finite(value.get("end_value"))
+        if start is not None and end is not None:
+            return one_line(f"{value.get('kind')} {start:g} to {end:g}")
     return json.dumps(value)
 
 

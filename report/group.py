@@ -14,6 +14,7 @@ import numpy as np
 from report.curve import Band, Point
 from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
+from utils.one_line import one_line
 from utils.run_dir import RunDir
 from utils.run_facts import finite, whole
 from utils.run_fate import died
@@ -135,7 +136,7 @@ def seed_of(standing: Standing) -> Seed:
 def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
     """A word, and what there is to say of it."""
     if standing.status == "failed":
-        return "failed", str(standing.facts.get("failure", "")) or "it says nothing"
+        return "failed", one_line(str(standing.facts.get("failure", ""))) or "it says nothing"
     if standing.status == "interrupted":
         return "stopped", "a signal ended it; it goes on where it stopped"
     if standing.status != "finished":

@@ -14,6 +14,7 @@ from report.curve import group_svg
 from report.group import Group, Seed, band_of, caution, curve_of, middle, read_group
 from report.typography import area_chart, duration, plain, score
 from utils import run_files
+from utils.one_line import one_line
 from utils.seed_group import Ending, Watcher
 from utils.user_error import UserError
 
@@ -66,7 +67,7 @@ def report(group: Group) -> str:
     parts = [
         f"**{_verdict(group)}**",
         f"# {group.title}, {_seeds(len(group.seeds))}",
-        str(description),
+        one_line(str(description)),
         "![Episode reward over env steps: each seed, their median and the middle half](curve.svg)",
         "Bold: the median of the seeds, in their middle half. A seed that has ended stays at its last value.",
         _chart(group),

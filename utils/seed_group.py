@@ -129,17 +129,19 @@ def resume_seeds(
     those it never came to."""
     group = find_group(selector)
     more = any(word.startswith("max_timesteps=") for word in changes)
-    words = read_plan(group)[0]
+    words, seeds = read_plan(group)
     jobs = []
     for seed, run, facts in standings(group):
         if run is None:
-            jobs += _beginning((*words, *changes), group, [seed])
+            jobs += _beginning(changed(words, changes), group, [seed])
         elif more or facts.get("status") != "finished":
             jobs.append(Job(seed, ("--resume", run.id, "--quiet", *changes), run))
     if changes and not jobs:
         raise UserError(
             f"every run of group {group} is finished; a budget, --max-timesteps N, is what they can be given"
         )
+    if changes and words:
+        write_plan(group, changed(words, changes), seeds)
     threads = max((_threads(member.facts) for member in members(group)), default=1)
     return _train(program, group, jobs, max(1, cores // threads), watchers) or _missed(group, require_goal)
 
@@ -147,6 +149,12 @@ def resume_seeds(
 def _missed(group: str, require_goal: bool) -> int:
     """The exit code of a group all of whose runs ended well."""
     return GOAL_MISSED if require_goal and any(verdict(each.outcome) != "solved" for each in standings(group)) else 0
+
+
+def changed(words: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """What a group was told, with what it is told now in its place: a key is given once."""
+    keys = {change.lstrip("-").partition("=")[0] for change in changes}
+    return [*(word for word in words if "=" not in word or word.lstrip("-").partition("=")[0] not in keys), *changes]
 
 
 def _beginning(words: Sequence[str], group: str, seeds: Sequence[int]) -> list[Job]:

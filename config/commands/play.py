@@ -115,7 +115,7 @@ def _for_group(arguments: PlayArguments, argv: list[str]) -> PlayArguments:
     """A group is compared, never watched; whoever says how it is to play wants it played."""
     if arguments.user or arguments.video or arguments.step_by_step or arguments.fps:
         raise UserError(
-            f"{arguments.run_id} is compared, not watched: without a window its runs are shown, then watch one"
+            f"{arguments.run_id} is compared, not watched; without these flags it shows its runs: watch one"
         )
     said = {word.partition("=")[0] for word in argv}
     playing = {"--episodes", "--checkpoint", "--seed", "--max-steps", "--sampled", "--random", "--deterministic"}

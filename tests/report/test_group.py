@@ -74,6 +74,16 @@ def test_seeds_stand_in_the_order_asked_for_each_with_its_fate():
     assert found.command == "python train.py CartPole-v1:ppo --seed 3,1,2,5,4"
 
 
+def test_what_a_run_says_of_itself_commands_no_terminal():
+    made(1, status="failed", failure="\x1b[2Jgone", config={"lr": {"start_value": "x", "kind": "\x1b[1m"}})
+    found = read_group(NAME)
+    write_group(found)
+    shown = "\n".join(
+        (*told([found, found], "x", 80), *told([found], "x", 80), (found.folder / "report.md").read_text())
+    )
+    assert "gone" in shown and "\x1b" not in shown
+
+
 def test_only_what_was_tested_is_solved_or_not():
     write_plan(NAME, [], [1, 2])
     made(1, None)

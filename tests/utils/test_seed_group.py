@@ -163,3 +163,19 @@ def test_a_damaged_run_harms_no_group(program, capsys):
     RunDir.create("Broken-v0", "ppo", 9, {}).config_json.write_text("{")
     name = find_group("group:" + re.search(r"group (\S+):", capsys.readouterr().out)[1])
     assert resume_seeds(program, f"group:{name}", (), 1) == 0 and "2 runs: mean 1.50" in capsys.readouterr().out
+
+
+def test_a_seed_that_was_never_begun_takes_each_key_once():
+    words = ["CartPole-v1:ppo", "max_timesteps=1500", "--policy_lr=1e-3", "gamma=0.9"]
+    told = seed_group.changed(words, ["max_timesteps=3000", "policy_lr=2e-3"])
+    assert told == ["CartPole-v1:ppo", "gamma=0.9", "max_timesteps=3000", "policy_lr=2e-3"]
+
+
+def test_a_group_is_given_more_to_do_and_remembers_it(program, capsys):
+    assert train_seeds(program, ["max_timesteps=5", "1"], [1, 2], 2) == 0
+    name = find_group("@last-group")
+    with pytest.raises(UserError, match="is finished"):
+        resume_seeds(program, f"group:{name}", ["gamma=0.9"], 2)
+    capsys.readouterr()
+    assert resume_seeds(program, f"group:{name}", ["max_timesteps=9"], 2) == 0
+    assert capsys.readouterr().out.count("solved\n") >= 2 and read_plan(name) == (("1", "max_timesteps=9"), (1, 2))
