@@ -9,7 +9,7 @@ from tiny_runs import tiny_run
 import train
 from agents.algorithms import build_agent
 from config.listing import print_variants
-from config.loader import load_config
+from config.loader import from_plain, load_config, to_plain
 from config.schema import Config
 from envs_gym.make import make_envs
 from trainer_callbacks.evaluate import Evaluate, cadence, is_due
@@ -72,6 +72,15 @@ def test_an_evaluation_may_come_within_an_epoch_and_is_told_and_saved():
 
 def test_auto_stays_auto_in_config_json():
     assert json.loads(tiny_run(eval_freq_epochs="auto").config_json.read_text())["config"]["eval_freq_epochs"] == "auto"
+
+
+@pytest.mark.parametrize("cadence", [None, 5])
+def test_an_older_runs_cadence_means_what_it_meant(cadence):
+    """Written before test_episodes was a key, with the early stop of every config, evaluated or not."""
+    plain = {**to_plain(config_of("ppo")), "eval_freq_epochs": cadence, "early_stop_on_eval_threshold": True}
+    del plain["test_episodes"]
+    assert from_plain(plain).eval_freq_epochs == cadence and from_plain(plain).test_episodes == 100
+    assert from_plain(plain, overrides=["eval_freq_epochs=auto"]).eval_freq_epochs == "auto"
 
 
 def test_the_end_is_tested_with_evaluation_off_and_told():
