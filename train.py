@@ -53,7 +53,7 @@ from utils.run_dir import RunDir, runs_root
 from utils.run_fate import died
 from utils.run_files import write_json
 from utils.run_lock import locked
-from utils.run_log import open_run_log
+from utils.run_log import NOTE, open_run_log
 from utils.seed_group import PREFIX, resume_seeds, train_seeds
 
 utils.quick_start.loaded()
@@ -105,7 +105,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack) -> in
         exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent))
         start = start._replace(lines=(*filter(None, [fate]), *exactly))
     with open_run_log(run.run_log, arguments.quiet) as log:
-        log.debug(shlex.join(sys.argv))
+        log.log(NOTE, shlex.join(sys.argv))
         with failures_told(run, stack), room_errors(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet)

@@ -14,13 +14,25 @@ from rich.text import Text
 
 from config.metrics import load_metrics
 from config.schema import Config
-from report.dashboard import Page, closing_block, head, header_block, plain_line, shown_metrics, table
+from report.alerts import Event
+from report.dashboard import (
+    Page,
+    closing_block,
+    head,
+    header_block,
+    open_alerts,
+    plain_line,
+    recap,
+    shown_metrics,
+    table,
+)
 from report.history import VAL, History
 from report.outcome import Header, Outcome, next_commands
 from report.sink import Sink
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation
+SPOKEN = 3  # times that one alert is spoken of; then it is only counted
 TESTED = "test/roll/episodes"  # in the row of the closing test
 
 
@@ -73,6 +85,15 @@ class Console(Sink):
         if now - self._drawn >= self._interval or (VAL in row and not self._in_place):
             self._draw(now)
 
+    def alert(self, event: Event) -> None:
+        """In a pipe as it begins or ends, the advice with the first time; the table marks it while it is open."""
+        self._history.note(event)
+        if self._quiet or self._in_place or event.alert.times > SPOKEN:
+            return
+        self._print(Text(f"  {event.sentence()} at {event.env_steps:,} steps"))
+        if event.begins and event.alert.times == 1:
+            self._print(Text(f"      {event.alert.means} {event.alert.tip}"))
+
     def end(self, outcome: Outcome | None) -> None:
         """The last state of the table, then the result and what to type next; the cursor is given back."""
         if self._stale:
@@ -89,6 +110,9 @@ class Console(Sink):
         commands = next_commands(outcome, self._header.config_id)
         self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
         self._print(Text())
+        for line in recap(outcome.alerts, f"{outcome.run_path}/report.md"):
+            self._print(line)
+        self._print(Text())
 
     def _draw(self, now: float) -> None:
         self._drawn, self._stale = now, False
@@ -103,7 +127,10 @@ class Console(Sink):
         width, height = self._terminal.size
         page = Page(width, max(4, height - 6), self._terminal.options.ascii_only)  # six lines are not the table's
         top = head(self._history, self._header.max_timesteps, self._header.goal, elapsed, page)
-        return Text("\n", no_wrap=True, overflow="crop").join([*top, Text(), *table(self._history, self._shown, page)])
+        alerts = open_alerts(self._history, page)
+        page = page._replace(height=max(4, page.height - len(alerts)))
+        lines = [*top, Text(), *table(self._history, self._shown, page), *alerts]
+        return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
     def _refresh(self, page: Text) -> None:
         if self._live is None:

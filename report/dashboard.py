@@ -4,12 +4,13 @@ Columns are set by hand: a table of twenty rows is drawn four times a second nex
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.text import Text
 
 from config.metrics import STAGES, Metric
+from report.alerts import Alert, counted
 from report.history import TAIL, History, Series
 from report.outcome import Header, Outcome
 from report.typography import bar, duration, number, plain, score, sparkline
@@ -19,6 +20,7 @@ AREAS = ("roll", "loss", "policy", "value", "time")
 GROUP, VALUE, UNIT, CHANGE = 8, 11, 8, 10  # widths of columns
 WIDE = 100  # from here on there is room for units and for everything about the clock in one line
 INDENT = "  "
+MOST_ALERTS, MOST_TOLD = 3, 8  # alerts below the table; at the end
 
 
 class Page(NamedTuple):
@@ -50,7 +52,8 @@ def table(history: History, metrics: Sequence[Metric], page: Page) -> list[Text]
     title_width = min(28, max((len(metric.title) for metric, _ in rows), default=0))
     lines, group = [], ""
     for metric, series in rows:
-        lines.append(_row(metric, series, "" if _group(metric) == group else _group(metric), title_width, page))
+        shown = "" if _group(metric) == group else _group(metric)
+        lines.append(_row(metric, series, shown, title_width, page, history.alerts.values()))
         group = _group(metric)
     if len(lines) > page.height:
         hidden = len(lines) - page.height + 1
@@ -58,10 +61,10 @@ def table(history: History, metrics: Sequence[Metric], page: Page) -> list[Text]
     return lines
 
 
-def _row(metric: Metric, series: Series, group: str, title_width: int, page: Page) -> Text:
+def _row(metric: Metric, series: Series, group: str, title_width: int, page: Page, alerts: Iterable[Alert]) -> Text:
     """group, title, value, change, sparkline; the unit and the meaning where the page is wide enough."""
     series.show()
-    outside = _outside(metric, series.shown)
+    outside = _outside(metric, series.shown, alerts)
     line = Text(INDENT, no_wrap=True, overflow="crop")
     line.append(f"{group:<{GROUP}}", "dim")
     line.append(f"{metric.title[:title_width]:<{title_width}}", "bold" if metric.highlight else "")
@@ -99,15 +102,39 @@ def _change(metric: Metric, series: Series, ascii_only: bool) -> Text:
     return Text(f"  {up if change > 0 else down} {size:<{CHANGE - 2}}", style)
 
 
-def _outside(metric: Metric, value: float) -> str:
-    """The bound that the value violates, in words."""
+def _outside(metric: Metric, value: float, alerts: Iterable[Alert]) -> str:
+    """What is alarming about it, in words."""
     if not math.isfinite(value):
         return "" if metric.nan else "not a number"
-    if metric.low is not None and value < metric.low:
-        return f"below {plain(metric.low)}"
-    if metric.high is not None and value > metric.high:
-        return f"above {plain(metric.high)}"
-    return ""
+    return next((alert.bound for alert in alerts if alert.name == metric.name), "")
+
+
+def open_alerts(history: History, page: Page) -> list[Text]:
+    """Below the table a line for each alert that is open: what is outside, and what to try."""
+    lines = []
+    for alert in history.alerts.values():
+        line = Text(f"{INDENT}! ", "bold yellow", no_wrap=True, overflow="crop")
+        line.append(f"{alert.title} {alert.bound}", "yellow").append(f"  {alert.tip}", "dim")
+        if len(line) > page.width - 1:
+            line.truncate(page.width - 4)
+            line.append("...", "dim")
+        lines.append(line)
+    return [
+        *lines[:MOST_ALERTS],
+        *([Text(f"{INDENT}! and {len(lines) - MOST_ALERTS} more", "yellow")] if len(lines) > MOST_ALERTS else []),
+    ]
+
+
+def recap(alerts: Sequence[Alert], report: str) -> list[Text]:
+    """At the end: how many, then what each was and what to try."""
+    if not alerts:
+        return []
+    lines = [Text(f"{INDENT}{counted(alerts)}", "bold yellow")]
+    for alert in alerts[:MOST_TOLD]:
+        lines.append(Text(f"{INDENT * 2}{alert.sentence()}", "yellow"))
+        lines.append(Text(f"{INDENT * 3}{alert.means} {alert.tip}", "dim"))
+    more = len(alerts) - MOST_TOLD
+    return [*lines, *([Text(f"{INDENT * 2}and {more} more in {report}")] if more > 0 else [])]
 
 
 def _cut(text: str, width: int) -> str:
@@ -154,17 +181,21 @@ def _bar_line(label: str, fraction: float, length: int, style: str, page: Page) 
 
 
 def header_block(header: Header) -> Text:
-    """Four lines above a training."""
+    """Some lines above a training."""
+    return _block(Text(header.config_id, "bold"), header_facts(header))
+
+
+def header_facts(header: Header) -> list[tuple[str, str]]:
+    """What is known before it, each with its label."""
     goal = "none" if header.goal is None else plain(header.goal)
     why = f" ({header.engine_why})" if header.engine_why else ""
-    facts = [
+    return [
         ("goal", f"{goal} within {header.max_timesteps:,} env steps"),
         ("agent", f"{header.algo_id}, {header.parameters:,} parameters, seed {header.seed}"),
         ("engine", f"{header.engine}{why}, {header.device}"),
         ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
         ("run", header.run_path),
     ]
-    return _block(Text(header.config_id, "bold"), facts)
 
 
 def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bool) -> Text:

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from report.alerts import Alert, Event
+
 STEPS = "train/clock/env_steps"
 RATE = "train/time/env_steps_per_second"
 TRAIN = "train/roll/ep_rew/mean"
@@ -67,6 +69,7 @@ class History:
         self.env_steps = self.first_step = first_step
         self.rate = math.nan
         self.train, self.val = Score(), Score()
+        self.alerts: dict[tuple[str, str], Alert] = {}  # by metric and bound; those that are open
 
     def add(self, row: Mapping[str, float]) -> None:
         self.env_steps = int(row.get(STEPS, self.env_steps))
@@ -79,6 +82,12 @@ class History:
             if name in row:
                 series.values.append(row[name])
                 series.fresh = True
+
+    def note(self, event: Event) -> None:
+        """An alert that began, or ended."""
+        self.alerts.pop(event.alert.key, None)
+        if event.begins:
+            self.alerts[event.alert.key] = event.alert
 
     def seconds_left(self, max_timesteps: int, elapsed: float) -> float:
         """At the average speed of this process so far; NaN before the first step."""

@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from report.alerts import Alert, counted
 from report.typography import duration, plain, score
 
 INTERRUPTED = "interrupted"  # the reason of an end that a signal asked for
@@ -43,6 +44,8 @@ class Outcome:
     env_steps: int
     seconds: float
     run_path: str
+    alerts: tuple[Alert, ...] = ()
+    """of the whole run"""
     lost: str = ""
     """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
 
@@ -69,7 +72,9 @@ class Outcome:
             parts.append(f"best val {score(self.val_best)}")
         if self.goal is not None:
             parts.append(f"goal {plain(self.goal)}")
-        return f"{', '.join(parts)}; {self.env_steps:,} env steps in {duration(self.seconds)}."
+        told = counted(self.alerts)
+        spent = f"{self.env_steps:,} env steps in {duration(self.seconds)}{f'; {told}' if told else ''}"
+        return f"{', '.join(parts)}; {spent}."
 
 
 def next_commands(outcome: Outcome, config_id: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a place that numbers go to may be told: five calls, of which each sink overrides those it wants.
+"""What a place that numbers go to may be told: six calls, of which each sink overrides those it wants.
 
 A sink of one's own is one file with a class derived from Sink, and one row in report/sinks.py.
 """
@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from config.schema import Config
+from report.alerts import Event
 from report.outcome import Header, Outcome
 
 
 class Sink:
-    """Told in this order: begin, then row, beat and media in any number, then end. ExportMetrics alone calls.
+    """Told in this order: begin, then row, alert, beat and media in any number, then end. ExportMetrics alone calls.
 
     Called between two iterations, in the thread that trains: what takes longer than a millisecond belongs into a thread
     or process of the sink's own. What a sink raises ends the training, so one whose failure must not (a tracker that
@@ -26,6 +27,9 @@ class Sink:
 
     def beat(self, clock: Mapping[str, int]) -> None:
         """An iteration that made no row: env_steps, iterations, updates so far. Often 10,000 times a second."""
+
+    def alert(self, event: Event) -> None:
+        """An alert began or ended with the row just told."""
 
     def media(self, video: Path) -> None:
         """A video was written, whole."""

@@ -38,6 +38,7 @@ OPENERS = {
     "utils/durable_file.py": "files of the project, and what the door is made of",
     "utils/run_dir.py": "the folder of all runs, and a new run in it",
     "utils/run_lock.py": "/proc",
+    "utils/memory_use.py": "/proc and /sys",
     "utils/kernel_cache.py": "the project's own code",
     "utils/provenance.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",

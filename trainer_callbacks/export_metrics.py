@@ -10,8 +10,10 @@ from lightning.pytorch.callbacks import Callback
 from agents.base import Agent
 from config.metrics import declared
 from config.schema import Config
+from report.memory import Memory
 from report.outcome import Header, Outcome
 from report.sink import Sink
+from report.watch import Watch
 from trainer_callbacks.evaluate import Evaluate
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
@@ -22,8 +24,10 @@ Row = dict[str, float]
 class ExportMetrics(Callback):
     """Asks agent and collector for their numbers, which is the interval's one wait for the device."""
 
-    def __init__(self, evaluate: Evaluate, sinks: Sequence[Sink]) -> None:
-        self.evaluate, self.sinks = evaluate, sinks
+    def __init__(
+        self, evaluate: Evaluate, sinks: Sequence[Sink], watch: Watch | None = None, memory: Memory | None = None
+    ) -> None:
+        self.evaluate, self.sinks, self.watch, self.memory = evaluate, sinks, watch, memory
         self.row: Row = {}  # of the iteration just done, {} where none was due
         self._beating = [sink for sink in sinks if type(sink).beat is not Sink.beat]
         self._every = 0
@@ -83,11 +87,15 @@ class ExportMetrics(Callback):
         return row | agent.metrics.flush()
 
     def emit(self, row: Row) -> None:
-        """Hand a row to every sink; a name that metrics.yaml does not declare is an error of ours."""
+        """Hand a row, and what alarms in it, to every sink; a name that metrics.yaml does not declare is an error."""
         for name in row:
             declared(name)
         for sink in self.sinks:
             sink.row(row)
+        if self.watch is not None:
+            for event in self.watch.add(row | (self.memory.look(row) if self.memory else {})):
+                for sink in self.sinks:
+                    sink.alert(event)
 
     def _clock(self, agent: Agent) -> Row:
         now, progress, seconds, before = perf_counter(), agent.progress, agent.seconds, self._before

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,10 @@ from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, make_envs
 from envs_gym.step_watch import last_words
+from report.memory import Memory
 from report.outcome import INTERRUPTED, Header, Outcome
 from report.sink import Sink
+from report.watch import Watch, past_rows
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
@@ -65,7 +68,8 @@ def fit(
     """
     began = time.perf_counter()
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
-    export = ExportMetrics(evaluate, sinks)
+    watch = Watch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
+    export = ExportMetrics(evaluate, sinks, watch, Memory(run.logs, start.env_steps))
     stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing)
     checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent))
     video = Video(config, run, export.media)
@@ -85,8 +89,7 @@ def fit(
         agent.collector.envs.close()
         env_steps = checkpoint.saved["env_steps"] if lost else agent.progress["env_steps"]
         outcome = outcome_of(run, goal, stop, evaluate, env_steps, time.perf_counter() - began, lost)
-        log.debug(outcome.sentence())
-        export.end(outcome)
+        export.end(replace(outcome, alerts=watch.alerts))
     except BaseException:
         export.end(None)
         raise

@@ -1,0 +1,31 @@
+"""Which alerts runs raise:   python -m scripts.evidence.alerts [RUN ..]   (none named: every run under $STRIDE_RUNS)
+
+Bounds are right when what is shipped runs in silence and what is broken does not; this says it, a line for each run.
+"""
+
+import sys
+from collections.abc import Iterator
+
+from report.watch import read_alerts
+from utils.entry import ended
+from utils.run_dir import RunDir, list_runs
+
+
+def lines(run: RunDir) -> Iterator[str]:
+    facts = run.facts()
+    outcome = facts.get("outcome") or {}
+    word = "solved" if outcome.get("solved") else facts.get("status", "?")
+    alerts = read_alerts(run)
+    yield f"{facts.get('env_id')}:{facts.get('variant')} seed {facts.get('seed')}, {word}: {len(alerts)} alerts"
+    for alert in alerts:
+        yield f"    {alert.sentence()}{', still open' if alert.open else ''}"
+
+
+def main(argv: list[str]) -> int:
+    for run in [RunDir.find(name) for name in argv] or list_runs()[::-1]:
+        print("\n".join(lines(run)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, sys.argv[1:]))
