@@ -109,8 +109,8 @@ class Console(Sink):
         self._print(Text())
         commands = next_commands(outcome, self._header.config_id)
         self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
-        self._print(Text())
-        for line in recap(outcome.alerts, f"{outcome.run_path}/report.md"):
+        told = recap(outcome.alerts, f"{outcome.run_path}/report.md", self._terminal.width if self._in_place else None)
+        for line in [Text(), *told] if told else []:
             self._print(line)
         self._print(Text())
 

@@ -5,6 +5,7 @@ Columns are set by hand: a table of twenty rows is drawn four times a second nex
 
 import math
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
 from rich.text import Text
@@ -20,6 +21,7 @@ AREAS = ("roll", "loss", "policy", "value", "time")
 GROUP, VALUE, UNIT, CHANGE = 8, 11, 8, 10  # widths of columns
 WIDE = 100  # from here on there is room for units and for everything about the clock in one line
 INDENT = "  "
+SPARK = 6  # cells of a sparkline that words beside it leave
 MOST_ALERTS, MOST_TOLD = 3, 8  # alerts below the table; at the end
 
 
@@ -75,11 +77,12 @@ def _row(metric: Metric, series: Series, group: str, title_width: int, page: Pag
     line.append_text(_change(metric, series, page.ascii_only))
     # in cells of the terminal: two blanks before the sparkline, and the last column stays free, or some terminals wrap
     room = page.width - line.cell_len - 3
-    cells = max(0, min(TAIL, room - len(outside) - 2 if outside else room))
+    words = outside if room - len(outside) - 2 >= SPARK else ""  # what does not fit stands below the table
+    cells = max(0, min(TAIL, room - len(words) - 2 if words else room))
     line.append(f"  {sparkline(series.values, cells, page.ascii_only):<{cells}}", "cyan")
     room -= cells + 2
-    if outside:
-        line.append(f"  {outside}", "yellow")
+    if words:
+        line.append(f"  {words}", "yellow")
     elif room >= 24:
         line.append(f"  {_cut(metric.meaning.rstrip('.'), room)}", "dim")
     line.truncate(page.width - 1)
@@ -125,16 +128,19 @@ def open_alerts(history: History, page: Page) -> list[Text]:
     ]
 
 
-def recap(alerts: Sequence[Alert], report: str) -> list[Text]:
-    """At the end: how many, then what each was and what to try."""
-    if not alerts:
-        return []
-    lines = [Text(f"{INDENT}{counted(alerts)}", "bold yellow")]
+def recap(alerts: Sequence[Alert], report: str, width: int | None = None) -> list[Text]:
+    """At the end: how many, then what each was and what to try; folded where there is a width."""
+    lines = [(0, counted(alerts), "bold yellow")] if alerts else []
     for alert in alerts[:MOST_TOLD]:
-        lines.append(Text(f"{INDENT * 2}{alert.sentence()}", "yellow"))
-        lines.append(Text(f"{INDENT * 3}{alert.means} {alert.tip}", "dim"))
-    more = len(alerts) - MOST_TOLD
-    return [*lines, *([Text(f"{INDENT * 2}and {more} more in {report}")] if more > 0 else [])]
+        lines += [(1, alert.sentence(), "yellow"), (2, f"{alert.means} {alert.tip}", "dim")]
+    if len(alerts) > MOST_TOLD:
+        lines.append((1, f"and {len(alerts) - MOST_TOLD} more in {report}", ""))
+    found = []
+    for depth, line, style in lines:
+        indent = INDENT * (depth + 1)
+        folded = wrap(line, max(20, width - len(indent) - 1)) if width else [line]
+        found += [Text(f"{indent}{part}", style) for part in folded]
+    return found
 
 
 def _cut(text: str, width: int) -> str:

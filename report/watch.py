@@ -26,7 +26,8 @@ BEFORE, FEWEST = 10, 5  # rows before a row that it is compared with, and withou
 RECENT = 1000  # rows that the median of a run is taken of
 FEWEST_GOOD = 3  # rows without it that end an alert
 BETTER = 0.02  # of the way from start to goal: less is no progress
-FAR = 0.9  # of that way: from here on slow progress is none
+MUCH = 0.3  # of the way from start to goal: less may be luck
+FAR = 0.8  # of that way: from here on slow progress is none
 SECONDS, COLLECT, LEARN, LENGTH = (
     "train/time/seconds",
     "train/time/collect",
@@ -92,14 +93,18 @@ class _Past:
         """Steps per second of collecting and learning: evaluations take longer, the better a policy is."""
         return rate / max(1e-9, self.row.get(COLLECT, 0.0) + self.row.get(LEARN, 0.0) or 1.0)
 
+    @property
+    def start(self) -> float:
+        """The return that was there before anything was learnt."""
+        return min((self.series[name].first for name in (VAL, TRAIN) if name in self.series), default=-math.inf)
+
     def far(self, best: bool = False) -> bool:
         """Whether the last returns, or the best, lie far from the goal; without a goal whether it is early."""
         known = [self.series[name] for name in (VAL, TRAIN) if name in self.series]
         if self.goal is None:
             return self.steps <= self.budget / 2
-        start = min((each.first for each in known), default=-math.inf)
         reached = max((each.best if best else median([*each.before][-FEWEST:]) for each in known), default=-math.inf)
-        return not known or reached < start + FAR * (self.goal - start)
+        return not known or reached < self.start + FAR * (self.goal - self.start)
 
 
 def _value(past: _Past, name: str, value: float) -> float:
@@ -142,7 +147,7 @@ def _gained(past: _Past, name: str, value: float) -> float:
         return math.nan
     known = past.series[name]
     gain = known.best - known.first
-    much = 0.3 * (past.goal - known.first if past.goal is not None else max(abs(known.first), abs(known.best)))
+    much = MUCH * (past.goal - past.start if past.goal is not None else max(abs(known.first), abs(known.best)))
     return (value - known.first) / gain if gain > max(0.0, much) else math.nan
 
 
@@ -161,6 +166,12 @@ def advice(rule: Rule, keys: Mapping[str, object], most: int = TRIES) -> str:
     lines = [line for line in rule.tries if all(key in keys for key in KEY.findall(line))]
     told = [KEY.sub(lambda match: f"{match[1]} (now {_short(keys[match[1]])})", line) for line in lines[:most]]
     return f"Try to {', or '.join(told)}." if told else ""
+
+
+def _words(value: float, metric: Metric) -> str:
+    """Three digits, or what the metric has where that is less."""
+    size = math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+    return number(value, min(metric.precision, max(0, 2 - size)))
 
 
 def _short(value: object) -> str:
@@ -217,7 +228,7 @@ class _Case:
             if worse or not known.rows:
                 self._worst = measure
                 worst = value if math.isfinite(value) else None
-                known = replace(known, worst=worst, worst_words=number(value, metric.precision))
+                known = replace(known, worst=worst, worst_words=_words(value, metric))
             known = replace(known, last=steps, rows=known.rows + 1)
         self.alert, self._bad = known, []
 
@@ -232,7 +243,7 @@ class _Case:
     def _event(self, begins: bool, past: _Past, value: float) -> Event:
         assert self.alert is not None
         self.alert = replace(self.alert, times=self.alert.times + begins, open=begins)
-        return Event(begins, self.alert, past.steps, number(value, self.metric.precision))
+        return Event(begins, self.alert, past.steps, _words(value, self.metric))
 
 
 class Watch:

@@ -152,7 +152,7 @@ def test_return_that_collapses_or_does_not_come() -> None:
 
 
 def timed(share: float, seconds: float) -> list[dict[str, float]]:
-    """10,000 steps a second of collecting and learning, which are `share` of the time; a fifth of it in rows 100 to 130."""
+    """10,000 steps per second of collecting and learning, which are `share` of the time; a fifth in rows 100 to 130."""
     pace = {n: 2000.0 if 100 <= n < 130 else 10_000.0 for n in range(200)}
     more = {COLLECT: lambda n: share / 2, LEARN: lambda n: share / 2, SECONDS: lambda n: seconds * n}
     return rows(**{RATE: lambda n: pace[n] * share}, **more)
@@ -242,9 +242,9 @@ FLAPPING = rows(kl=lambda n: 0.2 if n // 10 % 2 else 0.01)
 def test_a_pipe_is_told_when_an_alert_begins_and_ends_and_how_many_there_were() -> None:
     text = fed(*shown(quiet=False), FLAPPING)
     assert text.isascii()
-    assert text.count("! KL 0.20000, above 0.1 at ") == 3 == text.count("over: KL 0.01000, no longer above 0.1 at ")
+    assert text.count("! KL 0.200, above 0.1 at ") == 3 == text.count("over: KL 0.0100, no longer above 0.1 at ")
     assert text.count("Try to lower policy_lr") == 2  # with the first, and at the end
-    assert "  1 alert: KL\n    KL above 0.1 in 100 rows from 8,250 steps on (worst 0.20000)\n" in text
+    assert "  1 alert: KL\n    KL above 0.1 in 100 rows from 8,250 steps on (worst 0.200)\n" in text
 
 
 def test_quiet_counts_them_in_its_one_line() -> None:
@@ -268,7 +268,7 @@ def test_report_has_a_row_for_each(tmp_path: Path) -> None:
     watch = Watch(PPO, 475.0, FLAPPING)
     write_report(RunDir(tmp_path), PPO, FLAPPING, replace(OUTCOME, alerts=watch.alerts))
     text = (tmp_path / "report.md").read_text()
-    assert "| KL above 0.1 | 8,250 | 150,000 (to the end) | 100, begun 10 times | 0.20000 |" in text
+    assert "| KL above 0.1 | 8,250 | 150,000 (to the end) | 100, begun 10 times | 0.200 |" in text
 
 
 @pytest.fixture
