@@ -35,6 +35,8 @@ class Rule:
     """As many rows in a row, at the usual 200 of a run, begin an alert; as many good ones, 3 at least, end it."""
     seconds: float = 0.0
     """And as long a time."""
+    least: float = 0.0
+    """Values nearer to zero than this never are: a gradient of 0.001 may multiply when the first reward is met."""
     after: float = 0.0
     """Not in this first part of the budget."""
     while_far: bool = False

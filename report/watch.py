@@ -34,6 +34,7 @@ SECONDS, COLLECT, LEARN, LENGTH = (
     "train/time/learn",
     "train/roll/ep_len/mean",
 )
+HELPFUL = {STEPS, SECONDS, COLLECT, LEARN, LENGTH}  # to measures, beside metrics that have rules
 MOST_BYTES = 32 << 20  # of a metrics.csv that is judged again by who only looks
 TRIES = 3  # things to try that are told
 
@@ -60,7 +61,7 @@ class _Past:
         self.worked = self._seconds = 0.0  # seconds of all processes that trained this run
 
     def begin(self, row: Mapping[str, float]) -> None:
-        """This row is the present one."""
+        """This row is the present one: the metrics that have rules, and what measures need beside them."""
         self.row, self.steps = row, int(row.get(STEPS, self.steps))
         seconds = row.get(SECONDS, self._seconds)
         self.worked += max(0.0, seconds - self._seconds) if seconds >= self._seconds else seconds
@@ -79,10 +80,10 @@ class _Past:
         margin = 0.0 if known is None or self.goal is None else BETTER * max(0.0, self.goal - known.first)
         return known is None or value > known.best + margin
 
-    def end(self, names: Iterable[str]) -> None:
-        """Remember these metrics of it."""
-        for name in names:
-            if name in self.row and math.isfinite(value := self.row[name]):
+    def end(self) -> None:
+        """Remember it."""
+        for name, value in self.row.items():
+            if math.isfinite(value):
                 series = self.series.setdefault(name, _Series(value))
                 if self.improved == self.steps or name not in (TRAIN, VAL):  # small gains add up to one
                     series.best = max(series.best, value)
@@ -195,6 +196,7 @@ class _Case:
     def judge(self, past: _Past, value: float) -> Event | None:
         measure = MEASURES[self.rule.of](past, self.metric.name, value) if math.isfinite(value) else math.nan
         bad = not math.isfinite(value) if self.rule is NOT_A_NUMBER else self.rule.holds(measure)
+        bad = bad and not abs(value) < self.rule.least
         early = not self.open and past.steps < self.rule.after * past.budget
         if not bad or early or (self.rule.while_far and not past.far()):
             return self._kept(past, value)
@@ -250,34 +252,41 @@ class Watch:
     """Told every row of a run, in order; what it says follows from config, goal and rows alone."""
 
     def __init__(self, config: Config, goal: float | None, rows: Iterable[Mapping[str, float]] = ()) -> None:
-        keys, metrics = to_plain(config), load_metrics()
-        self._past = _Past(config, goal)
-        self._metrics, self._seen = metrics, set[str]()
+        keys = to_plain(config)
+        self._past, self._seen = _Past(config, goal), set[str]()
         self._cases: dict[str, list[_Case]] = {}
-        for name, metric in metrics.items():
+        self._numbers: dict[str, _Case] = {}  # of metrics that must be numbers
+        for name, metric in load_metrics().items():
             rules = [rule for rule in metric.alerts if all(keys.get(key, 0) == rule.config[key] for key in rule.config)]
-            rules += [] if metric.nan else [NOT_A_NUMBER]
             self._cases[name] = [_Case(metric, rule, advice(rule, keys)) for rule in rules]
+            if not metric.nan:
+                self._numbers[name] = _Case(metric, NOT_A_NUMBER, advice(NOT_A_NUMBER, keys))
         self._begun: list[_Case] = []
         for row in rows:
             self.add(row)
 
     def add(self, row: Mapping[str, float]) -> list[Event]:
         """What begins or ends with this row, numbers being as metrics.csv has them."""
-        row = {name: float(format_number(value)) for name, value in row.items() if name in self._cases}
+        judged = {name: float(format_number(row[name])) for name in row if self._cases.get(name) or name in HELPFUL}
         self._seen |= row.keys()
-        self._past.begin(row)
-        events = []
-        for name, value in row.items():
-            for case in self._cases[name]:
-                if any(other in self._seen for other in case.rule.without) and not case.open:
-                    continue
-                if event := case.judge(self._past, value):
-                    events.append(event)
-                    if case not in self._begun:
-                        self._begun.append(case)
-        self._past.end(row)
-        return events
+        self._past.begin(judged)
+        events = [
+            self._told(case, row[name]) for name, case in self._numbers.items() if self._concerns(case, row, name)
+        ]
+        for name, value in judged.items():
+            cases = [case for case in self._cases[name] if case.open or self._seen.isdisjoint(case.rule.without)]
+            events += [self._told(case, value) for case in cases]
+        self._past.end()
+        return [event for event in events if event]
+
+    def _concerns(self, case: _Case, row: Mapping[str, float], name: str) -> bool:
+        return name in row and (case.open or not math.isfinite(row[name]))
+
+    def _told(self, case: _Case, value: float) -> Event | None:
+        event = case.judge(self._past, value)
+        if event and case not in self._begun:
+            self._begun.append(case)
+        return event
 
     @property
     def alerts(self) -> tuple[Alert, ...]:

@@ -119,6 +119,8 @@ def test_a_loss_that_multiplies_at_once_and_one_that_grows_with_the_returns() ->
     jump = rows(**{"train/loss/value": lambda n: 1e4 if n >= 100 else 2.0})
     assert "Value loss above 30 times the rows before" in alerts_of(jump)
     assert not alerts_of(rows(**{"train/loss/value": lambda n: 1.1**n if n < 80 else 2000.0}))
+    sparse = rows(**{"train/grad_norm/critic": lambda n: 0.05 if n > 90 else 1e-4})
+    assert not alerts_of(sparse)  # the first reward was met
     lost = rows(train=lambda n: 20.0, **{"train/value/explained_variance": lambda n: 0.8 if n < 60 else -0.4})
     assert "Explained variance down by more than 1 at once" in alerts_of(lost)
 
