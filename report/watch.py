@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from statistics import median
 
 from config.loader import from_plain, to_plain
@@ -18,8 +19,9 @@ from report.memory import MEMORY, remembered
 from report.metrics_csv import format_number, read_csv
 from report.typography import number
 from utils.run_dir import RunDir
-from utils.run_facts import finite
-from utils.run_files import status
+from utils.run_facts import LARGEST, finite
+from utils.run_files import exists, status
+from utils.user_error import UserError
 
 ROWS = 200  # of a usual run: what a rule's `rows` are meant for
 BEFORE, FEWEST = 10, 5  # rows before a row that it is compared with, and without which it is not
@@ -35,7 +37,7 @@ SECONDS, COLLECT, LEARN, LENGTH = (
     "train/roll/ep_len/mean",
 )
 HELPFUL = {STEPS, SECONDS, COLLECT, LEARN, LENGTH}  # to measures, beside metrics that have rules
-MOST_BYTES = 32 << 20  # of a metrics.csv that is judged again by who only looks
+MOST_BYTES = 4 << 20  # of a metrics.csv that is judged again by who only looks
 TRIES = 3  # things to try that are told
 
 
@@ -133,7 +135,8 @@ def _usual(past: _Past, name: str) -> float:
 
 def _run(past: _Past, name: str, value: float) -> float:
     recent = past.series[name].recent if name in past.series else ()
-    return past.pace(value) / median(recent) if len(recent) >= BEFORE else math.nan
+    usual = median(recent) if len(recent) >= BEFORE else 0.0
+    return past.pace(value) / usual if usual > 0 else math.nan
 
 
 def _returns(past: _Past, name: str, value: float) -> float:
@@ -296,15 +299,25 @@ class Watch:
 
 def past_rows(run: RunDir, up_to: float = math.inf) -> list[dict[str, float]]:
     """The rows a run has written, with what is known of its memory."""
-    found = status(run.metrics_csv)
-    if found is None or found.st_size > MOST_BYTES:
+    if not exists(run.metrics_csv):
         return []
     memory = remembered(run.logs)
-    rows = [row for row in read_csv(run.metrics_csv) if row.get(STEPS, 0.0) <= up_to]
+    rows = [row for row in read_csv(run.metrics_csv) if 0 <= row.get(STEPS, 0.0) <= min(up_to, LARGEST)]
     return [{**row, MEMORY: memory[row[STEPS]]} if row.get(STEPS) in memory else row for row in rows]
 
 
 def read_alerts(run: RunDir) -> tuple[Alert, ...]:
-    """Those of any run, running or ended, from its folder; UserError where that tells none."""
+    """Those of any run, running or ended, from its folder; UserError where that tells none, or too much to be judged.
+
+    A tenth of a second for 1,000 rows; asked again it costs nothing until a file has changed.
+    """
+    found, about = status(run.metrics_csv), status(run.config_json)
+    if found and found.st_size > MOST_BYTES:
+        raise UserError(f"metrics.csv has {found.st_size >> 20:,} MiB: its alerts stand in report.md once it has ended")
+    return _judged(run, *(each and (each.st_ino, each.st_size, each.st_mtime_ns) for each in (found, about)))
+
+
+@lru_cache(maxsize=32)
+def _judged(run: RunDir, *stamps: object) -> tuple[Alert, ...]:
     facts = run.facts()
     return Watch(from_plain(facts.get("config"), run.id), finite(facts.get("goal")), past_rows(run)).alerts

@@ -24,11 +24,12 @@ from report.memory import MEMORY, Memory, remembered
 from report.metrics_csv import MetricsCsv
 from report.outcome import Header, Outcome
 from report.page import write_report
-from report.watch import COLLECT, LEARN, SECONDS, Watch, advice, past_rows, read_alerts
+from report.watch import COLLECT, LEARN, MOST_BYTES, SECONDS, Watch, advice, past_rows, read_alerts
 from utils.memory_use import limit, used
 from utils.run_dir import RunDir
 from utils.run_files import write_json
 from utils.run_log import open_run_log
+from utils.user_error import UserError
 
 PPO, DQN = load_config("CartPole-v1", "ppo"), load_config("CartPole-v1", "dqn")
 SAC = load_config("Pendulum-v1", "sac")
@@ -191,6 +192,12 @@ def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) 
     csv.end(None)
     write_json(tmp_path / "config.json", {"config": to_plain(PPO), "goal": 475.0})
     assert straight.alerts == resumed.alerts == read_alerts(RunDir(tmp_path)) != ()
+    write_json(tmp_path / "config.json", {"config": to_plain(PPO), "goal": 15.0})  # reached: another verdict at once
+    assert [alert.title for alert in read_alerts(RunDir(tmp_path))] == ["KL", "Clipped"]
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(UserError, match="has 4 MiB: its alerts stand in report"):
+        read_alerts(RunDir(tmp_path))
 
 
 def test_memory_is_looked_at_and_noted_beside_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
