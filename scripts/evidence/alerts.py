@@ -1,13 +1,16 @@
-"""Which alerts runs raise:   python -m scripts.evidence.alerts [RUN ..]   (none named: every run under $STRIDE_RUNS)
+"""Which alerts did runs raise?
+
+    python -m scripts.evidence.alerts               of every run under $STRIDE_RUNS
+    python -m scripts.evidence.alerts @last RUN     of those that are named
 
 Bounds are right when what is shipped runs in silence and what is broken does not; this says it, a line for each run.
 """
 
-import sys
+import argparse
 from collections.abc import Iterator
 
 from report.watch import read_alerts
-from utils.entry import ended
+from utils import entry
 from utils.run_dir import RunDir, list_runs
 
 
@@ -22,10 +25,14 @@ def lines(run: RunDir) -> Iterator[str]:
 
 
 def main(argv: list[str]) -> int:
-    for run in [RunDir.find(name) for name in argv] or list_runs()[::-1]:
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m scripts.evidence.alerts", description=__doc__, formatter_class=kind)
+    parser.add_argument("runs", nargs="*", metavar="RUN")
+    named = parser.parse_args(argv).runs
+    for run in [RunDir.find(name) for name in named] or list_runs()[::-1]:
         print("\n".join(lines(run)))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(ended(main, sys.argv[1:]))
+    entry.run(main)
