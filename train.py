@@ -57,7 +57,7 @@ from utils.run_dir import RunDir, runs_root
 from utils.run_fate import fate
 from utils.run_files import write_json
 from utils.run_lock import locked
-from utils.run_log import open_run_log
+from utils.run_log import NOTE, open_run_log
 from utils.seed_group import PREFIX, resume_seeds, train_seeds
 from utils.user_error import NumbersError, UserError
 
@@ -120,7 +120,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         ignored = f"WANDB_SWEEP_ID={sweep} is ignored: sweeps are not there yet"
         start = start._replace(lines=(*start.lines, ignored))
     with open_run_log(run.run_log, arguments.quiet) as log:
-        log.debug(shlex.join(sys.argv))
+        log.log(NOTE, shlex.join(sys.argv))
         with failures_told(run, stack, config), room_errors(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events)

@@ -170,10 +170,9 @@ def _table(rows: list[Entry]) -> str:
 
 
 def _metrics_table(metrics: list[Metric]) -> str:
-    lines = ["| metric | unit | better | alert outside | meaning |", "|---|---|---|---|---|"]
+    lines = ["| metric | unit | better | alert | meaning |", "|---|---|---|---|---|"]
     for metric in metrics:
-        low, high = ("" if bound is None else f"{bound:g}" for bound in (metric.low, metric.high))
-        bounds = f"[{low}, {high}]" if low or high else ""
+        bounds = "; ".join(rule.words() for rule in metric.alerts)
         wall = " Differs between runs." if metric.wall_time else ""
         lines.append(f"| `{metric.name}` | {metric.unit} | {metric.better or ''} | {bounds} | {metric.meaning}{wall} |")
     return "\n".join(lines)

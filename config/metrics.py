@@ -2,17 +2,82 @@
 
 Nothing is measured here."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from config.field_types import build
+from config.field_types import build, hints
+from config.schema import ALGORITHMS
 from config.yaml_file import read_yaml
 from utils.user_error import UserError, nearest
 
 PATH = Path(__file__).parent / "metrics.yaml"
 STAGES = ("train", "val", "test")
+KEY = re.compile(r"\{(\w+)\}")  # a config key in what a rule says to try
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a metric is alarming, what that means and what to try; report/watch.py judges by it."""
+
+    of: Literal["value", "start", "before", "change", "run", "returns", "gained", "stalled"] = "value"
+    """What is compared: the value; the value as a multiple of the first one, of the median of the rows before (with
+    `change` its difference from that), of the median of the run; as a multiple of the largest return the episodes
+    allow; the part that is left of what the return had gained; the part of the budget without a better return."""
+    above: float | None = None
+    """Above is alarming."""
+    below: float | None = None
+    """Below is alarming."""
+    rows: int = 3
+    """As many rows in a row, at the usual 200 of a run, begin an alert; as many good ones, 3 at least, end it."""
+    seconds: float = 0.0
+    """And as long a time."""
+    least: float = 0.0
+    """Values nearer to zero than this never are: a gradient of 0.001 may multiply when the first reward is met."""
+    after: float = 0.0
+    """Not in this first part of the budget."""
+    while_far: bool = False
+    """Only far from the goal; where there is none in the first half of the budget."""
+    without: tuple[str, ...] = ()
+    """Only in a run that has none of these metrics."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Only with these values of config keys."""
+    means: str = ""
+    """What it says of the run, in one sentence."""
+    tries: tuple[str, ...] = ()
+    """What to change, likeliest first; a {key} the algorithm does not have leaves its line out."""
+
+    @property
+    def bound(self) -> float:
+        bound = self.below if self.above is None else self.above
+        assert bound is not None  # _rules
+        return bound
+
+    def holds(self, number: float) -> bool:
+        """Whether the number is alarming."""
+        return number < self.bound if self.above is None else number > self.bound
+
+    def words(self) -> str:
+        """What it calls alarming, behind the name of the metric."""
+        if self is NOT_A_NUMBER:
+            return "not a number"
+        side, share, size = "below" if self.above is None else "above", f"{100 * self.bound:.3g}%", abs(self.bound)
+        return {
+            "value": f"{side} {self.bound:g}",
+            "start": f"{side} {share} of its start",
+            "before": f"{side} {size:g} times the rows before",
+            "change": f"{'down' if self.above is None else 'up'} by more than {size:g} at once",
+            "run": f"{side} {share} of its median",
+            "returns": f"{side} {size:g} times any return",
+            "gained": f"left with less than {share} of its gain",
+            "stalled": f"no better for {share} of the budget",
+        }[self.of]
+
+
+NOT_A_NUMBER = Rule(rows=1, above=0.0, means="What follows from it is worth nothing.", tries=("lower {policy_lr}",))
 
 
 @dataclass(frozen=True)
@@ -31,10 +96,6 @@ class Metric:
     """Digits after the point."""
     better: Literal["up", "down"] | None = None
     """Which way is good; None where neither is."""
-    low: float | None = None
-    """Below is alarming."""
-    high: float | None = None
-    """Above is alarming."""
     table: bool = False
     """Shown on the console."""
     highlight: bool = False
@@ -43,6 +104,8 @@ class Metric:
     """Differs between two runs of the same seed."""
     nan: bool = False
     """NaN is a legitimate value."""
+    alerts: tuple[Rule, ...] = ()
+    """When it is alarming."""
 
 
 @cache
@@ -69,7 +132,22 @@ def _metric(file: str, name: str, entry: object) -> Metric:
     if missing:
         raise UserError(f"{where} lacks {', '.join(missing)}")
     better = None if entry.get("better") == "none" else entry.get("better")
-    metric = build(where, Metric, {**entry, "name": name, "better": better})
-    if metric.low is not None and metric.high is not None and metric.low > metric.high:
-        raise UserError(f"{where}: low {metric.low:g} lies above high {metric.high:g}")
-    return metric
+    rules = tuple(_rules(where, entry.get("alerts", [])))
+    plain = {key: value for key, value in entry.items() if key != "alerts"}
+    return replace(build(where, Metric, {**plain, "name": name, "better": better}), alerts=rules)
+
+
+def _rules(where: str, entries: object) -> Iterator[Rule]:
+    if not isinstance(entries, list):
+        raise UserError(f"{where}: alerts takes a list of rules")
+    keys = {key for algorithm in ALGORITHMS.values() for key in hints(algorithm)}
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not entry.get("means") or not entry.get("tries"):
+            raise UserError(f"{where}: a rule says what it means and what one tries")
+        rule = build(f"{where}: alerts", Rule, entry)
+        if (rule.above is None) == (rule.below is None):
+            raise UserError(f"{where}: a rule has either above or below")
+        for key in (*rule.config, *KEY.findall(" ".join(rule.tries))):
+            if key not in keys:
+                raise UserError(f"{where}: no algorithm has the key {key!r}{nearest(key, keys)}")
+        yield rule

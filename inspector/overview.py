@@ -1,12 +1,11 @@
 """One run at a glance: its learning curve, what else was measured, what was configured, where it ran."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 
 from config.loader import from_plain, to_plain
-from config.metrics import Metric, load_metrics
+from config.metrics import load_metrics
 from config.schema import ALGORITHMS
 from config.written import IDENTITY
 from inspector.charts import Line, bound, draw, responsive
@@ -14,7 +13,7 @@ from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
 from inspector.table import badge
 from report.history import TRAIN, VAL
-from report.typography import number, score
+from report.typography import score
 from utils.run_facts import mapping, verdict, whole
 from utils.user_error import UserError
 
@@ -55,22 +54,15 @@ def learning(each: RunFacts) -> Markup:
 
 
 def alerts(each: RunFacts) -> Markup:
-    """Metrics whose last value is outside what metrics.yaml calls healthy."""
-    series = each.curves.series
-    lines = [_alarm(metric, series[name].last.y) for name, metric in load_metrics().items() if name in series]
-    lines = [line for line in lines if line]
-    return card("Alerts", tag("ul", *(tag("li", line) for line in lines)), kind="alerts") if lines else Markup("")
-
-
-def _alarm(metric: Metric, value: float) -> str:
-    shown = number(value, metric.precision)
-    if math.isnan(value):
-        return "" if metric.nan else f"{metric.title} is not a number"
-    if metric.low is not None and value < metric.low:
-        return f"{metric.title} is {shown}, below {metric.low:g}: {metric.meaning}"
-    if metric.high is not None and value > metric.high:
-        return f"{metric.title} is {shown}, above {metric.high:g}: {metric.meaning}"
-    return ""
+    """What was alarming so far and what one may try; what is not the case any more, too."""
+    try:
+        found = read_alerts(each.run)
+    except UserError as error:
+        return card("Alerts", note(str(error)))
+    lines = [
+        tag("li", f"{'' if alert.open else 'over: '}{alert.sentence()}. {alert.means} {alert.tip}") for alert in found
+    ]
+    return card("Alerts", tag("ul", *lines), kind="alerts") if lines else Markup("")
 
 
 def multiples(each: RunFacts) -> Markup:

@@ -14,7 +14,18 @@ from rich.text import Text
 
 from config.metrics import load_metrics
 from config.schema import Config
-from report.dashboard import Page, closing_block, head, header_block, plain_line, shown_metrics, table
+from report.alerts import Alert, Event
+from report.dashboard import (
+    Page,
+    closing_block,
+    head,
+    header_block,
+    open_alerts,
+    plain_line,
+    recap,
+    shown_metrics,
+    table,
+)
 from report.history import VAL, History
 from report.outcome import FAILED, Header, Outcome, next_commands
 from report.sink import Sink
@@ -26,6 +37,7 @@ AROUND = 15  # lines that are not the table's: the header, which stays in sight,
 LEAST_ROWS = 5
 SILENT_SECONDS, SILENT_SHARE = 10.0, 0.02  # a plain line between two rows: after so long, and such a part of the run
 told: set[str] = set()  # labels of the header that stand on the terminal since before the run was made
+SPOKEN = 3  # times that one alert is spoken of; then it is only counted
 TESTED = "test/roll/episodes"  # in the row of the closing test
 
 
@@ -57,7 +69,7 @@ class Console(Sink):
         self._size = self._terminal.size
         self._header: Header
         self._is_begun = False
-        self._alerts = 0
+        self._alerts: dict[tuple[str, str], Alert] = {}
         self._clock = clock
         self._begun = self._row_at = clock()
         self._drawn = -math.inf
@@ -85,9 +97,6 @@ class Console(Sink):
         if now - self._drawn >= self._interval or (VAL in row and not self._in_place):
             self._draw(now)
 
-    def alert(self, alert: Mapping[str, object]) -> None:
-        self._alerts += 1
-
     def beat(self, clock: Mapping[str, int], playing: str) -> None:
         """The clock of the table moves; in a pipe a line, the more seldom the longer it has been going on."""
         now = self._clock()
@@ -95,6 +104,16 @@ class Console(Sink):
         if not self._quiet and now - max(self._drawn, self._begun) >= silent:
             self._history.tick(clock["env_steps"], now - self._row_at, playing)
             self._draw(now)
+
+    def alert(self, event: Event) -> None:
+        """In a pipe as it begins or ends, the advice with the first time; the table marks it while it is open."""
+        self._history.note(event)
+        self._alerts[event.alert.key] = event.alert
+        if self._quiet or self._in_place or event.alert.times > SPOKEN:
+            return
+        self._print(Text(f"  {event.sentence()} at {event.env_steps:,} steps"))
+        if event.begins and event.alert.times == 1:
+            self._print(Text(f"      {event.alert.means} {event.alert.tip}"))
 
     def end(self, outcome: Outcome | None) -> None:
         """The last state of the table, then the result and what to type next; the cursor is given back."""
@@ -104,12 +123,15 @@ class Console(Sink):
             self._live.stop()
             self._live = None
         if self._quiet and (outcome := outcome or self._failed()):
-            self._print(Text(outcome.line(self._alerts)))
+            self._print(Text(outcome.line()))
         if self._quiet or outcome is None:
             return
         self._print(Text())
         commands = next_commands(outcome, self._header.config_id)
         self._print(closing_block(outcome, commands, not self._in_place or self._terminal.options.ascii_only))
+        lines = recap(outcome.alerts, f"{outcome.run_path}/report.md", self._terminal.width if self._in_place else None)
+        for line in [Text(), *lines] if lines else []:
+            self._print(line)
         self._print(Text())
 
     def _failed(self) -> Outcome | None:
@@ -117,9 +139,8 @@ class Console(Sink):
         if not self._is_begun:
             return None
         goal, seconds = self._header.goal, self._clock() - self._begun
-        return Outcome(
-            False, FAILED, goal, None, None, None, 0, self._history.env_steps, seconds, self._header.run_path
-        )
+        steps, alerts = self._history.env_steps, tuple(self._alerts.values())
+        return Outcome(False, FAILED, goal, None, None, None, 0, steps, seconds, self._header.run_path, alerts=alerts)
 
     def _draw(self, now: float) -> None:
         self._drawn, self._stale = now, False
@@ -135,7 +156,10 @@ class Console(Sink):
         rows = max(LEAST_ROWS, height - AROUND)
         page = Page(width, rows, self._terminal.options.ascii_only)
         top = head(self._history, self._header.max_timesteps, self._header.goal, elapsed, page)
-        return Text("\n", no_wrap=True, overflow="crop").join([*top, Text(), *table(self._history, self._shown, page)])
+        alerts = open_alerts(self._history, page)
+        page = page._replace(height=max(4, page.height - len(alerts)))
+        lines = [*top, Text(), *table(self._history, self._shown, page), *alerts]
+        return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
     def _refresh(self, page: Text) -> None:
         if self._live is not None and self._terminal.size != self._size:

@@ -4,13 +4,15 @@ Columns are set by hand: a table of twenty rows is drawn four times a second nex
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
 from rich.text import Text
 
 from config.metrics import Metric
 from config.schema import Config
+from report.alerts import Alert, counted
 from report.history import TAIL, History, Series
 from report.outcome import Header, Outcome
 from report.phases import told
@@ -23,6 +25,8 @@ GROUP, VALUE, UNIT, CHANGE = 8, 11, 8, 10  # widths of columns
 WIDE = 100  # from here on there is room for units and for everything about the clock in one line
 INDENT = "  "
 SHORTEST = 8  # of a bar
+SPARK = 6  # cells of a sparkline that words beside it leave
+MOST_ALERTS, MOST_TOLD = 3, 8  # alerts below the table; at the end
 
 
 class Page(NamedTuple):
@@ -54,7 +58,8 @@ def table(history: History, metrics: Sequence[Metric], page: Page) -> list[Text]
     title_width = min(28, max((len(metric.title) for metric, _ in rows), default=0))
     lines, group = [], ""
     for metric, series in rows:
-        lines.append(_row(metric, series, "" if _group(metric) == group else _group(metric), title_width, page))
+        shown = "" if _group(metric) == group else _group(metric)
+        lines.append(_row(metric, series, shown, title_width, page, history.alerts.values()))
         group = _group(metric)
     if len(lines) > page.height:
         hidden = len(lines) - page.height + 1
@@ -62,10 +67,10 @@ def table(history: History, metrics: Sequence[Metric], page: Page) -> list[Text]
     return lines
 
 
-def _row(metric: Metric, series: Series, group: str, title_width: int, page: Page) -> Text:
+def _row(metric: Metric, series: Series, group: str, title_width: int, page: Page, alerts: Iterable[Alert]) -> Text:
     """group, title, value, change, sparkline; the unit where the page is wide enough."""
     series.show()
-    outside = _outside(metric, series.shown)
+    outside = _outside(metric, series.shown, alerts)
     line = Text(INDENT, no_wrap=True, overflow="crop")
     line.append(f"{group:<{GROUP}}", "dim")
     line.append(f"{metric.title[:title_width]:<{title_width}}", "bold" if metric.highlight else "")
@@ -76,10 +81,11 @@ def _row(metric: Metric, series: Series, group: str, title_width: int, page: Pag
     line.append_text(_change(metric, series, page.ascii_only))
     # in cells of the terminal: two blanks before the sparkline, and the last column stays free, or some terminals wrap
     room = page.width - line.cell_len - 3
-    cells = max(0, min(TAIL, room - len(outside) - 2 if outside else room))
+    words = outside if room - len(outside) - 2 >= SPARK else ""  # what does not fit stands below the table
+    cells = max(0, min(TAIL, room - len(words) - 2 if words else room))
     line.append(f"  {sparkline(series.values, cells, page.ascii_only):<{cells}}", "cyan")
-    if outside:
-        line.append(f"  {outside}", "yellow")
+    if words:
+        line.append(f"  {words}", "yellow")
     line.truncate(page.width - 1)
     return line
 
@@ -100,15 +106,42 @@ def _change(metric: Metric, series: Series, ascii_only: bool) -> Text:
     return Text(f"  {up if change > 0 else down} {size:<{CHANGE - 2}}", style)
 
 
-def _outside(metric: Metric, value: float) -> str:
-    """The bound that the value violates, in words."""
+def _outside(metric: Metric, value: float, alerts: Iterable[Alert]) -> str:
+    """What is alarming about it, in words."""
     if not math.isfinite(value):
         return "" if metric.nan else "not a number"
-    if metric.low is not None and value < metric.low:
-        return f"below {plain(metric.low)}"
-    if metric.high is not None and value > metric.high:
-        return f"above {plain(metric.high)}"
-    return ""
+    return next((alert.bound for alert in alerts if alert.name == metric.name), "")
+
+
+def open_alerts(history: History, page: Page) -> list[Text]:
+    """Below the table a line for each alert that is open: what is outside, and what to try."""
+    lines = []
+    for alert in history.alerts.values():
+        line = Text(f"{INDENT}! ", "bold yellow", no_wrap=True, overflow="crop")
+        line.append(f"{alert.title} {alert.bound}", "yellow").append(f"  {alert.tip}", "dim")
+        if len(line) > page.width - 1:
+            line.truncate(page.width - 4)
+            line.append("...", "dim")
+        lines.append(line)
+    return [
+        *lines[:MOST_ALERTS],
+        *([Text(f"{INDENT}! and {len(lines) - MOST_ALERTS} more", "yellow")] if len(lines) > MOST_ALERTS else []),
+    ]
+
+
+def recap(alerts: Sequence[Alert], report: str, width: int | None = None) -> list[Text]:
+    """At the end: how many, then what each was and what to try; folded where there is a width."""
+    lines = [(0, counted(alerts), "bold yellow")] if alerts else []
+    for alert in alerts[:MOST_TOLD]:
+        lines += [(1, alert.sentence(), "yellow"), (2, f"{alert.means} {alert.tip}", "dim")]
+    if len(alerts) > MOST_TOLD:
+        lines.append((1, f"and {len(alerts) - MOST_TOLD} more in {report}", ""))
+    found = []
+    for depth, line, style in lines:
+        indent = INDENT * (depth + 1)
+        folded = wrap(line, max(20, width - len(indent) - 1)) if width else [line]
+        found += [Text(f"{indent}{part}", style) for part in folded]
+    return found
 
 
 def head(history: History, max_timesteps: int, goal: float | None, elapsed: float, page: Page) -> list[Text]:
@@ -157,18 +190,21 @@ def _bar_line(label: str, fraction: float, length: int, style: str, page: Page) 
 
 def header_block(header: Header, told: Collection[str] = ()) -> Text:
     """The lines above a training, but for those that stand there already: `told` are their labels."""
-    goal = header.goal, None if "budget" in told else header.max_timesteps
+    facts = [fact for fact in header_facts(header, "budget" in told) if fact[0] not in told]
+    return fact_lines(facts) if told else _block(Text(header.config_id, "bold"), facts)
+
+
+def header_facts(header: Header, budget_told: bool = False) -> list[tuple[str, str]]:
+    """What is known before it, each with its label."""
     why = f" ({header.engine_why})" if header.engine_why else ""
-    facts = [
-        ("goal", goal_words(*goal)),
+    return [
+        ("goal", goal_words(header.goal, None if budget_told else header.max_timesteps)),
         ("agent", agent_words(header.algo_id, header.seed)),
         ("engine", f"{header.engine}{why}, {header.device}, {header.parameters:,} parameters"),
         ("threads", f"{header.threads}{f' ({header.threads_why})' if header.threads_why else ''}"),
         ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
         ("run", header.run_path),
     ]
-    facts = [fact for fact in facts if fact[0] not in told]
-    return fact_lines(facts) if told else _block(Text(header.config_id, "bold"), facts)
 
 
 def opening_block(config: Config, seeds: Sequence[int]) -> tuple[Text, list[str]]:

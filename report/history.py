@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from report.alerts import Alert, Event
+
 STEPS = "train/clock/env_steps"
 RATE = "train/time/env_steps_per_second"
 TRAIN = "train/roll/ep_rew/mean"
@@ -70,6 +72,7 @@ class History:
         self.ended, self.playing = math.nan, ""  # training episodes so far; evaluation or test, while it is under way
         self._told = first_step  # env steps of the last row
         self.train, self.val = Score(), Score()
+        self.alerts: dict[tuple[str, str], Alert] = {}  # by metric and bound; those that are open
 
     def add(self, row: Mapping[str, float]) -> None:
         self.env_steps = self._told = int(row.get(STEPS, self.env_steps))
@@ -94,6 +97,12 @@ class History:
         """What the numbers do not tell, in words: nothing can be said of returns yet; what else is being done."""
         waiting = "no episode has ended yet" if self.ended == 0 else ""
         return ", ".join(filter(None, (waiting, f"{self.playing} under way" if self.playing else "")))
+
+    def note(self, event: Event) -> None:
+        """An alert that began, or ended."""
+        self.alerts.pop(event.alert.key, None)
+        if event.begins:
+            self.alerts[event.alert.key] = event.alert
 
     def seconds_left(self, max_timesteps: int, elapsed: float) -> float:
         """At the average speed of this process so far; NaN before the first step."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from config.loader import to_plain
 from config.schema import Config
+from report.alerts import Event
 from report.history import STEPS
 from report.outcome import Header, Outcome
 from report.sink import Sink
@@ -24,7 +25,7 @@ class JsonEvents(Sink):
 
     def __init__(self, events: Events, run: RunDir, env_steps: int = 0) -> None:
         """`env_steps`: where a resumed run goes on."""
-        self._events, self._run, self._steps, self._alerts = events, run, env_steps, 0
+        self._events, self._run, self._steps = events, run, env_steps
 
     def begin(self, header: Header, config: Config) -> None:
         facts = {name: value for name, value in dataclasses.asdict(header).items() if name != "run_path"}
@@ -38,9 +39,11 @@ class JsonEvents(Sink):
                 self._say("evaluation", stage=stage, env_steps=self._steps, **found)
         self._say("row", env_steps=self._steps, metrics=dict(row))
 
-    def alert(self, alert: Mapping[str, object]) -> None:
-        self._alerts += 1
-        self._say("alert", **alert)
+    def alert(self, event: Event) -> None:
+        alert = event.alert
+        told = {"begins": event.begins, "metric": alert.name, "title": alert.title, "bound": alert.bound}
+        told |= {"value": event.value, "worst": alert.worst, "rows": alert.rows, "times": alert.times}
+        self._say("alert", env_steps=event.env_steps, **told, means=alert.means, tip=alert.tip)
 
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
         told = {key: facts[key] for key in ("env_steps", "iterations", "epoch", "score", "best")}
@@ -50,7 +53,13 @@ class JsonEvents(Sink):
         if outcome is None:  # whoever began the events tells the error
             return
         told = {name: value for name, value in dataclasses.asdict(outcome).items() if name not in ("run_path", "lost")}
-        told = {**told, "result": outcome.result, "lost": outcome.lost or None, "alerts": self._alerts, "error": None}
+        told = {
+            **told,
+            "result": outcome.result,
+            "lost": outcome.lost or None,
+            "alerts": len(outcome.alerts),
+            "error": None,
+        }
         self._say("end", path=str(self._run.path), **told)
 
     def _say(self, event: str, **facts: object) -> None:

@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from report.alerts import Alert, counted
 from report.typography import duration, plain, score
 from utils.run_facts import INTERRUPTED as INTERRUPTED
 from utils.run_facts import verdict
@@ -47,6 +48,8 @@ class Outcome:
     env_steps: int
     seconds: float
     run_path: str
+    alerts: tuple[Alert, ...] = ()
+    """of the whole run"""
     lost: str = ""
     """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
     phases: dict[str, float] = field(default_factory=dict)
@@ -67,7 +70,7 @@ class Outcome:
         """How it ended, as a word for programs: solved, not_solved, not_tested, trained, interrupted, failed."""
         return FAILED if self.reason == FAILED else self.verdict.replace(" ", "_")
 
-    def line(self, alerts: int = 0) -> str:
+    def line(self) -> str:
         """One line made for grep: key=value, always the same keys in this order, `none` where there is nothing.
 
         The run is the last of them, so that its path may hold blanks.
@@ -80,7 +83,7 @@ class Outcome:
             "goal": None if self.goal is None else f"{self.goal:.10g}",
             "env_steps": self.env_steps,
             "seconds": float(self.seconds),
-            "alerts": alerts,
+            "alerts": len(self.alerts),
             "run": self.run_path,
         }
         return " ".join(f"{key}={_machine_word(value)}" for key, value in facts.items())
@@ -101,7 +104,9 @@ class Outcome:
             parts.append(f"best val {score(self.val_best)}")
         if self.goal is not None:
             parts.append(f"goal {plain(self.goal)}")
-        return f"{', '.join(parts)}; {self.env_steps:,} env steps in {duration(self.seconds)}."
+        told = counted(self.alerts)
+        spent = f"{self.env_steps:,} env steps in {duration(self.seconds)}{f'; {told}' if told else ''}"
+        return f"{', '.join(parts)}; {spent}."
 
 
 def _machine_word(value: object) -> str:

@@ -12,6 +12,7 @@ from config.loader import to_plain
 from config.metrics import Metric, load_metrics
 from config.schema import Config
 from config.written import differing, written
+from report.alerts import Alert
 from report.curve import Point, curve_svg
 from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
@@ -63,6 +64,8 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         "![Episode reward over env steps](logs/curve.svg)",
         _chart(rows),
         f"Time: {told(outcome.phases)}." if outcome.phases else "",
+        "## Alerts",
+        _alerts_table(outcome.alerts),
         "## Metrics",
         _metrics_table(rows, load_metrics()),
         "## Next",
@@ -116,6 +119,27 @@ def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
         unit = "" if metric.unit == "none" else metric.unit
         lines.append((f"{metric.title} `{name}`", number(values[-1], metric.precision), shown, unit, metric.meaning))
     return _table(("metric", "last", "best", "unit", "meaning"), lines) if lines else "No metric was recorded."
+
+
+def _alerts_table(alerts: Sequence[Alert]) -> str:
+    """What was alarming, when, how badly, and what one may try; the first to begin stands first."""
+    if not alerts:
+        return "None."
+    head = ("alert", "first", "last", "rows", "worst", "what it says and what to try")
+    return _table(
+        head,
+        [
+            (
+                f"{alert.title} {alert.bound}",
+                f"{alert.first:,}",
+                f"{alert.last:,}{' (to the end)' if alert.open else ''}",
+                f"{alert.rows:,}" + (f", begun {alert.times} times" if alert.times > 1 else ""),
+                alert.worst_words,
+                f"{alert.means} {alert.tip}",
+            )
+            for alert in alerts
+        ],
+    )
 
 
 def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from config.schema import Config
+from report.alerts import Event
 from report.outcome import Header, Outcome
 
 
@@ -31,11 +32,11 @@ class Sink:
         `clock`: env_steps, iterations, updates so far. `playing`: evaluation or test while one is under way, else "".
         """
 
+    def alert(self, event: Event) -> None:
+        """An alert began or ended with the row just told."""
+
     def media(self, video: Path) -> None:
         """A video was written, whole."""
-
-    def alert(self, alert: Mapping[str, object]) -> None:
-        """A number that looks wrong: metric, value, env_steps, and in words what is wrong and what may help."""
 
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
         """A checkpoint is whole and linked: its sidecar's facts (env_steps, epoch, score, best, ..)."""

@@ -4,6 +4,7 @@ from report.console import Console
 from report.group_console import GroupConsole
 from report.group_page import GroupPage
 from report.json_events import JsonEvents
+from report.log_lines import LogLines
 from report.metrics_csv import MetricsCsv
 from report.page import ReportPage
 from report.sink import Sink
@@ -19,6 +20,7 @@ def sinks_of(
     are for programs, and take the console's place."""
     return [
         MetricsCsv(run.metrics_csv, exported),
+        LogLines(run),
         ReportPage(run),
         # the last: who is told the end finds all of it on the disk
         Console(quiet, env_steps) if events is None else JsonEvents(events, run, env_steps),

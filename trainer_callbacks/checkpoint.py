@@ -4,6 +4,7 @@ How a set of file, sidecar and links is committed, chosen and thinned out lives 
 """
 
 import hashlib
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,10 @@ from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
 from utils import checkpoint_set, run_files
 from utils.run_dir import RunDir
+from utils.run_log import NOTE
 from utils.user_error import NumbersError
+
+log = logging.getLogger("stride")
 
 ALLOWANCE, SHARE = 0.2, 0.01  # what saving may take: so many seconds, and this part of the time
 TIES = (
@@ -207,6 +211,8 @@ class Checkpoint(LightningCheckpoint):
         self._price = time.monotonic() - began
         self._spent += self._price
         agent.seconds["save"] += self._price
+        scored = "" if score is None else f", evaluation {score:g}"
+        log.log(NOTE, f"checkpoint {stem} ({' and '.join(links)}) at {agent.progress['env_steps']:,} steps{scored}")
 
     def _thin_out(self) -> None:
         keep_last, keep_best = self.config.checkpoint_keep_last, self.config.checkpoint_keep_best

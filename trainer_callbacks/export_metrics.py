@@ -13,9 +13,11 @@ from lightning.pytorch.callbacks import Callback
 from agents.base import Agent
 from config.metrics import declared
 from config.schema import Config
+from report.memory import Memory
 from report.outcome import Header, Outcome
 from report.phases import PHASES, PREFIX, shares
 from report.sink import Sink
+from report.watch import Watch
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.pulse import Pulse
 
@@ -28,8 +30,10 @@ Row = dict[str, float]
 class ExportMetrics(Callback):
     """Asks agent and collector for their numbers, which is the interval's one wait for the device."""
 
-    def __init__(self, evaluate: Evaluate, sinks: Sequence[Sink]) -> None:
-        self.evaluate, self.sinks = evaluate, sinks
+    def __init__(
+        self, evaluate: Evaluate, sinks: Sequence[Sink], watch: Watch | None = None, memory: Memory | None = None
+    ) -> None:
+        self.evaluate, self.sinks, self.watch, self.memory = evaluate, sinks, watch, memory
         self.row: Row = {}  # of the iteration just done, {} where none was due
         self._pulse = Pulse(self._beat)
         self._telling = RLock()  # sinks are told one thing at a time
@@ -91,12 +95,6 @@ class ExportMetrics(Callback):
             for sink in self.sinks:
                 sink.media(video)
 
-    def alert(self, alert: Mapping[str, object]) -> None:
-        """Tell every sink of a number that looks wrong."""
-        with self._telling:
-            for sink in self.sinks:
-                sink.alert(alert)
-
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
         """Tell every sink of a checkpoint."""
         with self._telling:
@@ -140,13 +138,17 @@ class ExportMetrics(Callback):
         return row | agent.metrics.flush()
 
     def emit(self, row: Row) -> None:
-        """Hand a row to every sink; a name that metrics.yaml does not declare is an error of ours."""
+        """Hand a row, and what alarms in it, to every sink; a name that metrics.yaml does not declare is an error."""
         for name in row:
             declared(name)
         with self._telling:
             self._pulse.told()
             for sink in self.sinks:
                 sink.row(row)
+            events = self.watch.add(row | (self.memory.look(row) if self.memory else {})) if self.watch else []
+            for event in events:
+                for sink in self.sinks:
+                    sink.alert(event)
 
     def _clock(self, agent: Agent) -> Row:
         now, progress, before = perf_counter(), agent.progress, self._before

@@ -18,9 +18,11 @@ from config.loader import to_plain
 from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, make_envs
+from report.memory import Memory
 from report.outcome import INTERRUPTED, Header, Outcome
 from report.phases import shares
 from report.sink import Sink
+from report.watch import Watch, past_rows
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.debug import Debug
 from trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
@@ -66,7 +68,8 @@ def fit(
     began = time.perf_counter()
     alone = any(isinstance(watcher, Debug) for watcher in watchers)  # a breakpoint sees one world at a time
     evaluate = Evaluate(config, lambda n: make_envs(config, n), 1 if alone else MOST_WORLDS)
-    export = ExportMetrics(evaluate, sinks)
+    watch = Watch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
+    export = ExportMetrics(evaluate, sinks, watch, Memory(run.logs, start.env_steps))
     stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing)
     checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent), export.checkpoint)
     video = Video(config, run, export.media)
@@ -88,8 +91,7 @@ def fit(
         agent.collector.envs.close()
         env_steps = checkpoint.saved["env_steps"] if lost else agent.progress["env_steps"]
         outcome = outcome_of(run, goal, stop, evaluate, env_steps, time.perf_counter() - began, lost)
-        outcome = replace(outcome, phases=shares(export.seconds(agent)))
-        log.debug(outcome.sentence())
+        outcome = replace(outcome, phases=shares(export.seconds(agent)), alerts=watch.alerts)
         export.end(outcome)
     except BaseException:
         export.end(None)

@@ -19,6 +19,8 @@ from typing import TextIO
 from utils.run_files import open_to_write
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+NOTE = logging.DEBUG + 5  # what is for the file alone, and no debugging
+logging.addLevelName(NOTE, "NOTE")
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
@@ -45,7 +47,7 @@ class _File(logging.FileHandler):
 
 
 class _Stdout(logging.Handler):
-    """INFO and above (DEBUG is for the file); looks stdout up at every line: a live table replaces it for a while."""
+    """INFO and above (less is for the file); looks stdout up at every line: a live table replaces it for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stdout, flush=True)

@@ -9,6 +9,7 @@ from config.metrics import declared, load_metrics
 from config.schema import PPOConfig
 from utils.user_error import UserError
 
+RULE = "train/x: {{title: X, meaning: M., unit: u, precision: 1, alerts: [{{{}, means: M., tries: [lower it]}}]}}\n"
 SCHEDULED = ("policy_lr", "clip_range", "clip_range_vf", "ent_coef", "vf_coef", "max_grad_norm", "target_kl")
 
 
@@ -23,7 +24,7 @@ def test_every_metric_is_one_clear_sentence() -> None:
 def test_what_the_console_and_the_csv_rely_on() -> None:
     metrics = load_metrics()
     assert metrics["train/roll/ep_rew/mean"].better == "up" and metrics["train/roll/ep_rew/mean"].highlight
-    assert metrics["train/policy/approx_kl"].low is None  # a sampled estimate: slightly negative is fine
+    assert all(rule.below is None for rule in metrics["train/policy/approx_kl"].alerts)  # sampled: may be negative
     assert metrics["train/value/explained_variance"].nan and "NaN" in metrics["train/value/explained_variance"].meaning
     assert {name for name, metric in metrics.items() if metric.wall_time} == {
         name for name in metrics if name.startswith("train/time/")
@@ -49,7 +50,11 @@ def test_undeclared_metric_is_refused_by_name() -> None:
         ("train/x: {title: X, meaning: M., unit: u, precision: 1.5}\n", "precision takes a whole number"),
         ("train/x: {title: X, meaning: M., unit: u, precision: 1, colour: red}\n", "has no 'colour'"),
         ("train/x: {title: X, meaning: M., unit: u, precision: 1, better: more}\n", "better takes up, down or null"),
-        ("train/x: {title: X, meaning: M., unit: u, precision: 1, low: 1, high: 0}\n", "low 1 lies above high 0"),
+        ("train/x: {title: X, meaning: M., unit: u, precision: 1, alerts: 5}\n", "alerts takes a list of rules"),
+        (RULE.format("above: 1, below: 0"), "train/x: a rule has either above or below"),
+        (RULE.format("of: value"), "train/x: a rule has either above or below"),
+        (RULE.format("above: 1, config: {learn: 1}"), "no algorithm has the key 'learn'"),
+        ("train/x: {title: X, meaning: M., unit: u, precision: 1, alerts: [{above: 1}]}\n", "what it means and what"),
     ],
 )
 def test_wrong_declaration(text: str, fragment: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console as Terminal
 
 from config.loader import load_config
 from config.metrics import Metric, load_metrics
+from report.alerts import Alert, Event
 from report.console import Console
 from report.dashboard import Page, head, shown_metrics, table
 from report.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
@@ -226,13 +227,17 @@ def test_brackets_are_text_and_not_markup() -> None:
     assert "wrappers [bold] kept" in written(terminal)
 
 
-def metric(name: str, better: Literal["up", "down"] | None = None, high: float | None = None) -> Metric:
-    return replace(METRICS[TRAIN], name=name, title=name, better=better, high=high, precision=2, table=True)
+def metric(name: str, better: Literal["up", "down"] | None = None) -> Metric:
+    return replace(METRICS[TRAIN], name=name, title=name, better=better, precision=2, table=True)
 
 
-def cells(values: Sequence[float], shown: Metric, ascii_only: bool = False) -> list[tuple[str, str]]:
+def cells(
+    values: Sequence[float], shown: Metric, ascii_only: bool = False, event: Event | None = None
+) -> list[tuple[str, str]]:
     """(text, style) of the pieces of the one line of the table."""
     history = History([shown.name])
+    if event:
+        history.note(event)
     for value in values:
         history.add({shown.name: value})
         (line,) = table(history, [shown], Page(80, 10, ascii_only))
@@ -247,8 +252,11 @@ def test_change_is_coloured_by_what_is_better() -> None:
 
 
 def test_violated_bound_is_marked_and_named() -> None:
-    found = cells([0.01, 0.2], metric("train/policy/kl", high=0.05))
+    alert = Alert("train/policy/kl", "KL", "above 0.05", 10, 20, 2, 1, 0.2, "0.20", "It is large.", "Try to rest.")
+    found = cells([0.01, 0.2], metric("train/policy/kl"), event=Event(True, alert, 20, "0.20"))
     assert ("! 0.20", "bold yellow") in found and ("above 0.05", "yellow") in found
+    over = cells([0.01, 0.2], metric("train/policy/kl"), event=Event(False, alert, 30, "0.20"))
+    assert ("0.20", "bold") in over
     assert ("! nan", "bold yellow") in cells([float("nan")], metric("train/policy/kl"))
     assert ("nan", "bold") in cells([float("nan")], replace(metric("train/value/variance"), nan=True))
 
