@@ -14,6 +14,7 @@ from inspector.runs import RunFacts
 from inspector.table import badge
 from report.history import TRAIN, VAL
 from report.typography import score
+from report.watch import read_alerts
 from utils.run_facts import mapping, verdict, whole
 from utils.user_error import UserError
 

@@ -1,16 +1,15 @@
 """Groups in words and as data: one as a table of its seeds, several side by side and against the first of them."""
 
-import json
 import os
 import string
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from config.written import written
 from report.group import Group, Seed, caution, together
 from report.typography import duration, plain, score
-from utils.one_line import one_line
-from utils.run_facts import finite, mapping
+from utils.run_facts import mapping
 from utils.statistics import FEWEST, chance_of_more, difference_interval, interval, iqm, mean_and_deviation
 
 LETTERS = string.ascii_uppercase
@@ -107,17 +106,8 @@ def differences(groups: Sequence[Group]) -> dict[str, tuple[str, ...]]:
     """Keys of the configs on which the groups do not agree, with the value of each group."""
     configs = [mapping(each.facts.get("config")) for each in groups]
     keys = sorted({key for config in configs for key in config} - NAMES)
-    found = {key: tuple(_typed(config.get(key)) for config in configs) for key in keys}
+    found = {key: tuple(written(config.get(key)) for config in configs) for key in keys}
     return {key: values for key, values in found.items() if len(set(values)) > 1}
-
-
-def _typed(value: object) -> str:
-    """A schedule as `linear 0.001 to 0`, all else as JSON has it."""
-    if isinstance(value, dict):
-        start, end = finite(value.get("start_value")), finite(value.get("end_value"))
-        if start is not None and end is not None:
-            return one_line(f"{value.get('kind')} {start:g} to {end:g}")
-    return json.dumps(value)
 
 
 def data(groups: Sequence[Group], how: str) -> dict[str, Any]:

@@ -52,14 +52,8 @@ class JsonEvents(Sink):
     def end(self, outcome: Outcome | None) -> None:
         if outcome is None:  # whoever began the events tells the error
             return
-        told = {name: value for name, value in dataclasses.asdict(outcome).items() if name not in ("run_path", "lost")}
-        told = {
-            **told,
-            "result": outcome.result,
-            "lost": outcome.lost or None,
-            "alerts": len(outcome.alerts),
-            "error": None,
-        }
+        told = {name: value for name, value in dataclasses.asdict(outcome).items() if name != "run_path"}
+        told |= {"result": outcome.result, "lost": outcome.lost or None, "alerts": len(outcome.alerts), "error": None}
         self._say("end", path=str(self._run.path), **told)
 
     def _say(self, event: str, **facts: object) -> None:

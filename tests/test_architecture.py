@@ -42,7 +42,6 @@ OPENERS = {
     "utils/kernel_cache.py": "compiled kernels, and the project's own code",
     "utils/kernel_folder.py": "compiled kernels, and the project's own code",
     "utils/memory_use.py": "/proc and /sys",
-    "utils/kernel_cache.py": "the project's own code",
     "utils/provenance.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
     "config/listing.py": "docs/results, the project's own evidence",

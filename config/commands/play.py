@@ -113,7 +113,7 @@ def parse_play(argv: list[str]) -> PlayArguments:
 
 def _for_group(arguments: PlayArguments, argv: list[str]) -> PlayArguments:
     """A group is compared, never watched; whoever says how it is to play wants it played."""
-    if arguments.user or arguments.video or arguments.step_by_step or arguments.fps:
+    if arguments.user or arguments.filmed or arguments.step_by_step or arguments.fps:
         raise UserError(
             f"{arguments.run_id} is compared, not watched; without these flags it shows its runs: watch one"
         )
