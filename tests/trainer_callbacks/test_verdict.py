@@ -1,21 +1,17 @@
 """What is said of a goal: only what was tested, by episodes that are played wherever a goal is known."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from tiny_runs import tiny_run
 
 import train
-from agents.algorithms import build_agent
 from config.listing import print_variants
 from config.loader import from_plain, load_config, to_plain
 from config.schema import Config
-from envs_gym.make import make_envs
-from trainer_callbacks.evaluate import Evaluate, cadence, is_due
+from trainer_callbacks.evaluate import cadence, is_due
 from utils.run_dir import RunDir, list_runs
 from utils.run_facts import verdict
-from utils.seed_group import summary
 
 OFF = {"eval_freq_epochs": "null"}
 OWN = """\
@@ -129,16 +125,3 @@ def test_a_stop_that_somebody_wrote_and_nothing_can_reach_is_refused(capsys):
     words = ["CartPole-v1:ppo", "-q", "early_stop_on_eval_threshold=true", "eval_freq_epochs=0"]
     assert train.command(words) == 2
     assert "early_stop_on_eval_threshold: true needs evaluation" in capsys.readouterr().err and not list_runs()
-
-
-def test_a_group_says_of_each_run_what_is_true_of_it():
-    ended = {"reason": "budget spent", "goal": 5.0, "solved": False, "test_mean": 4.0}
-    solved, untested = {**ended, "solved": True}, {**ended, "test_mean": None}
-    assert summary([ended, solved, solved, untested]).endswith("2 solved, 1 not solved, 1 not tested")
-    assert summary([{**ended, "goal": None}] * 2).endswith("2 trained")
-
-
-def test_a_test_plays_as_many_episodes_as_the_config_says():
-    config = replace(config_of("ppo"), test_episodes=3)
-    agent = build_agent(config, make_envs(config, 1))
-    assert Evaluate(config, lambda n: make_envs(config, n)).test(agent.policy)["test/roll/episodes"] == 3
