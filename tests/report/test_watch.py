@@ -308,7 +308,8 @@ def test_run_log_holds_what_happened(run: RunDir) -> None:
     found[49] |= {VAL: 92.6, "val/roll/ep_rew/std": 3.0, "val/roll/episodes": 20.0, RATE: 5000.0}
     logged(run, found, end={})
     lines = lines_of(run)
-    assert "NOTE    engine: eager, cpu, 9,155 parameters" in lines and "NOTE    versions: torch 2.13.0, git 4f2a9c1" in lines
+    assert "NOTE    engine: eager, cpu, 9,155 parameters" in lines
+    assert "NOTE    versions: torch 2.13.0, git 4f2a9c1" in lines
     (line,) = [line for line in lines if "evaluation" in line]
     assert line == "NOTE    37,500 steps, 25%, return 142.5, evaluation 92.6 +- 3.00 over 20 episodes, 5,000 steps/s"
     assert 20 <= sum(", return " in line for line in lines) <= LINES + 1 <= 50

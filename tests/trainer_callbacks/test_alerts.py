@@ -15,7 +15,7 @@ def test_a_broken_run_says_so_everywhere_and_goes_on_when_resumed(tmp_path, monk
     run = tiny_run(**BROKEN)
     line = capsys.readouterr().out
     titles = [alert.title for alert in read_alerts(run)]
-    assert titles[:2] == ["KL", "Entropy"] and f"; {len(set(titles))} alerts: KL, Entropy" in line
+    assert titles[:2] == ["KL", "Entropy"] and f" alerts={len(titles)} run=" in line
     assert [alert["title"] for alert in run.facts()["outcome"]["alerts"]] == titles
     report = run.report.read_text()
     assert "| KL above 0.1 |" in report and "lower policy_lr (now 0.3)" in report
