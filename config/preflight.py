@@ -11,13 +11,13 @@ from config.debugger import for_debugger
 from config.listing import print_variants
 from config.loader import from_plain
 from config.manual import help_text
-from config.schema import Config
+from config.schema import ALGORITHMS, Config
 from utils.durable_file import check_room
 from utils.run_dir import LAST, RunDir, runs_root
 from utils.seed_group import names_group
 from utils.user_error import UserError, nearest
 
-POLICIES = Path(__file__).parent.parent / "agents" / "networks" / "policies.py"
+AGENTS = Path(__file__).parent.parent / "agents"
 HUB = "hub:"
 
 
@@ -74,14 +74,24 @@ def check_policy(config: Config) -> None:
         raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, names)} (known: {known})")
 
 
-@cache
 def policy_names() -> tuple[str, ...]:
-    """The rows of agents/networks/policies.py, read off the file: importing it brings torch."""
-    for node in ast.parse(POLICIES.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "POLICIES":
+    """The rows of agents/networks/policies.py."""
+    return rows_of(AGENTS / "networks" / "policies.py", "POLICIES")
+
+
+def knows_all_algorithms() -> bool:
+    """Whether schema.py has the keys of every row of agents/algorithms.py; others are known once torch is loaded."""
+    return {*rows_of(AGENTS / "algorithms.py", "ALGORITHMS")} <= {*ALGORITHMS}
+
+
+@cache
+def rows_of(file: Path, table: str) -> tuple[str, ...]:
+    """The names in a table, read off its file: importing it brings torch."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
             assert isinstance(node.value, ast.Dict)
             return tuple(str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
-    raise RuntimeError(f"{POLICIES} has no table POLICIES")
+    raise RuntimeError(f"{file} has no table {table}")
 
 
 def look_for_run(parse: Callable[[list[str]], OfRun], must_be_there: bool = True) -> Callable[[list[str]], None]:

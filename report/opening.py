@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from config.commands.train import parse_arguments
-from config.preflight import answered, checked
+from config.preflight import answered, checked, knows_all_algorithms
 from config.schema import Config
 from report.console import standard_output, told
 from report.dashboard import opening_block
@@ -29,6 +29,8 @@ def first_words(argv: list[str]) -> int | None:
 
 def _first_words(argv: list[str]) -> int | None:
     arguments = parse_arguments(argv)
+    if not knows_all_algorithms():
+        return None
     code = answered(arguments)
     if code is None:
         config = checked(arguments)

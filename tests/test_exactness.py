@@ -11,6 +11,7 @@ from config.changes import NEUTRAL
 from report import page
 from scripts.plain_tree import fingerprint
 from utils import checkpoint_set
+from utils.interrupted import CtrlC
 from utils.run_dir import RunDir
 from utils.run_files import read_json, write_json
 
@@ -112,7 +113,7 @@ def test_an_older_runs_config_is_compared_with_its_sidecar(run, capsys):
 
 def test_a_resume_that_died_before_its_first_checkpoint_left_no_edit(run, monkeypatch):
     def dies(*_, **__):
-        raise KeyboardInterrupt
+        raise CtrlC
 
     with monkeypatch.context() as patch:
         patch.setattr(train, "fit", dies)
@@ -173,12 +174,12 @@ def test_the_report_is_there_before_the_run_is_called_finished(tmp_path, monkeyp
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
 
     def dies(*_):
-        raise KeyboardInterrupt
+        raise CtrlC
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(CtrlC):
         patch.setattr(page, "write_report", dies)
         train.main(["CartPole-v1:ppo", "-q", "n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=32"])
     run = RunDir.find("@last")
-    assert read_json(run.config_json)["status"] != "finished" and not run.report.exists()
+    assert read_json(run.config_json)["status"] == "failed" and "failed" in run.report.read_text()
     assert train.command(["--resume", run.id, "-q"]) == 0
-    assert read_json(run.config_json)["status"] == "finished" and run.report.exists()
+    assert read_json(run.config_json)["status"] == "finished" and "failed" not in run.report.read_text()

@@ -17,6 +17,7 @@ from inspector.overview import overview
 from inspector.runs import Runs
 from inspector.table import runs_table
 from utils.run_dir import RunDir, list_runs, read_json
+from utils.run_files import write_json
 
 
 class Worn(gymnasium.Env):
@@ -141,7 +142,9 @@ def test_listing_shows_what_failed_beside_what_was_reached_before(capsys, root):
     tiny_run()
     print_variants("CartPole-v1:ppo")
     before = capsys.readouterr().out
-    run = RunDir.create("CartPole-v1", "ppo", 1, {**RunDir.find("@last").facts(), "status": "failed", "failure": "x"})
+    run = RunDir(root / "20990101-000000-CartPole-v1-ppo-s1-zzzz")
+    run.path.mkdir()
+    write_json(run.config_json, {**RunDir.find("@last").facts(), "status": "failed", "failure": "x"})
     (root / "damaged").mkdir()
     (root / "damaged" / "config.json").write_text('{"env_id": 3, "outcome": []}')
     print_variants("CartPole-v1:ppo")

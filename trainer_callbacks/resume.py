@@ -136,7 +136,8 @@ def _check_budget(resume: Resumption, overrides: tuple[str, ...]) -> None:
     iteration = done // max(1, resume.sidecar.get("iterations", 0))  # a budget into which not one more fits is spent
     more = f"more: --max-timesteps {2 * done}, or any number from {done + iteration} on"
     outcome = mapping(resume.facts.get("outcome"))
-    if not resume.fork and not overrides and resume.facts.get("status") == "finished":
+    whole = resume.facts.get("status") == "finished" and done >= (outcome.get("env_steps") or 0)
+    if whole and not resume.fork and not overrides:
         raise UserError(f"{resume.source.id} is finished: {conclusion(outcome)}; to train on, give it {more}")
     if done + iteration > budget:
         full = (

@@ -105,7 +105,8 @@ def _load_published(selector: str, checkpoint: str) -> LoadedRun:
     held = str(there.facts["checkpoint"])
     if checkpoint not in (*LINKS, held):
         raise UserError(f"{selector} holds one checkpoint, {held}; it has no {checkpoint!r}")
-    threads = min(there.config.torch_threads, os.cpu_count() or 1)
+    asked = there.config.threads
+    threads = asked if asked == "auto" else min(asked, os.cpu_count() or 1)
     config = replace(there.config, env_backend="gym", threads=threads)
     player = build_player(config, there.weights, there.pinned)
     note = f"downloaded {there.pinned}"

@@ -58,7 +58,7 @@ def accepted(*arguments: object, **options: object) -> NoReturn:
     raise Accepted
 
 
-def config_only(arguments: Arguments) -> int:
+def config_only(arguments: Arguments, events: object = None) -> int:
     """What train does before it builds anything."""
     if arguments.resume:
         RunDir.find(arguments.resume)

@@ -87,11 +87,11 @@ def test_trainings_side_by_side_share_the_cores(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     shares = []
 
-    def noted(commands, workers, env, stop):
+    def noted(commands, workers, env, **calls):
         shares.append(env[SHARE])
         return []
 
     monkeypatch.setattr(seed_group, "run_all", noted)
     for seeds, workers in ((1, 4), (2, 4), (8, 4), (8, 1)):
-        seed_group.train_seeds(["python", "train.py"], [], range(seeds), workers)
+        seed_group.train_seeds(["python", "train.py"], [], range(seeds), workers, [])
     assert shares == ["4", "2", "1", "4"]

@@ -211,10 +211,3 @@ def test_old_and_new_log_probabilities_see_the_same_statistics(normalize_obs):
         assert agent.log_ratios[0] < 2e-6 < agent.log_ratios[-1]
         changed = any(not torch.equal(before[name], now) for name, now in agent.policy.encoder.state_dict().items())
         assert changed == (normalize_obs == "rolling")
-
-
-def test_worlds_that_break_their_time_limit_are_refused():
-    truncated = torch.ones(8, 4, dtype=torch.bool)
-    envs = Scripted(torch.zeros(8, 4), ~truncated, truncated, time_limit=8)
-    with pytest.raises(RuntimeError, match="more often than its declared time limit"):
-        driven(ppo(envs), 1)
