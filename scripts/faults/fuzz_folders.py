@@ -16,8 +16,9 @@ import train
 from agents.playing.loading import load_run
 from config import listing
 from inspector.compare import compare
-from inspector.model import config, report_text
+from inspector.model import config
 from inspector.overview import overview
+from inspector.reported import report
 from inspector.runs import RunFacts, Runs
 from inspector.table import runs_table
 from publishing import folder as published
@@ -187,7 +188,7 @@ def inspected(run: RunDir) -> None:
 
 def rooms(each: RunFacts) -> tuple[str, ...]:
     """All that is shown of one run without its network."""
-    return overview(each), config(each), compare([each]), report_text(each.run)
+    return overview(each), config(each), compare([each]), report(each)
 
 
 def listed(run: RunDir) -> int:

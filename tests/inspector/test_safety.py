@@ -9,8 +9,9 @@ from inspector_browsing import Page, chromium, serving
 from tiny_runs import tiny_run
 
 from inspector.compare import compare
-from inspector.model import config, report_text
+from inspector.model import config
 from inspector.overview import overview
+from inspector.reported import report_text
 from inspector.runs import Runs
 from inspector.table import runs_table
 

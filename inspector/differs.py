@@ -1,0 +1,73 @@
+"""A config as one would write it: what of it differs from its algorithm's defaults, schedules as `lin_0.001`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from config.loader import from_plain, to_plain
+from config.schedule import KINDS, SHORT, Schedule, peak_part
+from config.schema import ALGORITHMS, Config
+from report.page import IDENTITY
+from utils.user_error import UserError
+
+BRIEFEST = {kind: min((short for short, whole in SHORT.items() if whole == kind), key=len) for kind in KINDS}
+
+
+def differences(facts: Mapping[str, object]) -> dict[str, str]:
+    """By key, what is not the default."""
+    config = _config(facts)
+    plain = to_plain(config)
+    wanted = [
+        item for item in _keys(config) if _default(item) is MISSING or getattr(config, item.name) != _default(item)
+    ]
+    return {item.name: written(plain[item.name]) for item in wanted}
+
+
+def defaults(facts: Mapping[str, object]) -> dict[str, str]:
+    """By key; "" where there is none."""
+    config = _config(facts)
+    made = {item.name: _default(item) for item in _keys(config)}
+    return {key: "" if value is MISSING else written(_plain(value)) for key, value in made.items()}
+
+
+def everything(facts: Mapping[str, object]) -> dict[str, str]:
+    """All keys that somebody may tune."""
+    config = _config(facts)
+    plain = to_plain(config)
+    return {item.name: written(plain[item.name]) for item in _keys(config)}
+
+
+def written(value: object) -> str:
+    """A plain value as YAML has it."""
+    if isinstance(value, dict) and value.get("kind") in KINDS:
+        return _schedule(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _schedule(value: Mapping[str, object]) -> str:
+    """`lin_0.001`, or the parts that differ from that beside it."""
+    try:
+        schedule = Schedule.parse(value)
+    except UserError:
+        return json.dumps(value)
+    peak = float(getattr(schedule, peak_part(schedule.kind)))
+    usual, name = Schedule.named(schedule.kind, peak), f"{BRIEFEST[schedule.kind]}_{peak:g}"
+    parts = [part for part in ("start_value", "end_value", "start", "end") if vars(schedule)[part] != vars(usual)[part]]
+    return ", ".join([name, *(f"{part} {vars(schedule)[part]:g}" for part in parts)])
+
+
+def _config(facts: Mapping[str, object]) -> Config:
+    return from_plain(facts.get("config") or {}, "config.json")
+
+
+def _keys(config: Config) -> list["Field[Any]"]:
+    return [item for item in fields(ALGORITHMS[config.algo_id]) if item.name not in IDENTITY]
+
+
+def _default(item: "Field[Any]") -> Any:
+    return item.default_factory() if callable(item.default_factory) else item.default
+
+
+def _plain(value: object) -> object:
+    return vars(value) if isinstance(value, Schedule) else value
