@@ -6,6 +6,7 @@ Rooms make escaped HTML of what they read; here it is only passed on. Nothing he
 import contextlib
 import io
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import wraps
 from hashlib import sha256
@@ -124,6 +125,7 @@ class Inspector:
                 quiet=True,
                 prevent_thread_lock=True,
             )
+        threading.Thread(target=self.rooms.runs.read_ahead, daemon=True).start()
         if public:
             names.add(urlsplit(public).netloc)
         if share and not public:

@@ -67,7 +67,8 @@
   class Chart {
     constructor(figure) {
       this.figure = figure;
-      this.data = JSON.parse(figure.dataset.chart);
+      this.source = figure.dataset.chart;
+      this.data = JSON.parse(this.source);
       this.board = figure.closest(".board");
       this.clocks = JSON.parse(this.board.dataset.clocks);
       const head = make("figcaption", "chart-head"), name = make("span", "chart-name", this.data.title);
@@ -81,7 +82,8 @@
       this.svg = svgNode("svg", { role: "img", "aria-label": this.data.title });
       figure.replaceChildren(head, ...(this.data.small ? [] : [this.keys]), this.svg);
       this.listen();
-      new ResizeObserver(() => this.draw()).observe(figure);
+      const watch = new ResizeObserver(() => (this.svg.parentNode === figure ? this.draw() : watch.disconnect()));
+      watch.observe(figure);
     }
 
     lines() {
@@ -236,7 +238,7 @@
     }
   }
 
-  const charts = new WeakMap();
+  const charts = new WeakMap(), fitted = new WeakSet();
   const everywhere = (act) => document.querySelectorAll(".chart").forEach((figure) => charts.has(figure) && act(charts.get(figure)));
   function redraw() {
     everywhere((chart) => chart.draw());
@@ -275,6 +277,7 @@
   }
 
   function columns(box) { // as many as fit, or one or two fewer where that leaves no hole
+    if (!box.clientWidth) return;
     const count = box.children.length, least = box.clientWidth < 600 ? 140 : 240, most = Math.max(1, Math.floor((box.clientWidth + 18) / (least + 18)));
     const holes = (each) => (each - (count % each)) % each;
     const best = [most, most - 1, most - 2].filter((each) => each >= 1 && (each > 1 || most === 1)).reduce((a, b) => (holes(b) < holes(a) ? b : a));
@@ -283,13 +286,15 @@
 
   function look() { // before the browser paints what the server sent
     document.querySelectorAll(".board > .tools:empty").forEach(tools);
-    for (const box of document.querySelectorAll(".multiples:not([data-fit])")) {
-      box.dataset.fit = "yes";
-      new ResizeObserver(() => columns(box)).observe(box);
+    for (const box of document.querySelectorAll(".multiples")) {
+      if (!fitted.has(box)) new ResizeObserver(() => columns(box)).observe(box);
+      fitted.add(box);
       columns(box);
     }
-    for (const figure of document.querySelectorAll(".chart[data-chart]")) if (!charts.has(figure)) charts.set(figure, new Chart(figure));
-    everywhere((chart) => chart.svg.childElementCount || chart.draw());
+    for (const figure of document.querySelectorAll(".chart[data-chart]")) { // Gradio keeps elements and empties them
+      const chart = charts.get(figure);
+      if (!chart || chart.source !== figure.dataset.chart || chart.svg.parentNode !== figure) charts.set(figure, new Chart(figure));
+    }
   }
   new MutationObserver(look).observe(document, { childList: true, subtree: true });
 })();

@@ -73,7 +73,9 @@ class Query(NamedTuple):
         return [members for _, members in (*there, *(pair for pair in keyed if pair[0] is None))]
 
     def _value(self, members: Sequence[Brief]) -> Value:
-        return middle([FIELDS[self.sort](line) for line in members])
+        field = FIELDS[self.sort]
+        alone = field(members[0])
+        return (None if alone == "" else alone) if len(members) == 1 else middle([field(line) for line in members])
 
     def _sorted(self, members: list[Brief]) -> list[Brief]:
         if len(members) == 1:

@@ -10,7 +10,7 @@ function apply() {
   for (const row of element.querySelectorAll("tr[data-run]")) {
     row.querySelector("input").checked = chosen.has(row.dataset.run);
     row.classList.toggle("checked", chosen.has(row.dataset.run));
-    if (row.dataset.group !== undefined) row.hidden = !open.has(row.dataset.group);
+    if (row.dataset.group !== undefined && row.hidden === open.has(row.dataset.group)) row.hidden = !row.hidden;
   }
   for (const row of element.querySelectorAll("tr[data-fold]")) {
     const rows = members(row.dataset.fold), ticked = rows.filter((each) => chosen.has(each.dataset.run)).length;
@@ -19,7 +19,10 @@ function apply() {
     box.indeterminate = ticked > 0 && ticked < rows.length;
     fold.setAttribute("aria-expanded", open.has(row.dataset.fold));
   }
-  for (const time of element.querySelectorAll("time[data-at]")) time.textContent = age(+time.dataset.at) || time.title.slice(0, 10);
+  for (const time of element.querySelectorAll("time[data-at]")) {
+    const text = age(+time.dataset.at) || time.title.slice(0, 10);
+    if (time.textContent !== text) time.textContent = text;
+  }
   const box = element.querySelector(".runs");
   if (box && window.strideFilter) {
     for (const key of ["seed", "group"]) window.strideFilter.offer(key, box.dataset[`${key}s`].split(" ").filter(Boolean));
@@ -41,6 +44,6 @@ element.addEventListener("click", (event) => {
   for (const each of runs) tick ? chosen.add(each) : chosen.delete(each);
   apply();
 });
-new MutationObserver((changes) => changes.some((each) => [...each.addedNodes].some((node) => node.querySelector?.("tr"))) && apply())
-  .observe(element, { childList: true, subtree: true });
+// Gradio changes rows in place; what is as it should be is left alone, so this comes to an end
+new MutationObserver(apply).observe(element, { childList: true, characterData: true, subtree: true, attributes: true, attributeFilter: ["class", "data-run", "data-fold", "hidden"] });
 apply();

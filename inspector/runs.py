@@ -4,6 +4,7 @@ Read only, never locked. What is wrong with a run is told in its line, and harms
 """
 
 import os
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -23,6 +24,7 @@ from utils.run_lock import owner
 from utils.user_error import UserError
 
 SILENT_AFTER = 300.0  # seconds without a sign of life: the process was probably killed
+BREATH = 5e-4  # seconds between two runs that nobody waits for
 PAGE = 200  # runs that a table shows, until more are asked for
 LOOKED_INTO = 12  # runs whose curves are kept
 TURNS = 5  # looks at the table in which each run that a filter passes over is looked at once
@@ -111,6 +113,13 @@ class Runs:
                 return Page(query.arrange(self._newest(root, [*known], most)), len(known), query)
             found = query.select(self._all(root, known))
         return Page(_cut(query.arrange(found), most), len(found), query)
+
+    def read_ahead(self) -> None:
+        """Every run once, one at a time between what pages ask for: the first question about all finds them read."""
+        for run_id in self.ids(sys.maxsize):
+            time.sleep(BREATH)
+            with self._lock:
+                self._brief(str(runs_root()), run_id)
 
     def _newest(self, root: str, known: list[str], most: int) -> list[Brief]:
         """As many, and the rest of the group that the last of them belongs to; no others are looked at."""

@@ -253,6 +253,7 @@ def test_a_live_run_is_seen_to_advance(page, place):
     with open(run.metrics_csv, "a", encoding="utf-8") as file:
         file.write(",".join(row.get(name, "") for name in columns) + "\n")
     page.page.locator("#overview dd", has_text="777,777").wait_for()
+    assert page.page.locator("#overview .chart .curve").count() > 5
     run.config_json.write_text(json.dumps(facts))
 
 
