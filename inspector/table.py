@@ -26,7 +26,7 @@ TIMES = {"took<1m": "under a minute", "took>=1m": "a minute or more", "took>=10m
 def filters() -> Markup:
     """The line of words and menus that write into it (filters.js)."""
     line = tag("input", id="filter", class_="field", type="search", autocomplete="off", spellcheck="false",
-               aria_label="filter", placeholder="words, or seed:1-5 best>400 sort:-best")  # fmt: skip
+               aria_label="filter", placeholder="words, seed:1-5, best>400")  # fmt: skip
     menus = [
         _menu("status", "any status", {f"status:{each}": each for each in STATUSES}),
         _menu("result", "any result", {f"result:{each.replace(' ', '-')}": each for each in VERDICTS}),

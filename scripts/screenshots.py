@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CHROMIUM = os.environ.get("STRIDE_CHROMIUM") or shutil.which("chromium") or ""
 WIDTHS, SCHEMES = (1440, 390), ("light", "dark")
 SETTLED = 700  # ms after the last thing that was asked for
-PATIENCE = 30_000  # ms a page may take
+PATIENCE = 120_000  # ms a page may take
 
 
 def picture(page: "Page", tab: str, folder: Path, look: str) -> None:
