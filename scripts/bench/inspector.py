@@ -86,9 +86,9 @@ class Page:
         found = [each for each in self.config["dependencies"] if any(target[1] == kind for target in each["targets"])]
         return found[which]
 
-    def call(self, event: dict[str, Any], data: list[Any], told: dict[str, str] | None = None) -> list[Any]:
+    def call(self, event: dict[str, Any], data: list[Any], pressed: dict[str, str] | None = None) -> list[Any]:
         asked = {"data": data, "fn_index": event["id"], "session_hash": self.session, "trigger_id": None}
-        asked |= {"event_data": told} if told else {}
+        asked |= {"event_data": pressed} if pressed else {}
         self.ask("POST", "/gradio_api/queue/join", asked)
         told = self.ask("GET", f"/gradio_api/queue/data?session_hash={self.session}")
         messages = [json.loads(each[5:]) for each in told.split("\n\n") if each.startswith("data:")]

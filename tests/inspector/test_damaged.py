@@ -43,6 +43,7 @@ LIGHT = {
     "overview": lambda rooms, run, sound: rooms.overview(run),
     "compare": lambda rooms, run, sound: compare([rooms.runs.look_into(each) for each in (sound, run)]),
     "videos": lambda rooms, run, sound: rooms.videos(run),
+    "report": lambda rooms, run, sound: rooms.report(run),
 }
 HEAVY = {
     "model": lambda rooms, run, sound: rooms.model(run),

@@ -101,6 +101,7 @@ def test_returns_and_errors_of_a_recording_are_right(runs):
     for reward in episode.rewards[::-1]:
         discounted = reward + 0.5 * discounted
     assert told["advantage"][0] == pytest.approx(discounted - episode.values[0])
+    assert told["discounted"][0] == pytest.approx(discounted) and told["to_go"][0] > discounted
     data = numbers(episode, loaded)
     assert [each["name"] for each in data["observations"]][2] == "pole angle" and data["observations"][2]["bounded"]
     assert len(data["observed"]) == episode.length + 1 and data["actions"] == ["push left", "push right"]
@@ -196,6 +197,7 @@ def test_the_network_is_listed(runs):
     rows = modules(loaded.agent.policy)
     total = sum(parameter.numel() for parameter in loaded.agent.policy.parameters())
     assert rows[0][3] == f"{total:,}" and any("64×4" in row[2] for row in rows)
+    assert all(int(row[3].replace(",", "")) > 0 for row in rows) and "Tanh" not in {row[1] for row in rows}
     assert "env_id: CartPole-v1" in model(read_run(runs[0]), loaded)
 
 
