@@ -95,6 +95,8 @@ class Runs:
         self._entries: dict[str, Entry] = {}
         self._rooms: OrderedDict[str, tuple[Stamp, RunFacts]] = OrderedDict()
         self._turn = 0
+        self._arranged: tuple[str, int, list[Brief], Page] = "", 0, [], Page([], 0)
+        """the last answer, and what it was made of: pages ask again every two seconds"""
         self._lock = threading.Lock()
 
     def ids(self, most: int = PAGE) -> list[str]:
@@ -112,7 +114,10 @@ class Runs:
             if query.newest:
                 return Page(query.arrange(self._newest(root, [*known], most)), len(known), query)
             found = query.select(self._all(root, known))
-        return Page(_cut(query.arrange(found), most), len(found), query)
+            if self._arranged[:3] != (words, most, found):
+                page = Page(_cut(query.arrange(found), most), len(found), query)
+                self._arranged = words, most, found, page
+            return self._arranged[3]
 
     def read_ahead(self) -> None:
         """Every run once, one at a time between what pages ask for: the first question about all finds them read."""
