@@ -14,21 +14,20 @@ from utils.user_error import UserError
 BRIEFEST = {kind: min((short for short, whole in SHORT.items() if whole == kind), key=len) for kind in KINDS}
 
 
+def differing(facts: Mapping[str, object]) -> list[tuple[str, str, str]]:
+    """(key, value, default) of what is not the default, which is "" where there is none."""
+    config = _config(facts)
+    plain, rows = to_plain(config), []
+    for item in _keys(config):
+        usual = _default(item)
+        if usual is MISSING or getattr(config, item.name) != usual:
+            rows.append((item.name, written(plain[item.name]), "" if usual is MISSING else written(_plain(usual))))
+    return rows
+
+
 def differences(facts: Mapping[str, object]) -> dict[str, str]:
     """By key, what is not the default."""
-    config = _config(facts)
-    plain = to_plain(config)
-    wanted = [
-        item for item in _keys(config) if _default(item) is MISSING or getattr(config, item.name) != _default(item)
-    ]
-    return {item.name: written(plain[item.name]) for item in wanted}
-
-
-def defaults(facts: Mapping[str, object]) -> dict[str, str]:
-    """By key; "" where there is none."""
-    config = _config(facts)
-    made = {item.name: _default(item) for item in _keys(config)}
-    return {key: "" if value is MISSING else written(_plain(value)) for key, value in made.items()}
+    return {key: value for key, value, _ in differing(facts)}
 
 
 def everything(facts: Mapping[str, object]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import math
 
 from config.metrics import Metric, load_metrics
 from inspector.charts import Line, board, bound, chart, clock, constant
-from inspector.differs import defaults, differences
+from inspector.differs import differing
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
 from inspector.table import badge, moment, verdict_badge
@@ -96,10 +96,9 @@ def multiples(each: RunFacts) -> Markup:
 
 def configured(each: RunFacts) -> Markup:
     try:
-        changed, usual = differences(each.facts), defaults(each.facts)
+        rows = differing(each.facts)
     except UserError as error:
         return card("Config", note(str(error)))
-    rows = [(key, value, usual[key]) for key, value in changed.items()]
     return card("Different from the defaults", table(("key", "value", "default"), rows, "pairs"))
 
 
