@@ -1,7 +1,7 @@
 """Several runs side by side: the middle of each group with its band, what came out, and where configs differ."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +24,8 @@ GRID = 80  # places at which curves of one group are averaged
 SURE = 5  # runs of which an interval says something
 FEW = 5  # runs that are compared where nobody chose
 GROUP = "group:"  # what stands before the name of a group where runs are named
-BAND = f"interquartile mean; band: its 95 % interval, of fewer than {SURE} runs the lowest to the highest"
+BAND = f"""interquartile mean, in which a run that ended sooner stays at its last value; band: its 95 % interval, of
+fewer than {SURE} runs the lowest to the highest"""
 AXES = ("steps", "time", "episodes")
 
 
@@ -118,18 +119,22 @@ def curves(
     if len(own) < 2:
         return [Line(name, curve, colour, run=run_id) for run_id, curve in own.items()]
     thin = [Line(name, curve, colour, run=run_id, thin=True) for run_id, curve in own.items()]
-    found = [middle_curve(f"{name}, {len(own)} runs", own, colour, clocks, axis) for axis in AXES]
-    return [*thin, *(line for line in found if line)]
+    going = {each.run.id for each in runs if each.brief.status in ("running", "silent")}
+    found = [middle_curve(f"{name}, {len(own)} runs", own, going, colour, clocks, axis) for axis in AXES]
+    middles = [line for line in found if line]
+    return [*thin, *middles] if middles else [line._replace(thin=False) for line in thin]
 
 
 def middle_curve(
     name: str,
     own: Mapping[str, Sequence[Point]],
+    going: Container[str],
     colour: str,
     clocks: Mapping[str, Mapping[str, Sequence[float]]],
     axis: str,
 ) -> Line | None:
-    """Over the range that every run covers, on a common grid; None where they never ran side by side."""
+    """On a common grid, from where the last run begins to where the longest ends, or the first of those that still go
+    on; None where that is nothing."""
     placed = []
     for run_id, curve in own.items():
         told = clocks.get(run_id, {})
@@ -138,7 +143,9 @@ def middle_curve(
         steps = [point.x for point in curve]
         xs = steps if axis == "steps" else np.interp(steps, told["steps"], told[axis])
         placed.append((np.asarray(xs), np.array([point.y for point in curve])))
-    first, last = max(xs[0] for xs, _ in placed), min(xs[-1] for xs, _ in placed)
+    ends = {run_id: xs[-1] for run_id, (xs, _) in zip(own, placed, strict=True)}
+    first = max(xs[0] for xs, _ in placed)
+    last = min((end for run_id, end in ends.items() if run_id in going), default=max(ends.values()))
     if last <= first:
         return None
     grid = np.linspace(first, last, GRID)

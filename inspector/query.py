@@ -66,7 +66,7 @@ class Query(NamedTuple):
         for line in lines:
             groups.setdefault(f"group {line.group}" if self.grouped and line.group else line.id, []).append(line)
         if self.newest:
-            return [*groups.values()]
+            return [self._sorted(members) for members in groups.values()]
         keyed = [(self._value(members), self._sorted(members)) for members in groups.values()]
         there = [pair for pair in keyed if pair[0] is not None]
         there.sort(key=lambda pair: pair[0], reverse=self.descending)  # type: ignore[arg-type,return-value]

@@ -45,5 +45,6 @@ element.addEventListener("click", (event) => {
   apply();
 });
 // Gradio changes rows in place; what is as it should be is left alone, so this comes to an end
-new MutationObserver(apply).observe(element, { childList: true, characterData: true, subtree: true, attributes: true, attributeFilter: ["class", "data-run", "data-fold", "hidden"] });
+const changed = () => { apply(); requestAnimationFrame(apply); }; // ticks are taken away without a word, after the rest
+new MutationObserver(changed).observe(element, { childList: true, characterData: true, subtree: true, attributes: true, attributeFilter: ["class", "data-run", "data-fold", "hidden"] });
 apply();

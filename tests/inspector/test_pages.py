@@ -88,7 +88,7 @@ def test_ticks_of_a_group_stay_while_the_table_changes_and_are_compared(page, pl
     page.page.locator("#runs tr[data-fold] input").check()
     page.page.locator("#filter").fill("sort:-steps by:run")
     page.page.locator(f'#runs tr[data-run="{seeds[0].id}"]').wait_for()
-    assert page.page.locator("#runs tr.checked").count() == 2
+    page.page.wait_for_function("document.querySelectorAll('#runs tr.checked input:checked').length == 2")
     assert page.page.locator("#compare-ticked").inner_text() == "Compare 2"
     page.page.locator("#compare-ticked").click()
     page.page.locator("#compared td", has_text=seeds[1].id).wait_for()
