@@ -6,28 +6,30 @@ Rooms make escaped HTML of what they read; here it is only passed on. Nothing he
 import contextlib
 import io
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import wraps
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from inspector.compare import compare
+from inspector.compare import choices, chosen, compare, first_choice
 from inspector.guard import App, Guard, is_any, names_of
-from inspector.markup import note, safe
-from inspector.rooms import MODES, WELCOME, Rooms
+from inspector.markup import safe
+from inspector.rooms import COMING, MODES, WELCOME, Rooms
 from inspector.runs import PAGE
 from inspector.scratch import scratch
-from inspector.table import runs_table
+from inspector.table import filters, runs_table
 from utils.checkpoint_set import LINKS
 from utils.user_error import UserError
 
 HERE = Path(__file__).parent
 REFRESH = 2.0  # seconds
 MOST_STEPS = 5000
-MODEL = "Config & Model"
-NOT_RECORDED = "record an episode, then scrub through it"
+TABS = ("Overview", "Runs", "Compare", "Episode", "Videos", "Report", "Config & Model")  # as one wants them
+LATE = ("Episode", "Videos", "Report", "Config & Model")  # rooms that are made where they are looked at
+SCRIPTS = ("files.js", "charts.js", "episode.js", "page.js")
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -40,17 +42,23 @@ class Served(Protocol):
 
 
 class Event(Protocol):
-    """Gradio's EventData: `value` of a tab, what runs.js says of a press on a row (`run`) or on boxes (`runs`)."""
+    """Gradio's EventData: `value` of a tab, what runs.js says of a press on a row (`run`), and filters.js of what is
+    looked for (`words`) and what is to be compared (`runs`)."""
 
     value: object
     run: object
     runs: Iterable[object]
+    words: object
 
 
 class Component(Protocol):
     """A part of the page, or all of it: Gradio gives it its listeners (`change`, `select`, `load`) once loaded."""
 
     def __getattr__(self, listener: str) -> Callable[..., Any]: ...
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 def load_gradio() -> Any:
@@ -108,7 +116,7 @@ class Inspector:
                 num_workers=0,  # they would serve files without the guard
                 theme=theme,
                 css=_text("inspector.css"),
-                head=f"<style>{_text('page.css')}</style><script>{_text('files.js')}{_text('episode.js')}</script>",
+                head=f"<style>{_text('page.css')}</style><script>{''.join(map(_text, SCRIPTS))}</script>",
                 footer_links=[],
                 enable_monitoring=False,
                 ssr_mode=False,
@@ -117,6 +125,7 @@ class Inspector:
                 quiet=True,
                 prevent_thread_lock=True,
             )
+        threading.Thread(target=self.rooms.runs.read_ahead, daemon=True).start()
         if public:
             names.add(urlsplit(public).netloc)
         if share and not public:
@@ -126,18 +135,20 @@ class Inspector:
     def _build(self) -> Any:
         gr = self.gr
         with gr.Blocks(title="Stride inspector", analytics_enabled=False) as demo:
-            with gr.Row(equal_height=True):
+            with gr.Row(elem_id="head"):
                 gr.HTML("<div id='title'><h1>Stride</h1><span>inspector</span></div>", scale=1)
-                run = gr.Dropdown(self._ids(), label="Run", value=self.run_id or None, allow_custom_value=True,
-                                  elem_id="run", scale=3)  # fmt: skip
+                run = gr.Dropdown(self._ids(), show_label=False, value=self.run_id or None, allow_custom_value=True,
+                                  elem_id="run", scale=3, container=False, label="run")  # fmt: skip
             # outside of the tabs: Gradio numbers everything in them as a tab
-            self.seen, self.room, self.most = gr.State(("", "")), gr.State(""), gr.State(PAGE)
-            # wrapped: in Gradio's menu of those that do not fit, tabs change places a moment after one is pressed
+            self.seen, self.room, self.most = gr.State(("", "")), gr.State(TABS[0]), gr.State(PAGE)
+            self.words = gr.State("")
             with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
-                words, listed, more = self._runs_tab(run)
-                glance = self._rooms(demo, run)
+                rooms = {name: gr.Tab(name, id=name) for name in TABS}
+            line, listed, more = self._runs_tab(rooms["Runs"], run)
+            self._compare_tab(rooms["Compare"], line)
+            glance = self._own_rooms(demo, rooms, run)
             shown = [self.seen, listed, more, glance]
-            gr.Timer(REFRESH).tick(self._fresh, [self.seen, words, self.most, run], shown, **QUIET)
+            gr.Timer(REFRESH).tick(self._fresh, [self.seen, self.words, self.most, run], shown, **QUIET)
             tabs.select(self._on_event(lambda event: str(event.value)), None, self.room, **QUIET)
         return demo
 
@@ -150,93 +161,99 @@ class Inspector:
         on_event.__annotations__["event"] = self.gr.EventData
         return self._as_toasts(on_event)
 
-    def _runs_tab(self, run: Component) -> tuple[Any, Any, Any]:
-        """Runs and Compare: boxes ticked in one choose for the other."""
+    def _html(self, value: object, name: str, **more: Any) -> Any:
+        return self.gr.HTML(value, elem_id=name, elem_classes="room", apply_default_css=False, **more)
+
+    def _runs_tab(self, tab: Component, run: Component) -> tuple[Any, Any, Any]:
+        """The table and the line above it; a press on a row opens the run."""
         gr, runs = self.gr, self.rooms.runs
-        with gr.Tab("Runs", id="runs"):
-            with gr.Row(equal_height=True):
-                words = gr.Textbox(placeholder="part of an id, a variant, a status", label="Filter", elem_id="filter")
-                button = gr.Button("Compare ticked runs", elem_id="compare-ticked", scale=0, min_width=250)
-            listed = gr.HTML(
-                lambda: runs_table(runs.page()),
-                elem_id="runs",
-                elem_classes="room",
-                apply_default_css=False,
-                js_on_load=_text("runs.js"),
-            )
-            more = gr.Button(f"Show {PAGE} more", elem_id="more", visible=len(runs.ids(PAGE + 1)) > PAGE)
-        with gr.Tab("Compare", id="compare") as compare_tab:
-            several = gr.Dropdown(self._ids(), label="Runs", multiselect=True, allow_custom_value=True,
-                                  elem_id="several")  # fmt: skip
-            compared = gr.HTML(
-                note("choose two runs or more"), elem_id="compared", elem_classes="room", apply_default_css=False
-            )
+        with tab:
+            line = self._html(filters(), "filters", js_on_load=_text("filters.js"))
+            listed = self._html(lambda: runs_table(runs.page()), "runs", js_on_load=_text("runs.js"))
+            more = gr.Button(f"Show {PAGE} more", elem_id="more", visible=len(runs.ids(PAGE + 1)) > PAGE, size="sm")
 
         def table(words: str, most: int) -> Any:
             page = runs.page(words, most)
-            return runs_table(page), gr.Button(visible=page.goes_on)
+            return words, most, runs_table(page), gr.Button(visible=page.goes_on)
 
-        def longer(words: str, most: int) -> Any:
-            return most + PAGE, *table(words, most + PAGE)
+        shown = [self.words, self.most, listed, more]
+        # always_last: while a table is made, of all that is typed only the last line waits
+        line.input(self._on_event(lambda event: table(str(event.words), PAGE)), None, shown,
+                   trigger_mode="always_last", **QUIET)  # fmt: skip
+        more.click(lambda words, most: table(words, most + PAGE), [self.words, self.most], shown, **QUIET)
+        opened = listed.select(self._on_event(lambda event: runs.find(str(event.run)).id), None, run, **QUIET)
+        opened.success(None, js=go_to(TABS[0]))
+        return line, listed, more
+
+    def _compare_tab(self, tab: Component, line: Component) -> None:
+        """Filled as soon as it is opened; boxes ticked in the table choose for it."""
+        gr, runs = self.gr, self.rooms.runs
+        with tab:
+            several = gr.Dropdown([], show_label=False, label="groups and runs", multiselect=True, container=False,
+                                  allow_custom_value=True, elem_id="several")  # fmt: skip
+            compared = self._html(COMING, "compared")
+
+        def offered(names: list[str] | None) -> Any:
+            chosen_before = {} if names else {"value": first_choice(runs)}
+            return gr.Dropdown(choices=choices(runs), **chosen_before)
 
         def ticked(event: Event) -> Any:
-            return gr.Dropdown(choices=self._ids(), value=[runs.find(str(each)).id for each in event.runs])
+            return gr.Dropdown(choices=choices(runs), value=[runs.find(str(each)).id for each in event.runs])
 
-        # always_last: while a table is made, of all that is typed only the last filter waits
-        words.input(table, [words, self.most], [listed, more], trigger_mode="always_last", **QUIET)
-        more.click(longer, [words, self.most], [self.most, listed, more], **QUIET)
-        opened = listed.select(self._on_event(lambda event: runs.find(str(event.run)).id), None, run, **QUIET)
-        opened.success(None, js=go_to("Overview"))
-        listed.submit(self._on_event(ticked), None, several, **QUIET)
-        button.click(None, js=go_to("Compare"))
-        several.change(self._as_toasts(lambda names: compare([runs.look_into(name) for name in names or ()])),
-                       several, compared, **QUIET)  # fmt: skip
-        compare_tab.select(lambda: gr.Dropdown(choices=self._ids()), None, several, **QUIET)
-        return words, listed, more
+        tab.select(self._as_toasts(offered), several, several, **QUIET)
+        told = line.submit(self._on_event(ticked), None, several, **QUIET)
+        told.success(None, js=go_to("Compare"))
+        several.change(self._as_toasts(lambda names: compare(chosen(runs, names or ()))), several, compared, **QUIET)
 
-    def _rooms(self, demo: Component, run: Component) -> Any:
+    def _own_rooms(self, demo: Component, tabs: Mapping[str, Component], run: Component) -> Any:
         """The tabs of the one run that is chosen; -> the overview."""
         gr, rooms = self.gr, self.rooms
-        with gr.Tab("Overview", id="overview"):
-            glance = gr.HTML(WELCOME, elem_id="overview", elem_classes="room", apply_default_css=False)
-        with gr.Tab("Episode", id="episode"):
-            checkpoint, player = self._episode_tab(run)
-        with gr.Tab("Videos", id="videos") as videos_tab:
-            films = gr.HTML(WELCOME, elem_id="videos", elem_classes="room", apply_default_css=False)
-        with gr.Tab(MODEL, id="model") as model_tab:
-            network = gr.HTML(WELCOME, elem_id="model", elem_classes="room", apply_default_css=False)
+        with tabs["Overview"]:
+            glance = self._html(WELCOME, "overview")
+        with tabs["Episode"]:
+            asked, record, player = self._episode_tab()
+        with tabs["Videos"]:
+            films = self._html(COMING, "videos")
+            film = gr.Button("Record an episode", elem_id="film", size="sm")
+        with tabs["Report"]:
+            told = self._html(COMING, "report")
+        with tabs["Config & Model"]:
+            network = self._html(COMING, "model")
+        late = [player, films, told, network]
+        made = dict(zip(LATE, (rooms.recorded, rooms.videos, rooms.report, rooms.model), strict=True))
 
         def opened(name: str | None, room: str) -> Any:
-            """The two rooms that cost more are made where they are looked at."""
             choices = [*LINKS, *(rooms.checkpoints(rooms.runs.find(name)) if name else ())]
             files = gr.Dropdown(choices=choices, value="best")
-            made = rooms.videos(name) if room == "Videos" else WELCOME, rooms.model(name) if room == MODEL else WELCOME
-            return rooms.overview(name), files, note(NOT_RECORDED), *made
+            return rooms.overview(name), files, *(made[each](name) if each == room else COMING for each in LATE)
 
-        outputs = [glance, checkpoint, player, films, network]
+        def recorded(name: str, *how: Any) -> Any:
+            return rooms.episode(name, *how), rooms.videos(name)
+
+        outputs = [glance, asked[0], *late]
         demo.load(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         run.change(self._as_toasts(opened), [run, self.room], outputs, **QUIET)
         # the page may be older than the newest run
         run.focus(lambda: gr.Dropdown(choices=self._ids()), None, run, **QUIET)
-        videos_tab.select(rooms.videos, run, films, **QUIET)
-        model_tab.select(rooms.model, run, network, **QUIET)
+        for name, room in zip(LATE, late, strict=True):
+            tabs[name].select(made[name], run, room, **QUIET)
+        # the numbers travel with the page, frames by the served folder; then nothing is asked of the server
+        record.click(self._as_toasts(recorded), [run, *asked], [player, films], api_visibility="private")
+        film.click(self._as_toasts(recorded), [run, *asked], [player, films], api_visibility="private")
         return glance
 
-    def _episode_tab(self, run: Component) -> tuple[Any, Any]:
+    def _episode_tab(self) -> tuple[list[Any], Any, Any]:
+        """-> what is asked, the button, the player."""
         gr = self.gr
-        with gr.Row(equal_height=True):
+        with gr.Row(elem_id="asked"):
             checkpoint = gr.Dropdown(list(LINKS), value="best", label="Checkpoint", allow_custom_value=True,
                                      elem_id="checkpoint", min_width=130)  # fmt: skip
             seed = gr.Number(0, label="Seed", precision=0, minimum=0, elem_id="seed", min_width=90)
             mode = gr.Dropdown(list(MODES), value=MODES[0], label="Policy", elem_id="mode", min_width=130)
             steps = gr.Number(1000, label="Max steps", precision=0, minimum=1, maximum=MOST_STEPS,
                               elem_id="max-steps", min_width=100)  # fmt: skip
-            button = gr.Button("Record", variant="primary", elem_id="record", min_width=120)
-        player = gr.HTML(note(NOT_RECORDED), elem_id="player", elem_classes="room", apply_default_css=False)
-        asked = [run, checkpoint, seed, mode, steps]
-        button.click(self._as_toasts(self.rooms.episode), asked, player, api_visibility="private")
-        # the numbers travel with the page, frames by the served folder; then nothing is asked of the server
-        return checkpoint, player
+            record = gr.Button("Record", variant="primary", elem_id="record", min_width=110, scale=0)
+        return [checkpoint, seed, mode, steps], record, self._html(COMING, "player")
 
     def _ids(self) -> list[str]:
         return self.rooms.runs.ids()

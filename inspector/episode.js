@@ -10,7 +10,9 @@
   const show = (x, digits = 3) => (x === null || x === undefined ? "–" : Number(x.toFixed(digits)).toLocaleString("en", { maximumFractionDigits: digits }));
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name) || "#888";
   const files = window.strideFiles, { CAUSES } = files;
-  const LANES = [["value", "--c0", "value"], ["to_go", "--c1", "return to go"], ["reward", "--c2", "reward"], ["entropy", "--c3", "entropy"]];
+  // what a critic estimates is discounted, what is reported as a return is not: both are drawn, value and what it stands for on one scale
+  const LANES = [["value", "--c0", "value (discounted)"], ["discounted", "--c4", "discounted return to go"], ["to_go", "--c1", "return to go (undiscounted)"], ["reward", "--c2", "reward"], ["entropy", "--c3", "entropy"]];
+  const TOGETHER = { value: "discounted", discounted: "value" };
 
   class Episode {
     constructor(root) {
@@ -128,11 +130,14 @@
     facts() {
       const list = make("dl", "facts ep-facts");
       this.cells = {};
-      const names = [["reward", "reward"], ["so_far", "return so far"], ["to_go", "return to go"], ["value", "value"], ["advantage", "advantage"], ["td_error", "TD error"], ["entropy", "entropy"]];
-      for (const [key, name] of names) {
+      const discount = `discounted by γ = ${this.data.gamma}`, learnt = this.data.scaled ? `${discount}, of rewards as scaled in training` : discount;
+      const names = [["reward", "reward", "as the environment gave it"], ["so_far", "return so far", "undiscounted sum of rewards until now"], ["to_go", "return to go", "undiscounted sum of the rewards that follow"],
+        ["discounted", "discounted to go", `${discount}; beyond a cut end by the critic's word`], ["value", "value", `the critic's estimate, ${learnt}`], ["advantage", "advantage", learnt], ["td_error", "TD error", learnt], ["entropy", "entropy", "of the policy here"]];
+      for (const [key, name, title] of names) {
         if (!this.data[key]) continue;
         const cell = make("div");
         this.cells[key] = make("dd", `ep-${key}`);
+        cell.title = title;
         cell.append(make("dt", "", name), this.cells[key]);
         list.append(cell);
       }
@@ -167,7 +172,7 @@
         item.style.setProperty("--key", `var(${variable})`);
         box.append(item);
       }
-      box.append(make("span", "dim", "click to go there"));
+      box.append(make("span", "dim", `γ = ${this.data.gamma}${this.data.scaled ? ", value of scaled rewards" : ""}; click to go there`));
       return box;
     }
 
@@ -282,7 +287,8 @@
       pen.scale(ratio, ratio);
       pen.font = "11px system-ui, sans-serif";
       lanes.forEach(([key, variable], lane) => {
-        const list = d[key].filter((x) => x !== null), low = Math.min(0, ...list), high = Math.max(...list, low + 1e-9);
+        const other = d.scaled ? undefined : TOGETHER[key]; // one scale for both, unless the critic knows other rewards
+        const list = [...d[key], ...(d[other] || [])].filter((x) => x !== null), low = Math.min(0, ...list), high = Math.max(...list, low + 1e-9);
         const y = (x) => (lane + 1) * tall - 5 - ((x - low) / (high - low)) * (tall - 22);
         pen.strokeStyle = colour("--line");
         pen.lineWidth = 1;
@@ -297,19 +303,16 @@
         pen.stroke();
         pen.strokeStyle = colour("--paper"); // around the number, so that a curve under it does not strike it out
         pen.lineWidth = 4;
-        pen.strokeText(show(high, 2), 4, lane * tall + 12);
         pen.fillStyle = colour("--dim");
-        pen.fillText(show(high, 2), 4, lane * tall + 12);
+        for (const [x, at] of [[high, lane * tall + 12], [low, (lane + 1) * tall - 3]]) {
+          pen.strokeText(show(x, 2), 4, at);
+          pen.fillText(show(x, 2), 4, at);
+        }
       });
       pen.fillStyle = colour("--cursor");
       pen.fillRect(Math.min(width - 2, Math.max(0, (this.step / d.steps) * width - 1)), 0, 2, height);
     }
   }
-
-  window.strideTab = (name) => {
-    const tabs = [...document.querySelectorAll("#tabs button[role=tab]")];
-    tabs.find((tab) => tab.textContent.trim() === name)?.click();
-  };
 
   let shown;
   setInterval(() => { // Gradio may put the recording's element in at any time

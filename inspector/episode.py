@@ -128,6 +128,7 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
         "saliency": causes(episode),
         "spread": brief(np.nan_to_num(observed).std(0)),
         "scaled": bool(config.normalize_reward),
+        "gamma": config.gamma,
         **judgements,
     }
 
@@ -146,12 +147,21 @@ def _lambda(loaded: LoadedRun) -> float:
 
 
 def judged(episode: Episode, gamma: float, gae_lambda: float) -> dict[str, np.ndarray]:
-    """Per step: rewards, returns before and after it, and with a critic its value, TD error and advantage."""
+    """Per step: rewards, returns before and after it, and with a critic its value, TD error and advantage.
+
+    `to_go` is the plain sum, as returns are reported; `discounted` is what a critic's value stands for. An episode that
+    was cut, not ended, would have gone on: by the critic's word, where there is one.
+    """
     rewards = episode.rewards
+    after_all = 0.0 if episode.terminated or episode.values is None else float(episode.values[-1])
+    discounted = np.zeros(len(rewards))
+    for step in range(len(rewards) - 1, -1, -1):
+        after_all = discounted[step] = rewards[step] + gamma * after_all
     found = {
         "reward": rewards,
         "so_far": np.cumsum(rewards),
         "to_go": np.cumsum(rewards[::-1])[::-1],
+        "discounted": discounted,
         "entropy": episode.entropy,
     }
     if episode.values is None:

@@ -1,7 +1,10 @@
-// What comes and goes as files around the episode player: videos in, thumbnails of them, CSV and others out.
+// What comes and goes as files: videos in, thumbnails of them, CSV and others out.
 window.strideFiles = (() => {
   const CAUSES = { action: "of the action", value: "of the value" };
   const happened = (target, name) => new Promise((done) => target.addEventListener(name, done, { once: true }));
+
+  // a text that a spreadsheet would take for a formula is set off by an apostrophe
+  const cell = (text) => `"${String(text).replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
 
   function save(name, ending, blob) {
     const link = document.createElement("a");
@@ -12,9 +15,7 @@ window.strideFiles = (() => {
   }
 
   function csv(d) {
-    const series = ["reward", "so_far", "to_go", "value", "advantage", "td_error", "entropy"].filter((key) => d[key]);
-    // a text that a spreadsheet would take for a formula is set off by an apostrophe
-    const cell = (text) => `"${String(text).replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
+    const series = ["reward", "so_far", "to_go", "discounted", "value", "advantage", "td_error", "entropy"].filter((key) => d[key]);
     const shares = Object.keys(d.distribution), names = d.observations.map((o) => o.name);
     const gradients = Object.keys(d.saliency).filter((kind) => d.saliency[kind][0].some((x) => x !== null));
     const head = ["step", ...d.taken[0].map((_, i) => `action ${i}`), ...series,
@@ -51,5 +52,5 @@ window.strideFiles = (() => {
     }
   }
 
-  return { CAUSES, save, csv, fill, thumbnails };
+  return { CAUSES, save, cell, csv, fill, thumbnails };
 })();

@@ -27,7 +27,7 @@ def join(parts: Iterable[object], between: str = "") -> Markup:
 def tag(name: str, *content: object, **attributes: object) -> Markup:
     """`tag("p", "a < b", class_="note")`; an underscore in an attribute's name stands for a hyphen."""
     words = "".join(f' {key.rstrip("_").replace("_", "-")}="{safe(value)}"' for key, value in attributes.items())
-    return Markup(f"<{name}{words}>{join(content)}</{name}>")
+    return Markup(f"<{name}{words}>" if name == "input" else f"<{name}{words}>{join(content)}</{name}>")
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], kind: str = "") -> Markup:

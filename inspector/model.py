@@ -1,56 +1,58 @@
-"""A run's whole config as YAML, its network module by module, and its report, all as plain text."""
+"""A run's whole config, what differs first, and its network module by module."""
 
 import yaml
 from torch import nn
 
 from agents.playing.loading import LoadedRun
-from inspector.markup import Markup, card, join, table, tag
+from inspector.differs import everything
+from inspector.markup import Markup, card, join, note, table, tag
+from inspector.overview import configured
 from inspector.runs import RunFacts
-from utils import run_files
-from utils.run_dir import RunDir
 from utils.user_error import UserError
-
-MOST_TEXT = 200_000  # characters of a report
 
 
 def model(each: RunFacts, loaded: LoadedRun) -> Markup:
     """The whole room."""
-    network = loaded.agent.policy
+    network, steps = loaded.agent.policy, loaded.progress.get("env_steps", 0)
     total = sum(parameter.numel() for parameter in network.parameters())
-    steps = loaded.progress.get("env_steps", 0)
-    title = f"Network: {total:,} parameters, {loaded.checkpoint} at {steps:,} env steps"
-    parts = [card(title, table(("module", "kind", "tensors", "count"), modules(network))), config(each)]
-    report = report_text(each.run)
-    if report:
-        parts.append(card("Report", tag("pre", report)))
-    return join(parts)
+    reached = each.brief.tail.steps
+    why = f", the best evaluation; the run went on to {reached:,}" if steps < reached else ""
+    about = note(f"{total:,} parameters; weights of {loaded.checkpoint} at {steps:,} env steps{why}")
+    rows = table(("module", "kind", "tensors", "parameters"), modules(network), "network")
+    return join([config(each), card("Network", about, rows)])
 
 
 def config(each: RunFacts) -> Markup:
-    return card("Config", tag("pre", config_yaml(each.facts.get("config"))))
+    """What somebody decided, every key, and the file's own words."""
+    facts = each.facts.get("config")
+    raw = tag("details", tag("summary", "as YAML"), tag("pre", config_yaml(facts)))
+    try:
+        rows = table(("key", "value"), everything(each.facts).items(), "pairs")
+        whole = tag("details", tag("summary", "every key"), rows)
+    except UserError:  # of another version: said by `configured`
+        whole = Markup("")
+    return join([configured(each), card("All of it", whole, raw)])
 
 
 def modules(network: nn.Module) -> list[tuple[Markup, str, str, str]]:
-    """A row per module, indented by depth: its own tensors with their shapes, and how many numbers it holds."""
+    """A row per module that holds parameters, indented by depth; what only wraps another one is part of its name."""
     rows = []
-    for path, module in network.named_modules():
-        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-        shapes = ", ".join(f"{name} {'×'.join(map(str, tensor.shape)) or 'scalar'}" for name, tensor in own)
+
+    def add(name: str, module: nn.Module, depth: int) -> None:
+        own = [*module.named_parameters(recurse=False)]
+        inner = [(key, child) for key, child in module.named_children() if any(True for _ in child.parameters())]
+        if not own and len(inner) == 1 and depth:
+            return add(f"{name}.{inner[0][0]}", inner[0][1], depth)
+        shapes = ", ".join(f"{key} {'×'.join(map(str, tensor.shape)) or 'scalar'}" for key, tensor in own)
         count = sum(parameter.numel() for parameter in module.parameters())
-        depth = path.count(".") + 1 if path else 0
-        name = tag("span", path.rpartition(".")[2] or "policy", style=f"padding-left:{depth * 1.2:.1f}em")
-        rows.append((name, type(module).__name__, shapes, f"{count:,}" if count else ""))
+        label = tag("span", name, style=f"padding-left:{depth * 1.2:.1f}em")
+        rows.append((label, type(module).__name__, shapes, f"{count:,}"))
+        for key, child in inner:
+            add(key, child, depth + 1)
+
+    add("policy", network, 0)
     return rows
 
 
 def config_yaml(config: object) -> str:
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-
-
-def report_text(run: RunDir) -> str:
-    """report.md as it stands, "" where there is none; a link is not followed."""
-    try:
-        text = run_files.read_bytes(run.report) if run_files.exists(run.report) else b""
-        return text.decode("utf-8", "replace")[:MOST_TEXT]
-    except UserError:
-        return ""

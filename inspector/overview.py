@@ -1,21 +1,15 @@
 """One run at a glance: its learning curve, what else was measured, what was configured, where it ran."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
-
-from config.loader import from_plain, to_plain
 from config.metrics import load_metrics
-from config.schema import ALGORITHMS
-from config.written import IDENTITY
-from inspector.charts import Line, bound, draw, responsive
+from inspector.charts import Line, board, bound, chart, clock, constant
+from inspector.differs import differing
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
-from inspector.table import badge
+from inspector.table import badge, moment, verdict_badge
 from report.history import TRAIN, VAL
-from report.typography import score
+from report.typography import duration, score, short
 from report.watch import read_alerts
-from utils.run_facts import mapping, verdict, whole
+from utils.run_facts import whole
 from utils.user_error import UserError
 
 MOST_CHARTS = 100
@@ -25,33 +19,37 @@ SMALL_AREAS = ("train/loss/", "train/policy/", "train/value/", "train/grad_norm/
 
 def overview(each: RunFacts) -> Markup:
     """The whole room."""
-    return join([header(each), learning(each), alerts(each), multiples(each), configured(each), where(each)])
+    charts = board(each.run.id, {"": clock(each)}, learning(each), multiples(each))
+    return join([header(each), alerts(each), charts, configured(each), where(each)])
 
 
 def header(each: RunFacts) -> Markup:
-    line, (steps, best, last, _), config = each.brief, each.brief.tail, each.facts.get("config", {})
-    budget, outcome = config.get("max_timesteps"), mapping(each.facts.get("outcome"))
+    line, tail, config = each.brief, each.brief.tail, each.facts.get("config", {})
+    budget = config.get("max_timesteps")
+    of = "" if tail.evaluated else " of training"
     pairs = [
-        ("status", badge(line.status)),
-        ("env steps", f"{steps:,}" + (f" of {budget:,}" if isinstance(budget, int) and whole(budget) else "")),
-        ("best return", "none yet" if best is None else score(best)),
-        ("last return", "none yet" if last is None else score(last)),
+        ("status", join([badge(line.status), " ", verdict_badge(line.result)])),
+        ("test return", None if line.test is None else score(line.test)),
+        (f"best return{of}", "none yet" if tail.best is None else score(tail.best)),
+        (f"last return{of}", "none yet" if tail.last is None else score(tail.last)),
         ("goal", bound(line.goal) or "none"),
-        ("verdict", verdict(outcome) if line.status == "finished" and outcome else "none yet"),
+        ("env steps", f"{tail.steps:,}" + (f" of {budget:,}" if isinstance(budget, int) and whole(budget) else "")),
+        ("took", None if line.took is None else duration(line.took)),
+        ("steps/s", None if line.speed is None else short(line.speed)),
         ("seed", each.facts.get("seed", "?")),
+        ("started", None if line.started is None else moment(line.started)),
     ]
     about = tag("p", str(config.get("description", ""))[:MOST_TEXT], class_="about")
-    wrong = each.fault or line.failure
-    damage = [tag("p", wrong, class_="damage")] if wrong else []
-    return join([tag("h2", line.variant), about, *damage, facts_row(pairs)])
+    wrong = [tag("p", text, class_="damage") for text in (each.fault, line.reason) if text]
+    shown = [(name, value) for name, value in pairs if value is not None]
+    return join([tag("h2", line.variant), about, *wrong, facts_row(shown)])
 
 
 def learning(each: RunFacts) -> Markup:
-    lines = [Line("training", each.points(TRAIN), "c1"), Line("validation", each.points(VAL), "c0")]
-    chart = responsive([line for line in lines if line.points], each.brief.goal)
+    lines = [Line("training", each.points(TRAIN), "c1"), Line("evaluation", each.points(VAL), "c0")]
     size = each.curves.sampled
     some = [note(f"metrics.csv has {size / 2**20:,.0f} MiB: the curves show rows from all over it")] if size else []
-    return card("Episode return over env steps", chart, *some)
+    return tag("section", chart("Episode return", lines, each.brief.goal), *some, class_="card")
 
 
 def alerts(each: RunFacts) -> Markup:
@@ -71,34 +69,29 @@ def multiples(each: RunFacts) -> Markup:
     declared, there = load_metrics(), each.curves.series.keys()
     names = [name for name in declared if name in there] + sorted(there - declared.keys())
     names = [name for name in names if name.startswith(SMALL_AREAS) or name not in declared]
-    charts = []
+    charts, still = [], []
     for name in names[:MOST_CHARTS]:
         title = declared[name].title if name in declared else name[:MOST_TEXT]
         meaning = declared[name].meaning if name in declared else "not declared in metrics.yaml"
-        chart = draw([Line(title, each.points(name), "c2")])
-        charts.append(tag("figure", tag("figcaption", title, title=f"{name[:MOST_TEXT]}: {meaning}"), chart))
+        points, about = each.points(name), f"{name[:MOST_TEXT]}: {meaning}"
+        value = constant(points)
+        if value is None:
+            charts.append(chart(title, [Line(title, points, "c2")], small=True, about=about))
+        else:
+            still.append((title, f"{value:g}", about))
     left = [note(f"and {len(names) - MOST_CHARTS} more")] if len(names) > MOST_CHARTS else []
-    return card("Learning, in small", tag("div", *charts, class_="multiples"), *left) if charts else Markup("")
-
-
-def differences(facts: Mapping[str, object]) -> dict[str, str]:
-    """What of the config is not the algorithm's default, as one would write it."""
-    config = from_plain(facts.get("config") or {}, "config.json")
-    plain_config = to_plain(config)
-    changed = {}
-    for item in fields(ALGORITHMS[config.algo_id]):
-        default = item.default_factory() if callable(item.default_factory) else item.default
-        if item.name not in IDENTITY and (default is MISSING or getattr(config, item.name) != default):
-            changed[item.name] = json.dumps(plain_config[item.name])
-    return changed
+    if still:
+        told = f"{len(still)} that did not change: {', '.join(title for title, *_ in still)}"
+        left.append(tag("details", tag("summary", told), table(("metric", "value", "meaning"), still, "pairs")))
+    return card("Learning", tag("div", *charts, class_="multiples"), *left) if charts or left else Markup("")
 
 
 def configured(each: RunFacts) -> Markup:
     try:
-        changed = differences(each.facts)
+        rows = differing(each.facts)
     except UserError as error:
         return card("Config", note(str(error)))
-    return card("Different from the defaults", table(("key", "value"), changed.items(), "pairs"))
+    return card("Different from the defaults", table(("key", "value", "default"), rows, "pairs"))
 
 
 def where(each: RunFacts) -> Markup:

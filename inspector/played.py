@@ -8,7 +8,9 @@ from envs_gym.rendered import RenderError
 from inspector.episode import player_markup, record_for_browser
 from inspector.markup import Markup, card, join, note
 from inspector.model import config, model
+from inspector.recorded import Recorded
 from inspector.runs import RunFacts
+from report.typography import score
 from utils.run_dir import RunDir
 from utils.user_error import UserError
 from utils.video_file import VideoError
@@ -19,12 +21,17 @@ def network(each: RunFacts) -> Markup:
     try:
         return model(each, load_run(each.run.id))
     except (UserError, EnvError, RenderError) as error:
-        return join([card("Network", note(str(error))), config(each)])
+        return join([config(each), card("Network", note(str(error)))])
 
 
-def recorded(run: RunDir, checkpoint: str, seed: int, mode: str, steps: int, folder: Path) -> Markup:
+def recorded(run: RunDir, checkpoint: str, seed: int, mode: str, steps: int, folder: Path) -> Recorded:
     """An episode for episode.js, its videos in `folder`; UserError, one line, where there is none."""
     try:
-        return player_markup(record_for_browser(load_run(run.id, checkpoint), seed, mode, steps, folder))
+        made = record_for_browser(load_run(run.id, checkpoint), seed, mode, steps, folder)
     except (EnvError, RenderError, VideoError) as error:
         raise UserError(str(error)) from error
+    data = made.data
+    said = (
+        f"{data['checkpoint']}, {data['mode']}, seed {seed}: return {score(data['return'])} in {data['steps']:,} steps"
+    )
+    return Recorded(player_markup(made), tuple(made.videos.values()), f"recorded here: {said}")

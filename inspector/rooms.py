@@ -5,8 +5,9 @@ from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 
-from inspector import overview, videos
-from inspector.markup import Markup, note, tag
+from inspector import overview, reported, videos
+from inspector.markup import Markup, card, note, tag
+from inspector.recorded import Recorded
 from inspector.runs import Runs
 from utils.checkpoint_set import EPOCH
 from utils.run_dir import RunDir
@@ -15,8 +16,15 @@ from utils.user_error import UserError
 
 MODES = ("greedy", "sampled", "random")  # those of agents.playing.player, which loads torch
 WELCOME = note("choose a run above, or in the table of runs")
+COMING = note("reading …")
 MOST_CHECKPOINTS = 500  # to choose from; any other can be typed
-KEPT = 8  # overviews
+KEPT, KEPT_EPISODES = 8, 4  # overviews, and episodes of as many runs
+INVITATION = card(
+    "No episode yet",
+    note("Record plays one episode with the weights of a checkpoint. Then every step can be looked at: the picture, "
+         "what the policy thought of each action, what it saw and what its answer hangs on, values and rewards."),
+    kind="invitation",
+)  # fmt: skip
 
 
 def lined(make: Callable[["Rooms", str], Markup]) -> Callable[["Rooms", str | None], Markup]:
@@ -38,6 +46,7 @@ class Rooms:
     def __init__(self, folder: Path) -> None:
         self.folder, self.runs = folder, Runs()
         self._overviews: OrderedDict[str, tuple[object, Markup]] = OrderedDict()
+        self._episodes: OrderedDict[str, Recorded] = OrderedDict()
 
     @lined
     def overview(self, name: str) -> Markup:
@@ -54,7 +63,20 @@ class Rooms:
 
     @lined
     def videos(self, name: str) -> Markup:
-        return videos.videos(self.runs.look_into(name), self.folder)
+        each = self.runs.look_into(name)
+        kept = self._episodes.get(each.run.id)
+        return videos.videos(each, self.folder, kept.said if kept else "", kept.films[:1] if kept else ())
+
+    @lined
+    def report(self, name: str) -> Markup:
+        return reported.report(self.runs.look_into(name))
+
+    @lined
+    def recorded(self, name: str) -> Markup:
+        """The episode that was recorded last of this run, or what there would be to see."""
+        run_id = self.runs.find(name).id
+        kept = self._episodes.get(run_id)
+        return kept.page if kept and all(path.exists() for path in kept.films) else INVITATION
 
     @lined
     def model(self, name: str) -> Markup:
@@ -64,11 +86,16 @@ class Rooms:
         return played.network(each)
 
     def episode(self, name: str, checkpoint: str, seed: float, mode: str, steps: float) -> Markup:
-        """A recording; UserError where there is none."""
+        """A recording, kept for when this room is entered again; UserError where there is none."""
         run = self.runs.look_into(name or "").run
         from inspector import played
 
-        return played.recorded(run, str(checkpoint), int(seed), mode, int(steps), self.folder)
+        made = played.recorded(run, str(checkpoint), int(seed), mode, int(steps), self.folder)
+        self._episodes[run.id] = made
+        self._episodes.move_to_end(run.id)
+        if len(self._episodes) > KEPT_EPISODES:
+            self._episodes.popitem(last=False)
+        return made.page
 
     def checkpoints(self, run: RunDir) -> list[str]:
         """`epoch=NN` of the newest, in order."""

@@ -3,8 +3,8 @@
 Read only, never locked. What is wrong with a run is told in its line, and harms no other.
 """
 
-import math
 import os
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -13,44 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from inspector.brief import GONE, Brief, facts_of, head_of, wrong_best
 from inspector.curves import Curves
 from inspector.listing import Listing
+from inspector.query import Query, parse
 from inspector.tail import Tail, read_tail
 from report.curve import Point
-from utils import run_files
 from utils.run_dir import RunDir, runs_root
-from utils.run_facts import LARGEST, finite, read_facts
-from utils.run_fate import failure
 from utils.run_lock import owner
 from utils.user_error import UserError
 
 SILENT_AFTER = 300.0  # seconds without a sign of life: the process was probably killed
+BREATH = 5e-4  # seconds between two runs that nobody waits for
 PAGE = 200  # runs that a table shows, until more are asked for
 LOOKED_INTO = 12  # runs whose curves are kept
 TURNS = 5  # looks at the table in which each run that a filter passes over is looked at once
-MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
 Stamp = tuple[int, int, int] | None
-
-
-class Brief(NamedTuple):
-    """A line of the table."""
-
-    id: str
-    status: str = "damaged"
-    """finished, failed, interrupted or damaged; of one that is running by its own account live, or, where nothing was
-    heard for minutes, silent, and died where no process here trains it"""
-    variant: str = "?"
-    tail: Tail = Tail()
-    goal: float | None = None
-    group: str = ""
-    fault: str = ""
-    failure: str = ""
-    """why it failed, "" where it did not"""
-
-    @property
-    def words(self) -> str:
-        """What a filter looks for words in."""
-        return f"{self.id} {self.variant} {self.status} {self.group}".casefold()
 
 
 UNREAD = Brief("")
@@ -64,17 +42,23 @@ class Entry:
     metrics: Stamp = None
     checkpoints: Stamp = None
     head: Brief = UNREAD
-    words: str = ""
+    line: Brief = UNREAD
+    """all of it, as it was told last"""
     tail: Tail = UNREAD.tail
     best: str = ""
     """what is wrong with best.json"""
 
 
 class Page(NamedTuple):
-    """The lines to show, of how many that match."""
+    """The lines to show, of how many that match; runs of a group are together, any other is alone."""
 
-    lines: list[Brief]
+    items: list[list[Brief]]
     matching: int
+    query: Query = Query()
+
+    @property
+    def lines(self) -> list[Brief]:
+        return [line for members in self.items for line in members]
 
     @property
     def goes_on(self) -> bool:
@@ -111,6 +95,8 @@ class Runs:
         self._entries: dict[str, Entry] = {}
         self._rooms: OrderedDict[str, tuple[Stamp, RunFacts]] = OrderedDict()
         self._turn = 0
+        self._arranged: tuple[str, int, list[Brief], Page] = "", 0, [], Page([], 0)
+        """the last answer, and what it was made of: pages ask again every two seconds"""
         self._lock = threading.Lock()
 
     def ids(self, most: int = PAGE) -> list[str]:
@@ -119,13 +105,43 @@ class Runs:
             return [*self._listing.ids()][:most]
 
     def page(self, words: str = "", most: int = PAGE) -> Page:
-        """The newest of those in which every word of the filter occurs."""
+        """What the line of words asks for (query.py), the newest first where it asks for no other order."""
+        query = parse(words)
         with self._lock:
-            root, known, wanted = str(runs_root()), self._listing.ids(), words.casefold().split()
+            root, known = str(runs_root()), self._listing.ids()
             if len(self._entries) > len(known):
                 self._entries = {run_id: entry for run_id, entry in self._entries.items() if run_id in known}
-            ids = self._matching(root, known, wanted) if wanted else [*known]
-            return Page([self._brief(root, run_id) for run_id in ids[:most]], len(ids))
+            if query.newest:
+                return Page(query.arrange(self._newest(root, [*known], most)), len(known), query)
+            found = query.select(self._all(root, known))
+            if self._arranged[:3] != (words, most, found):
+                page = Page(_cut(query.arrange(found), most), len(found), query)
+                self._arranged = words, most, found, page
+            return self._arranged[3]
+
+    def read_ahead(self) -> None:
+        """Every run once, one at a time between what pages ask for: the first question about all finds them read."""
+        for run_id in self.ids(sys.maxsize):
+            time.sleep(BREATH)
+            with self._lock:
+                self._brief(str(runs_root()), run_id)
+
+    def _newest(self, root: str, known: list[str], most: int) -> list[Brief]:
+        """As many, and the rest of the group that the last of them belongs to; no others are looked at."""
+        found = [self._brief(root, run_id) for run_id in known[:most]]
+        group = found[-1].group if found else ""
+        for run_id in known[most:] if group else ():
+            line = self._brief(root, run_id)
+            if line.group != group:
+                break
+            found.append(line)
+        return found
+
+    def group(self, name: str) -> list[Brief]:
+        """Its runs by their seeds."""
+        with self._lock:
+            found = [line for line in self._all(str(runs_root()), self._listing.ids()) if line.group == name]
+        return sorted(found, key=lambda line: (line.seed or 0, line.id))
 
     def find(self, selector: str) -> RunDir:
         """RunDir.find for what a browser sent: folders elsewhere on the disk are not to be had that way."""
@@ -149,7 +165,7 @@ class Runs:
         with self._lock:
             brief, stamp = self._brief(str(runs_root()), run.id), self._entries[run.id].config
             before, room = self._rooms.get(run.id, (None, None))
-            facts = room.facts if room and before == stamp else _facts(run.path)
+            facts = room.facts if room and before == stamp else facts_of(run.path)
             room = RunFacts(run, brief, facts, room.curves if room else Curves(run.metrics_csv))
             self._rooms[run.id] = stamp, room
             self._rooms.move_to_end(run.id)
@@ -164,28 +180,26 @@ class Runs:
         folder = f"{root}/{run_id}"
         found = _stat(f"{folder}/config.json")
         if (stamp := _stamp(found)) != entry.config or stamp is None:
-            entry.config, entry.head = stamp, _head(Path(folder))
-            entry.words = entry.head.words
+            entry.config, entry.head = stamp, head_of(Path(folder))
         if entry.head.status != "running":
             return entry, entry.head
         signs = (found, _stat(f"{folder}/metrics.csv"), _stat(f"{folder}/run.log"))
         heard = time.time() - max(each.st_mtime for each in signs if each)
         if heard < SILENT_AFTER:
-            return entry, entry.head._replace(status="live")
-        return entry, entry.head._replace(status="silent" if owner(Path(folder)) else "died")
+            return entry, entry.head
+        if owner(Path(folder)):
+            return entry, entry.head._replace(status="silent")
+        return entry, entry.head._replace(status="failed", reason=GONE)
 
-    def _matching(self, root: str, known: Iterable[str], wanted: list[str]) -> list[str]:
+    def _all(self, root: str, known: Iterable[str]) -> list[Brief]:
         """Runs that have ended are looked at again by turns: there are many, and only a resume changes one."""
         self._turn, found = self._turn + 1, []
         for place, run_id in enumerate(known, self._turn):
             entry = self._entries.get(run_id)
-            if entry is None or entry.head.status == "running" or place % TURNS == 0:
-                entry, line = self._heading(root, run_id)
-                text = entry.words if line is entry.head else line.words
+            if entry is None or not entry.line.id or entry.head.status == "running" or place % TURNS == 0:
+                found.append(self._brief(root, run_id))
             else:
-                text = entry.words
-            if all(word in text for word in wanted):
-                found.append(run_id)
+                found.append(entry.line)
         return found
 
     def _brief(self, root: str, run_id: str) -> Brief:
@@ -195,51 +209,22 @@ class Runs:
         if (stamp := _stamp(_stat(f"{folder}/metrics.csv"))) != entry.metrics:
             entry.metrics, entry.tail = stamp, read_tail(Path(folder, "metrics.csv")) if stamp else Tail()
         if (stamp := _stamp(_stat(f"{folder}/checkpoints"))) != entry.checkpoints:
-            entry.checkpoints, entry.best = stamp, _wrong_best(RunDir(Path(folder)))
+            entry.checkpoints, entry.best = stamp, wrong_best(RunDir(Path(folder)))
         if fault := head.fault or entry.tail.fault or entry.best:
             head = head._replace(status="damaged", fault=fault.replace(f"{folder}/", ""))
-        return head._replace(tail=entry.tail)
+        entry.line = head._replace(tail=entry.tail)
+        return entry.line
 
 
-def _facts(folder: Path) -> dict[str, Any]:
-    """What read_facts says of a file that has the size, the depth and the numbers of a config."""
-    found = _stat(f"{folder}/config.json")
-    if found and found.st_size > MOST_CONFIG:
-        raise UserError(f"{folder}/config.json has {found.st_size:,} bytes, more than any config")
-    facts = read_facts(folder)
-    level: list[Any] = [facts]
-    for _ in range(DEEPEST):
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
-        if any(isinstance(each, int) and abs(each) > LARGEST for each in level):
-            raise UserError(f"{folder}/config.json is damaged: a number in it is larger than any key takes")
-        level = [each for each in level if isinstance(each, dict | list)]
-    if level:
-        raise UserError(f"{folder}/config.json is nested more than {DEEPEST} deep")
-    return facts
-
-
-def _head(folder: Path) -> Brief:
-    try:
-        facts = _facts(folder)
-    except UserError as error:
-        return Brief(folder.name, fault=str(error))
-    variant = f"{facts.get('env_id', '?')}:{facts.get('variant', '?')}"
-    goal, group = finite(facts.get("goal")), facts.get("group") or ""
-    why = failure(facts)
-    return Brief(folder.name, facts.get("status", "?"), variant, goal=goal, group=group, failure=why)
-
-
-def _wrong_best(run: RunDir) -> str:
-    """What is wrong with best.json, where there is one; "" otherwise."""
-    path = run.checkpoints / "best.json"
-    try:
-        if not run_files.exists(path):
-            return ""
-        best = run_files.read_json(path)
-    except UserError as error:
-        return str(error)
-    score = best.get("score") if isinstance(best, dict) else math.nan
-    return "" if score is None or finite(score) is not None else "checkpoints/best.json is damaged: it has no score"
+def _cut(items: list[list[Brief]], most: int) -> list[list[Brief]]:
+    """The first of them, until they hold as many runs."""
+    kept, room = [], most
+    for members in items:
+        if room <= 0:
+            break
+        kept.append(members)
+        room -= len(members)
+    return kept
 
 
 def _stat(path: str) -> os.stat_result | None:

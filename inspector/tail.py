@@ -12,7 +12,8 @@ from utils.user_error import UserError
 
 MOST_HEADER = 1 << 16  # bytes of the line with the names
 SPANS = (1 << 14, 1 << 17, 1 << 20)  # bytes from the end, more only while no evaluation was found in less
-NAMES = (STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST)
+SECONDS = "train/time/seconds"
+NAMES = (STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, SECONDS)
 
 
 class Tail(NamedTuple):
@@ -22,6 +23,9 @@ class Tail(NamedTuple):
     best: float | None = None
     last: float | None = None
     fault: str = ""
+    seconds: float | None = None
+    evaluated: bool = True
+    """whether best and last are evaluations; else they are returns of training"""
 
 
 def read_tail(path: Path) -> Tail:
@@ -98,4 +102,6 @@ def _judge(found: dict[str, list[float]], whole: bool) -> Tail:
     records = [value for value in found.get(record, ()) if math.isfinite(value)]
     values = [value for value in found.get(name, ()) if math.isfinite(value)]
     best = max([*records, *values], default=None) if whole or records else None
-    return Tail(steps, best, found[name][-1] if name in found else None)
+    last = found[name][-1] if name in found else None
+    seconds = next((value for value in found.get(SECONDS, ())[::-1] if 0 <= value < LARGEST), None)
+    return Tail(steps, best, last, "", seconds, name == VAL)

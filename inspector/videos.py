@@ -3,6 +3,7 @@
 import re
 import shutil
 from base64 import b64encode
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -57,12 +58,15 @@ def _copy(path: Path, copy: Path, room: int) -> int:
         return 0
 
 
-def videos(each: RunFacts, folder: Path) -> Markup:
-    """The whole room."""
-    lent = lend(each.run, folder)
-    if not lent:
-        return note("this run left no videos; train with video_freq_epochs=20 and there will be some")
-    return tag("div", *(_film(path, each.curves.returns) for path in lent), class_="films")
+def videos(each: RunFacts, folder: Path, said: str = "", recorded: Sequence[Path] = ()) -> Markup:
+    """The whole room: what the training left, then what was recorded here."""
+    films = [_film(path, _words(path, each.curves.returns)) for path in lend(each.run, folder)]
+    films += [_film(path, said) for path in recorded if path.exists()]
+    if not films:
+        return note(
+            "training left no videos (video_freq_epochs=20 would make some); record an episode and there is one"
+        )
+    return tag("div", *films, class_="films")
 
 
 @lru_cache(maxsize=256)
@@ -74,9 +78,12 @@ def poster(path: Path) -> str:
         return ""
 
 
-def _film(path: Path, returns: dict[int, float]) -> Markup:
+def _words(path: Path, returns: dict[int, float]) -> str:
     epoch = int(path.stem.rpartition("epoch")[2])
-    words = f"epoch {epoch}" + (f", mean return {score(returns[epoch])}" if epoch in returns else "")
+    return f"epoch {epoch}" + (f", mean return {score(returns[epoch])}" if epoch in returns else "")
+
+
+def _film(path: Path, words: str) -> Markup:
     address = f"/gradio_api/file={quote(str(path))}"
     player = tag("video", src=address, poster=poster(path), controls="", preload="none", playsinline="")
     return tag("figure", player, join([tag("figcaption", words)]))

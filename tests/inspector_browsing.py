@@ -49,7 +49,7 @@ class Page:
         self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
         self.page.on("request", self._request)
         self.page.goto(url)
-        self.page.locator("#runs tr[data-run]").first.wait_for()
+        self.page.locator("#overview h2, #overview .damage").first.wait_for()
 
     def _request(self, request):
         if not re.match(r"(http://127\.0\.0\.1:|blob:|data:)", request.url):
@@ -62,7 +62,11 @@ class Page:
 
     def open_run(self, run_id):
         self.tab("Runs")
-        self.page.locator(f'#runs tr[data-run="{run_id}"] .link').click()
+        row = self.page.locator(f'#runs tr[data-run="{run_id}"]')
+        row.wait_for(state="attached")
+        if not row.is_visible():
+            self.page.locator(f'#runs tr[data-fold="{row.get_attribute("data-group")}"] .fold').click()
+        row.locator(".link").click()
         self.page.locator("#overview td", has_text=run_id).first.wait_for()
 
     def record(self, checkpoint="best"):

@@ -22,14 +22,26 @@ from scripts.house_rules import (
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "stable_baselines3", "matplotlib", "av"}
-HEAVYWEIGHTS |= {"pygame", "PIL", "hydra"}
+HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright"}
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
 LIGHT_UTILS += ("seed_group",)
 LIGHT = ("config/", "report/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
-LIGHT_ROOMS = ("compare", "guard", "overview", "runs", "scratch", "table", "videos")
+LIGHT_ROOMS = (
+    "brief",
+    "charts",
+    "compare",
+    "differs",
+    "guard",
+    "markdown",
+    "overview",
+    "query",
+    "recorded",
+    "reported",
+)
+LIGHT_ROOMS += ("runs", "scratch", "table", "videos")
 LIGHT += tuple(f"inspector/{name}.py" for name in LIGHT_ROOMS)
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
 DESERIALIZERS = ("agents/playing/loading.py",)

@@ -28,8 +28,9 @@ import run_play
 import run_publish
 import train
 from inspector.compare import compare
-from inspector.model import config, report_text
+from inspector.model import config
 from inspector.overview import overview
+from inspector.reported import report
 from inspector.runs import Runs
 from inspector.table import runs_table
 from inspector.videos import lend
@@ -85,7 +86,7 @@ def inspected(run: RunDir, out: Path) -> int:
     print(runs_table(runs.page()))
     try:
         each = runs.look_into(run.id)
-        print(overview(each), config(each), compare([each]), report_text(run), len(lend(run, out)))
+        print(overview(each), config(each), compare([each]), report(each), len(lend(run, out)))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

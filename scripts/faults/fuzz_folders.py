@@ -16,13 +16,14 @@ import train
 from agents.playing.loading import load_run
 from config import listing
 from inspector.compare import compare
-from inspector.model import config, report_text
+from inspector.model import config
 from inspector.overview import overview
+from inspector.reported import report
 from inspector.runs import RunFacts, Runs
 from inspector.table import runs_table
 from publishing import folder as published
 from report.group import group_of
-from report.group_page import report
+from report.group_page import report as group_report
 from run_publish import command as publish
 from scripts.faults.fuzz_words import Accepted, accepted
 from scripts.faults.rig import REPLAY, TINY, finish, last_run
@@ -188,11 +189,11 @@ def inspected(run: RunDir) -> None:
 
 def rooms(each: RunFacts) -> tuple[str, ...]:
     """All that is shown of one run without its network."""
-    return overview(each), config(each), compare([each]), report_text(each.run)
+    return overview(each), config(each), compare([each]), report(each)
 
 
 def listed(run: RunDir) -> int:
-    report(group_of("g"))
+    group_report(group_of("g"))
     with mock.patch.object(listing, "list_environments", lambda term: []):  # its files are not damaged
         return train.command(["--list-envs", "cartpole"])
 

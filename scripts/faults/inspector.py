@@ -29,6 +29,7 @@ ROOMS: dict[str, Callable[[Rooms, str, str], str]] = {
     "compare": lambda rooms, run, sound: compare([rooms.runs.look_into(each) for each in (sound, run)]),
     "episode": lambda rooms, run, sound: rooms.episode(run, "best", 0, "greedy", 5),
     "videos": lambda rooms, run, sound: rooms.videos(run),
+    "report": lambda rooms, run, sound: rooms.report(run),
     "model": lambda rooms, run, sound: rooms.model(run),
 }
 

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from agents.playing.player import Mode
-from inspector import app, curves, listing, rooms, runs, tail
+from inspector import app, brief, curves, listing, rooms, runs, tail
 from inspector.curves import POINTS, WHOLE, Curves
 from inspector.episode import MOST_STEPS
 from inspector.listing import Listing
@@ -56,7 +56,7 @@ def counted(monkeypatch):
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda path, *rest: (found.append(path), real(path, *rest))[1])
 
-    for module, name in ((runs, "read_facts"), (runs, "read_tail"), (curves, "open_file")):
+    for module, name in ((brief, "read_facts"), (runs, "read_tail"), (curves, "open_file")):
         count(module, name)
     return found
 
@@ -81,10 +81,13 @@ def test_a_filter_sees_a_run_that_is_resumed_within_a_few_looks(root):
     for number in range(20):
         make(root, f"20260101-{number:06d}-a")
     found = Runs()
-    assert found.page("live").matching == 0
+    assert found.page("status:running").matching == 0
     config = root / "20260101-000003-a" / "config.json"
     config.write_text(config.read_text().replace("finished", "running"))
-    assert 1 in [found.page("live").matching for _ in range(runs.TURNS)] and found.page("live").matching == 1
+    assert (
+        1 in [found.page("status:running").matching for _ in range(runs.TURNS)]
+        and found.page("status:running").matching == 1
+    )
 
 
 def test_runs_that_come_and_go_are_listed(root, monkeypatch):

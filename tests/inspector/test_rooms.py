@@ -11,12 +11,13 @@ from tiny_runs import tiny_run
 import run_inspect
 from agents.playing.episode import record_episode
 from agents.playing.loading import load_run
-from inspector.charts import Line, draw
-from inspector.compare import compare, groups, mean_curve
+from inspector.charts import Line, chart, clock
+from inspector.compare import compare, curves, groups
+from inspector.differs import differences
 from inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
 from inspector.markup import safe, tag
 from inspector.model import model, modules
-from inspector.overview import differences, overview
+from inspector.overview import overview
 from inspector.pictures import GAP, heat_frames, seen_frames, tiles
 from inspector.runs import Runs
 from inspector.table import runs_table
@@ -43,7 +44,7 @@ def read_run(run):
 
 def test_runs_are_listed_and_filtered(runs):
     found = Runs()
-    assert {each.id for each in found.page().lines} == {run.id for run in runs} and found.page("live").lines == []
+    assert {each.id for each in found.page().lines} == {run.id for run in runs} and found.page("running").lines == []
     assert [each.id for each in found.page("cartpole S2-").lines] == [runs[1].id]
     line = read_run(runs[0]).brief
     assert (line.status, line.tail.steps, line.variant, line.goal) == ("finished", 64, "CartPole-v1:ppo", 475)
@@ -53,9 +54,9 @@ def test_runs_are_listed_and_filtered(runs):
 def test_a_run_without_a_word_for_minutes_is_silent_or_has_died(runs, monkeypatch):
     facts = json.loads(runs[2].config_json.read_text())
     runs[2].config_json.write_text(json.dumps({**facts, "status": "running"}))
-    assert read_run(runs[2]).brief.status == "live"
+    assert read_run(runs[2]).brief.status == "running"
     monkeypatch.setattr("inspector.runs.SILENT_AFTER", -1.0)
-    assert read_run(runs[2]).brief.status == "died"
+    assert read_run(runs[2]).brief.status == "failed"
     with locked(runs[2].path):
         assert read_run(runs[2]).brief.status == "silent"
     runs[2].config_json.write_text(json.dumps(facts))
@@ -72,7 +73,11 @@ def test_the_overview_shows_what_differs(runs):
     each = read_run(runs[2])
     assert differences(each.facts)["gamma"] == "0.9" and "n_envs" in differences(each.facts)
     page = overview(each)
-    assert page.count("<svg") > 8 and "Different from the defaults" in page and each.facts["versions"]["torch"] in page
+    assert (
+        page.count("data-chart") > 8
+        and "Different from the defaults" in page
+        and each.facts["versions"]["torch"] in page
+    )
 
 
 def test_runs_that_differ_by_seed_are_one_group(runs):
@@ -81,7 +86,7 @@ def test_runs_that_differ_by_seed_are_one_group(runs):
     page = compare(found)
     assert "gamma" in page and page.count("<tr>") >= 5 and "two runs" in compare(found[:1])
     both = next(each for each in groups(found).values() if len(each) == 2)
-    line = mean_curve("x", both, "c0")
+    line = next(line for line in curves("x", both, "c0", {run.run.id: clock(run) for run in both}) if line.low)
     assert all(low <= p.y <= high for low, p, high in zip(line.low, line.points, line.high, strict=True))
 
 
@@ -96,6 +101,7 @@ def test_returns_and_errors_of_a_recording_are_right(runs):
     for reward in episode.rewards[::-1]:
         discounted = reward + 0.5 * discounted
     assert told["advantage"][0] == pytest.approx(discounted - episode.values[0])
+    assert told["discounted"][0] == pytest.approx(discounted) and told["to_go"][0] > discounted
     data = numbers(episode, loaded)
     assert [each["name"] for each in data["observations"]][2] == "pole angle" and data["observations"][2]["bounded"]
     assert len(data["observed"]) == episode.length + 1 and data["actions"] == ["push left", "push right"]
@@ -191,12 +197,13 @@ def test_the_network_is_listed(runs):
     rows = modules(loaded.agent.policy)
     total = sum(parameter.numel() for parameter in loaded.agent.policy.parameters())
     assert rows[0][3] == f"{total:,}" and any("64×4" in row[2] for row in rows)
+    assert all(int(row[3].replace(",", "")) > 0 for row in rows) and "Tanh" not in {row[1] for row in rows}
     assert "env_id: CartPole-v1" in model(read_run(runs[0]), loaded)
 
 
 def test_everything_is_escaped():
     assert tag("p", "<b>", title='"') == '<p title="&quot;">&lt;b&gt;</p>' and "{" not in safe("${x}{{y}}`")
-    assert "nothing measured" in draw([Line("x", [Point(1.0, float("nan"))], "c0")])
+    assert "nothing measured" in chart("x", [Line("x", [Point(1.0, float("nan"))], "c0")])
 
 
 def test_wrong_words_are_one_line(runs, capsys, monkeypatch):

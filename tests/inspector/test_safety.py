@@ -9,8 +9,9 @@ from inspector_browsing import Page, chromium, serving
 from tiny_runs import tiny_run
 
 from inspector.compare import compare
-from inspector.model import config, report_text
+from inspector.model import config
 from inspector.overview import overview
+from inspector.reported import report_text
 from inspector.runs import Runs
 from inspector.table import runs_table
 
@@ -126,11 +127,15 @@ def test_a_running_inspector_refuses_them_and_stores_nothing(tmp_path, monkeypat
 
 @pytest.mark.browser
 def test_no_planted_script_runs(planted):
+    planted.report.unlink(missing_ok=True)
+    planted.report.write_text(f"# {PLANTED}\n\n![x](http://evil.example/x.png) [x](http://evil.example)\n\n{PLANTED}")
     with chromium() as browser, serving(planted.id) as (_, url):
         page = Page(browser, url)
-        for tab in ("Overview", "Compare", "Videos", "Config"):
+        for tab in ("Overview", "Runs", "Compare", "Videos", "Config", "Report"):
             page.tab(tab)
             page.page.wait_for_timeout(600)  # time for a script to run, were there one
+        assert "<img src=x" in page.page.locator("#report article").inner_text()
+        assert page.page.locator("#report :is(img, a, script)").count() == 0
         page.tab("Overview")
         assert "<img src=x" in page.page.locator("#overview h2").inner_text()
         assert page.page.locator("#overview img, #runs img, #model script").count() == 0

@@ -1,0 +1,122 @@
+"""A run in one line: what its config.json and the end of its metrics.csv say, and the words for how it stands.
+
+The words of a verdict and of a failure are those of utils/run_facts.py and run_fate.py.
+"""
+
+import math
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from inspector.tail import Tail
+from utils import run_files
+from utils.run_dir import STAMP, RunDir
+from utils.run_facts import LARGEST, finite, mapping, read_facts, verdict
+from utils.run_fate import failure
+from utils.user_error import UserError
+
+MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
+GONE = "its process ended without a word"
+VERDICTS = ("solved", "not solved", "not tested", "trained")
+STATUSES = ("running", "silent", "finished", "failed", "interrupted", "damaged")
+
+
+class Brief(NamedTuple):
+    """A line of the table."""
+
+    id: str
+    status: str = "damaged"
+    """one of STATUSES: silent is running by its own account, its process lives, and nothing was heard for minutes"""
+    variant: str = "?"
+    tail: Tail = Tail()
+    goal: float | None = None
+    group: str = ""
+    fault: str = ""
+    """what is wrong with its files"""
+    reason: str = ""
+    """why it failed"""
+    result: str = ""
+    """one of VERDICTS, "" until it has ended"""
+    seed: int | None = None
+    started: float | None = None
+    """seconds of the epoch"""
+    spent: float | None = None
+    """seconds by the account of its end"""
+    test: float | None = None
+
+    @property
+    def words(self) -> str:
+        """What a filter looks for words in."""
+        return f"{self.id} {self.variant} {self.status} {self.result} {self.group} {self.reason}".casefold()
+
+    @property
+    def took(self) -> float | None:
+        """Seconds of training so far."""
+        return self.spent if self.tail.seconds is None else self.tail.seconds
+
+    @property
+    def speed(self) -> float | None:
+        """Env steps per second, over all of it."""
+        return self.tail.steps / self.took if self.took and self.tail.steps else None
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    """What read_facts says of a file that has the size, the depth and the numbers of a config."""
+    found = run_files.status(folder / "config.json")
+    if found and found.st_size > MOST_CONFIG:
+        raise UserError(f"{folder}/config.json has {found.st_size:,} bytes, more than any config")
+    facts = read_facts(folder)
+    level: list[Any] = [facts]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        if any(isinstance(each, int) and abs(each) > LARGEST for each in level):
+            raise UserError(f"{folder}/config.json is damaged: a number in it is larger than any key takes")
+        level = [each for each in level if isinstance(each, dict | list)]
+    if level:
+        raise UserError(f"{folder}/config.json is nested more than {DEEPEST} deep")
+    return facts
+
+
+def head_of(folder: Path) -> Brief:
+    """All but the tail."""
+    started = started_at(folder.name)
+    try:
+        facts = facts_of(folder)
+    except UserError as error:
+        return Brief(folder.name, fault=str(error), started=started)
+    outcome = mapping(facts.get("outcome"))
+    return Brief(
+        folder.name,
+        str(facts.get("status", "?")),
+        f"{facts.get('env_id', '?')}:{facts.get('variant', '?')}",
+        goal=finite(facts.get("goal")),
+        group=facts.get("group") or "",
+        reason=failure(facts),
+        result=verdict(outcome) if outcome and facts.get("status") == "finished" else "",
+        seed=facts.get("seed"),
+        started=started,
+        spent=finite(outcome.get("seconds")),
+        test=finite(outcome.get("test_mean")),
+    )
+
+
+def started_at(run_id: str) -> float | None:
+    """Ids begin with the local time at which their folder was made."""
+    stamp = STAMP.match(run_id)
+    try:
+        return time.mktime(time.strptime(stamp.group(), "%Y%m%d-%H%M%S-")) if stamp else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def wrong_best(run: RunDir) -> str:
+    """What is wrong with best.json, where there is one; "" otherwise."""
+    path = run.checkpoints / "best.json"
+    try:
+        if not run_files.exists(path):
+            return ""
+        best = run_files.read_json(path)
+    except UserError as error:
+        return str(error)
+    score = best.get("score") if isinstance(best, dict) else math.nan
+    return "" if score is None or finite(score) is not None else "checkpoints/best.json is damaged: it has no score"

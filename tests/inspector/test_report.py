@@ -1,0 +1,78 @@
+"""report.md as a page: what it shows of ours, and what it makes of a hostile one: text."""
+
+import re
+
+import pytest
+from tiny_runs import tiny_run
+
+from inspector.differs import differences, differing, written
+from inspector.markdown import MOST_TEXT, rendered
+from inspector.model import config
+from inspector.reported import report
+from inspector.runs import Runs
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "![x](http://evil.example/x.png)",
+    "![x](javascript:alert(1))",
+    "[x](javascript:alert(1))",
+    "[x](http://evil.example/)",
+    "<http://evil.example/>",
+    '[x](http://evil.example/ "a\\" onmouseover=alert(1)")',
+    "a <svg onload=alert(1)> b",
+    "<details open ontoggle=alert(1)><summary>x</summary>",
+    "<details><summary><b onclick=alert(1)>x</b></summary>",
+    "</section></details></div>",
+    "${alert(1)} {{alert(1)}} `x`",
+    "| a |\n|---|\n| <img src=x onerror=alert(1)> |",
+    "```html\n<script>alert(1)</script>\n```",
+    '<a href="//evil.example">x</a>',
+    "<style>* { background: url(http://evil.example) }</style>",
+    "<iframe src=http://evil.example></iframe>",
+    "[a]: http://evil.example\n\n[a] ![a]",
+    "&lt;script&gt; &#60;img src=x&#62;",
+]
+ALLOWED = {
+    "article", "p", "details", "summary", "h1", "h2", "h3", "table", "thead", "tbody", "tr", "th", "td", "div", "pre",
+    "code", "span", "strong", "em", "ul", "ol", "li", "hr", "blockquote", "br",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "\n\n".join(HOSTILE)])
+def test_a_hostile_report_is_only_text(text):
+    page = rendered(text)
+    tags = re.findall(r"<(/?)([A-Za-z][A-Za-z0-9]*)((?:[^>\"]|\"[^\"]*\")*)>", page)
+    assert {name for _, name, _ in tags} <= ALLOWED
+    for _, _, attributes in tags:
+        bare = re.sub(r'"[^"]*"', '""', attributes)
+        assert set(re.findall(r"([\w-]+)=", bare)) <= {"class", "title", "start", "style"}
+    assert not re.search(r"[{}`]", page) and page.count("<details") == page.count("</details")
+    assert page.count("<div") == page.count("</div") and page.endswith("</article>")
+
+
+@pytest.mark.parametrize("piece", ["> ", "* ", "[", "**", "`", "<", "|a", "[a](", "&", "- \n"])
+def test_a_report_of_one_sign_is_bounded(piece):
+    assert len(rendered(piece * (MOST_TEXT // 8))) < 20 * MOST_TEXT
+
+
+def test_our_own_report_is_a_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    run = tiny_run(policy_lr="lin_0.01")
+    each = Runs().look_into(run.id)
+    page = report(each)
+    assert "<h1>CartPole-v1:ppo</h1>" in page and "<strong>Not solved" in page and page.count("<table>") >= 3
+    assert "**" not in page and "| --- |" not in page and "<summary>All fields</summary>" in page
+    assert differences(each.facts)["policy_lr"] == "lin_0.01" and "lin_0.01" in config(each)
+    assert ("gamma", "0.98", "0.99") in differing(each.facts)
+    run.report.unlink()
+    assert "no report yet" in report(Runs().look_into(run.id))
+
+
+def test_schedules_are_written_as_one_would_write_them():
+    named = {"kind": "linear", "start_value": 0.001, "end_value": 0.0, "start": 0.0, "end": 1.0}
+    assert written(named) == "lin_0.001"
+    assert written({**named, "kind": "cosine"}) == "cos_0.001"
+    assert written({**named, "end_value": 0.04, "end": 0.16}) == "lin_0.001, end_value 0.04, end 0.16"
+    assert written({"kind": "warmup", "start_value": 0.0, "end_value": 1.0, "start": 0.0, "end": 0.05}) == "warmup_1"
+    assert written({"kind": "linear"}) == '{"kind": "linear"}' and written([64, 64]) == "[64, 64]"
