@@ -159,7 +159,7 @@ def test_the_inspector_says_why(capsys):
     said, run = failed(capsys, "env_kwargs={what: void}")
     runs = Runs()
     (line,) = runs.page().lines
-    assert line.status == "failed" and line.failure == read_json(run.config_json)["failure"] and line.failure in said
+    assert line.status == "failed" and line.reason == read_json(run.config_json)["failure"] and line.reason in said
     assert "reward: NaN of environment 0" in runs_table(runs.page())
     assert "reward: NaN of environment 0" in overview(runs.look_into(run.id))
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from inspector.brief import Brief, verdict
+from inspector.brief import Brief
 from inspector.query import parse
 from inspector.runs import Page, Runs
 from inspector.table import HEAD, filters, runs_table
@@ -96,21 +96,6 @@ def test_the_menus_say_what_the_line_understands():
         query = parse(term.replace("&gt;", ">").replace("&lt;", "<"))
         assert query.tests or not query.grouped
         assert {each.seed for each in query.select(LINES)} != {1, 2, 3, 4, 5} or not query.grouped or "<30d" in term
-
-
-@pytest.mark.parametrize(
-    ("outcome", "status", "word"),
-    [
-        ({"solved": True, "goal": 1.0, "test_mean": 2.0}, "finished", "solved"),
-        ({"solved": False, "goal": 1.0, "test_mean": 0.0}, "finished", "not solved"),
-        ({"solved": False, "goal": 1.0, "test_mean": None}, "finished", "not tested"),
-        ({"solved": False, "goal": None, "test_mean": None}, "finished", "trained"),
-        ({"solved": True, "goal": 1.0}, "running", ""),
-        (None, "failed", ""),
-    ],
-)
-def test_a_verdict_is_one_of_four_words(outcome, status, word):
-    assert verdict({"outcome": outcome, "status": status}) == word
 
 
 def test_a_failed_run_tells_why_and_one_whose_process_is_gone_has_failed(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import re
 import pytest
 from tiny_runs import tiny_run
 
-from inspector.differs import differences, differing, written
+from inspector.differs import differences, differing
 from inspector.markdown import MOST_TEXT, rendered
 from inspector.model import config
 from inspector.reported import report
@@ -62,17 +62,8 @@ def test_our_own_report_is_a_page(tmp_path, monkeypatch):
     each = Runs().look_into(run.id)
     page = report(each)
     assert "<h1>CartPole-v1:ppo</h1>" in page and "<strong>Not solved" in page and page.count("<table>") >= 3
-    assert "**" not in page and "| --- |" not in page and "<summary>All fields</summary>" in page
+    assert "**" not in page and "| --- |" not in page
     assert differences(each.facts)["policy_lr"] == "lin_0.01" and "lin_0.01" in config(each)
     assert ("gamma", "0.98", "0.99") in differing(each.facts)
     run.report.unlink()
     assert "no report yet" in report(Runs().look_into(run.id))
-
-
-def test_schedules_are_written_as_one_would_write_them():
-    named = {"kind": "linear", "start_value": 0.001, "end_value": 0.0, "start": 0.0, "end": 1.0}
-    assert written(named) == "lin_0.001"
-    assert written({**named, "kind": "cosine"}) == "cos_0.001"
-    assert written({**named, "end_value": 0.04, "end": 0.16}) == "lin_0.001, end_value 0.04, end 0.16"
-    assert written({"kind": "warmup", "start_value": 0.0, "end_value": 1.0, "start": 0.0, "end": 0.05}) == "warmup_1"
-    assert written({"kind": "linear"}) == '{"kind": "linear"}' and written([64, 64]) == "[64, 64]"
