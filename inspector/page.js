@@ -7,5 +7,5 @@ new MutationObserver(() => {
   const tab = document.querySelector("#tabs button[role=tab][aria-selected=true]"), name = tab && tab.textContent.trim();
   if (!tab || document.body.dataset.room === name) return;
   document.body.dataset.room = name;
-  tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+  tab.scrollIntoView({ block: "nearest", inline: "center" });
 }).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ["aria-selected"] });

@@ -8,7 +8,7 @@ function age(at) {
 }
 function apply() {
   for (const row of element.querySelectorAll("tr[data-run]")) {
-    row.querySelector("input").checked = chosen.has(row.dataset.run);
+    Object.assign(row.querySelector("input"), { checked: chosen.has(row.dataset.run), indeterminate: false });
     row.classList.toggle("checked", chosen.has(row.dataset.run));
     if (row.dataset.group !== undefined && row.hidden === open.has(row.dataset.group)) row.hidden = !row.hidden;
   }
