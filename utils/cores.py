@@ -1,10 +1,13 @@
-"""How many processors this process may keep busy: its affinity, its control group's quota, its share of a group."""
+"""How many processors this process may keep busy: affinity, control group, its share of a group; and who is idle."""
 
 import os
+import re
+import time
 from pathlib import Path
 
 SHARE = "STRIDE_CORES"  # what whoever starts several of us side by side leaves to each
-GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+GROUPS, OWN, LOAD = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/loadavg")
+LOOKS, PAUSE = 3, 0.001  # at who runs: what does so in each of them stays a while
 
 
 def cores() -> int:
@@ -13,6 +16,16 @@ def cores() -> int:
     told = os.environ.get(SHARE, "")
     share = int(told) if told.isdecimal() else len(mine)
     return max(1, min(len(mine), share, quota(GROUPS, OWN)))
+
+
+def idle() -> int:
+    """Processors of the machine that nobody else computes on just now; all of them where the system does not tell."""
+    others = []
+    for look in range(LOOKS):
+        time.sleep(PAUSE if look else 0)
+        told = re.match(r"(?:\S+ ){3}(\d+)/", _text(LOAD))
+        others.append(max(0, int(told[1]) - 1) if told else 0)  # one of them is this process
+    return max(1, (os.cpu_count() or 1) - min(others))
 
 
 def quota(groups: Path, own: Path) -> int:

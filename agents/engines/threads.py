@@ -9,7 +9,7 @@ from agents.engines.fused_cpu.bind import MOST_PARTS, ROWS_PER_PART
 from agents.experience.ratio import per_env_step
 from agents.sockets import Threads
 from config.schema import Config, ReplayConfig, RolloutConfig
-from utils.cores import cores
+from utils.cores import cores, idle
 
 # multiply-adds of one pass over what an iteration learns from, that make a thread worth waking: half a millisecond of
 # updates. Measured on two cores, wall time by two threads: 9 million (REINFORCE on CartPole) 1.1x, 47 (PPO on CartPole)
@@ -25,6 +25,7 @@ def choose_threads(config: Config, agent: Agent, fused: bool) -> Threads:
         return Threads(1, "auto: what eager sums up depends on their number")
     limits = {
         "there is one core for it": cores(),
+        "other programs keep the cores busy": idle(),
         "its minibatches are too small to be shared": parts(config),
         "its iterations are too short to be shared": int(work(config, agent) // PER_THREAD),
     }

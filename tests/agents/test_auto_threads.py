@@ -9,6 +9,7 @@ from driven import advance, agent_for
 
 import train
 from agents.base import Agent
+from agents.engines import threads
 from config.loader import load_config
 from scripts.plain_tree import fingerprint
 from utils import seed_group
@@ -20,6 +21,7 @@ from utils.user_error import UserError
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(4))
+    monkeypatch.setattr(threads, "idle", lambda: 4)
     monkeypatch.delenv(SHARE, raising=False)
 
 
@@ -44,6 +46,12 @@ def test_as_many_as_pay(words, number, why):
 def test_a_group_leaves_each_run_its_share_of_the_cores(monkeypatch):
     monkeypatch.setenv(SHARE, "1")
     assert agent_for("CartPole-v1:ppo").engine.threads == (1, "auto: there is one core for it")
+
+
+def test_a_machine_that_is_busy_is_not_made_busier(monkeypatch):
+    """Two threads that wait for one another took 1.5 times as long as one beside nine other programs on two cores."""
+    monkeypatch.setattr(threads, "idle", lambda: 1)
+    assert agent_for("CartPole-v1:ppo").engine.threads == (1, "auto: other programs keep the cores busy")
 
 
 def test_the_same_is_learnt_as_with_one_thread():
