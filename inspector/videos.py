@@ -13,6 +13,7 @@ from inspector.runs import RunFacts
 from report.typography import score
 from utils.run_dir import RunDir
 from utils.run_files import exists, list_names, open_file
+from utils.run_names import PLAYED
 from utils.user_error import UserError
 from utils.video_file import VideoError, thumbnail
 
@@ -20,10 +21,16 @@ NAME = re.compile(r"epoch=([0-9]{1,18})\.mp4")
 MOST_FILMS, MOST_BYTES, MOST_ROOM = 200, 200 << 20, 1 << 30  # of a run, of one video, of all that are lent
 
 
-def epoch_videos(run: RunDir) -> list[Path]:
-    """The newest `epoch=NN.mp4` in order; links are left out, as they could name any file of the disk."""
-    found = sorted((int(match[1]), name) for name in list_names(run.videos) if (match := NAME.fullmatch(name)))
-    return [run.videos / name for _, name in found if _lies_there(run.videos / name)][-MOST_FILMS:]
+def films_of(run: RunDir) -> list[Path]:
+    """What run_play.py filmed, then the newest `epoch=NN.mp4` of the training, each in order.
+
+    Links are left out, as they could name any file of the disk.
+    """
+    names = list_names(run.videos)
+    trained = sorted((int(match[1]), name) for name in names if (match := NAME.fullmatch(name)))
+    played = sorted((int(m[2]), int(m[3]), m[1], name) for name in names if (m := PLAYED.fullmatch(name)))
+    found = [run.videos / found[-1] for found in (*played, *trained)]
+    return [path for path in found if _lies_there(path)][-MOST_FILMS:]
 
 
 def _lies_there(path: Path) -> bool:
@@ -39,7 +46,7 @@ def lend(run: RunDir, folder: Path) -> list[Path]:
         if not old.name.startswith(f"video-{run.id}-"):
             old.unlink(missing_ok=True)
     lent, room = [], MOST_ROOM - sum(film.stat().st_size for film in folder.glob("video-*.mp4"))
-    for path in epoch_videos(run)[::-1]:
+    for path in films_of(run)[::-1]:
         copy = folder / f"video-{run.id}-{path.name.replace('=', '')}"
         room -= 0 if copy.exists() else _copy(path, copy, room)
         if copy.exists():
@@ -60,7 +67,7 @@ def _copy(path: Path, copy: Path, room: int) -> int:
 
 def videos(each: RunFacts, folder: Path, said: str = "", recorded: Sequence[Path] = ()) -> Markup:
     """The whole room: what the training left, then what was recorded here."""
-    films = [_film(path, _words(path, each.curves.returns)) for path in lend(each.run, folder)]
+    films = [_film(path, words_of(path, each.curves.returns)) for path in lend(each.run, folder)]
     films += [_film(path, said) for path in recorded if path.exists()]
     if not films:
         return note(
@@ -78,7 +85,11 @@ def poster(path: Path) -> str:
         return ""
 
 
-def _words(path: Path, returns: dict[int, float]) -> str:
+def words_of(path: Path, returns: dict[int, float]) -> str:
+    """What a copy is of; its name has no "="."""
+    _, played, name = path.stem.partition("-play-")
+    if played:
+        return ", ".join(["play", *(re.sub(r"([a-z])([0-9])", r"\1 \2", word) for word in name.split("-"))])
     epoch = int(path.stem.rpartition("epoch")[2])
     return f"epoch {epoch}" + (f", mean return {score(returns[epoch])}" if epoch in returns else "")
 

@@ -101,6 +101,7 @@ def test_a_debugger_is_seen_by_its_trace_function_or_its_name(monkeypatch):
         sys.settrace(before)
 
 
+@pytest.mark.slow
 def test_under_a_debugger_evaluation_is_one_world_too(monkeypatch):
     made = []
     real = session.make_envs

@@ -11,7 +11,7 @@ from utils.user_error import UserError
 
 SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
 CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
-PLAYED = re.compile(rf"play-{CHECKPOINT.pattern}-seed[0-9]{{1,20}}-episode([0-9]{{1,18}})\.mp4")  # by run_play.py
+PLAYED = re.compile(rf"play-({CHECKPOINT.pattern})-seed([0-9]{{1,20}})-episode([0-9]{{1,18}})\.mp4")  # by run_play.py
 LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
 GROUP = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # runs of one command that differ in their seed
 OF_GROUP = ("groups", GROUP.pattern)  # a group's folder, in that of all runs

@@ -211,6 +211,7 @@ def test_q_values_stand_beside_the_actions(page, place):
         assert float(next(csv.DictReader(file))["q push left"]) == shares["q"][0][0]
 
 
+@pytest.mark.slow
 def test_on_a_phone_tabs_stay_where_they_are(place):
     browser, url, first, *_ = place
     page = Page(browser, url, 390, "dark")

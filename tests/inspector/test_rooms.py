@@ -21,7 +21,7 @@ from inspector.overview import overview
 from inspector.pictures import GAP, heat_frames, seen_frames, tiles
 from inspector.runs import Runs
 from inspector.table import runs_table
-from inspector.videos import epoch_videos, lend, poster
+from inspector.videos import films_of, lend, poster, words_of
 from report.curve import Point
 from utils.run_lock import locked
 from utils.user_error import UserError
@@ -176,11 +176,25 @@ def test_videos_are_copied_and_links_are_not_followed(runs, tmp_path):
     (runs[0].videos / "epoch=1.mp4").write_bytes(b"film")
     (runs[0].videos / "epoch=2.mp4").symlink_to(secret)
     (runs[0].videos / "other.mp4").write_bytes(b"")
-    assert [path.name for path in epoch_videos(runs[0])] == ["epoch=1.mp4"]
+    assert [path.name for path in films_of(runs[0])] == ["epoch=1.mp4"]
     served = tmp_path / "served"
     served.mkdir()
     assert [path.read_bytes() for path in lend(runs[0], served)] == [b"film"]
     assert lend(runs[1], served) == [] and not list(served.iterdir())
+
+
+def test_what_run_play_filmed_is_shown_beside_what_the_training_did(runs, tmp_path):
+    (runs[0].videos / "epoch=1.mp4").write_bytes(b"film")
+    for name in ("play-epoch=04-seed0-episode10", "play-epoch=04-seed0-episode2", "play-x-seed0-episode1"):
+        (runs[0].videos / f"{name}.mp4").write_bytes(b"film")
+    names = [f"{name}.mp4" for name in ("play-epoch=04-seed0-episode2", "play-epoch=04-seed0-episode10", "epoch=1")]
+    assert [path.name for path in films_of(runs[0])] == names
+    said = [words_of(path, {1: 9.5}) for path in lend(runs[0], tmp_path)]
+    assert said == [
+        "play, epoch 04, seed 0, episode 2",
+        "play, epoch 04, seed 0, episode 10",
+        "epoch 1, mean return 9.50",
+    ]
 
 
 def test_a_video_has_a_thumbnail_and_a_damaged_one_has_none(tmp_path):

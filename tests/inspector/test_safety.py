@@ -126,6 +126,7 @@ def test_a_running_inspector_refuses_them_and_stores_nothing(tmp_path, monkeypat
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_no_planted_script_runs(planted):
     planted.report.unlink(missing_ok=True)
     planted.report.write_text(f"# {PLANTED}\n\n![x](http://evil.example/x.png) [x](http://evil.example)\n\n{PLANTED}")

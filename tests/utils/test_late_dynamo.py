@@ -85,6 +85,7 @@ def run(program, *path):
     )
 
 
+@pytest.mark.slow
 def test_who_compiles_gets_all_of_it():
     done = run(COMPILED)
     assert done.returncode == 0 and done.stdout.endswith("whole\n"), done.stderr
