@@ -29,7 +29,7 @@ def films_of(run: RunDir) -> list[Path]:
     names = list_names(run.videos)
     trained = sorted((int(match[1]), name) for name in names if (match := NAME.fullmatch(name)))
     played = sorted((int(m[2]), int(m[3]), m[1], name) for name in names if (m := PLAYED.fullmatch(name)))
-    found = [run.videos / found[-1] for found in (*played, *trained)]
+    found = [run.videos / name for name in (*(film[-1] for film in played), *(film[-1] for film in trained))]
     return [path for path in found if _lies_there(path)][-MOST_FILMS:]
 
 
