@@ -99,6 +99,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
     torch.set_num_threads(config.torch_threads)
 
+    folder = again.source.path if again else runs_root()
+    check_room(folder, 0)  # before kernels are compiled in vain
     # every name is checked by its registry before a run folder exists
     with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
         import_module(config.env_id)  # which may register a policy or a wrapper
@@ -107,7 +109,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
         agent = build_agent(config, envs)
         reached = env_info(config).reward_threshold
-    check_room(again.source.path if again else runs_root(), checkpoint_size(agent) + MARGIN)
+    check_room(folder, checkpoint_size(agent) + MARGIN)
 
     goal = reached if config.spec.goal is None else config.spec.goal
     if arguments.require_goal:

@@ -51,7 +51,8 @@ def failures_told(run: RunDir, stack: ExitStack, config: Config) -> Iterator[Non
     except BaseException as error:
         line = line_of(error)
         tell(run, line)
-        error.add_note(whereabouts(run, line))
+        if not isinstance(error, UserError):  # what a person can right says how
+            error.add_note(whereabouts(run, line))
         raise
 
 

@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+import hydra.core.override_parser.overrides_parser  # noqa: F401  # another user may not read where it lies
+
 import train
 from agents.playing.loading import load_run
 from scripts.faults.record import command_line

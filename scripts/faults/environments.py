@@ -26,7 +26,7 @@ import run_publish
 from envs_gym.async_env import AsyncEnv
 from envs_gym.gym_env import EnvError
 from scripts.faults.record import command_line
-from scripts.faults.rig import REPLAY, TINY, Ended, amounts_to, evenly, faults, finish, last_run, leftovers, start
+from scripts.faults.rig import REPLAY, TINY, Ended, amounts_to, evenly, faults, finish, last_run, leftovers, start, told
 from scripts.faults.worlds import (
     ANSWERS,
     DIES,
@@ -162,7 +162,7 @@ def misled(trial: Trial, ended: Ended, seconds: float) -> str:
         return ""
     if trial.what in hung:
         return "" if seconds < 5 else f"took {seconds:.1f} s"
-    said = ended.said.strip().split("\n")
+    said = told(ended.said)
     line = said[-1]
     if len(said) > 1 or not line.isprintable() or not line.startswith("error: "):
         return "not one line"

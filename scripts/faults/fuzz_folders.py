@@ -228,6 +228,8 @@ def folders(number: int, draw: random.Random, folder: Path) -> tuple[list[str], 
     root, began = Root(folder, draw), time.monotonic()
     os.environ["STRIDE_RUNS"] = str(root.runs)
     wrong, refused, shown = Counter[str](), Counter[str](), 0
+    for base in root.bases:  # what the first of a process loads and makes is none of a folder's doing
+        load_run(str(base.path))
     watch = Watch((root.runs, folder / "card"), root.secret)  # card: where "publish" writes
     with few_episodes():
         for trial in range(number):

@@ -21,6 +21,7 @@ from config.debugger import for_debugger
 from config.keys import known_keys
 from config.loader import environment_files
 from scripts.faults.watch import Watch
+from utils.interrupted import Interrupted
 from utils.run_dir import RunDir
 
 NUMBERS = (
@@ -50,7 +51,7 @@ FLAGS = {
 FLAGS["inspect"] = ["--run-id", "--port", "--host", "--share", "--help"]
 
 
-class Accepted(Exception):  # noqa: N818
+class Accepted(Interrupted):
     """The words were right: here the work would begin."""
 
 

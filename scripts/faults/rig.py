@@ -129,9 +129,15 @@ def at_call(owner: object, name: str, number: int, change: Call) -> None:
     setattr(owner, name, watched)
 
 
+def told(said: str) -> list[str]:
+    """The lines of it, but for the one that is made for grep."""
+    return [line for line in said.strip().split("\n") if not line.startswith("result=")]
+
+
 def refused_in_a_line(said: str) -> bool:
     """Whether nothing was said but what is wrong."""
-    return said.startswith("error: ") and len(said.strip().splitlines()) == 1
+    lines = told(said)
+    return len(lines) == 1 and lines[0].startswith("error: ")
 
 
 def last_run(root: Path) -> RunDir | None:
