@@ -180,6 +180,6 @@ def test_the_report_is_there_before_the_run_is_called_finished(tmp_path, monkeyp
         patch.setattr(page, "write_report", dies)
         train.main(["CartPole-v1:ppo", "-q", "n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=32"])
     run = RunDir.find("@last")
-    assert read_json(run.config_json)["status"] == "failed" and "failed" in run.report.read_text()
+    assert read_json(run.config_json)["status"] == "failed" and "**Failed**" in run.report.read_text()
     assert train.command(["--resume", run.id, "-q"]) == 0
-    assert read_json(run.config_json)["status"] == "finished" and "failed" not in run.report.read_text()
+    assert read_json(run.config_json)["status"] == "finished" and "**Failed**" not in run.report.read_text()
