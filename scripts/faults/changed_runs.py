@@ -45,7 +45,7 @@ class Change(NamedTuple):
 
 
 CHANGES = {
-    "threads": Change(("threads=2",), "changed: threads 1 -> 2", equal=("state",)),
+    "threads": Change(("threads=2",), "changed: threads auto -> 2", equal=("state",)),
     "engine": Change((), "not to the bit; engine", equal=()),
     **{name: Change() for name in YEARS},
     "clock": Change(),
