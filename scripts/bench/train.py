@@ -174,7 +174,7 @@ def solve(seeds: int) -> Figures:
             ended = subprocess.run(
                 [*command, f"seed={seed}"], env=os.environ | {"STRIDE_RUNS": folder}, capture_output=True, text=True
             )
-            seconds, solved = time.perf_counter() - began, ended.stdout.startswith("Solved")
+            seconds, solved = time.perf_counter() - began, "result=solved " in ended.stdout
             found.append({"seed": seed, "seconds": seconds, "solved": solved})
             print(f"  seed {seed:>2}: {seconds:5.1f} s, {'solved' if solved else 'not solved'}", flush=True)
     median, count = statistics.median(each["seconds"] for each in found), sum(each["solved"] for each in found)
