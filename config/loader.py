@@ -122,7 +122,8 @@ def _check_stop(config: Config, written: Mapping[str, str]) -> None:
     """UserError where somebody wrote, in `written`, that evaluations stop the run, and there are none."""
     key = "early_stop_on_eval_threshold"
     if config.early_stop_on_eval_threshold is True and config.eval_freq_epochs is None and key in written:
-        raise UserError(f"{written[key]}: {key}: true needs evaluation, but eval_freq_epochs is null")
+        where = "" if written[key].startswith(key) else f"{written[key]}: "
+        raise UserError(f"{where}{key}: true needs evaluation, but eval_freq_epochs is null")
 
 
 def _checked(raw: Raw) -> Raw:

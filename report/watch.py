@@ -14,7 +14,7 @@ from config.loader import from_plain, to_plain
 from config.metrics import KEY, NOT_A_NUMBER, Metric, Rule, load_metrics
 from config.schema import Config
 from report.alerts import Alert, Event
-from report.history import STEPS, TRAIN, VAL
+from report.history import ENDED, STEPS, TRAIN, VAL
 from report.memory import MEMORY, remembered
 from report.metrics_csv import format_number, read_csv
 from report.typography import number
@@ -28,6 +28,7 @@ BEFORE, FEWEST = 10, 5  # rows before a row that it is compared with, and withou
 RECENT = 1000  # rows that the median of a run is taken of
 FEWEST_GOOD = 3  # rows without it that end an alert
 BETTER = 0.02  # of the way from start to goal: less is no progress
+FULL = 100  # episodes in a mean return that is no luck any more
 MUCH = 0.3  # of the way from start to goal: less may be luck
 FAR = 0.8  # of that way: from here on slow progress is none
 SECONDS, COLLECT, LEARN, LENGTH = (
@@ -36,7 +37,7 @@ SECONDS, COLLECT, LEARN, LENGTH = (
     "train/time/learn",
     "train/roll/ep_len/mean",
 )
-HELPFUL = {STEPS, SECONDS, COLLECT, LEARN, LENGTH}  # to measures, beside metrics that have rules
+HELPFUL = {STEPS, SECONDS, COLLECT, LEARN, LENGTH, ENDED}  # to measures, beside metrics that have rules
 MOST_BYTES = 4 << 20  # of a metrics.csv that is judged again by who only looks
 TRIES = 3  # things to try that are told
 
@@ -74,8 +75,12 @@ class _Past:
                 self.largest, size, size / max(1.0, row.get(LENGTH, math.inf)) / max(1e-3, 1 - self.gamma)
             )
         for name in (TRAIN, VAL):
-            if name in row and self._is_better(name, row[name]):
+            if name in row and (self._is_luck(name) or self._is_better(name, row[name])):
                 self.improved = self.steps
+
+    def _is_luck(self, name: str) -> bool:
+        """Whether it is a mean over so few episodes that nothing can be said of it yet."""
+        return name == TRAIN and self.row.get(ENDED, FULL) < FULL
 
     def _is_better(self, name: str, value: float) -> bool:
         known = self.series.get(name)
@@ -87,7 +92,9 @@ class _Past:
         for name, value in self.row.items():
             if math.isfinite(value):
                 series = self.series.setdefault(name, _Series(value))
-                if self.improved == self.steps or name not in (TRAIN, VAL):  # small gains add up to one
+                if self._is_luck(name):
+                    series.best = value
+                elif self.improved == self.steps or name not in (TRAIN, VAL):  # small gains add up to one
                     series.best = max(series.best, value)
                 series.before.append(value)
                 series.recent.append(self.pace(value) if name.startswith("train/time/") else value)

@@ -154,6 +154,17 @@ def test_return_that_collapses_or_does_not_come() -> None:
     assert not alerts_of(rows(train=lambda n: min(460.0, 20.0 + 10 * n)))  # almost there
 
 
+def test_a_mean_of_few_episodes_is_luck_and_no_progress_to_be_missed() -> None:
+    """A budget of 3,000 steps of CartPole was told that a third of it had brought nothing."""
+    found = rows(**{"train/roll/ep_rew/mean": lambda n: 60.0 if n < 3 else 20.0})
+    for n, row in enumerate(found):
+        row["train/roll/episodes"] = n / 2
+    assert alerts_of(found) == {}
+    for row in found:
+        row["train/roll/episodes"] += 100
+    assert [*alerts_of(found)] == ["Return no better for 34% of the budget"]
+
+
 def timed(share: float, seconds: float) -> list[dict[str, float]]:
     """10,000 steps per second of collecting and learning, which are `share` of the time; a fifth in rows 100 to 130."""
     pace = {n: 2000.0 if 100 <= n < 130 else 10_000.0 for n in range(200)}
