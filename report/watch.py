@@ -12,6 +12,7 @@ from statistics import median
 
 from config.loader import from_plain, to_plain
 from config.metrics import KEY, NOT_A_NUMBER, Metric, Rule, load_metrics
+from config.schedule import Schedule
 from config.schema import Config
 from report.alerts import Alert, Event
 from report.history import ENDED, STEPS, TRAIN, VAL
@@ -28,6 +29,7 @@ BEFORE, FEWEST = 10, 5  # rows before a row that it is compared with, and withou
 RECENT = 1000  # rows that the median of a run is taken of
 FEWEST_GOOD = 3  # rows without it that end an alert
 BETTER = 0.02  # of the way from start to goal: less is no progress
+RANDOM = 0.1  # share of random actions
 FULL = 100  # episodes in a mean return that is no luck any more
 MUCH = 0.3  # of the way from start to goal: less may be luck
 FAR = 0.8  # of that way: from here on slow progress is none
@@ -57,6 +59,7 @@ class _Past:
 
     def __init__(self, config: Config, goal: float | None) -> None:
         self.goal, self.budget, self.gamma = goal, config.max_timesteps, config.gamma
+        self._epsilon: float | Schedule = getattr(config, "epsilon", 0.0)
         self.series: dict[str, _Series] = {}
         self.row: Mapping[str, float] = {}
         self.steps = self.improved = 0
@@ -102,6 +105,12 @@ class _Past:
     def pace(self, rate: float) -> float:
         """Steps per second of collecting and learning: evaluations take longer, the better a policy is."""
         return rate / max(1e-9, self.row.get(COLLECT, 0.0) + self.row.get(LEARN, 0.0) or 1.0)
+
+    @property
+    def explores(self) -> bool:
+        """Whether so many actions are random that training's return says little of the policy."""
+        share = self._epsilon.at(self.steps, self.budget) if isinstance(self._epsilon, Schedule) else self._epsilon
+        return share >= RANDOM
 
     @property
     def start(self) -> float:
@@ -154,7 +163,7 @@ def _returns(past: _Past, name: str, value: float) -> float:
 
 def _gained(past: _Past, name: str, value: float) -> float:
     """NaN while so little was gained that luck may take it again."""
-    if name not in past.series:
+    if name not in past.series or (name == TRAIN and past.explores):
         return math.nan
     known = past.series[name]
     gain = known.best - known.first
@@ -163,7 +172,9 @@ def _gained(past: _Past, name: str, value: float) -> float:
 
 
 def _stalled(past: _Past, name: str, value: float) -> float:
-    return (past.steps - past.improved) / max(1, past.budget) if past.goal is not None and past.far(best=True) else 0.0
+    if past.goal is None or past.explores or not past.far(best=True):
+        return 0.0
+    return (past.steps - past.improved) / max(1, past.budget)
 
 
 MEASURES: dict[str, Callable[[_Past, str, float], float]] = {

@@ -165,6 +165,15 @@ def test_a_mean_of_few_episodes_is_luck_and_no_progress_to_be_missed() -> None:
     assert [*alerts_of(found)] == ["Return no better for 34% of the budget"]
 
 
+def test_the_return_of_who_explores_says_little() -> None:
+    """Q-learning solved FrozenLake and CliffWalking with half and a tenth of its actions random, and was alarmed."""
+    poor = rows(train=lambda n: 200.0 if n < 60 else 20.0)
+    assert alerts_of(poor)
+    for variant, calm in (("FrozenLake-v1", True), ("Taxi-v4", False)):
+        config = load_config(variant, "q_learning", [f"max_timesteps={BUDGET}", f"epsilon={0.5 if calm else 0.05}"])
+        assert (alerts_of(poor, config) == {}) is calm
+
+
 def timed(share: float, seconds: float) -> list[dict[str, float]]:
     """10,000 steps per second of collecting and learning, which are `share` of the time; a fifth in rows 100 to 130."""
     pace = {n: 2000.0 if 100 <= n < 130 else 10_000.0 for n in range(200)}
