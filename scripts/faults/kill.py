@@ -246,10 +246,10 @@ def killed_groups(words: tuple[str, ...], trials: int, draw: random.Random, fold
             again = ["--resume", begun[seed].id, "-q"] if seed in begun else [*words, f"seed={seed}"]
             ended = finish(again, root)
             there = runs_of(root)[seed]
-            spent = ended.code == 2 and "spent its budget" in ended.said
+            over = ended.code == 2 and " is finished: " in ended.said
             same = {key for key, value in amounts_to(there).items() if value == wanted[seed][key]}
             # a training whose parent died has saved where it was: one checkpoint more than the straight run's
-            found["identical"] += (not ended.code or spent) and same >= wanted[seed].keys() - {"files"}
+            found["identical"] += (not ended.code or over) and same >= wanted[seed].keys() - {"files"}
             found["corrupt"] += len(faults(there))
         found["leftovers"] += len(leftovers(root))
         shutil.rmtree(root)
@@ -298,7 +298,7 @@ def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, object], state
     """Resume (or start anew where not even a folder was there) and compare: "identical", or what is wrong."""
     words = ["--resume", "@last", "-q"] if last_run(root) else list(begun)
     ended = finish(words, root)
-    if ended.code == 2 and "spent its budget" in ended.said:  # it was killed after its last word
+    if ended.code == 2 and " is finished: " in ended.said:  # it was killed after its last word
         ended = ended._replace(code=0)
     run = last_run(root)
     if ended.code or run is None:
