@@ -9,7 +9,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # a process for each core, each with one thread of torch; a file stays in one of them, so its fixtures are made once
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile
 FAST = @$(PYTEST) -m "not slow" && \
-	echo "make slow adds planted faults, long trainings, kernels for other processors, MuJoCo and Atari: another 8 minutes or so"
+	echo "make slow adds planted faults, long trainings, kernels for other processors and GPUs, MuJoCo, Atari: another 8 minutes or so"
 
 .PHONY: train test check slow format clean
 
@@ -27,7 +27,7 @@ check: .venv/ready-dev
 	$(FAST)
 
 slow: .venv/ready-ci
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow or nvrtc"
 
 format: .venv/ready-dev
 	$(BIN)/ruff check --fix .

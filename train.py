@@ -51,6 +51,7 @@ from trainer_callbacks.resume import (
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, fit
 from utils import checkpoint_set
 from utils.cores import cores
+from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
 from utils.events import Events, only_events
 from utils.run_dir import RunDir, runs_root
@@ -98,6 +99,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
     torch.set_num_threads(config.torch_threads)
+    device = find_device(config, again)
+    prepare(device, config.precision)
 
     folder = again.source.path if again else runs_root()
     check_room(folder, 0)  # before kernels are compiled in vain
@@ -105,7 +108,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
         import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
-        envs = make_envs(config, config.n_envs)
+        envs = make_envs(config, config.n_envs, device)
         warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
         agent = build_agent(config, envs)
         reached = env_info(config).reward_threshold
@@ -132,6 +135,20 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if interrupts.number:
         return 128 + interrupts.number
     return entry.GOAL_MISSED if arguments.require_goal and not outcome.solved else 0
+
+
+def find_device(config: Config, again: Resumption | None) -> torch.device:
+    """The device that the config names; a run that was trained on a GPU can go on without one, and is told how."""
+    try:
+        return training_device(config.device)
+    except UserError as error:
+        if again is None:
+            raise
+        written = again.facts["config"]  # where it asks for what there is on a GPU alone, that goes, too
+        graphed, tf32 = written.get("engine") == "graphed", config.precision == "tf32"
+        words = ["device=cpu", *["engine=auto"] * graphed, *["precision=32"] * tf32]
+        how = f"python train.py --resume {again.source.id} {' '.join(words)}"
+        raise UserError(f"{error}; to go on there: {how}") from error
 
 
 def check_required(config: Config, goal: float | None) -> None:
@@ -161,6 +178,7 @@ def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> di
     facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group}
     facts |= {"engine": agent.engine.name, "engine_reason": agent.engine.reason, "goal": goal}
     facts |= {"play": agent.engine.play.name, "learn": agent.engine.learn.name}
+    facts |= {"device": described(agent.device)}
     facts |= {"threads": agent.engine.threads.number, "threads_reason": agent.engine.threads.why}
     facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
     facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
@@ -187,8 +205,9 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
 def train_group(arguments: Arguments) -> int:
     """One run per seed: processes side by side, or one after the other where a debugger looks on."""
     config = arguments.load()
+    training_device(config.device)  # what is wrong is said once, not by every process
     with beginnings_told(config, "", None):
-        reached = env_info(config).reward_threshold  # a wrong name is said once, not by every process
+        reached = env_info(config).reward_threshold
     if arguments.require_goal:
         check_required(config, reached if config.spec.goal is None else config.spec.goal)
     if arguments.debug:

@@ -5,20 +5,24 @@ from typing import Any
 
 from agents.base import Agent
 from agents.dqn import DQN
+from agents.dreamer import Dreamer
 from agents.engines.fused_cpu.engine import fused_cpu, why_not_here
+from agents.engines.graphed import graphed, why_not_graphed
 from agents.engines.plan.dqn import DQNRecipe
 from agents.engines.plan.ppo import PPORecipe
 from agents.engines.plan.recipe import Recipe
 from agents.engines.plan.reinforce import REINFORCERecipe
 from agents.engines.plan.sac import SACRecipe
 from agents.engines.threads import choose_threads
+from agents.networks.precision import compute_in
 from agents.networks.threads import one_thread
+from agents.planet import PlaNet
 from agents.ppo import PPO
 from agents.pqn import PQN
 from agents.q_learning import QLearning
 from agents.reinforce import REINFORCE
 from agents.sac import SAC
-from agents.sockets import Engine, eager
+from agents.sockets import Engine, Threads, eager
 from config.schema import Config, register_algorithm
 from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError
@@ -30,6 +34,8 @@ ALGORITHMS: dict[str, Any] = {
     "sac": SAC,
     "q_learning": QLearning,
     "pqn": PQN,
+    "dreamer": Dreamer,
+    "planet": PlaNet,
 }
 # whose iteration fused kernels know: these classes, not what is derived from them
 RECIPES: dict[type[Agent], type[Recipe]] = {
@@ -45,14 +51,20 @@ for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its 
 
 def may_be_fused(config: Config) -> bool:
     """Whether the fused engine's kernels are wanted, as far as can be told before there is an agent."""
-    wanted = config.engine != "eager" and config.policy == "mlp" and ALGORITHMS[config.algo_id] in RECIPES
-    return wanted and why_not_here() is None
+    asked = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda
+    known = config.policy == "mlp" and ALGORITHMS[config.algo_id] in RECIPES
+    return asked and known and why_not_here() is None
 
 
 def choose_engine(config: Config, agent: Agent) -> Engine:
     """`auto` takes the fastest that knows everything the config asks for, with the threads that pay."""
-    if config.device not in ("auto", "cpu"):
-        raise UserError(f"device: {config.device} has no engine yet; auto and cpu do")
+    return choose_on_cpu(config, agent) if agent.collector.envs.device.type == "cpu" else choose_on_gpu(config, agent)
+
+
+def choose_on_cpu(config: Config, agent: Agent) -> Engine:
+    """Fused kernels, or plain torch."""
+    if config.engine == "graphed":
+        raise UserError("engine: graphed needs device: cuda")
     recipe = RECIPES.get(type(agent))
     refusal: str | None = f"fused_cpu does not know {config.algo_id}"
     if config.engine == "eager":
@@ -66,6 +78,19 @@ def choose_engine(config: Config, agent: Agent) -> Engine:
     return engine._replace(threads=threads)
 
 
+def choose_on_gpu(config: Config, agent: Agent) -> Engine:
+    """Graphs, or plain torch; what the processor does beside it is not worth a second thread."""
+    if config.engine == "fused_cpu":
+        raise UserError("engine: fused_cpu needs device: cpu")
+    refusal = "as configured" if config.engine == "eager" else why_not_graphed(config, agent)
+    if refusal and config.engine == "graphed":
+        raise UserError(f"engine: graphed cannot run this config: {refusal}; engine: auto takes eager")
+    engine = eager(refusal) if refusal else graphed(agent)
+    return engine._replace(
+        threads=Threads(config.torch_threads, "" if config.threads != "auto" else "auto: a GPU works")
+    )
+
+
 def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
     """The agent of a config, on these worlds, with its sockets. Resets the worlds.
 
@@ -74,5 +99,6 @@ def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
     """
     with one_thread():
         agent: Agent = ALGORITHMS[config.algo_id](config, envs, rank)
+    compute_in(config.precision, agent)
     agent.engine = choose_engine(config, agent)
     return agent

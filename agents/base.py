@@ -11,7 +11,6 @@ On-policy: collect a rollout, learn from it in a few passes, forget it. Off-poli
 
 import logging
 from collections.abc import Iterator
-from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -28,8 +27,10 @@ from agents.experience.storage import check_iteration
 from agents.metric_sums import Metrics
 from agents.sockets import Engine, eager
 from config.schema import Config, RolloutConfig
-from envs_fast.vec_env import VecEnv
+from envs_fast.vec_env import VecEnv, wrong_action
 from utils.counter_rng import Key
+from utils.laprop import LaProp
+from utils.stopwatch import stopwatch
 from utils.user_error import NumbersError, UserError
 
 CHECKPOINT_VERSION = 1
@@ -69,14 +70,16 @@ class Agent(L.LightningModule):
         self.live = SimpleNamespace(**vars(config))  # what schedules move; the rest stays as configured
         for name, schedule in config.schedules().items():
             setattr(self.live, name, schedule.at(0, config.max_timesteps))
+        self.to(envs.device)  # where `policy` lies already: Lightning's word for it, too
         self.collector = Collector(envs, policy, config.seed, rank=rank)
         example = self.collector.example()
         check_iteration(config, example, policy.draws, rows, slots)
         frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
         kept = (keep_terminal, replayed, storage, frames)
-        self.memory = Memory(example, self.collector.carry, rows, slots, config.seed, rank, *kept)
+        carry = () if replayed else self.collector.carry  # a replay's final observations are not valued by a policy
+        self.memory = Memory(example, carry, rows, slots, config.seed, rank, *kept)
         self.engine: Engine = eager()
-        self.metrics = Metrics()
+        self.metrics = Metrics(example.reward.device)
         self.parts: dict[str, Stateful] = {
             "collector": self.collector,
             "memory": self.memory,
@@ -84,9 +87,12 @@ class Agent(L.LightningModule):
         }
         # the clock, and at which env step the last row of numbers was told
         self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}
-        self.seconds = dict.fromkeys(PHASES, 0.0)  # of this process
+        self.counter: Tensor | None = None  # iterations, int64 [] on the device, where a graph reads them
+        self.loads = 0  # how often a state was loaded, after which things lie elsewhere
+        self.stopwatch = stopwatch(envs.device, PHASES)
+        self.far = envs.device.type != "cpu"  # to look at a number of what is learnt from is to wait
         # flags on the device: something was not finite; it was in what was collected; it was in the loss
-        self.broken, self.poisoned, self.lost = torch.zeros(3, dtype=torch.bool, device=example.reward.device)
+        self.broken, self.poisoned, self.lost = torch.zeros(3, dtype=torch.bool, device=envs.device)
         self.guarded, self.skipped = config.nan_guard != "off", 0
         self.accumulate = config.accumulate if isinstance(config, RolloutConfig) else 1
         self.accumulated, self.collected = 0, 0  # minibatches since the last step; steps of this iteration
@@ -116,7 +122,12 @@ class Agent(L.LightningModule):
         """Whether the last iteration was the last of its epoch."""
         return self.progress["iterations"] % self.config.epoch_iterations == 0
 
-    def key(self, purpose: int, index: int) -> Key:
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of this process, by phase; waits for a GPU that is still at it."""
+        return self.stopwatch.read()
+
+    def key(self, purpose: int, index: int | Tensor) -> Key:
         """Names a table of draws of this agent."""
         return Key(self.config.seed, purpose, self.rank, index)
 
@@ -126,22 +137,22 @@ class Agent(L.LightningModule):
         Where nan_guard is on, rows that are not finite raise flags on the device; nothing is raised here, and updates
         on them do nothing.
         """
-        began = perf_counter()
+        began = self.stopwatch.begin()
         self.engine.play.collect(self, steps)
         self.collected += steps
         if self.guarded:
             flag_non_finite(self.memory, steps, self.poisoned, self.broken)
         self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
-        self.seconds["collect"] += perf_counter() - began
+        self.stopwatch.end("collect", began)
 
     def learn_from(self, work: object) -> None:
         """Learn from `work`, a Rollout or how many updates are due; counts seconds, not updates.
 
         It may be views into the memory, valid until the next `collect`.
         """
-        began = perf_counter()
+        began = self.stopwatch.begin()
         self.engine.learn.learn(self, work)
-        self.seconds["learn"] += perf_counter() - began
+        self.stopwatch.end("learn", began)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -213,7 +224,8 @@ class Agent(L.LightningModule):
         self.collected = 0
         self.iteration()
         self.progress["iterations"] += 1
-        if self.guarded and self.broken:
+        broken, overflowed, wrong = self._flags() if self.far else (self.broken, self.memory.overflowed, False)
+        if self.guarded and broken:
             self._not_a_number()
         else:
             self.skipped = 0
@@ -223,8 +235,16 @@ class Agent(L.LightningModule):
                 f"{self.config.env_id} truncates episodes before its time limit of {limit:,} steps: "
                 "the memory made room for their last observations"
             )
-        if self.memory.overflowed:  # of compiled worlds, which end as they declare
+        if overflowed:  # of compiled worlds, which end as they declare
             raise RuntimeError(f"{self.config.env_id} truncates episodes more often than its declared time limit")
+        if wrong:
+            raise wrong_action(self.collector.envs)
+
+    def _flags(self) -> list[bool]:
+        """Broken, overflowed, and an action that no world takes, in one copy: the only wait of an iteration."""
+        wrong = self.collector.envs.wrong  # None where the worlds look for themselves
+        flags = (self.broken, self.memory.overflowed, torch.zeros_like(self.broken) if wrong is None else wrong)
+        return torch.cat([flag.view(1).bool() for flag in flags]).cpu().tolist()
 
     def _not_a_number(self) -> None:
         """Something in this iteration was not finite, and no update learnt from it: stop, or go on without it."""
@@ -248,10 +268,12 @@ class Agent(L.LightningModule):
         for part in ("state_dict", "optimizer_states"):  # where an engine keeps them is no part of what they are
             if part in checkpoint:
                 checkpoint[part] = plain(checkpoint[part])
+        for group in groups(checkpoint):
+            group.update(lr=float(group["lr"]), **({"capturable": False} if "capturable" in group else {}))
         checkpoint["stride"] = {
             "version": CHECKPOINT_VERSION,
             "progress": dict(self.progress),
-            "parts": {name: part.state_dict() for name, part in self.parts.items()},
+            "parts": {name: on_cpu(part.state_dict()) for name, part in self.parts.items()},
         }
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
@@ -260,7 +282,10 @@ class Agent(L.LightningModule):
             raise UserError(f"a checkpoint of version {state['version']}, this program reads {CHECKPOINT_VERSION}")
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
+        for group in groups(checkpoint):  # a file knows no device; these become the optimizer's own
+            group.update({"capturable": self.far} if "capturable" in group else {})
         self.progress.update(state["progress"])
+        self.loads += 1
 
 
 def average(gradients: list[Tensor]) -> None:
@@ -273,8 +298,11 @@ def average(gradients: list[Tensor]) -> None:
 
 
 def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
-    """optimizer.step(), or nothing at all (moments and counters included) where the flag `skip` is set; no sync."""
-    if optimizer.defaults.get("fused"):
+    """optimizer.step(), or nothing at all (moments and counters included) where the flag `skip` is set; no sync.
+
+    An optimizer of one's own keeps everything beside its parameters (`capturable`), or a copy of its counters waits.
+    """
+    if isinstance(optimizer, LaProp) or optimizer.defaults.get("fused"):
         optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # the door torch's own GradScaler uses
         optimizer.step()
         return
@@ -293,23 +321,44 @@ def _moments(optimizer: Optimizer, parameter: nn.Parameter) -> list[Tensor]:
 
 
 def plain(state: object) -> object:
-    """The same with every tensor in memory of its own, row by row; dicts and lists are new, too."""
+    """The same on the CPU with every tensor in memory of its own, row by row; dicts and lists are new, too."""
     if isinstance(state, Tensor):
-        return state.detach().clone(memory_format=torch.contiguous_format)
+        return state.detach().clone(memory_format=torch.contiguous_format).cpu()
     if isinstance(state, dict):
         return type(state)((key, plain(value)) for key, value in state.items())
     return [plain(each) for each in state] if isinstance(state, list) else state
 
 
-def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float) -> Optimizer:
-    """The optimizer a config names; fused where torch has it, because that one can skip a step without a sync."""
+def on_cpu(state: Any) -> Any:
+    """The same with every tensor on the CPU, copied only where it is not there yet: what a checkpoint holds."""
+    if isinstance(state, Tensor):
+        return state.cpu()
+    if isinstance(state, dict):
+        return {key: on_cpu(value) for key, value in state.items()}
+    return type(state)(map(on_cpu, state)) if type(state) in (list, tuple) else state
+
+
+def groups(checkpoint: dict) -> list[dict]:
+    """The settings of its optimizers' parameters; an agent without a gradient has none."""
+    return [group for state in checkpoint.get("optimizer_states", ()) for group in state.get("param_groups", ())]
+
+
+def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
+    """The optimizer a config names; fused where torch has it: that one, and LaProp, can skip a step without a sync.
+
+    `lr` may be a number [] beside the parameters, to be overwritten: what a CUDA graph reads anew in each replay.
+    """
     eps, decay = config.optimizer_eps, config.weight_decay
+    far = parameters[0].device.type != "cpu"  # then the counters lie there, too: nothing is copied in a step
     match config.optimizer:
         case "adamw":
-            return torch.optim.AdamW(parameters, lr, eps=eps, weight_decay=decay, fused=True)
+            return torch.optim.AdamW(parameters, lr, eps=eps, weight_decay=decay, fused=True, capturable=far)
         case "adam":
-            return torch.optim.Adam(parameters, lr, eps=eps, weight_decay=decay, fused=True)
+            return torch.optim.Adam(parameters, lr, eps=eps, weight_decay=decay, fused=True, capturable=far)
         case "sgd":
             return torch.optim.SGD(parameters, lr, weight_decay=decay, fused=True)
         case "rmsprop":
-            return torch.optim.RMSprop(parameters, lr, eps=eps, weight_decay=decay)
+            return torch.optim.RMSprop(parameters, lr, eps=eps, weight_decay=decay, capturable=far)
+        case "laprop":
+            clip, warmup = config.adaptive_clip, config.lr_warmup
+            return LaProp(parameters, lr, eps=eps, weight_decay=decay, clip=clip, warmup=warmup)

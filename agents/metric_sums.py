@@ -3,11 +3,16 @@
 What a metric means (title, unit, bounds) is declared in config/metrics.yaml, not here.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from envs_fast.vec_env import CPU
+
+Counts = Counter[tuple[str, ...]]  # names added together -> how many samples of them
 
 
 class Metrics:
@@ -17,9 +22,13 @@ class Metrics:
     names it brings, and a NaN spoils its own name only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device = CPU) -> None:
+        """`device`: where samples come from."""
+        self.device = device
+        self.stay = False
+        """sums keep their addresses from flush to flush, for a graph that adds to them"""
         self._sums: dict[tuple[str, ...], Tensor] = {}  # names added together -> their sums, float64
-        self._counts: dict[tuple[str, ...], int] = {}
+        self._counts = Counts()
         self._last: dict[str, Tensor | float] = {}
 
     def add(self, values: Mapping[str, Tensor]) -> None:
@@ -46,7 +55,7 @@ class Metrics:
         rows = torch.stack([value.detach() for sample in samples for value in sample.values()])
         total = rows.view(len(samples), len(names)).double().sum(0)
         self._sums[names] = self._sums[names] + total if names in self._sums else total
-        self._counts[names] = self._counts.get(names, 0) + len(samples)
+        self._counts[names] += len(samples)
 
     def add_sums(self, names: tuple[str, ...], sums: np.ndarray, count: int) -> None:
         """Add `count` samples of each name at once, given as their sums, float64."""
@@ -58,6 +67,15 @@ class Metrics:
         else:
             self._sums[names], self._counts[names] = torch.from_numpy(sums), count
 
+    @property
+    def counts(self) -> Counts:
+        """How many samples there are since the last flush."""
+        return self._counts.copy()
+
+    def count(self, samples: Counts) -> None:
+        """Count samples that a graph added to the sums, for the host was not asked."""
+        self._counts += samples
+
     def set(self, values: Mapping[str, Tensor | float]) -> None:
         """Report these values as they are now; a later `set` of the same name replaces them."""
         for name, value in values.items():
@@ -68,15 +86,20 @@ class Metrics:
         fetched = _fetch([*self._sums.values(), *(torch.as_tensor(value) for value in self._last.values())])
         totals: dict[str, float] = {}
         counts: dict[str, int] = {}
-        for (names, count), sums in zip(self._counts.items(), fetched, strict=False):
+        for names, sums in zip(self._sums, fetched, strict=False):
             for name, total in zip(names, sums, strict=True):
                 totals[name] = totals.get(name, 0.0) + total
-                counts[name] = counts.get(name, 0) + count
-        means = {name: totals[name] / counts[name] for name in totals}
+                counts[name] = counts.get(name, 0) + self._counts[names]
+        means = {name: totals[name] / count for name, count in counts.items() if count}
         last = {name: value[0] for name, value in zip(self._last, fetched[len(self._sums) :], strict=True)}
         if both := means.keys() & last.keys():
             raise ValueError(f"metrics both added and set: {', '.join(sorted(both))}")
-        self._sums, self._counts, self._last = {}, {}, {}
+        if self.stay:
+            for gathered in self._sums.values():
+                gathered.zero_()
+        else:
+            self._sums = {}
+        self._counts, self._last = Counts(), {}
         return means | last
 
     def state_dict(self) -> dict:
@@ -84,13 +107,14 @@ class Metrics:
         groups = [
             {"names": list(names), "sums": sums.clone(), "count": self._counts[names]}
             for names, sums in self._sums.items()
+            if self._counts[names]
         ]
         return {"groups": groups, "last": dict(self._last)}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continue gathering where `state_dict` was taken; tensors stay on the device they were loaded to."""
-        self._sums = {tuple(group["names"]): group["sums"].clone() for group in state["groups"]}
-        self._counts = {tuple(group["names"]): group["count"] for group in state["groups"]}
+        """Continue gathering where `state_dict` was taken; the sums lie elsewhere than before."""
+        self._sums = {tuple(group["names"]): group["sums"].to(self.device, copy=True) for group in state["groups"]}
+        self._counts = Counts({tuple(group["names"]): group["count"] for group in state["groups"]})
         self._last = dict(state["last"])
 
 

@@ -9,6 +9,7 @@ from config.schema import ReplayConfig
 from envs_fast.vec_env import VecEnv
 
 SEAMS = 8  # final observations a world may leave beyond its time limit: one per resume
+FIRST = 64  # of each world that there is room for at first, where no limit says how many there will be
 
 
 class Room(NamedTuple):
@@ -19,9 +20,15 @@ class Room(NamedTuple):
     """for final observations"""
 
 
-def replay_room(config: ReplayConfig, envs: VecEnv) -> Room:
-    """Rows that make up the buffer, and slots for what they can leave."""
+def replay_room(config: ReplayConfig, envs: VecEnv, keep_terminal: bool = False) -> Room:
+    """Rows that make up the buffer, and slots for what they can leave.
+
+    Where terminations are kept too, every row may leave one: on the CPU a few slots do at first and the memory makes
+    room for more, elsewhere it cannot, as it does not wait for the device to know.
+    """
     rows = -(-config.buffer_size // config.n_envs)
+    if keep_terminal:
+        return Room(rows, min(rows, FIRST) if envs.device.type == "cpu" else rows)
     return Room(rows, min(rows, slots_for(rows, envs.time_limit) + SEAMS))
 
 

@@ -31,6 +31,7 @@ def play_and_learn(agent: Agent, steps: int) -> None:
 
 def epochs(agent: Agent, config: RolloutConfig, cut: Cut[Batch], table: Batch) -> Iterator[Batch]:
     """Every minibatch of every pass over a rollout's table, each pass in an order of its own."""
+    iterations = agent.progress["iterations"] if agent.counter is None else agent.counter
     for epoch in range(config.n_epochs):
-        key = agent.key(SHUFFLE, agent.progress["iterations"] * config.n_epochs + epoch)
+        key = agent.key(SHUFFLE, iterations * config.n_epochs + epoch)
         yield from cut(table, config.minibatch_size, key)

@@ -1,6 +1,6 @@
 """PPO: the losses as pure functions, then the agent (Schulman et al. 2017)."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from agents.returns import explained_variance, gae, standardize
 from config.schema import PPOConfig
 from envs_fast.vec_env import VecEnv
 
+Number = TypeVar("Number", float, Tensor)  # a tensor [], where a schedule moves it and a graph reads it
+
 
 class Batch(NamedTuple):
     """What an update looks at; [T, N, ...], then [B, ...] or, cut by worlds, [T, B, ...]."""
@@ -32,12 +34,12 @@ class Batch(NamedTuple):
     """carry before the first row of each world, [N, ...]; () for a policy without a memory"""
 
 
-def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: Number) -> Tensor:
     """-E[min(r A, clip(r, 1 - c, 1 + c) A)] with r = pi(a|s) / pi_old(a|s)."""
     return -torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
 
 
-def value_loss(value: Tensor, value_old: Tensor, target: Tensor, clip: float | None) -> Tensor:
+def value_loss(value: Tensor, value_old: Tensor, target: Tensor, clip: Number | None) -> Tensor:
     """E[(v - g)^2], or with clipping E[max((v - g)^2, (v_old + clip(v - v_old) - g)^2)]."""
     error = (value - target).square()
     if clip is None:

@@ -39,7 +39,7 @@ class QLearning(Agent):
     visits: Tensor
 
     def __init__(self, config: QLearningConfig, envs: VecEnv, rank: int = 0) -> None:
-        policy = QTable(envs.observation_space, envs.action_space, config.initial_q)
+        policy = QTable(envs.observation_space, envs.action_space, config.initial_q).to(envs.device)
         slots = slots_for(config.n_steps, envs.time_limit)
         super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
         self.register_buffer("visits", torch.zeros_like(policy.table).flatten())

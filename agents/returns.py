@@ -3,10 +3,52 @@
 v_t is V of the row's observation, v_next [N] V of the observation after the last row, v_final [S, N] V of the
 observations a time limit cut off; `slot` says which of them belongs to a row. A terminated row has no future,
 a truncated row's future is worth V(final observation), and neither lets anything flow in from the next episode.
+
+What goes through a rollout row by row is a few operations for each row in torch, which is its meaning, and one kernel
+of returns.cu on a GPU.
 """
 
+from collections.abc import Callable
+from functools import cache, wraps
+from pathlib import Path
+from typing import TypeVar, cast
+
+import numpy as np
 import torch
 from torch import Tensor
+
+from utils.cuda_kernels import compile_cuda
+from utils.device_source import Compile, Kernels, read_source
+
+Estimator = TypeVar("Estimator", bound=Callable[..., Tensor])
+
+
+@cache
+def _kernels(compile: Compile, device: torch.device) -> Kernels:
+    return compile(read_source(Path(__file__).with_suffix(".cu")), device)
+
+
+def launch(kernel: str, *arguments: Tensor | float, compile: Compile = compile_cuda) -> Tensor:
+    """What the estimator of this name answers, by its kernel: tensors [T, N] first, then numbers."""
+    tensors = [each.contiguous() for each in arguments if isinstance(each, Tensor)]
+    numbers = [np.float64(each) for each in arguments if not isinstance(each, Tensor)]
+    out = torch.empty_like(tensors[0])
+    steps, worlds = out.shape
+    kernels = _kernels(compile, out.device)
+    kernels.launch(kernel, worlds, *tensors, *numbers, out, np.int32(steps), np.int32(worlds))
+    return out
+
+
+def row_by_row(estimator: Estimator) -> Estimator:
+    """The estimator itself, or its kernel where the tensors lie on a GPU."""
+
+    @wraps(estimator)
+    def chosen(reward: Tensor, *arguments: Tensor | float) -> Tensor:
+        if reward.is_cuda:
+            return launch(estimator.__name__, reward, *arguments)
+        return estimator(reward, *arguments)
+
+    return cast(Estimator, chosen)
 
 
 def next_values(v_t: Tensor, v_next: Tensor, v_final: Tensor, truncated: Tensor, slot: Tensor) -> Tensor:
@@ -15,6 +57,7 @@ def next_values(v_t: Tensor, v_next: Tensor, v_final: Tensor, truncated: Tensor,
     return torch.where(truncated, v_final.gather(0, slot), following)
 
 
+@row_by_row
 def gae(
     reward: Tensor, terminated: Tensor, truncated: Tensor, v_t: Tensor, v_tp1: Tensor, gamma: float, lam: float
 ) -> Tensor:
@@ -31,6 +74,7 @@ def gae(
     return advantage
 
 
+@row_by_row
 def reward_to_go(reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: Tensor, gamma: float) -> Tensor:
     """Discounted sum of the rewards from t to the end of the episode, [T, N].
 
@@ -44,6 +88,7 @@ def reward_to_go(reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: T
     return returns
 
 
+@row_by_row
 def lambda_returns(
     reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: Tensor, gamma: float, lam: float
 ) -> Tensor:
@@ -55,6 +100,7 @@ def lambda_returns(
     return returns
 
 
+@row_by_row
 def from_episode_start(returns: Tensor, is_first: Tensor) -> Tensor:
     """Give every row the return of its episode's first row in the rollout, [T, N]."""
     whole, current = torch.empty_like(returns), returns[0]

@@ -46,12 +46,12 @@ class SAC(Agent):
     def __init__(self, config: SACConfig, envs: VecEnv, rank: int = 0) -> None:
         space, cnn = envs.observation_space, image_reader(config, envs)
         net = (config.hidden_dims, config.activation, config.normalize_obs, cnn)
-        policy = SquashedPolicy(space, envs.action_space, *net, config.noise_correlation, config.seed)
+        policy = SquashedPolicy(space, envs.action_space, *net, config.noise_correlation, config.seed).to(envs.device)
         super().__init__(config, envs, policy, *replay_room(config, envs), rank=rank, storage=config.replay_storage)
-        self.critics = Critics(CRITICS, space, policy.draws, *net, config.seed + 1)
+        self.critics = Critics(CRITICS, space, policy.draws, *net, config.seed + 1).to(envs.device)
         self.target = deepcopy(self.critics).requires_grad_(False)
         learnt = config.ent_coef is None
-        self.log_alpha = nn.Parameter(torch.zeros(()), requires_grad=learnt)
+        self.log_alpha = nn.Parameter(torch.zeros((), device=envs.device), requires_grad=learnt)
         self.target_entropy = -float(policy.draws) if config.target_entropy is None else config.target_entropy
         self.ratio = updates_due(self, config)
 
@@ -90,7 +90,7 @@ class SAC(Agent):
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
         """`noise` [2, B, A]: for the actions here and the ones that follow."""
         learnt = self.live.ent_coef is None
-        alpha = self.log_alpha.detach().exp() if learnt else self.log_alpha.new_tensor(self.live.ent_coef)
+        alpha = self.log_alpha.detach().exp() if learnt else torch.full_like(self.log_alpha, self.live.ent_coef)
         with torch.no_grad():
             action, log_prob = self.policy.draw(batch.next_obs, noise[1])
             following = soft_value(self.target(batch.next_obs, action), log_prob, alpha)

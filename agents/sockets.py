@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.experience.collector import Collector, Played, Policy
+from agents.experience.collector import Collector, Policy
 from agents.experience.memory import Memory
+from agents.experience.tally import Played
 from agents.metric_sums import Metrics
 from config.schema import Config
 from utils.counter_rng import Key
@@ -30,6 +31,10 @@ class Learner(Protocol):
     memory: Memory
     metrics: Metrics
     progress: dict[str, int]
+    counter: Tensor | None
+    """iterations, int64 [] on the device, where a graph reads them"""
+    loads: int
+    """how often a state was loaded, after which things lie elsewhere"""
     poisoned: Tensor
     """bool []: something that was just collected is not finite"""
     broken: Tensor
@@ -40,7 +45,7 @@ class Learner(Protocol):
     @property
     def optimizer(self) -> Optimizer: ...
 
-    def key(self, purpose: int, index: int) -> Key: ...
+    def key(self, purpose: int, index: int | Tensor) -> Key: ...
 
     @property
     def learn(self) -> Callable[..., None]: ...

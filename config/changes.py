@@ -21,7 +21,7 @@ NEUTRAL = frozenset((
     "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic", "test_episodes",
     "early_stop_on_train_threshold", "early_stop_on_eval_threshold", "early_stop_patience",
     "checkpoint_freq_epochs", "checkpoint_minutes", "checkpoint_keep_last", "checkpoint_keep_best",
-    "video_freq_epochs", "video_max_steps", "description", "project_id", "engine",
+    "video_freq_epochs", "video_max_steps", "description", "project_id", "engine", "device",
 ))  # fmt: skip
 
 
@@ -48,7 +48,8 @@ def changes(before: Config, after: Config) -> list[Change]:
 
 
 def unproven(found: Sequence[Change], config: Config, engine: str) -> list[Change]:
-    """Those of the changes behind which the rest of the run may be another one. Of engines the names are compared."""
+    """Those of the changes behind which the rest of the run may be another one. Engines and devices are compared by
+    the names of those that were taken."""
     neutral = set(NEUTRAL)
     if not config.schedules():  # they may count from the budget's end
         neutral.add("max_timesteps")

@@ -7,14 +7,26 @@ from math import inf, isqrt
 from typing import NamedTuple
 
 from config.schedule import Schedule
-from config.schema import CHANGES, SCHEMA_VERSION, Config, PPOConfig, REINFORCEConfig, ReplayConfig, RolloutConfig
+from config.schema import (
+    CHANGES,
+    SCHEMA_VERSION,
+    Config,
+    DreamerConfig,
+    PlaNetConfig,
+    PPOConfig,
+    QLearningConfig,
+    REINFORCEConfig,
+    ReplayConfig,
+    RolloutConfig,
+    WorldModelConfig,
+)
 from config.sizes import check_sizes
 from config.spec import Quantity, Spec
 from utils.user_error import UserError
 from utils.user_input import LARGEST
 
 LEAST_ROWS = 100  # of each environment, that a replay memory is worth its name
-DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d{0,8}))?")
 
 
 class Range(NamedTuple):
@@ -42,6 +54,7 @@ RANGES = {
     "eval_max_steps": COUNT, "early_stop_patience": COUNT, "checkpoint_freq_epochs": COUNT, "n_steps": COUNT,
     "n_epochs": COUNT, "seed": Range(0, 2**63 - 1), "gamma": SHARE, "gae_lambda": SHARE,
     "policy_lr": POSITIVE, "optimizer_eps": POSITIVE, "weight_decay": NOT_NEGATIVE, "max_grad_norm": POSITIVE,
+    "adaptive_clip": POSITIVE, "lr_warmup": NOT_NEGATIVE,
     "ent_coef": NOT_NEGATIVE, "vf_coef": NOT_NEGATIVE, "clip_range": POSITIVE, "clip_range_vf": POSITIVE,
     "target_kl": POSITIVE, "batch_size": POSITIVE, "video_freq_epochs": COUNT, "video_max_steps": COUNT,
     "checkpoint_minutes": POSITIVE, "checkpoint_keep_last": COUNT, "checkpoint_keep_best": NOT_NEGATIVE,
@@ -51,6 +64,18 @@ RANGES = {
     "updates_per_step": POSITIVE, "epsilon": SHARE, "target_freq": COUNT, "tau": Range(0, 1, above=True),
     "n_step": COUNT, "quantiles": COUNT, "huber": POSITIVE, "priority_alpha": SHARE, "priority_beta": SHARE,
     "return_lambda": SHARE, "visits_power": SHARE, "noise_correlation": Range(0, 0.9999),
+    "batch_length": Range(2), "train_ratio": POSITIVE, "deter": COUNT, "stoch": COUNT, "classes": Range(2),
+    "width": COUNT, "depth": COUNT, "bins": Range(3), "unimix": Range(0, 1, above=True), "free_nats": NOT_NEGATIVE,
+    "prior_coef": NOT_NEGATIVE, "posterior_coef": NOT_NEGATIVE, "horizon": COUNT, "imagined_starts": COUNT,
+    "return_rate": Range(0, 1, above=True), "slow_coef": NOT_NEGATIVE, "replay_value_coef": NOT_NEGATIVE,
+    "rounds": COUNT, "candidates": Range(2), "elites": COUNT,
+}  # fmt: skip
+# keys of every algorithm that an algorithm with a world model would not look at, and what says it there
+ELSEWHERE = {
+    "policy": "it has a network of its own", "policy_kwargs": "it has a network of its own",
+    "hidden_dims": "width says it", "activation": "it is SiLU", "share_trunk": "actor and critic share the model",
+    "normalize_obs": "numbers are seen on the scale of symlog", "action_mask": "it takes no masks",
+    "gradient_steps": "train_ratio says it",
 }  # fmt: skip
 
 
@@ -62,8 +87,7 @@ def check(config: Config, where: str) -> None:
         for name, allowed in RANGES.items():
             _check_range(name, vars(config).get(name), allowed, config.max_timesteps)
         check_sizes(config)
-        if not DEVICE.fullmatch(config.device):
-            raise UserError(f"device takes auto, cpu, cuda or cuda:N, not {config.device!r}")
+        _check_device(config)
         _check_wrappers(config.env_wrappers)
         _check_resize(config.resize_obs)
         _check_thresholds(config)
@@ -72,6 +96,8 @@ def check(config: Config, where: str) -> None:
             _check_rollout(config)
         if isinstance(config, ReplayConfig):
             _check_replay(config)
+        if isinstance(config, WorldModelConfig):
+            _check_world_model(config)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
@@ -89,6 +115,24 @@ def check_version(version: object) -> None:
 def _check_budget(config: Config) -> None:
     if config.max_timesteps == 0:
         raise UserError("max_timesteps is missing: say how many env steps the run may take, for example 1e5")
+
+
+def _check_device(config: Config) -> None:
+    """What device, engine, precision and storage ask of one another; whether there is such a GPU is not known here."""
+    if not DEVICE.fullmatch(config.device):
+        raise UserError(f"device takes auto, cpu, cuda or cuda:N, not {config.device!r}")
+    if config.engine == "graphed" and not config.on_cuda:
+        raise UserError("engine: graphed needs device: cuda")
+    if config.engine == "fused_cpu" and config.on_cuda:
+        raise UserError("engine: fused_cpu needs device: cpu")
+    if config.precision == "tf32" and not config.on_cuda:
+        raise UserError("precision: tf32 needs device: cuda")
+    if config.engine == "fused_cpu" and config.precision != 32:
+        raise UserError(f"engine: fused_cpu needs precision: 32, not {config.precision}")
+    if isinstance(config, QLearningConfig) and config.precision != 32:
+        raise UserError(f"precision: {config.precision} is of networks, and q_learning has none")
+    if isinstance(config, ReplayConfig) and config.replay_storage == "memmap" and config.on_cuda:
+        raise UserError("replay_storage: memmap needs device: cpu")
 
 
 def _check_range(name: str, value: object, allowed: Range, max_timesteps: int) -> None:
@@ -180,6 +224,28 @@ def _check_replay(config: ReplayConfig) -> None:
     if config.buffer_size < config.n_envs * LEAST_ROWS:
         least = config.n_envs * LEAST_ROWS
         raise UserError(f"buffer_size {config.buffer_size} is too small for {config.n_envs} environments: take {least}")
+
+
+def _check_world_model(config: WorldModelConfig) -> None:
+    values, usual = vars(config), vars(type(config)())
+    for key, instead in ELSEWHERE.items():
+        if values[key] != usual[key]:
+            raise UserError(f"{key} says nothing to {config.algo_id}: {instead}")
+    if config.bins is not None and config.bins % 2 == 0:
+        raise UserError(f"bins must be odd, one of them is 0, not {config.bins}; {config.bins + 1} is")
+    if config.train_ratio is not None and config.updates_per_step is not None:
+        raise UserError("train_ratio and updates_per_step say the same; give one of them, the other follows")
+    rows = -(-config.buffer_size // config.n_envs)
+    if config.batch_length + 1 > rows:
+        raise UserError(
+            f"batch_length {config.batch_length} needs {config.batch_length + 1} rows of each environment, and "
+            f"buffer_size {config.buffer_size} is {rows}; batch_length={rows - 1} fits"
+        )
+    states = config.batch_size * config.batch_length
+    if isinstance(config, DreamerConfig) and config.imagined_starts > states:
+        raise UserError(f"imagined_starts {config.imagined_starts} is more than the {states} states of a batch")
+    if isinstance(config, PlaNetConfig) and config.elites > config.candidates:
+        raise UserError(f"elites {config.elites} are more than the {config.candidates} candidates of a round")
 
 
 def _check_deviation(name: str, over: str, rows: int, rollout: int) -> None:

@@ -80,7 +80,7 @@ def _members(hint: object) -> tuple[Any, ...]:
 
 def _word(member: object) -> str:
     if get_origin(member) is Literal:
-        return ", ".join(str(word).lower() if isinstance(word, bool) else word for word in get_args(member))
+        return ", ".join(str(word).lower() for word in get_args(member))
     if get_origin(member) is tuple:
         return "[low, high]" if get_args(member) == (float, float) else f"a list ({takes(get_args(member)[0])} each)"
     if get_origin(member) is dict:
@@ -95,7 +95,8 @@ def _word(member: object) -> str:
 def _take(name: str, member: object, value: object) -> Any:
     origin, args = get_origin(member), get_args(member)
     if origin is Literal:
-        return next((word for word in args if word == value and type(word) is type(value)), NO)
+        given = (value, _unquoted(value))
+        return next((word for word in args for one in given if word == one and type(word) is type(one)), NO)
     if origin is tuple:
         return _tuple(name, args, value)
     if origin is dict:

@@ -19,6 +19,8 @@ from config.schedule import EXPONENTIAL_FALL, WARMUP_SHARE
 from config.schema import (
     Config,
     DQNConfig,
+    DreamerConfig,
+    PlaNetConfig,
     PolicyGradientConfig,
     PPOConfig,
     PQNConfig,
@@ -27,6 +29,7 @@ from config.schema import (
     ReplayConfig,
     RolloutConfig,
     SACConfig,
+    WorldModelConfig,
 )
 from config.spec import Quantity, Spec
 
@@ -35,6 +38,7 @@ TITLES: dict[type, str] = {
     PolicyGradientConfig: "PPO and REINFORCE", PPOConfig: "PPO", REINFORCEConfig: "REINFORCE",
     ReplayConfig: "Algorithms that learn from a replay memory", DQNConfig: "DQN", SACConfig: "SAC",
     QLearningConfig: "Tabular Q-learning", PQNConfig: "PQN",
+    WorldModelConfig: "Algorithms that learn a world model", DreamerConfig: "Dreamer", PlaNetConfig: "PlaNet",
 }  # fmt: skip
 CLASSES: tuple[type, ...] = tuple(TITLES)
 INTRODUCTION = """\

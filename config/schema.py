@@ -75,16 +75,20 @@ class Config:
     """Actor and critic share their hidden layers."""
 
     # Optimizer
-    optimizer: Literal["adamw", "adam", "rmsprop", "sgd"] = "adamw"
+    optimizer: Literal["adamw", "adam", "rmsprop", "sgd", "laprop"] = "adamw"
     """How gradients become steps."""
     policy_lr: float | Schedule = 3e-4
     """Learning rate of the whole policy, critic included."""
     optimizer_eps: float = 1e-5
-    """Added to the denominator of adamw, adam and rmsprop."""
+    """Added to the denominator of adamw, adam, rmsprop and laprop."""
     weight_decay: float = 0.0
-    """Shrinks weights at each step, decoupled from the gradient with adamw."""
+    """Shrinks weights at each step, decoupled from the gradient with adamw and laprop."""
     max_grad_norm: float | Schedule | None = 0.5
     """Gradients are scaled down to this norm; null = never."""
+    adaptive_clip: float | None = 0.3
+    """With laprop: each gradient is scaled down to this share of the norm of its own weights; null = never."""
+    lr_warmup: int = 0
+    """With laprop: updates over which the learning rate rises from 0."""
 
     # Run
     gamma: float = 0.99
@@ -94,9 +98,11 @@ class Config:
     seed: int = 1
     """Start of every random draw: weights, actions, shuffling and worlds."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    engine: Literal["auto", "eager", "fused_cpu"] = "auto"
-    """How updates are computed; auto takes the fastest that knows everything this config asks for."""
+    """cpu, cuda or cuda:N; auto = cpu, also where there is a GPU: the same seed is the same run everywhere."""
+    engine: Literal["auto", "eager", "fused_cpu", "graphed"] = "auto"
+    """fused_cpu: kernels, on cpu; graphed: CUDA graphs, on cuda; eager: torch; auto = the fastest that knows it all."""
+    precision: Literal[32, "tf32", "bf16"] = 32
+    """Of the networks' products: 32, tf32 on cuda, or bf16; weights, losses, returns and optimizer stay float32."""
     threads: int | Literal["auto"] = "auto"
     """CPU threads; auto = what pays with fused_cpu, whose results do not depend on it, else 1: sums of eager may."""
     epoch_iterations: int = 1
@@ -149,6 +155,11 @@ class Config:
     def iteration_steps(self) -> int:
         """Env steps of an iteration, over all environments."""
         return self.n_envs
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether it is trained on a GPU, as far as the config says."""
+        return self.device.startswith("cuda")
 
     @property
     def torch_threads(self) -> int:
@@ -249,10 +260,10 @@ class ReplayConfig(Config):
     """Width of each hidden layer; one number stands for one layer."""
     activation: Literal["tanh", "relu"] = "relu"
     """Nonlinearity after each hidden layer."""
-    optimizer: Literal["adamw", "adam", "rmsprop", "sgd"] = "adam"
+    optimizer: Literal["adamw", "adam", "rmsprop", "sgd", "laprop"] = "adam"
     """How gradients become steps."""
     optimizer_eps: float = 1e-8
-    """Added to the denominator of adamw, adam and rmsprop."""
+    """Added to the denominator of adamw, adam, rmsprop and laprop."""
     epoch_iterations: int = 1000
     """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
 
@@ -367,6 +378,103 @@ class PQNConfig(RolloutConfig):
     """Targets: 0 = one step and the value after it, 1 = the rewards of the whole rollout."""
 
 
+@dataclass(frozen=True)
+class WorldModelConfig(ReplayConfig):
+    """What every algorithm has that learns a world model from remembered sequences; its network has keys of its own."""
+
+    # World model
+    n_envs: int = 8
+    """Environments stepped side by side."""
+    optimizer: Literal["adamw", "adam", "rmsprop", "sgd", "laprop"] = "laprop"
+    """How gradients become steps."""
+    policy_lr: float | Schedule = 4e-4
+    """Learning rate of everything that is learnt."""
+    optimizer_eps: float = 1e-20
+    """Added to the denominator of adamw, adam, rmsprop and laprop."""
+    max_grad_norm: float | Schedule | None = None
+    """Gradients are scaled down to this norm; null = never."""
+    lr_warmup: int = 200
+    """With laprop: updates over which the learning rate rises from 0."""
+    epoch_iterations: int = 125
+    """Iterations (collect and learn) per epoch, the unit of the ..._epochs keys."""
+    batch_size: int = 16
+    """Sequences per update."""
+    batch_length: int = 32
+    """Steps of each sequence, final observations counted."""
+    learning_starts: int = 512
+    """Env steps over all environments that are played at random before the first update."""
+    train_ratio: float | None = None
+    """updates_per_step * batch_size * batch_length, of which one may be given; null = 128, unless the other is."""
+    size: Literal["small", "1m", "12m"] = "small"
+    """How large everything is where the next keys do not say it: 0.2 million weights, or DreamerV3's own sizes."""
+    deter: int | None = None
+    """Numbers the model remembers by; null = as in its size: 128, 512, 2048."""
+    stoch: int | None = None
+    """Choices it guesses at each step; null = as in its size: 8, 32, 32."""
+    classes: int | None = None
+    """Options of each of them; null = as in its size: 8, 4, 16."""
+    width: int | None = None
+    """Units of every hidden layer; null = as in its size: 64, 64, 256."""
+    depth: int | None = None
+    """Channels of the first convolution, where images are seen; null = as in its size: 16, 4, 16."""
+    bins: int | None = None
+    """Bins that rewards and values are classes of, an odd number; null = as in its size: 63, 255, 255."""
+    unimix: float = 0.01
+    """Share of uniform chances in every guess."""
+    free_nats: float = 1.0
+    """Divergence of prior and posterior below which neither is pulled."""
+    prior_coef: float = 1.0
+    """Weight of pulling the prior to the posterior."""
+    posterior_coef: float = 0.1
+    """Weight of pulling the posterior to the prior."""
+    horizon: int = 15
+    """Steps imagined."""
+
+
+@dataclass(frozen=True)
+class DreamerConfig(WorldModelConfig):
+    """Dreamer, third version (Hafner et al. 2023)."""
+
+    # Dreamer
+    gamma: float = 0.997
+    """Discount per environment step."""
+    imagined_starts: int = 128
+    """States per update from which to imagine, of the batch_size * batch_length there are."""
+    return_lambda: float = 0.95
+    """Targets: 0 = one step and the value after it, 1 = everything imagined."""
+    return_rate: float = 0.01
+    """How fast the range of returns follows those imagined; above 1, advantages are divided by it."""
+    ent_coef: float | Schedule = 3e-4
+    """Weight of the entropy bonus."""
+    tau: float = 0.02
+    """How far the slow critic moves towards the critic with each update; 1 = a copy."""
+    slow_coef: float = 1.0
+    """Weight of the critic's staying near the slow one."""
+    replay_value_coef: float = 0.3
+    """Weight of learning values from remembered rewards, too, not from imagined ones alone."""
+
+
+@dataclass(frozen=True)
+class PlaNetConfig(WorldModelConfig):
+    """Planning by the cross-entropy method in the states of a world model (Hafner et al. 2019)."""
+
+    # PlaNet
+    gamma: float = 1.0
+    """Discount per environment step, of what a plan promises."""
+    free_nats: float = 0.2
+    """Divergence of prior and posterior below which neither is pulled."""
+    horizon: int = 12
+    """Steps imagined."""
+    rounds: int = 2
+    """Times that sequences of actions are drawn, each time more like the best of those before."""
+    candidates: int = 48
+    """Sequences of each round."""
+    elites: int = 8
+    """The best of them, which the next ones are drawn like."""
+    epsilon: float | Schedule = 0.1
+    """Share of the actions that are random while training."""
+
+
 ALGORITHMS: dict[str, type[Config]] = {
     "ppo": PPOConfig,
     "reinforce": REINFORCEConfig,
@@ -374,6 +482,8 @@ ALGORITHMS: dict[str, type[Config]] = {
     "sac": SACConfig,
     "q_learning": QLearningConfig,
     "pqn": PQNConfig,
+    "dreamer": DreamerConfig,
+    "planet": PlaNetConfig,
 }
 
 

@@ -1,6 +1,7 @@
-"""The memory that kernels write and everybody else reads: arrays from a cache line's start on, and tensors of them."""
+"""The memory that kernels write and everybody else reads: tensors in one piece, each from a cache line's start on."""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -8,13 +9,13 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from envs_fast.vec_env import Obs
-from envs_fast.world import Told
 
-Kind = tuple[tuple[int, ...], Any]  # shape and type of an array
+Kind = tuple[tuple[int, ...], torch.dtype]  # of a tensor
+Arrays = TypeVar("Arrays")
 LINE = 64  # bytes
 
 
-class Trajectory(NamedTuple):
+class Trajectory(NamedTuple, Generic[Arrays]):
     """T steps of N worlds: the fields of `Step`, each with a time axis in front, and the kernels' view of them."""
 
     obs: Obs  # [T, N, ...] after each action
@@ -24,46 +25,55 @@ class Trajectory(NamedTuple):
     final_obs: Obs
     episode_return: Tensor
     episode_length: Tensor
-    arrays: Told  # the same memory, as the kernels take it
+    arrays: Arrays  # the same memory, as the kernels take it: in the order of `Told`
 
 
-def zeros(*kinds: Kind) -> list[np.ndarray]:
-    """Arrays in one piece of memory, which the system maps in large pages where it is large: in small ones the address
-    translations of 64 steps of 4096 worlds do not fit into the processor. Each begins with a cache line.
+def size_of(kinds: Sequence[Kind]) -> int:
+    """Bytes that hold such tensors, wherever the memory begins."""
+    return LINE + sum(_lines(kind) for kind in kinds)
+
+
+def carve(memory: Tensor, kinds: Sequence[Kind]) -> list[Tensor]:
+    """Tensors that are stretches of a memory, uint8 [size_of(kinds)], one behind the other."""
+    tensors, start = [], -memory.data_ptr() % LINE
+    for shape, dtype in kinds:
+        size = int(np.prod(shape)) * dtype.itemsize
+        tensors.append(memory[start : start + size].view(dtype).view(shape))
+        start += _lines((shape, dtype))
+    return tensors
+
+
+def zeros(kinds: Sequence[Kind], device: torch.device) -> list[Tensor]:
+    """Tensors in one piece of memory of a device.
+
+    The CPU's is NumPy's, for which the system maps large pages where it is large: in small ones the translations of
+    addresses of 64 steps of 4096 worlds do not fit into the processor.
     """
-    sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds]
-    memory = np.zeros(sum(sizes) + LINE * len(sizes), np.uint8)
-    arrays, start = [], -memory.ctypes.data % LINE
-    for (shape, dtype), size in zip(kinds, sizes, strict=True):
-        arrays.append(memory[start : start + size].view(dtype).reshape(shape))
-        start += -(-size // LINE) * LINE
-    return arrays
+    if device.type == "cpu":
+        return carve(torch.from_numpy(np.zeros(size_of(kinds), np.uint8)), kinds)
+    return carve(torch.zeros(size_of(kinds), dtype=torch.uint8, device=device), kinds)
 
 
-def trajectory(space: Space[Any], steps: int, num_envs: int) -> Trajectory:
-    """Buffers for `steps` steps of worlds with these observations, zero."""
+def told(space: Space[Any], steps: int, num_envs: int, device: torch.device) -> list[Tensor]:
+    """Memory for what `steps` steps of worlds with these observations tell, zero: the fields of `Told`."""
     shape = (steps, num_envs)
-    seen, flag, number = observations(space, shape), (shape, np.bool_), (shape, np.float32)
-    obs, reward, lost, cut, final_obs, sum_, length = zeros(seen, number, flag, flag, seen, number, number)
-    return Trajectory(
-        _tree(space, obs),
-        torch.from_numpy(reward),
-        torch.from_numpy(lost),
-        torch.from_numpy(cut),
-        _tree(space, final_obs),
-        torch.from_numpy(sum_),
-        torch.from_numpy(length),
-        Told(obs, reward, lost.view(np.uint8), cut.view(np.uint8), final_obs, sum_, length),
-    )
+    seen, flag, number = observations(space, shape), (shape, torch.bool), (shape, torch.float32)
+    return zeros((seen, number, flag, flag, seen, number, number), device)
+
+
+def trajectory(space: Space[Any], told: list[Tensor], arrays: Arrays) -> Trajectory[Arrays]:
+    """That memory with names, and as the kernels take it."""
+    obs, reward, lost, cut, final_obs, sum_, length = told
+    return Trajectory(_tree(space, obs), reward, lost, cut, _tree(space, final_obs), sum_, length, arrays)
 
 
 def observations(space: Space[Any], leading: tuple[int, ...]) -> Kind:
     """Shape and type of observations as the kernels write them."""
     if isinstance(space, spaces.Dict):
-        return (*leading, len(space.spaces)), np.int64
+        return (*leading, len(space.spaces)), torch.int64
     if isinstance(space, spaces.Discrete):
-        return leading, np.int64
-    return (*leading, *(space.shape or ())), np.float32
+        return leading, torch.int64
+    return (*leading, *(space.shape or ())), torch.float32
 
 
 def first(tree: Obs) -> Obs:
@@ -71,9 +81,14 @@ def first(tree: Obs) -> Obs:
     return {name: leaf[0] for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0]
 
 
-def _tree(space: Space[Any], array: np.ndarray) -> Obs:
+def _lines(kind: Kind) -> int:
+    """Bytes of the cache lines that a tensor takes."""
+    shape, dtype = kind
+    return -(-int(np.prod(shape)) * dtype.itemsize // LINE) * LINE
+
+
+def _tree(space: Space[Any], tensor: Tensor) -> Obs:
     """The buffer as the policy sees it: itself, or one view for each name."""
-    tensor = torch.from_numpy(array)
     if isinstance(space, spaces.Dict):
         return {name: tensor[..., k] for k, name in enumerate(space.spaces)}
     return tensor

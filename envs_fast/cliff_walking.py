@@ -42,7 +42,7 @@ def setting(is_slippery: bool = False) -> Setting:
     return Setting(
         observation_space=Discrete(ROWS * COLUMNS),
         action_space=Discrete(4),
-        parameters=Parameters(ROWS * COLUMNS),
+        parameters=Parameters(ROWS * COLUMNS, 4),
         tables=tables(flag("is_slippery", is_slippery)),
         odds=np.tile(SLIPS if is_slippery else (1.0,), (4, 1)),
     )

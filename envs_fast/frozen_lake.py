@@ -84,7 +84,7 @@ def setting(
     return Setting(
         observation_space=Discrete(states),
         action_space=Discrete(4),
-        parameters=Parameters(states),
+        parameters=Parameters(states, 4),
         tables=tables(lake, slippery, success, numbers("reward_schedule", reward_schedule, 3)),
         odds=np.tile(slips_of(slippery, success), (4, 1)),
     )

@@ -3,6 +3,10 @@
 A new world is one file and one row of this table; the tests pick it up from here.
 """
 
+from typing import Any, overload
+
+import torch
+
 from envs_fast import (
     acrobot,
     bandit,
@@ -15,6 +19,7 @@ from envs_fast import (
     pendulum,
     taxi,
 )
+from envs_fast.cuda_env import CudaEnv
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.world import World
 from utils.user_error import UserError, nearest
@@ -38,18 +43,50 @@ WORLDS: dict[str, World] = {
 }
 
 
+@overload
 def make(
     env_id: str,
     num_envs: int = 1,
     seed: int | None = None,
     max_episode_steps: int | None = None,
     workers: int = 1,
+    device: None = None,
     **env_kwargs: object,
-) -> NumbaEnv:
-    """`num_envs` worlds of an id; with a seed they are already reset."""
+) -> NumbaEnv: ...
+
+
+@overload
+def make(
+    env_id: str,
+    num_envs: int = 1,
+    seed: int | None = None,
+    max_episode_steps: int | None = None,
+    workers: int = 1,
+    *,
+    device: torch.device,
+    **env_kwargs: object,
+) -> NumbaEnv | CudaEnv: ...
+
+
+def make(
+    env_id: str,
+    num_envs: int = 1,
+    seed: int | None = None,
+    max_episode_steps: int | None = None,
+    workers: int = 1,
+    device: torch.device | None = None,
+    **env_kwargs: Any,
+) -> NumbaEnv | CudaEnv:
+    """`num_envs` worlds of an id, on the CPU where no device is named; with a seed they are already reset."""
     if env_id not in WORLDS:
         raise UserError(f"no fast environment {env_id!r}{nearest(env_id, WORLDS)}; known: {', '.join(WORLDS)}")
-    env = NumbaEnv(WORLDS[env_id], num_envs, max_episode_steps, workers, **env_kwargs)
+    env: NumbaEnv | CudaEnv
+    if device and device.type == "cuda":
+        if workers != 1:
+            raise UserError(f"{env_id}: workers are threads of the CPU; worlds on {device} take 1, got {workers!r}")
+        env = CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, device, **env_kwargs)
+    else:
+        env = NumbaEnv(WORLDS[env_id], num_envs, max_episode_steps, workers, **env_kwargs)
     if seed is not None:
         env.reset(seed)
     return env

@@ -33,6 +33,7 @@ class Parameters(NamedTuple):
     """What a table does not say."""
 
     observations: int  # that differ: states from here on are a second copy
+    actions: int  # to choose from, for kernels that get a table without its shape
     time_limit: int = NO_LIMIT
 
 

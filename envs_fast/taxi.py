@@ -132,7 +132,7 @@ def setting(
     return Setting(
         observation_space=Discrete(STATES),
         action_space=Discrete(6),
-        parameters=Parameters(STATES),
+        parameters=Parameters(STATES, 6),
         tables=tables(rainy, fickle, straight, change),
         odds=odds(rainy, fickle, straight),
         action_masks=action_masks(),

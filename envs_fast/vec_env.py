@@ -7,8 +7,11 @@ the next episode and `final_obs` keeps the true last one. No environment lives h
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from gymnasium import Space
+from gymnasium import Space, spaces
 from torch import Tensor
+
+from utils.devices import CPU as CPU
+from utils.user_error import NumbersError
 
 Obs = Tensor | dict[str, Tensor]  # an observation: one tensor, or one per name; nested names are joined by "."
 
@@ -42,6 +45,14 @@ class VecEnv(Protocol):
     resume: str  # exact: a checkpoint continues every episode to the bit; seam: it cuts those that are running
     reward_threshold: float | None  # the mean return that counts as solved, where the environment says so
 
+    @property
+    def wrong(self) -> Tensor | None:
+        """int32 [1] on `device`, not 0 after an action that there is not, until somebody looks (`wrong_action`).
+
+        The worlds have gone on with the nearest one that there is. None where `step` refuses such an action at once.
+        """
+        ...
+
     def reset(self, seed: int) -> Obs:
         """Start every world afresh; world i begins the same for a seed, whatever N is.
 
@@ -70,3 +81,18 @@ class VecEnv(Protocol):
     def close(self) -> None:
         """Release windows, files and simulators."""
         ...
+
+
+def legal_actions(space: Space[Any]) -> str:
+    """In words, which actions a world of this space takes."""
+    if isinstance(space, spaces.Discrete):
+        return f"actions are 0 to {int(space.n) - 1}"
+    return "actions are numbers, of which -1 to 1 spans the bounds"
+
+
+def wrong_action(envs: VecEnv) -> ValueError:
+    """What to raise where `envs.wrong` was found set; it is cleared. A device tells neither the world nor the step."""
+    assert envs.wrong is not None
+    envs.wrong.zero_()
+    kind = NumbersError if isinstance(envs.action_space, spaces.Box) else ValueError
+    return kind(f"the worlds were given an action that there is not; {legal_actions(envs.action_space)}")

@@ -9,7 +9,7 @@ A world says three things, each about one world at one instant (`cartpole.py` is
     restart(simulation, lo, hi, mask, obs)        begins the episode `episodes[i]` wherever mask[i]; what is seen of all
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -57,6 +57,8 @@ class Parameters(Protocol):
     def time_limit(self) -> int: ...
 
     def _replace(self, *, time_limit: int) -> Self: ...
+
+    def __iter__(self) -> Iterator[float]: ...
 
 
 class OnlyLimit(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Obs, Step
+from envs_fast.vec_env import CPU, Obs, Step
 from envs_gym import spaces
 from envs_gym.async_pool import Pool, pulse
 from envs_gym.async_worker import Shared, Task, WorkerSetup, leaves
@@ -38,7 +38,8 @@ class AsyncEnv:
     ends the environment with an EnvError that names it.
     """
 
-    device = torch.device("cpu")
+    device = CPU
+    wrong = None  # a world refuses an action itself
 
     def __init__(
         self,

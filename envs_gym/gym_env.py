@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Obs, Step
+from envs_fast.vec_env import CPU, Obs, Step
 from envs_gym import spaces
 from envs_gym.answers import Answer, StepFunction, check_flags, first_observation, not_a_number, with_checked_flags
 from envs_gym.blame import Blame
@@ -40,7 +40,8 @@ class Restart(NamedTuple):
 class GymEnv:
     """N worlds of one id; buffers are built once and written through their NumPy views."""
 
-    device = torch.device("cpu")
+    device = CPU
+    wrong = None  # a world refuses an action itself
 
     def __init__(
         self,

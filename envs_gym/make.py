@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import gymnasium
+import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from config.schema import Config
 from envs_fast import registry
-from envs_fast.vec_env import VecEnv
+from envs_fast.vec_env import CPU, VecEnv
 from envs_gym import spaces
 from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
 from envs_gym.gym_env import GymEnv
+from envs_gym.on_device import OnDevice
 from envs_gym.wrappers.registry import wrappers_of
 from utils.one_line import one_line
 from utils.user_error import UserError, nearest
@@ -58,17 +60,19 @@ class EnvInfo(NamedTuple):
     action_space: gymnasium.Space[Any]
 
 
-def make_envs(config: Config, num_envs: int) -> VecEnv:
-    """`num_envs` worlds of the config's environment; they start with the first `reset(seed)`.
+def make_envs(config: Config, num_envs: int, device: torch.device = CPU) -> VecEnv:
+    """`num_envs` worlds of the config's environment, for a policy on `device`; they start with the first `reset(seed)`.
 
     Compiled or Gymnasium's (`choose_backend` says which, and why): the VecEnv contract is the same, the numbers of an
-    episode are not. UserError for what a person can right, EnvError for what the environment's own code does. The
-    caller closes them.
+    episode are not. On a GPU the former are computed there, the latter on the CPU, whence their steps are copied.
+    UserError for what a person can right, EnvError for what the environment's own code does. The caller closes them.
     """
     import_module(config.env_id)
     if choose_backend(config).name == "fast":
-        return registry.make(config.env_id, num_envs, None, config.max_episode_steps, **config.env_kwargs)
-    return _make_gym(config, num_envs)
+        limit = config.max_episode_steps
+        return registry.make(config.env_id, num_envs, None, limit, device=device, **config.env_kwargs)
+    envs = _make_gym(config, num_envs)
+    return OnDevice(envs, device) if device.type == "cuda" else envs
 
 
 def choose_backend(config: Config) -> Backend:

@@ -96,7 +96,7 @@ def configured(each: RunFacts) -> Markup:
 
 def where(each: RunFacts) -> Markup:
     lines = [("run", each.run.id)]
-    for key in ("command", "git_hash", "engine", "host", "versions"):
+    for key in ("command", "git_hash", "engine", "device", "host", "versions"):
         value = each.facts.get(key, "")
         pairs = value.items() if isinstance(value, dict) else [(key, value)]
         lines += [(str(name)[:MOST_TEXT], str(text)[:MOST_TEXT]) for name, text in pairs if text != ""]

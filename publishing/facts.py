@@ -13,7 +13,7 @@ from agents.networks.policies import POLICIES
 from agents.playing.loading import LoadedRun
 from config.checks import DEVICE
 from config.field_types import hints
-from config.loader import environment_files, to_plain
+from config.loader import environment_files, from_plain, to_plain
 from config.schedule import KINDS
 from config.schema import ALGORITHMS
 from config.variants import EnvironmentFile
@@ -29,7 +29,7 @@ FORMS = {  # of what the program wrote itself
     "checkpoint": r"best|last|(?:epoch|step)=\d{1,20}",
     "git_hash": r"(?:[0-9a-f]{40}(?:\+changes)?)?",
     "versions": r"(?:\d[\w.+!-]{0,40})?",
-    "engine": r"eager|fused_cpu",
+    "engine": r"eager|fused_cpu|graphed",
     "env_backend": r"fast|gym",
 }
 NAMED_MOST = 3  # findings that a refusal names
@@ -46,9 +46,7 @@ class Text(NamedTuple):
 
 def public_facts(loaded: LoadedRun) -> dict[str, Any]:
     """The config and those facts that play, the card and a leaderboard need."""
-    config = to_plain(loaded.config)
-    stored = loaded.facts["config"].get("env_backend")
-    config["env_backend"] = stored if stored in ("fast", "gym") else "auto"  # loading set it to draw what is counted
+    config = to_plain(from_plain(loaded.facts["config"], loaded.run.id))  # as it was trained: loading makes it playable
     versions = loaded.facts.get("versions")
     packages = versions if isinstance(versions, dict) else {}
     return {

@@ -23,7 +23,7 @@ class Header:
     engine_why: str  # why this engine; "" when there is nothing to say
     env_backend: str  # whose worlds: fast or gym
     env_backend_why: str
-    device: str
+    device: str  # cpu, or cuda:0 (NVIDIA H200)
     n_envs: int
     seed: int
     parameters: int

@@ -18,7 +18,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("agents/experience/", "agents/networks/", "agents/returns.py", "agents/metric_sums.py"),
     ("agents/sockets.py",),
     ("agents/base.py",),
-    ("agents/on_policy.py", "agents/off_policy.py"),
+    ("agents/on_policy.py", "agents/off_policy.py", "agents/model_learning.py"),
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
     ("agents/engines/plan/",),
     ("agents/engines/fused_cpu/",),

@@ -23,6 +23,7 @@ from scripts.house_rules import (
 ROOT = Path(__file__).resolve().parent.parent
 HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "stable_baselines3", "matplotlib", "av"}
 HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright"}
+CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
@@ -51,10 +52,13 @@ OPENERS = {
     "utils/durable_file.py": "files of the project, and what the door is made of",
     "utils/run_dir.py": "the folder of all runs, and a new run in it",
     "utils/run_lock.py": "/proc",
+    "utils/cuda_kernels.py": "compiled kernels",
     "utils/kernel_cache.py": "compiled kernels, and the project's own code",
     "utils/kernel_folder.py": "compiled kernels, and the project's own code",
     "utils/memory_use.py": "/proc and /sys",
+    "utils/gpu_facts.py": "/proc",
     "utils/provenance.py": "the project's own code",
+    "utils/device_source.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
     "config/listing.py": "docs/results, the project's own evidence",
     "config/loader.py": "YAML of the project or of the user",
@@ -94,6 +98,14 @@ def imports_stand_on_top(house: House) -> Iterator[str]:
         for target, line, hidden in source.imports:
             if hidden and target.split(".")[0] not in HEAVYWEIGHTS and target not in LAZY:
                 yield at(source, line, f"imports {target} inside a function or class")
+
+
+def cupy_has_one_door(house: House) -> Iterator[str]:
+    """It is only there where there is a GPU."""
+    for source in house.values():
+        for target, line, hidden in source.imports:
+            if target.split(".")[0] == "cupy" and (source.path != CUPY or not hidden):
+                yield at(source, line, f"CuPy is imported by {CUPY} alone, inside a function")
 
 
 def nobody_moves_the_path(house: House) -> Iterator[str]:
@@ -218,6 +230,7 @@ RULES: tuple[Callable[[House], Iterator[str]], ...] = (
     imports_run_downward,
     no_circles,
     imports_stand_on_top,
+    cupy_has_one_door,
     nobody_moves_the_path,
     light_modules_do_not_load_torch,
     nothing_is_swallowed,
@@ -248,7 +261,7 @@ GOOD = {
     "config/yaml_file.py": '"""Reads."""\nclass Loader(yaml.SafeLoader): ...\nyaml.load("", Loader)\n',
     "agents/ppo.py": '"""PPO."""\nimport torch\nfrom agents.base import Agent\nnet.eval()\n',
     "agents/base.py": '"""Agent."""\nfrom config.loader import load\n',
-    "agents/engines/graphed.py": '"""Fast."""\nfrom agents.ppo import PPO\ndef f():\n    import cupy\n',
+    "agents/engines/graphed.py": '"""Fast."""\nfrom agents.ppo import PPO\ndef f():\n    import wandb\n',
     "agents/playing/loading.py": '"""Loads."""\nimport torch\ntorch.load(path, weights_only=True)\n',
     "train.py": '"""Trains."""\nimport agents.engines.graphed\ntry: ...\nexcept BaseException:\n    log()\n    raise\n',
 }
@@ -264,6 +277,13 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     ("imports_run_downward", "agents/dqn.py", "from . import base", "agents/dqn.py:2: relative import"),
     ("no_circles", "agents/base.py", "import agents.ppo", "circle agents.ppo -> agents.base -> agents.ppo"),
     ("imports_stand_on_top", "train.py", "def f():\n    import torch", "train.py:3: imports torch inside"),
+    (
+        "cupy_has_one_door",
+        "envs_fast/buffers.py",
+        "def f():\n    import cupy.cuda",
+        "buffers.py:3: CuPy is imported by",
+    ),
+    ("cupy_has_one_door", CUPY, "from cupy import cuda", f"{CUPY}:2: CuPy is imported by"),
     ("nobody_moves_the_path", "scripts/x.py", "sys.path.insert(0, ROOT)", "scripts/x.py:2: python -m needs no path"),
     ("nobody_moves_the_path", "train.py", "import config.loader  # noqa: E402", "train.py:2: python -m needs"),
     ("light_modules_do_not_load_torch", "utils/user_error.py", "import lightning", "config/loader.py:2: loads torch"),

@@ -10,6 +10,7 @@ from agents.playing.loading import read_checkpoint
 from config.changes import NEUTRAL
 from report import page
 from scripts.plain_tree import fingerprint
+from trainer_callbacks.resume import find_resumption, settings_hash
 from utils import checkpoint_set
 from utils.interrupted import CtrlC
 from utils.run_dir import RunDir
@@ -77,6 +78,24 @@ def test_what_the_bits_rest_on_is_compared(run, key, then):
     assert "not to the bit" in line and f"{name} {value} then, " in line
 
 
+def test_a_run_of_a_gpu_goes_on_without_one(run):
+    facts = read_json(run.config_json)
+    facts = {**facts, "engine": "eager", "config": {**facts["config"], "device": "cuda", "engine": "auto"}}
+    write_json(run.config_json, {**facts, "settings_sha256": settings_hash(facts)})
+    forge(run, config=facts["config"], engine="eager", device="cuda", gpu="NVIDIA H200", driver="580.95", cuda="13.0")
+    line = told(run, *MORE, "device=cpu")
+    assert "not to the bit; engine eager then, " in line and "device cuda then, cpu now" in line
+    assert "device cuda -> cpu" in line and "H200" not in line and "device changed" not in line
+    assert read_json(run.config_json)["config"]["device"] == "cpu"
+
+
+def test_another_gpu_is_told(run):
+    now = {"engine": "eager", "device": "cuda", "versions": {}, "gpu": "NVIDIA H200", "driver": "580.95"}
+    forge(run, **{**now, "gpu": "NVIDIA L40"})
+    again = find_resumption(run.id, "last", ("max_timesteps=160",))
+    assert again.exactness("exact", now) == "not to the bit; gpu NVIDIA L40 then, NVIDIA H200 now"
+
+
 def test_an_edited_config_is_refused_by_its_keys(run, capsys):
     before = weights(run)
     edit(run, gamma=0.5)
@@ -130,7 +149,7 @@ def test_keys_that_are_called_neutral_are(run, tmp_path):
         "eval_deterministic": "false", "early_stop_on_train_threshold": 1000, "early_stop_on_eval_threshold": 1000,
         "early_stop_patience": 3, "checkpoint_freq_epochs": 1, "checkpoint_minutes": "null", "checkpoint_keep_last": 2,
         "checkpoint_keep_best": 2, "test_episodes": 7, "video_max_steps": 5, "description": "other",
-        "project_id": "other",
+        "project_id": "other", "device": "cpu",
     }  # fmt: skip
     assert {*changed, "video_freq_epochs", "engine"} == {*NEUTRAL, "threads"}
     assert "exact" in told(run, *MORE)

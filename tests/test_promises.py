@@ -105,7 +105,9 @@ def test_a_debugger_is_seen_by_its_trace_function_or_its_name(monkeypatch):
 def test_under_a_debugger_evaluation_is_one_world_too(monkeypatch):
     made = []
     real = session.make_envs
-    monkeypatch.setattr(session, "make_envs", lambda config, number: made.append(number) or real(config, number))
+    monkeypatch.setattr(
+        session, "make_envs", lambda config, number, device: made.append(number) or real(config, number)
+    )
     tiny_run("CartPole-v1:ppo", "--debug", n_envs=1, batch_size=8)
     assert set(made) == {1}, "of evaluation and of the closing test"
     made.clear()

@@ -54,6 +54,19 @@ REPLAY = (
     "eval_freq_epochs=5",
     "hidden_dims=32",
 )
+MODEL = (
+    *(word for word in REPLAY if not word.startswith(("gradient_steps", "hidden_dims"))),
+    "batch_length=6",
+    "train_ratio=1",
+    "deter=16",
+    "stoch=3",
+    "width=16",
+    "horizon=4",
+)
+OWN = {
+    "dreamer": (*MODEL, "imagined_starts=8"),
+    "planet": (*MODEL, "candidates=8", "elites=3"),
+}
 CASES = {
     "ppo": ["CartPole-v1:ppo", "normalize_obs=true", "normalize_reward=true"],
     "ppo in mid-epoch": ["CartPole-v1:ppo", "epoch_iterations=4", "eval_freq_epochs=2", "log_freq_epochs=1"],
@@ -65,6 +78,7 @@ CASES = {
         "epoch_iterations=3",
     ],
     "ppo, lstm": ["CartPole-v1:ppo", "policy=lstm", "normalize_obs=true", "n_epochs=4"],
+    "ppo, bf16": ["CartPole-v1:ppo", "precision=bf16", "n_epochs=1"],
     "ppo, on Gymnasium's worlds": ["CartPole-v1:ppo", "env_backend=gym", "normalize_obs=true"],
     "ppo, accumulating": ["CartPole-v1:ppo", "accumulate=2", "n_epochs=2"],
     "dqn": ["CartPole-v1:dqn", *REPLAY, "normalize_obs=true", "gradient_steps=3", "epoch_iterations=2"],
@@ -239,8 +253,8 @@ def test_every_algorithm_on_every_engine_resumes_to_the_bit(algo_id, memory, eng
     name = variant_of(algo_id)
     given = [name, f"engine={engine}", f"env_backend={backend}", *MEMORIES[memory]]
     replayed = isinstance(load_config(*name.split(":")), ReplayConfig)
-    given += REPLAY if replayed else ["epoch_iterations=1"]
-    given += ["normalize_obs=true"] if algo_id != "q_learning" else []
+    given += OWN.get(algo_id, REPLAY if replayed else ["epoch_iterations=1"])
+    given += ["normalize_obs=true"] if algo_id not in ("q_learning", *OWN) else []
     given += ["normalize_reward=true"] if algo_id in ("ppo", "reinforce") else []
     try:
         config = load_config(*name.split(":"), words(*given)[1:-1])

@@ -9,7 +9,7 @@ import train
 from config.commands.train import parse_arguments
 from config.listing import list_environments
 from config.loader import load_config
-from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
+from config.schema import Config, DreamerConfig, PlaNetConfig, QLearningConfig, ReplayConfig, RolloutConfig
 from envs_gym.make import EXTRAS, find_spec
 from report.metrics_csv import read_csv
 from utils.run_dir import list_runs
@@ -18,7 +18,11 @@ MODULES = {"Box2D": "Box2D", "MuJoCo": "mujoco", "ale-py": "ale_py"}  # what an 
 TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1")
 ROLLOUT = ("n_steps=8", "batch_size=0.5", "n_epochs=1")
 REPLAY = ("train_freq=8", "batch_size=4", "learning_starts=0", "gradient_steps=1", "buffer_size=200", "hidden_dims=8")
+MODEL = ("train_freq=8", "batch_size=2", "batch_length=4", "learning_starts=0", "train_ratio=1", "buffer_size=200")
+MODEL += ("deter=8", "stoch=2", "width=8", "horizon=3")
 OWN: dict[type[Config], tuple[str, ...]] = {
+    DreamerConfig: (*MODEL, "imagined_starts=4"),
+    PlaNetConfig: (*MODEL, "candidates=4", "elites=2"),
     RolloutConfig: ROLLOUT,
     ReplayConfig: REPLAY,
     QLearningConfig: ("n_steps=8",),
@@ -50,7 +54,7 @@ def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
     assert train.train(parse_arguments([variant, *TINY, *own, *WATCHED, *THROUGH, "test_episodes=1", "-q"])) == 0
     *rows, tested = read_csv(list_runs()[0].metrics_csv)
     assert [row["train/clock/env_steps"] for row in rows] == [16, 32]
-    learnt = {"train/loss/policy", "train/loss/q", "train/value/td_error"}
+    learnt = {"train/loss/policy", "train/loss/q", "train/value/td_error", "train/loss/observation"}
     assert all(learnt & row.keys() and "val/roll/episodes" in row for row in rows)
     assert "test/roll/episodes" in tested
 

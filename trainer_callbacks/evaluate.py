@@ -12,8 +12,9 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
-from agents.experience.collector import Collector, Played, Policy
+from agents.experience.collector import Collector, Policy
 from agents.experience.finite_guard import NonFiniteError
+from agents.experience.tally import Played
 from config.schema import Config
 from envs_fast.vec_env import VecEnv
 from utils.counter_rng import EVALUATE, TEST, Key, integers

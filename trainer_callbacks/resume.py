@@ -17,7 +17,9 @@ from config.changes import Change, changes, unproven
 from config.loader import from_plain, to_plain
 from config.schema import Config
 from config.sizes import check_foreign
+from envs_fast.vec_env import CPU
 from utils import checkpoint_set, run_files
+from utils.gpu_facts import gpu_facts
 from utils.provenance import provenance, source_hash
 from utils.run_dir import RunDir
 from utils.run_facts import mapping
@@ -25,6 +27,7 @@ from utils.run_fate import conclusion
 from utils.user_error import UserError
 
 MOST = 4  # edited keys that are named
+GPU = ("gpu", "driver", "cuda")  # of a sidecar: what bits rest on where the device is cuda
 SETTINGS = ("config", "engine", "env_backend")  # of config.json: what decides the numbers of a run
 
 
@@ -67,10 +70,11 @@ class Resumption:
         versions = self.sidecar.get("versions", {})
         then = {**self.sidecar, **versions}
         here = {**{key: now[key] for key in now if key != "versions"}, **mapping(now["versions"])}
+        moved = then.get("device") != here["device"]  # then the GPU's own facts say nothing more
         other = [
             f"{key} {_printable(then.get(key, 'unknown'))} then, {_printable(here[key])} now"
             for key in here
-            if then.get(key) != here[key]
+            if then.get(key) != here[key] and not (moved and key in GPU)
         ]
         keys = [change.key for change in unproven(self.changed, self.config, str(now["engine"]))]
         other += [f"{', '.join(keys)} changed"] if keys else []
@@ -112,6 +116,8 @@ def find_resumption(
     if run.foreign:
         check_foreign(after, run.id)
     if path or "engine" in facts:  # else it failed before anything was chosen
+        if after.on_cuda != before.on_cuda:
+            before, chosen["engine"] = _as_chosen(before, chosen, run.id), "auto"  # an engine is of its device
         before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
     changed = tuple(changes(before, after))
     resume = Resumption(
@@ -187,10 +193,11 @@ def edits(facts: Mapping[str, object], sidecar: Mapping[str, object]) -> list[st
     return [_printable(change) for change in found[:MOST]] + more
 
 
-def host_facts() -> dict[str, Any]:
+def host_facts(device: torch.device = CPU) -> dict[str, Any]:
     """What equal bits rest on: for sidecars, and to compare with them."""
     known = provenance_once()
-    return {"code": source_hash(), "versions": known["versions"], "cpu": torch.backends.cpu.get_cpu_capability()}
+    facts = {"code": source_hash(), "versions": known["versions"], "cpu": torch.backends.cpu.get_cpu_capability()}
+    return {**facts, **gpu_facts(device)}
 
 
 _PROVENANCE: dict[str, Any] = {}
@@ -218,7 +225,7 @@ def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str
         "changed": [list(change) for change in resume.changed],
     }
     resumed = [*resume.facts.get("resumed", []), now]
-    taken = ("engine_reason", "play", "learn", "threads", "threads_reason", "settings_sha256")
+    taken = ("engine_reason", "play", "learn", "device", "threads", "threads_reason", "settings_sha256")
     settings = {key: facts[key] for key in (*taken, *SETTINGS)}
     return {**facts, **resume.facts, **settings, "resumed": resumed, "status": "running"}
 

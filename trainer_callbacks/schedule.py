@@ -1,7 +1,10 @@
 """Hyperparameters that change with the clock, set as the first thing of every iteration."""
 
+from types import SimpleNamespace
+
 import lightning as L
 from lightning.pytorch.callbacks import Callback
+from torch import Tensor
 
 from agents.base import Agent
 from config.schedule import Schedule
@@ -21,7 +24,16 @@ class ApplySchedules(Callback):
         assert isinstance(agent, Agent)
         config = agent.config
         for name, schedule in self._schedules.items():
-            setattr(agent.live, name, schedule.at(agent.progress["env_steps"], config.max_timesteps))
+            put(agent.live, name, schedule.at(agent.progress["env_steps"], config.max_timesteps))
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = agent.live.policy_lr
+
+
+def put(live: SimpleNamespace, name: str, value: float) -> None:
+    """Set a number, in place where it lies on a device, for a graph that reads it there; nobody waits."""
+    now = vars(live)[name]
+    if isinstance(now, Tensor):
+        now.fill_(value)
+    else:
+        setattr(live, name, value)

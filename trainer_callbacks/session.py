@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning as L
+import torch
 from lightning.pytorch.profilers import PassThroughProfiler
 
 from agents.base import Agent
@@ -33,10 +34,9 @@ from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import TESTED, Stop, unheeded
 from trainer_callbacks.video import Video
 from utils import checkpoint_set
+from utils.devices import described
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError, UserError
-
-DEVICE = "cpu"
 
 log = logging.getLogger("stride")
 
@@ -67,7 +67,7 @@ def fit(
     """
     began = time.perf_counter()
     alone = any(isinstance(watcher, Debug) for watcher in watchers)  # a breakpoint sees one world at a time
-    evaluate = Evaluate(config, lambda n: make_envs(config, n), 1 if alone else MOST_WORLDS)
+    evaluate = Evaluate(config, lambda n: make_envs(config, n, agent.device), 1 if alone else MOST_WORLDS)
     watch = Watch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
     export = ExportMetrics(evaluate, sinks, watch, Memory(run.logs, start.env_steps))
     stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing)
@@ -75,7 +75,9 @@ def fit(
     video = Video(config, run, export.media)
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     # a row is made of what was evaluated, Stop reads it, and a checkpoint holds what all of them remember
-    trainer = build_trainer([ApplySchedules(), evaluate, export, video, stop, *watchers, checkpoint])
+    trainer = build_trainer(
+        [ApplySchedules(), evaluate, export, video, stop, *watchers, checkpoint], **hardware(agent.device)
+    )
     try:
         export.begin(header(config, agent, goal, run), config)
         for line in (*start.lines, *unheeded(config, goal)):
@@ -173,7 +175,7 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Hea
         engine_why=agent.engine.reason,
         env_backend=backend.name,
         env_backend_why=backend.reason,
-        device=DEVICE,
+        device=described(agent.device),
         n_envs=config.n_envs,
         seed=config.seed,
         parameters=sum(p.numel() for p in agent.policy.parameters()),
@@ -194,7 +196,7 @@ def sidecar_facts(config: Config, agent: Agent) -> dict[str, Any]:
 
 def bits_rest_on(agent: Agent) -> dict[str, Any]:
     """What else must be the same for the rest of a run to be the same, to the bit."""
-    return {"engine": agent.engine.name, "device": DEVICE, **host_facts()}
+    return {"engine": agent.engine.name, "device": agent.device.type, **host_facts(agent.device)}
 
 
 def checkpoint_size(agent: Agent) -> int:
@@ -210,6 +212,11 @@ class Unprofiled(PassThroughProfiler):
 
     def profile(self, action_name: str) -> Any:
         return self._nothing
+
+
+def hardware(device: torch.device) -> dict[str, object]:
+    """What Lightning wants to hear of where an agent lies."""
+    return {"accelerator": "cpu"} if device.type == "cpu" else {"accelerator": device.type, "devices": [device.index]}
 
 
 def build_trainer(callbacks: list[L.Callback], **options: object) -> L.Trainer:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 
 import gymnasium
@@ -52,7 +53,8 @@ class Video(Callback):
         if self._env is None:
             self._env = make_rendered(config)
         env = self._env
-        player = Player(agent.policy, env.observation_space, env.action_space)
+        policy = deepcopy(agent.policy).cpu()  # one world is played faster here, wherever the policy learns
+        player = Player(policy, env.observation_space, env.action_space)
         start = EpisodeStart(worlds_seed(config, EVALUATE, 0), 0, EVALUATE)
         mode: Mode = "greedy" if config.eval_deterministic else "sampled"
         path = run_files.check(self.run.videos / f"epoch={agent.epoch:02d}.mp4")

@@ -1,16 +1,21 @@
 """Random numbers as a function of where they are used: Philox4x32-10 of (seed, purpose, rank, iteration, index).
 
-Nothing here keeps state, so a draw never depends on how many others were made. The Numba and the torch form are
-bit-equal; environments call `philox` with counters of their own (draw, episode, world, purpose).
+Nothing here keeps state, so a draw never depends on how many others were made. The Numba form, the torch form and the
+kernels of counter_rng.cu are bit-equal; environments call `philox` with counters of their own (draw, episode, world,
+purpose).
 Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from utils.cuda_kernels import compile_cuda
+from utils.device_source import Compile, Kernels, read_source
 from utils.kernel_cache import njit
 
 ACT, SHUFFLE, SAMPLE, WORLD, EVALUATE, TEST, EXPLORE, PLAY = range(1, 9)  # what a draw is for
@@ -26,7 +31,7 @@ class Key(NamedTuple):
     seed: int  # [0, 2**63)
     purpose: int
     rank: int = 0
-    iteration: int = 0
+    iteration: int | Tensor = 0  # a tensor, int64 [], where a graph that is replayed reads it from the device
 
 
 @njit(inline="always")
@@ -77,8 +82,8 @@ def _fill_uniforms(out: np.ndarray, c1: int, c2: int, c3: int, k0: int, k1: int)
             out[i] = to_uniform(lanes[i - 4 * whole])
 
 
-def counters(key: Key) -> tuple[int, int, int, int, int]:
-    """The words (c1, c2, c3, k0, k1) of a key: iteration, purpose, rank, and the seed's two halves."""
+def counters(key: Key) -> tuple[Any, int, int, int, int]:
+    """The words (c1, c2, c3, k0, k1) of a key: iteration (a tensor where it is one), purpose, rank, two of the seed."""
     if not 0 <= key.seed < 1 << 63:
         raise ValueError(f"the seed of a key must be in [0, 2**63), got {key.seed}")
     return key.iteration & MASK, key.purpose & MASK, key.rank & MASK, key.seed & MASK, key.seed >> 32
@@ -102,7 +107,7 @@ def words_torch(key: Key, n: int, device: torch.device | str) -> Tensor:
     """The first `n` words of the key's table as int64 in [0, 2**32), by torch operations on `device`."""
     c1_, c2_, c3_, k0, k1 = counters(key)
     c0 = torch.arange((n + 3) // 4, dtype=torch.int64, device=device)
-    c1, c2, c3 = torch.full_like(c0, c1_), torch.full_like(c0, c2_), torch.full_like(c0, c3_)
+    c1, c2, c3 = torch.zeros_like(c0) + c1_, torch.full_like(c0, c2_), torch.full_like(c0, c3_)
     for _ in range(10):
         high_0, low_0 = _multiply(c0, MULTIPLIER_0)
         high_1, low_1 = _multiply(c2, MULTIPLIER_1)
@@ -116,12 +121,29 @@ def uniforms_torch(key: Key, n: int, device: torch.device | str) -> Tensor:
     return (words_torch(key, n, device) >> 8).to(torch.float32) * (1.0 / (1 << 24))
 
 
+@cache
+def _kernels(compile: Compile, device: torch.device) -> Kernels:
+    return compile(read_source(Path(__file__).with_suffix(".cu")), device)
+
+
+def launch(kernel: str, key: Key, out: Tensor, compile: Compile = compile_cuda) -> None:
+    """Fill the contiguous `out` by a kernel of counter_rng.cu, `draw_words` (int64) or `draw_uniforms` (float32)."""
+    count = key.iteration
+    if not isinstance(count, Tensor):
+        count = torch.full((), count, dtype=torch.int64, device=out.device)
+    words = [np.uint32(word) for word in counters(key._replace(iteration=0))[1:]]
+    kernels = _kernels(compile, out.device)
+    kernels.launch(kernel, (out.numel() + 3) // 4, out, count, np.int64(out.numel()), *words)
+
+
 def fill_uniforms(key: Key, out: Tensor) -> Tensor:
     """Overwrite the contiguous float32 tensor `out` with the first uniforms of the key's table; returns `out`."""
     if out.dtype != torch.float32 or not out.is_contiguous():
         raise ValueError(f"uniforms need a contiguous float32 tensor, got {out.dtype} with strides {out.stride()}")
-    if out.device.type == "cpu":
+    if out.device.type == "cpu" and not isinstance(key.iteration, Tensor):
         _fill_uniforms(out.view(-1).numpy(), *counters(key))
+    elif out.device.type == "cuda":
+        launch("draw_uniforms", key, out)
     else:
         out.view(-1).copy_(uniforms_torch(key, out.numel(), out.device))
     return out
@@ -157,8 +179,11 @@ def permutation(key: Key, n: int, device: torch.device | str = "cpu") -> Tensor:
 
     The same on every device, because no two sort keys are equal; for another `n` it is another order.
     """
-    if torch.device(device).type == "cpu":
+    kind = torch.device(device).type
+    if kind == "cpu" and not isinstance(key.iteration, Tensor):
         words = torch.from_numpy(words_numpy(key, n).astype(np.int64))
+    elif kind == "cuda":
+        launch("draw_words", key, words := torch.empty(n, dtype=torch.int64, device=device))
     else:
         words = words_torch(key, n, device)
     index = torch.arange(n, device=device)

@@ -13,6 +13,7 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parent.parent
 CODE = ("utils", "config", "envs_fast", "envs_gym", "agents", "trainer_callbacks")
+SUFFIXES = (".py", ".cu", ".cuh")  # a CUDA source is compiled where it is needed
 PACKAGES = ("torch", "lightning", "gymnasium", "numba", "numpy")
 
 
@@ -31,7 +32,7 @@ def source_hash() -> str:
     """The first 16 digits of the SHA-256 of all code that a training can run, with or without a git checkout."""
     digest = hashlib.sha256()
     for folder in CODE:
-        for path in sorted((PROJECT / folder).rglob("*.py")):
+        for path in sorted(path for path in (PROJECT / folder).rglob("*") if path.suffix in SUFFIXES):
             digest.update(str(path.relative_to(PROJECT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -11,7 +11,7 @@ from utils.user_error import UserError
 INTERRUPTED = "interrupted"  # the reason of an end that a signal asked for
 LONGEST, LARGEST = 4000, 2**63  # of a text, of a whole number
 TEXTS = ("env_id", "variant", "status", "engine", "engine_reason", "env_backend", "env_backend_reason", "resume",
-         "git_hash", "failure")  # fmt: skip
+         "device", "git_hash", "failure")  # fmt: skip
 WHOLE = ("test_episodes", "env_steps")
 NUMBERS = ("goal", "val_best", "test_mean", "test_std", "seconds")
 

@@ -1,20 +1,20 @@
 """A policy meets worlds. The same object plays for training (into a memory) and for evaluation (without one)."""
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.experience.finite_guard import NonFiniteError, float_views, may_be_non_finite, non_finite_in
+from agents.experience.finite_guard import float_views, floating, may_be_non_finite
 from agents.experience.memory import Memory
 from agents.experience.nouns import Act, Explanation, Row, Tree, copy_into, leaves, tree_map
-from envs_fast.vec_env import Obs, Step, VecEnv
+from agents.experience.tally import Played, Seen, Tally, fetch
+from envs_fast.vec_env import Obs, Step, VecEnv, wrong_action
 from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
 
 WINDOW = 100  # episodes in the running mean, as everywhere in the field
+LOOKS = 32  # steps between two looks of the host at worlds on a device, whose episodes are counted
 
 
 class Policy(nn.Module):
@@ -45,17 +45,13 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
+    def follow(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Tree:
+        """The carry behind an instant at which somebody else chose `action`.
 
-class Played(NamedTuple):
-    """Whole episodes, in the order of their worlds."""
-
-    returns: list[float]
-    lengths: list[float]
-
-
-def shares(count: int, worlds: int) -> list[int]:
-    """How many of so many episodes each world plays: evenly, so that short ones are not favoured."""
-    return [count // worlds + (world < count % worlds) for world in range(worlds)]
+        This is that of `act`, for whom remembers no actions; whoever does puts this one in the place of its own.
+        """
+        noise = torch.zeros(len(is_first), self.draws, device=is_first.device)
+        return self.act(obs, carry, is_first, noise, True).carry
 
 
 class Window:
@@ -80,7 +76,7 @@ class Window:
 
     def summary(self) -> dict[str, float]:
         """Means over the window, their best so far, and how many episodes have ended."""
-        *numbers, count = torch.cat((self.ring.flatten().double(), self.count.double()[None])).tolist()
+        *numbers, count = torch.cat((self.ring.flatten().double(), self.count.double()[None])).cpu().tolist()
         filled = min(int(count), WINDOW)
         if not filled:
             return {"episodes": 0.0}
@@ -106,10 +102,12 @@ class Collector:
         self, envs: VecEnv, policy: Policy, seed: int, purpose: int = ACT, rank: int = 0, greedy: bool = False
     ) -> None:
         self.envs, self.policy, self.greedy = envs, policy, greedy
+        self.looks = 1 if envs.device.type == "cpu" else LOOKS
         worlds_seed = seed if rank == 0 else integers(Key(seed, WORLD, rank), 1, 1 << 32)[0]
         self.obs = tree_map(torch.clone, envs.reset(worlds_seed))
         self.carry = policy.initial(envs.num_envs)
         self._key, self.calls = Key(seed, purpose, rank), 0
+        self.counter: Tensor | None = None  # calls, int64 [] on the device, where a graph reads them
         self.is_first = torch.ones(envs.num_envs, dtype=torch.bool, device=envs.device)
         self.window = Window(envs.device)
 
@@ -156,52 +154,67 @@ class Collector:
         so there may be fewer than `count`.
         NonFiniteError where `guarded` and what would count is non-finite.
         """
-        n = self.envs.num_envs
-        wanted = shares(count, n)
-        found: list[list[tuple[float, float]]] = [[] for _ in range(n)]
-        missing, steps = count, 0
-        began = [0] * n  # at which step each world's episode did
-
-        def check(what: str, tree: Tree, worlds: Iterable[int] = range(n)) -> None:
-            counting = [world for world in worlds if len(found[world]) < wanted[world]]
-            if place := non_finite_in(what, tree, counting):
-                words, world = place
-                raise NonFiniteError(words, world, steps - began[world], len(found[world]) + 1)
-
-        seen = float_views(self.obs) if guarded else []  # the collector's own: written in place
+        tally, limit = Tally(count, self.envs.num_envs), math.inf if max_steps is None else max_steps
+        play = self._play_watched if self.looks == 1 else self._play_unwatched
         with np.errstate(over="ignore", invalid="ignore"):  # of what is too large for 32 bits, and of their sum
-            while missing and (max_steps is None or steps < max_steps):
-                if may_be_non_finite(seen):
-                    check("observation", self.obs)
-                (noise,) = self.noise(1)
-                act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
-                step = self.envs.step(act.action)
-                self._advance(act, step)
-                steps += 1
-                if guarded and may_be_non_finite([*float_views(act.action), *float_views(step.reward)]):
-                    check("action", act.action)
-                    check("reward", step.reward)
-                ended = self.is_first.nonzero().flatten().tolist()
-                last = float_views(step.final_obs) if guarded and ended else []
-                for world in ended:
-                    if len(found[world]) < wanted[world]:
-                        episode = step.episode_return[world].item(), step.episode_length[world].item()
-                        if guarded and (
-                            not math.isfinite(episode[0]) or may_be_non_finite([leaf[world] for leaf in last])
-                        ):
-                            check("last observation", step.final_obs, [world])
-                            check("return", step.episode_return, [world])
-                        found[world].append(episode)
-                        missing -= 1
-                    began[world] = steps
-        episodes = [episode for world in found for episode in world]
-        return Played([r for r, _ in episodes], [length for _, length in episodes])
+            play(tally, limit, guarded)
+        return tally.played()
+
+    def _play_watched(self, tally: Tally, limit: float, guarded: bool) -> None:
+        """The host looks at every step."""
+        seen = float_views(self.obs) if guarded else []  # the collector's own: written in place
+        while tally.missing and tally.steps < limit:
+            if may_be_non_finite(seen):
+                tally.check("observation", self.obs)
+            (noise,) = self.noise(1)
+            act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
+            step = self.envs.step(act.action)
+            self._advance(act, step)
+            tally.steps += 1
+            if guarded and may_be_non_finite([*float_views(act.action), *float_views(step.reward)]):
+                tally.check("action", act.action)
+                tally.check("reward", step.reward)
+            if ended := self.is_first.nonzero().flatten().tolist():
+                tally.add(ended, step.episode_return, step.episode_length, step.final_obs if guarded else None)
+
+    def _play_unwatched(self, tally: Tally, limit: float, guarded: bool) -> None:
+        """The same episodes; the host looks once in `looks` steps, and those behind the last one count for nobody."""
+        while tally.missing and tally.steps < limit:
+            steps = int(min(self.looks, limit - tally.steps))
+            table = tree_map(lambda *rows: torch.stack(rows), *(self._seen_step(guarded) for _ in range(steps)))
+            broken, wrong, table = fetch(table, self.envs.wrong)
+            for t in range(steps):
+                row = tree_map(lambda x: x[t], table)  # noqa: B023
+                if broken:
+                    tally.check("observation", row.obs)
+                tally.steps += 1
+                if broken:
+                    tally.check("action", row.action)
+                    tally.check("reward", row.reward)
+                if ended := row.ended.nonzero().flatten().tolist():
+                    tally.add(ended, row.returns, row.lengths, row.last if broken else None)
+                if not tally.missing:
+                    break
+            if wrong:
+                raise wrong_action(self.envs)
+
+    def _seen_step(self, guarded: bool) -> Seen:
+        """One step, in copies that last."""
+        seen = tree_map(torch.clone, floating(self.obs)) if guarded else ()
+        (noise,) = self.noise(1)
+        act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
+        step = self.envs.step(act.action)
+        self._advance(act, step)
+        told = floating(act.action), step.reward, floating(step.final_obs)
+        ends = self.is_first, step.episode_return, step.episode_length
+        return Seen(seen, *tree_map(torch.clone, (*(told if guarded else ((), (), ())), *ends)))
 
     def noise(self, steps: int) -> Tensor:
         """The uniforms of the next `steps` answers, one table per call."""
         shape = (steps, self.envs.num_envs, self.policy.draws)
         self.calls += 1
-        return uniforms(self._key._replace(iteration=self.calls), shape, self.is_first.device)
+        number = self.calls if self.counter is None else self.counter
+        return uniforms(self._key._replace(iteration=number), shape, self.is_first.device)
 
     def _advance(self, act: Act, step: Step) -> None:
         copy_into(self.obs, step.obs)

@@ -43,6 +43,13 @@ def float_views(tree: Tree) -> list[np.ndarray]:
     return [leaf.cpu().numpy() for leaf in leaves(tree) if leaf.is_floating_point()]
 
 
+def floating(tree: Tree) -> Tree:
+    """The leaves that could be non-finite, by their names."""
+    if isinstance(tree, dict):
+        return {name: leaf for name, leaf in tree.items() if leaf.is_floating_point()}
+    return tree if tree.is_floating_point() else {}
+
+
 def may_be_non_finite(views: list[np.ndarray]) -> bool:
     """Whether a look is worth it: a sum is not finite where a number is not, or where the numbers are very large."""
     return not all(math.isfinite(np.add.reduce(view, None)) for view in views)

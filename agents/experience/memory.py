@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from agents.experience.cuts import count_cuts, most_cuts
+from agents.experience.device_priorities import DevicePriorities
 from agents.experience.frames import newest_frame
 from agents.experience.nouns import (
     Act,
@@ -49,7 +50,8 @@ class Memory:
 
     `keep_terminal` also keeps the observations after a termination (world models learn from them). `replayed` says
     that rows outlive an iteration, so a checkpoint must hold them. `frames` > 1: observations are stacks of as many
-    frames, of which the newest is kept and from which the views are put together.
+    frames, of which the newest is kept and from which the views are put together. `carry` is what the policy remembers,
+    by example; () where final observations are not valued, and so kept without it.
     """
 
     def __init__(
@@ -71,14 +73,14 @@ class Memory:
         last = Final(example.obs, carry)
         self._row_bytes, self._final_bytes = bytes_of(example), bytes_of(last)
         if replayed:
-            check_fits(self.bytes, rows * self.num_envs, storage)
+            check_fits(self.bytes, rows * self.num_envs, storage, device=example.reward.device)
         self.table = allocate(example, rows, storage)
         self.final = allocate(last, slots, storage)
         self.slot = torch.zeros_like(example.slot)
         self.written = self.drawn = 0
         self.overflowed = torch.zeros((), dtype=torch.bool, device=self.slot.device)
         self.grown = self.untold = False  # more slots than the declared time limit asks for; nobody was told yet
-        self.priorities: Priorities | None = None
+        self.priorities: Priorities | DevicePriorities | None = None
         self.saved: SavedRows | None = None
         self._cuts = torch.zeros(2, self.num_envs, dtype=torch.int64, device=self.slot.device)  # remembered; most
         self._seed, self._rank = seed, rank
@@ -104,7 +106,9 @@ class Memory:
 
     def prioritise(self, alpha: float, steps: int) -> None:
         """From now on `transitions` of `steps` steps are drawn by priority; `priorities` is told the errors."""
-        self.priorities = Priorities(self.rows, self.num_envs, steps, self.frames - 1, alpha)
+        sizes = self.rows, self.num_envs, steps, self.frames - 1
+        near = self.slot.device.type == "cpu"
+        self.priorities = Priorities(*sizes, alpha) if near else DevicePriorities(*sizes, alpha, self.slot.device)
 
     def save_in(self, folder: Path) -> None:
         """Checkpoints name segments in this folder from now on, instead of holding the rows themselves."""
@@ -133,7 +137,8 @@ class Memory:
         here = self._row_views[head] if self._row_views else [column[head] for column in self._columns]
         torch._foreach_copy_(here, leaves(row))
         # before the slot advances: it is this row's slot that gets this row's final observation
-        for column, leaf in zip(self._final_columns, leaves(Final(last, act.carry)), strict=True):
+        final = Final(last, act.carry if leaves(self.final.carry) else ())
+        for column, leaf in zip(self._final_columns, leaves(final), strict=True):
             column[self.slot, self._worlds] = leaf
         if self.slots < self.rows and cut.device.type == "cpu" and cut.numpy().any() and self._full(head):
             self._grow()
@@ -171,7 +176,7 @@ class Memory:
         finals = [column[kept, self._worlds] for column in self._final_columns]
         self.table.slot.sub_(oldest).remainder_(before)
         self.slot.fill_(before - 1)
-        self.untold = self.untold or not self.grown
+        self.untold = self.untold or not (self.grown or self.keep_terminal)  # no limit says how often worlds terminate
         self._set_slots(slots)
         copy_into([column[:before] for column in self._final_columns], finals)
 
@@ -239,15 +244,20 @@ class Memory:
         Draws length + 1 rows each and opens every ended row into (row, final observation), so that the reward of an
         action stands beside the observation it led to, and `terminated` beside the observation that was the end.
         """
+        self.check_slots()
         start, world, _ = self._draw(count, length + 1)
         return self._reader.sequences(start, world, length)
 
     def write_back(self, row_id: Tensor, extras: Tree) -> None:
         """Refresh what the policy stored, unless the ring has moved on or the place was a final observation."""
+        row_id = row_id.flatten()
         keep = (row_id >= 0) & (row_id // self.num_envs >= self.written - self.rows)
-        flat = row_id[keep] % (self.rows * self.num_envs)
+        # who is not kept writes what the first one that is writes: no shape depends on the data, so nothing waits
+        source = torch.where(keep, torch.arange(len(keep), device=keep.device), keep.long().argmax())
+        flat = row_id[source] % (self.rows * self.num_envs)
         for column, leaf in zip(leaves(self._reader.flat.extras), leaves(extras), strict=True):
-            column[flat] = leaf[keep]
+            new = leaf.reshape(len(row_id), *column.shape[1:])[source]
+            column[flat] = torch.where(keep.any(), new, column[flat])
 
     def _choices(self, span: int) -> int:
         """How many rows `span` rows can start from: none crosses the write head, none reaches back beyond it."""
@@ -289,11 +299,11 @@ class Memory:
         if self.grown:
             state["slots"] = self.slots
         if self.replayed:
-            state |= {"cuts": self._cuts.clone(), "extras": [x.clone() for x in leaves(self.table.extras)]}
+            filled = min(self.written, self.rows)
+            state |= {"cuts": self._cuts.clone(), "extras": [x[:filled].clone() for x in leaves(self.table.extras)]}
             if self.saved:
                 state["segments"] = self.saved.save(self)
             else:
-                filled = min(self.written, self.rows)
                 state["rows"] = [x[:filled].clone() for x in leaves(self.table._replace(extras=()))]
                 state["finals"] = [x.clone() for x in self._final_columns]
         if self.priorities:
@@ -315,14 +325,13 @@ class Memory:
         self.slot.copy_(state["slot"])
         self.written, self.drawn = state["written"], state["drawn"]
         if self.replayed:
+            filled = min(self.written, self.rows)
             self._cuts.copy_(state["cuts"])
-            if state["extras"]:
-                copy_into(self.table.extras, state["extras"])
+            copy_into([x[:filled] for x in leaves(self.table.extras)], state["extras"])
             if "segments" in state:
                 assert self.saved, "whoever resumes says where the segments lie"
                 self.saved.load(self, state["segments"])
             else:
-                filled = min(self.written, self.rows)
                 columns = leaves(self.table._replace(extras=()))
                 copy_into([x[:filled] for x in columns], state["rows"])
                 copy_into(self._final_columns, state["finals"])

@@ -63,7 +63,7 @@ class Act(NamedTuple):
 
     action: Tensor
     extras: Tree = ()
-    """stored with the row: log-probability and value for PPO, the latent for Dreamer"""
+    """stored with the row, verbatim"""
     carry: Tree = ()
     """handed back at the next step: () for an MLP"""
 
@@ -143,5 +143,5 @@ class Sequences(NamedTuple):
     is_first: Tensor
     terminated: Tensor
     extras: Tree
-    """[B, ...] of the row before the first: the stored latent to start from"""
+    """[B, ...] what the policy stored with the row before the first"""
     row_id: Tensor

@@ -23,7 +23,7 @@ class RewardScale:
             torch.add(reward[t], self.running, alpha=self.gamma, out=returns[t])
             self.running.copy_(returns[t] * ~ended[t])
         x = returns.double()
-        fresh = torch.stack((x.new_tensor(x.numel()), x.sum(), x.square().sum()))
+        fresh = torch.stack((x.new_full((), x.numel()), x.sum(), x.square().sum()))  # new_tensor would copy, and wait
         sound = fresh.isfinite().all()  # a non-finite rollout is not learnt from, and the host does not wait to know
         self.moments += torch.where(sound, fresh, 0)
         self.running.copy_(torch.where(sound, self.running, before))

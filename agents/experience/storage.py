@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from agents.experience.nouns import Row, T, Tree, leaves, tree_map
-from config.schema import Config, ReplayConfig
+from config.schema import Config, ReplayConfig, WorldModelConfig
+from envs_fast.vec_env import CPU
 from utils.run_dir import runs_root
 from utils.user_error import UserError
 
@@ -68,11 +69,15 @@ def free_bytes(storage: str) -> int:
     return free
 
 
-def check_fits(size: int, count: int, storage: str = "ram", key: str = "buffer_size") -> None:
+def check_fits(
+    size: int, count: int, storage: str = "ram", key: str = "buffer_size", device: torch.device = CPU
+) -> None:
     """UserError with the key to lower where the `size` bytes that its `count` asks for would not fit."""
-    allowed = int(SPARE * free_bytes(storage))
+    on_gpu = device.type == "cuda"
+    allowed = int(SPARE * (torch.cuda.mem_get_info(device)[0] if on_gpu else free_bytes(storage)))
     if size > allowed:
         place = "on the disk of the runs" if storage == "memmap" else "in memory"
+        place = f"on {device}" if on_gpu else place
         fits = f"{key}={allowed * count // size:,} fits".replace(",", "_")
         raise UserError(
             f"{key} {count:,} takes {readable_size(size)}, {readable_size(allowed)} may be taken {place}; {fits}"
@@ -82,12 +87,13 @@ def check_fits(size: int, count: int, storage: str = "ram", key: str = "buffer_s
 def check_iteration(config: Config, example: Row, draws: int, rows: int, slots: int) -> None:
     """The same for what an iteration takes at least: a rollout's rows and final observations, or draws, and a batch
     with what follows it. Where episodes are cut more often than `slots`, the memory asks again."""
-    row = bytes_of(example)
+    row, device = bytes_of(example), example.reward.device
     if isinstance(config, ReplayConfig):
-        check_fits(4 * draws * config.train_freq * config.n_envs, config.train_freq, key="train_freq")
-        check_fits(2 * row // config.n_envs * config.batch_size, config.batch_size, key="batch_size")
+        check_fits(4 * draws * config.train_freq * config.n_envs, config.train_freq, key="train_freq", device=device)
+        drawn = config.batch_size * (config.batch_length + 1 if isinstance(config, WorldModelConfig) else 1)
+        check_fits(2 * row // config.n_envs * drawn, config.batch_size, key="batch_size", device=device)
     else:
-        check_fits(row * rows + bytes_of(example.obs) * slots, rows, key="n_steps")
+        check_fits(row * rows + bytes_of(example.obs) * slots, rows, key="n_steps", device=device)
 
 
 def readable_size(size: int) -> str:

@@ -60,5 +60,7 @@ class Dense(nn.Linear):
     def _by_onednn(self, x: Tensor) -> bool:
         if not (AVAILABLE and x.dim() == 2 and x.device.type == "cpu" and x.dtype == torch.float32):
             return False
+        if torch.is_autocast_enabled("cpu"):  # which does not reach below the ordinary call
+            return False
         rows, size_in, size_out = x.shape[0], self.in_features, self.out_features
         return rows * size_in * size_out > LEAST and min(rows, size_in, size_out) > NARROW

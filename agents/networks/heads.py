@@ -18,6 +18,8 @@ from envs_gym.spaces import MASK
 from utils.counter_rng import normal
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
+FINE = 2.0**40  # steps between two probabilities that are told apart, where they are added up as whole numbers
+LEAST_STD = 0.1  # of a bounded Gaussian
 IMPOSSIBLE = -1e9  # its exp is 0, and 0 times it is 0; infinity would make NaN of both
 
 
@@ -32,8 +34,16 @@ def sample_categorical(log_probs: Tensor, u: Tensor) -> Tensor:
 
     Scaled to the sum, which rounding may leave below 1: a choice of probability 0 is never made.
     """
-    cdf = log_probs.exp().cumsum(-1)
+    if log_probs.is_cpu:
+        cdf = log_probs.exp().cumsum(-1)
+    else:
+        cdf, u = sums_of_steps(log_probs.exp()), u.double()
     return (cdf[..., :-1] <= u * cdf[..., -1:]).sum(-1)
+
+
+def sums_of_steps(p: Tensor) -> Tensor:
+    """Cumulative sums [..., A] in steps of 1 / FINE, int64: a GPU may add floats up in another order each time."""
+    return (p.double() * FINE).long().cumsum(-1)
 
 
 class Categorical(nn.Module):
@@ -117,18 +127,8 @@ class Normal(NamedTuple):
     log_std: Tensor
 
 
-class Gaussian(nn.Module):
-    """Diagonal Gaussian over A numbers with a standard deviation that does not depend on the state."""
-
-    def __init__(self, size: int, n: int, log_std_init: float = 0.0) -> None:
-        super().__init__()
-        self.linear = nn.Linear(size, n)
-        self.log_std = nn.Parameter(torch.full((n,), float(log_std_init)))
-        self.draws = n
-
-    def forward(self, h: Tensor) -> Normal:
-        mean = self.linear(h)
-        return Normal(mean, self.log_std.clamp(*LOG_STD_BOUNDS).expand_as(mean))
+class Diagonal(nn.Module):
+    """A Gaussian over A numbers that do not hang together; where its parameters come from is a subclass's to say."""
 
     def sample(self, p: Normal, u: Tensor) -> Tensor:
         return p.mean + p.log_std.exp() * normal(u)
@@ -147,8 +147,34 @@ class Gaussian(nn.Module):
     def distribution(self, p: Normal) -> dict[str, Tensor]:
         return {"mean": p.mean, "std": p.log_std.exp()}
 
+
+class Gaussian(Diagonal):
+    """Diagonal Gaussian over A numbers with a standard deviation that does not depend on the state."""
+
+    def __init__(self, size: int, n: int, log_std_init: float = 0.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, n)
+        self.log_std = nn.Parameter(torch.full((n,), float(log_std_init)))
+        self.draws = n
+
+    def forward(self, h: Tensor) -> Normal:
+        mean = self.linear(h)
+        return Normal(mean, self.log_std.clamp(*LOG_STD_BOUNDS).expand_as(mean))
+
     def describe(self) -> dict[str, Tensor]:
         return {"train/policy/std": self.log_std.exp().mean()}
+
+
+class BoundedGaussian(Diagonal):
+    """Mean within +-1 and deviation within 0.1 .. 1, both of the state; whoever takes the numbers cuts them at +-1."""
+
+    def __init__(self, size: int, n: int) -> None:
+        super().__init__()
+        self.linear, self.draws = nn.Linear(size, 2 * n), n
+
+    def forward(self, h: Tensor) -> Normal:
+        mean, raw = self.linear(h).chunk(2, -1)
+        return Normal(mean.tanh(), (LEAST_STD + (1 - LEAST_STD) * (raw + 2).sigmoid()).log())
 
 
 Head = Categorical | MultiCategorical | Gaussian

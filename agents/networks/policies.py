@@ -79,7 +79,8 @@ POLICIES: dict[str, Callable[..., ActorCritic]] = {
 def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     """The network a config names, for these worlds; its first weights follow from the config and the spaces alone.
 
-    UserError where the name or an option is unknown, or the observation is not one it reads. It stays on the CPU.
+    They are drawn on the CPU, whatever the device is that the worlds lie on and it is moved to. UserError where the
+    name or an option is unknown, or the observation is not one it reads.
     """
     check_name(config)
     recipe = POLICIES[config.policy]
@@ -97,7 +98,7 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     policy = recipe(plan, **options)
     if policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from whole rollouts
         check_whole_worlds(config)
-    return policy
+    return policy.to(envs.device)
 
 
 def check_name(config: Config) -> None:

@@ -75,17 +75,18 @@ class QPolicy(Policy):
             raise UserError(f"action values need one discrete action, not {action_space}; ppo and sac take others")
         self.network = QNetwork(observation_space, int(action_space.n), shape)
         self.masked = isinstance(observation_space, gym.spaces.Dict) and MASK in observation_space.spaces
-        self.epsilon = 0.0
+        self.epsilon: float | Tensor = 0.0  # a tensor [], where a schedule moves it and a graph reads it
         initialize_evenly(self, torch.Generator().manual_seed(seed))
 
     def initial(self, num_envs: int) -> Tree:
         return ()
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        if greedy or self.epsilon <= 0:
+        moving = isinstance(self.epsilon, Tensor)  # so nothing is decided by it on the host
+        if greedy or not (moving or self.epsilon > 0):
             return Act(best(self.network.mean(obs), self.mask(obs)))
         chosen = any_of(self.mask(obs), self.network.actions, noise[:, 1])
-        if self.epsilon < 1:  # else nobody asks the network
+        if moving or self.epsilon < 1:  # else nobody asks the network
             value = best(self.network.mean(obs), self.mask(obs))
             chosen = torch.where(noise[:, 0] < self.epsilon, chosen, value)
         return Act(chosen)
@@ -122,9 +123,9 @@ def any_of(mask: Tensor | None, actions: int, u: Tensor) -> Tensor:
 
 
 def build_q_policy(config: Config, envs: VecEnv, shape: Shape) -> QPolicy:
-    """The policy a config names, mlp or cnn, with the rest of its shape."""
-    cnn = image_reader(config, envs)
-    return QPolicy(envs.observation_space, envs.action_space, shape._replace(cnn=cnn), config.seed)
+    """The policy a config names, mlp or cnn, with the rest of its shape, where the worlds lie."""
+    shape = shape._replace(cnn=image_reader(config, envs))
+    return QPolicy(envs.observation_space, envs.action_space, shape, config.seed).to(envs.device)
 
 
 def image_reader(config: Config, envs: VecEnv) -> CNN | None:

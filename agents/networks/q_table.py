@@ -67,7 +67,7 @@ class QTable(Policy):
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         q = self.values(obs)
         p = nn.functional.one_hot(best(q, None), self.actions).float()
-        return Explanation(self.state(obs)[:, None], {"probability": p, "q": q}, torch.zeros(len(q)), q.amax(-1))
+        return Explanation(self.state(obs)[:, None], {"probability": p, "q": q}, q.new_zeros(len(q)), q.amax(-1))
 
 
 def _sizes(name: str, space: gym.Space) -> list[int]:

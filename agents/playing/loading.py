@@ -89,14 +89,19 @@ def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
     facts = run.facts()
     if "config" not in facts:
         raise UserError(f"{run.config_json} holds no config")
-    # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
-    config = replace(from_plain(facts["config"], run.id), env_backend="gym")
+    config = to_play(from_plain(facts["config"], run.id))
     if run.foreign:
         check_foreign(config, run.id)
     (path, notes), state = open_checkpoint(run, checkpoint)
     weights, progress = _parts(state, path)
     player = build_player(config, weights, f"{run.id}, {path.stem}")
     return LoadedRun(run, config, player, path.stem, progress, facts, (*notes, *filter(None, [fate(run, facts)])))
+
+
+def to_play(config: Config) -> Config:
+    """The config of a run as it is played anywhere, whatever it was trained on."""
+    # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
+    return replace(config, env_backend="gym", device="cpu", engine="eager")
 
 
 def _load_published(selector: str, checkpoint: str) -> LoadedRun:
@@ -107,7 +112,7 @@ def _load_published(selector: str, checkpoint: str) -> LoadedRun:
         raise UserError(f"{selector} holds one checkpoint, {held}; it has no {checkpoint!r}")
     asked = there.config.threads
     threads = asked if asked == "auto" else min(asked, os.cpu_count() or 1)
-    config = replace(there.config, env_backend="gym", threads=threads)
+    config = replace(to_play(there.config), threads=threads)
     player = build_player(config, there.weights, there.pinned)
     note = f"downloaded {there.pinned}"
     return LoadedRun(RunDir(Path(there.commit)), config, player, held, there.facts["progress"], there.facts, (note,))

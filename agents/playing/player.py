@@ -118,8 +118,10 @@ class Player:
         """Act, and take the carry on to the next step."""
         act = self._answer(obs, mode)
         self._calls += 1
-        if mode != "random":
-            copy_into(self._carry, act.carry)
+        # chosen blindly, it is followed all the same: opinions are of what has happened
+        blind = mode == "random"
+        carry = self.policy.follow(self._obs, self._carry, self._is_first, act.action) if blind else act.carry
+        copy_into(self._carry, carry)
         self._is_first.fill_(False)
         action = act.action.numpy()
         return Choice(self._actions.convert(action)[0], action[0])

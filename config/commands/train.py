@@ -17,6 +17,7 @@ examples:
   python train.py CartPole-v1:ppo                      train a shipped variant
   python train.py CartPole-v1:ppo policy_lr=1e-3       change any key; schedules too: policy_lr=lin_0.001
   python train.py CartPole-v1:ppo --seed 1,2,3,4,5     one run per seed, as one group
+  python train.py CartPole-v1:ppo device=cuda          on a GPU; engine=graphed and precision=bf16 are docs/gpu.md
   python train.py --list-envs cart                     what is there, and what it reached here
   python train.py --resume @last                       continue exactly where a run stopped
   python train.py --resume group:NAME                  the same for every unfinished run of a group

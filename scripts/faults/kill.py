@@ -100,6 +100,11 @@ class Mine:
 
 MEMORY = tuple(word for word in REPLAY[1:] if word != "prioritised=true")
 SAC = ("Pendulum-v1:sac", *(word for word in MEMORY if word != "n_step=3"))
+DREAMER = (
+    "CartPole-v1:dreamer", *SMALL, "n_envs=4", "train_freq=16", "batch_size=4", "batch_length=6", "buffer_size=400",
+    "learning_starts=100", "epoch_iterations=1", "train_ratio=2", "deter=16", "width=16", "stoch=3", "horizon=4",
+    "imagined_starts=8",
+)  # fmt: skip
 LSTM = ("policy=lstm", "engine=eager", "max_timesteps=640")
 CASES = {
     "PPO, fused": (*TINY, "engine=fused_cpu"),
@@ -109,6 +114,7 @@ CASES = {
     "DQN, fused, memmap": ("CartPole-v1:dqn", *MEMORY, "engine=fused_cpu"),
     "SAC, fused": (*SAC, "engine=fused_cpu", "replay_storage=ram"),
     "PQN": ("CartPole-v1:pqn", *TINY[1:]),
+    "Dreamer": DREAMER,
     "PPO": (*TINY, "engine=eager"),
     "REINFORCE, fused": ("CartPole-v1:reinforce", *TINY[1:], "engine=fused_cpu"),
     "REINFORCE, LSTM": ("CartPole-v1:reinforce", *TINY[1:], *LSTM, "policy_targets=advantages"),

@@ -19,6 +19,7 @@ from agents.networks.policies import build_policy
 from agents.ppo import PPO
 from agents.reinforce import REINFORCE
 from config.schema import PPOConfig, REINFORCEConfig
+from utils.devices import CPU
 from utils.user_error import UserError
 
 
@@ -155,7 +156,7 @@ def test_without_a_critic_no_image_is_read_for_its_value():
 
 
 class Worlds:
-    action_space = Discrete(2)
+    action_space, device = Discrete(2), CPU
 
     def __init__(self, space):
         self.observation_space = space

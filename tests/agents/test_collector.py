@@ -8,9 +8,10 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
-from worlds import Scripted, random_tables
+from worlds import NAN, Scripted, random_tables
 
 from agents.experience.collector import WINDOW, Collector, Window
+from agents.experience.finite_guard import NonFiniteError
 from agents.experience.memory import Memory
 from agents.experience.nouns import Act, leaves
 from agents.networks.actor_critic import ActorCritic, Plan
@@ -221,6 +222,57 @@ def test_play_stops_as_soon_as_it_has_all():
     Collector(envs, Counting(), 0).play(5)
     assert envs.now == 20
     assert Collector(envs, Counting(), 0).play(0).returns == [] and envs.now == 0
+
+
+def played(looks, tables=None, count=11, max_steps=None, guarded=True):
+    """What a collector answers that is looked at every `looks` steps, or the place of what was not finite."""
+    envs = worlds() if tables is None else Scripted(*tables)
+    envs.wrong = None
+    collector = Collector(envs, Counting(), 5, EVALUATE)
+    collector.looks = looks
+    try:
+        return collector.play(count, max_steps, guarded)
+    except NonFiniteError as error:
+        return str(error), error.words, error.world, error.step, error.episode
+
+
+@pytest.mark.parametrize("looks", [2, 5, 32])
+@pytest.mark.parametrize(("count", "max_steps"), [(11, None), (3, None), (0, None), (40, 30), (40, 32)])
+@pytest.mark.parametrize("guarded", [True, False])
+def test_to_look_rarely_counts_the_same_episodes(looks, count, max_steps, guarded):
+    found = [played(each, None, count, max_steps, guarded) for each in (1, looks)]
+    assert found[0] == found[1]
+    assert len(found[0].returns) <= count and (max_steps or len(found[0].returns) == count)
+
+
+@pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf")])
+@pytest.mark.parametrize("at", [0, 7, 20])
+def test_to_look_rarely_finds_the_same_first_number(value, at):
+    reward, terminated, truncated = random_tables(60, N, 0)
+    reward[at, 2] = value
+    watched, rarely = (played(looks, (reward, terminated, truncated), 30) for looks in (1, 9))
+    assert watched == rarely and watched[1:3] == (f"reward: {word(value)}", 2)
+
+
+def test_to_look_rarely_minds_no_world_that_is_done():
+    reward, terminated, truncated = random_tables(60, N, 0)
+    terminated[0], truncated[0] = True, False
+    reward[1:] = NAN
+    assert played(32, (reward, terminated, truncated), N) == played(1, (reward, terminated, truncated), N)
+    assert len(played(32, (reward, terminated, truncated), N).returns) == N
+
+
+def test_an_action_that_worlds_noted_ends_the_playing():
+    envs = worlds()
+    envs.wrong = torch.ones(1, dtype=torch.int32)
+    collector = Collector(envs, Counting(), 5, EVALUATE)
+    collector.looks = 4
+    with pytest.raises(ValueError, match="an action that there is not"):
+        collector.play(5)
+
+
+def word(value):
+    return "NaN" if value != value else "infinity" if value > 0 else "-infinity"
 
 
 def test_greedy_play_takes_the_mode():

@@ -2,6 +2,7 @@
 
 import copy
 
+import gymnasium as gym
 import pytest
 import torch
 from probe_envs import ChosenReward
@@ -11,14 +12,16 @@ from worlds import NAN, Scripted, driven, random_tables, weights
 from agents.base import build_optimizer, step_unless
 from agents.ppo import PPO
 from config.schema import PPOConfig
+from utils.laprop import LaProp
 from utils.user_error import NumbersError
 
-KINDS = ["adamw", "adam", "rmsprop", "sgd"]
+KINDS = ["adamw", "adam", "rmsprop", "sgd", "laprop"]
 PLAIN = {
     "adamw": torch.optim.AdamW,
     "adam": torch.optim.Adam,
     "rmsprop": torch.optim.RMSprop,
     "sgd": torch.optim.SGD,
+    "laprop": LaProp,
 }
 YES, NO = torch.tensor(True), torch.tensor(False)
 
@@ -211,3 +214,26 @@ def test_old_and_new_log_probabilities_see_the_same_statistics(normalize_obs):
         assert agent.log_ratios[0] < 2e-6 < agent.log_ratios[-1]
         changed = any(not torch.equal(before[name], now) for name, now in agent.policy.encoder.state_dict().items())
         assert changed == (normalize_obs == "rolling")
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (1,))])
+def test_an_action_that_worlds_on_a_device_noted_ends_the_iteration(space):
+    agent = driven(ppo(Scripted(*random_tables(20, 4, 0), action_space=space)))
+    agent.far, agent.collector.envs.wrong = True, torch.zeros(1, dtype=torch.int32)
+    agent.training_step(iter([0]))
+    agent.collector.envs.wrong += 1
+    kind = NumbersError if isinstance(space, gym.spaces.Box) else ValueError
+    with pytest.raises(kind, match="an action that there is not"):
+        agent.training_step(iter([1]))
+    assert not agent.collector.envs.wrong.any()
+
+
+def test_flags_on_a_device_are_read_together():
+    agent = driven(ppo(Scripted(*random_tables(20, 4, 0)), nan_guard="skip"))
+    agent.far, agent.collector.envs.wrong = True, None
+    agent.collector.envs.tables[0][3] = NAN
+    agent.training_step(iter([0]))
+    assert agent.skipped == 1 and not agent.broken
+    agent.memory.overflowed.fill_(True)
+    with pytest.raises(RuntimeError, match="more often than its declared time limit"):
+        agent.training_step(iter([1]))

@@ -11,8 +11,9 @@ from driven import advance, agent_for
 from agents.engines.fused_cpu.episodes import FusedEpisodes
 from agents.engines.fused_cpu.frame import At
 from agents.engines.fused_cpu.kernels.episodes import play_episodes
-from agents.experience.collector import Collector, Played, shares
+from agents.experience.collector import Collector
 from agents.experience.finite_guard import NonFiniteError
+from agents.experience.tally import Played, shares
 from agents.sockets import EagerEpisodes
 from config.schema import Config
 from envs_gym.make import make_envs

@@ -138,11 +138,14 @@ def arrivals(log, world):
     return stream
 
 
+@pytest.mark.parametrize("slots", [None, 2], ids=["all the room", "room that grows"])
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("total", TOTALS.values(), ids=TOTALS)
-def test_sequences(total, named):
+def test_sequences(total, named, slots):
     length = 12
-    recorded = recording(total, keep_terminal=True, named=named)
+    recorded = recording(total, keep_terminal=True, named=named, slots=slots)
+    memory = recorded.memory
+    assert (memory.grown, memory.slots < ROWS) == (slots is not None,) * 2 and not memory.untold
     drawn = recorded.memory.sequences(200, length)
     streams = [arrivals(recorded.log, world) for world in range(N)]
     at = drawn.obs["at"] if named else drawn.obs
@@ -156,8 +159,26 @@ def test_sequences(total, named):
             columns = (drawn.action, drawn.reward, drawn.is_first, drawn.terminated, drawn.row_id)
             assert tuple(x[j, b].item() for x in columns) == expected[1:]
     assert drawn.terminated.any() and drawn.is_first.any() and (drawn.row_id < 0).sum() > drawn.terminated.sum()
+    assert not memory.overflowed
     if named:
         check_kinds(drawn.obs, at)
+
+
+def test_sequences_from_a_slot_used_again_too_early_are_noted():
+    memory = recording(40, keep_terminal=True, slots=8).memory
+    memory._cuts[1] = memory.slots
+    memory.sequences(5, 6)
+    assert memory.overflowed
+
+
+@pytest.mark.parametrize("valued", [True, False])
+def test_final_observations_have_a_carry_only_where_they_are_valued(valued):
+    envs = Scripted(*random_tables(8, N, 1))
+    flag = torch.zeros(N, dtype=torch.bool)
+    example = Row(envs.reset(0), flag, flag.long(), flag.float(), flag, flag, flag.long(), ())
+    memory = Memory(example, (torch.zeros(N, 7),) if valued else (), 8, 8, seed=3)
+    memory.write(envs.reset(0), flag, Act(flag.long(), (), (torch.ones(N, 7),)), envs.step(flag.long()))
+    assert (memory.final.carry[0][0] == 1).all() if valued else memory.final.carry == ()
 
 
 @pytest.mark.parametrize("total", TOTALS.values(), ids=TOTALS)
@@ -241,10 +262,11 @@ def through_file(state):
 @pytest.mark.parametrize("carry_over", [lambda state: state, through_file], ids=["in memory", "through a file"])
 @pytest.mark.parametrize("total", [37, 150])
 def test_state_continues_the_same_draws_and_the_same_writing(total, carry_over):
-    old = recording(total, keep_terminal=True)
+    old = recording(total, keep_terminal=True, slots=2)
     old.memory.transitions(5, 1, GAMMA)
     saved = carry_over(old.memory.state_dict())
-    fresh = memory_for(Scripted(*random_tables(5, N, 0)), keep_terminal=True)
+    assert [len(x) for x in saved["extras"]] == [min(total, ROWS)] * 2
+    fresh = memory_for(Scripted(*random_tables(5, N, 0)), slots=2, keep_terminal=True)
 
     def future():
         return [

@@ -105,3 +105,43 @@ def test_many_samples_at_once_are_the_same_as_one_after_the_other():
     many.add_all([])
     many.add_all(samples[2:])
     assert many.flush() == one.flush() == {"a": 2.0, "b": 4.0}
+
+
+def test_sums_that_stay_are_the_same_means_at_the_same_addresses():
+    """What a graph does: it adds to the tensors it knows, and the host counts what it did not see."""
+    plain, metrics = Metrics(), Metrics()
+    metrics.stay = True
+    assert metrics.flush() == {}
+    for k in range(3):
+        for each in (plain, metrics):
+            each.add({"a": scalar(k), "b": scalar(2 * k)})
+            if k:
+                each.add({"later": scalar(k)})
+        places = [sums.data_ptr() for sums in metrics._sums.values()]
+        saved = [[group["names"] for group in each.state_dict()["groups"]] for each in (metrics, plain)]
+        assert saved[0] == saved[1]
+        assert metrics.flush() == plain.flush()
+        assert [sums.data_ptr() for sums in metrics._sums.values()] == places
+    assert metrics.flush() == plain.flush() == {}
+
+
+def test_what_a_graph_added_is_counted():
+    metrics = Metrics()
+    metrics.stay = True
+    before = metrics.counts
+    metrics.add({"a": scalar(3)})
+    made = metrics.counts - before
+    metrics.flush()
+    (sums,) = metrics._sums.values()
+    sums += 5.0
+    metrics.count(made)
+    assert metrics.flush() == {"a": 5.0}
+    assert metrics.flush() == {}, "nothing was added"
+
+
+def test_what_is_loaded_lies_where_samples_come_from():
+    metrics = Metrics()
+    metrics.add({"a": scalar(3)})
+    other = Metrics(torch.device("meta"))
+    other.load_state_dict(metrics.state_dict())
+    assert [sums.device.type for sums in other._sums.values()] == ["meta"]

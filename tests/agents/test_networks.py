@@ -17,6 +17,7 @@ from agents.networks.heads import Categorical, Gaussian, MultiCategorical, Norma
 from agents.networks.policies import build_policy
 from config.schema import PPOConfig
 from utils.counter_rng import ACT, Key, uniforms
+from utils.devices import CPU
 from utils.user_error import UserError
 
 DRAWS = 100_000
@@ -436,7 +437,7 @@ def test_act_value_and_evaluate_agree(action_space, share_trunk, hidden_dims):
 class Spaces:
     """All that building a policy looks at."""
 
-    observation_space, action_space = BOX, Box(-1, 1, (2,))
+    observation_space, action_space, device = BOX, Box(-1, 1, (2,)), CPU
 
 
 def test_build_policy_reads_the_config():

@@ -15,13 +15,14 @@ from agents.ppo import PPO
 from agents.reinforce import REINFORCE
 from config.loader import from_plain, load_config, to_plain
 from config.schema import PPOConfig, REINFORCEConfig
+from utils.devices import CPU
 from utils.user_error import UserError
 
 
 class Spaces:
     """All that building a policy looks at."""
 
-    observation_space, action_space = Box(-1, 1, (1,)), Discrete(2)
+    observation_space, action_space, device = Box(-1, 1, (1,)), Discrete(2), CPU
 
 
 class Wide(ActorCritic):

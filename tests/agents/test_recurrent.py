@@ -26,6 +26,7 @@ from config.loader import load_config
 from config.schema import PPOConfig, REINFORCEConfig
 from envs_gym.make import make_envs
 from utils.counter_rng import SHUFFLE, Key, permutation
+from utils.devices import CPU
 from utils.user_error import UserError
 
 KINDS = pytest.mark.parametrize("kind", [LSTMActorCritic, GRUActorCritic])
@@ -268,7 +269,7 @@ def test_masks_and_images_go_together_with_a_memory():
     spaces = {"image": Box(0, 255, (1, 12, 12), np.uint8), "at": Box(-1, 1, (2,)), "action_mask": MultiBinary(3)}
 
     class Worlds:
-        observation_space, action_space = Dict(spaces), Discrete(3)
+        observation_space, action_space, device = Dict(spaces), Discrete(3), CPU
 
     config = PPOConfig(policy="gru", policy_kwargs={"cnn": "residual", "features": 9, "hidden_size": 5}, batch_size=1.0)
     policy = build_policy(config, Worlds(), True)

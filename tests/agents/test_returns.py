@@ -1,7 +1,10 @@
 """Return estimators against arithmetic done by hand; gamma and lambda of 0.5 keep every number exact."""
 
+import math
+
 import pytest
 import torch
+from host_kernels import compile_host
 from worlds import random_tables
 
 from agents.returns import (
@@ -9,6 +12,8 @@ from agents.returns import (
     explained_variance,
     from_episode_start,
     gae,
+    lambda_returns,
+    launch,
     next_values,
     reward_to_go,
     standardize,
@@ -163,3 +168,34 @@ def test_standardize():
     torch.testing.assert_close(standardize(torch.tensor([1.0, 3, 5, 3])), expected)
     assert torch.equal(standardize(torch.full((5,), 4.0)), torch.zeros(5))
     assert torch.equal(standardize(torch.ones(1)), torch.zeros(1))
+
+
+WAYS = {
+    gae: lambda reward, terminated, truncated, value, v_tp1: (reward, terminated, truncated, value, v_tp1, 0.99, 0.95),
+    reward_to_go: lambda reward, terminated, truncated, value, v_tp1: (reward, terminated, truncated, v_tp1, 0.99),
+    lambda_returns: lambda reward, terminated, truncated, value, v_tp1: (
+        reward, terminated, truncated, v_tp1, 0.99, 0.65,
+    ),
+    from_episode_start: lambda reward, terminated, truncated, value, v_tp1: (reward, truncated),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spoiled", [False, True])
+@pytest.mark.parametrize("size", [(1, 1), (7, 3), (64, 300)])
+@pytest.mark.parametrize("estimator", WAYS)
+def test_kernels_agree_bit_for_bit(estimator, size, spoiled):
+    """What a GPU runs, compiled for this processor, and torch's own operations on it; NaN and infinity, too."""
+    tables = random_rollout(*size, seed=3)
+    if spoiled:
+        for table, number in zip((tables[0], tables[3], tables[4]), (math.nan, math.inf, -math.inf), strict=True):
+            table[torch.rand(size, generator=torch.Generator().manual_seed(4)) < 0.02] = number
+    arguments = WAYS[estimator](*tables)
+    expected, found = estimator(*arguments), launch(estimator.__name__, *arguments, compile=compile_host)
+    assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0)) and torch.equal(found.isnan(), expected.isnan())
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.3, 0.5, 1.0])
+def test_a_kernel_weighs_as_torch_does(lam):
+    reward, terminated, truncated, _, v_tp1 = random_rollout(30, 50)
+    arguments = (reward, terminated, truncated, v_tp1, 0.9, lam)
+    assert torch.equal(launch("lambda_returns", *arguments, compile=compile_host), lambda_returns(*arguments))

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
@@ -323,7 +324,7 @@ def test_more_than_the_bound_costs_what_it_costs_in_gymnasium():
     obs, reward, *_ = env.step(action)
     for world in range(3):
         assert reference.step(action[world])[1] == pytest.approx(reward[world], abs=1e-6)
-    step = policy.step(envs_fast.numba_env.torch.from_numpy(action))
+    step = policy.step(torch.from_numpy(action))
     assert np.array_equal(step.obs.numpy(), obs)  # it moves like the bound
     np.testing.assert_allclose(step.reward.numpy(), [-0.1, -0.1, -0.025], atol=1e-7)
 
@@ -334,7 +335,7 @@ def test_native_units_of_a_box_reach_the_kernel():
     env, ours = vector("Pendulum-v1", 2), envs_fast.make("Pendulum-v1", 2, seed=0)
     env.reset(seed=0)
     obs, reward, *_ = env.step(np.array([[2.0], [-5.0]]))  # clipped, as Gymnasium does
-    step = ours.step(envs_fast.numba_env.torch.tensor([[1.0], [-1.0]]))
+    step = ours.step(torch.tensor([[1.0], [-1.0]]))
     assert np.array_equal(obs, step.obs.numpy()) and np.array_equal(reward, step.reward.double().numpy())
 
 

@@ -1,4 +1,7 @@
-"""NumbaEnv and its kernels: the contract, independence of how worlds are grouped, snapshots, and what is refused."""
+"""Compiled worlds and their kernels: the contract, independence of how worlds are grouped, snapshots, what is refused.
+
+Where a test takes `make`, of those on the CPU and of those for a GPU.
+"""
 
 import io
 import logging
@@ -10,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cuda_worlds import copied
 from gymnasium.spaces import Box, Discrete
 from numba import njit
 
+from envs_fast import registry
 from envs_fast.ended import list_ended
-from envs_fast.registry import WORLDS, make
+from envs_fast.registry import WORLDS
 from utils.user_error import UserError
 
 CONTROL = [name for name, world in WORLDS.items() if isinstance(world.setting().observation_space, Box)]
@@ -48,7 +53,7 @@ def env_id(request) -> str:
     return request.param
 
 
-def test_worlds_do_not_depend_on_their_number_nor_on_workers_nor_on_steps_per_call(env_id):
+def test_worlds_do_not_depend_on_their_number_nor_on_workers_nor_on_steps_per_call(make, env_id):
     wide = make(env_id, 1000, seed=5, max_episode_steps=LIMIT)
     tape = actions(wide, 60, 1000)
     expected = wide.advance(tape)
@@ -68,7 +73,7 @@ def test_worlds_do_not_depend_on_their_number_nor_on_workers_nor_on_steps_per_ca
         env.close()
 
 
-def test_the_contract_against_a_plain_count(env_id):
+def test_the_contract_against_a_plain_count(make, env_id):
     env = make(env_id, 37, seed=1, max_episode_steps=LIMIT)
     total, length = np.zeros(37), np.zeros(37)
     previous = env.obs.clone()
@@ -81,16 +86,16 @@ def test_the_contract_against_a_plain_count(env_id):
         assert (step.truncated.numpy() == ((length == LIMIT) & ~step.terminated.numpy())).all()
         np.testing.assert_allclose(step.episode_return[over], total[over], rtol=1e-5)
         np.testing.assert_array_equal(step.episode_length[over], length[over])
-        assert (env.ages == np.where(over, 0, length)).all()
+        assert np.array_equal(copied(env.ages), np.where(over, 0, length))
         assert not torch.equal(step.obs, previous)
         if over.any():
             assert not torch.equal(step.final_obs[over], step.obs[over])
         previous = step.obs.clone()
         total[over], length[over] = 0.0, 0.0
-    assert (env.episodes > 0).all()
+    assert (copied(env.episodes) > 0).all()
 
 
-def test_a_step_writes_where_the_last_one_did(env_id):
+def test_a_step_writes_where_the_last_one_did(make, env_id):
     env = make(env_id, 8, seed=0)
     one = env.step(actions(env, 8))
     two = env.step(actions(env, 8))
@@ -100,28 +105,28 @@ def test_a_step_writes_where_the_last_one_did(env_id):
     assert two.terminated.dtype == two.truncated.dtype == torch.bool
 
 
-def test_seeds_worlds_and_episodes_share_nothing(env_id):
+def test_seeds_worlds_and_episodes_share_nothing(make, env_id):
     """Neither episode k + 1 of world i and k of world i + 1, nor world 1 of seed s and 0 of seed s + 1."""
     starts = []
     for seed in range(4):
         env = make(env_id, 64, seed=seed)
         for _ in range(4):
-            starts.append(env.state.T.copy())
+            starts.append(copied(env.state).T)
             env.restart(np.ones(64, bool))
     flat = np.concatenate(starts)
     assert len(np.unique(flat, axis=0)) == len(flat) == 4 * 4 * 64
-    assert np.array_equal(make(env_id, 64, seed=2).state.T, starts[8])
+    assert np.array_equal(copied(make(env_id, 64, seed=2).state).T, starts[8])
 
 
-def test_restart_begins_masked_worlds_and_leaves_the_others(env_id):
+def test_restart_begins_masked_worlds_and_leaves_the_others(make, env_id):
     env = make(env_id, 10, seed=0)
     env.step(actions(env, 10))
     mask = np.arange(10) % 3 == 0
-    before, obs = env.state.copy(), env.obs.clone()
+    before, obs = copied(env.state), env.obs.clone()
     env.restart(mask)
-    assert (env.ages == np.where(mask, 0, 1)).all()
-    assert (env.episodes == mask).all()
-    assert np.array_equal(env.state[:, ~mask], before[:, ~mask])
+    assert np.array_equal(copied(env.ages), np.where(mask, 0, 1))
+    assert np.array_equal(copied(env.episodes), mask)
+    assert np.array_equal(copied(env.state)[:, ~mask], before[:, ~mask])
     assert torch.equal(env.obs[~mask], obs[~mask])
     env.obs[:] = 0
     env.restart(np.zeros(10, bool))
@@ -129,7 +134,7 @@ def test_restart_begins_masked_worlds_and_leaves_the_others(env_id):
     assert not torch.equal(env.obs[mask], obs[mask])
 
 
-def test_a_snapshot_continues_bit_for_bit(env_id):
+def test_a_snapshot_continues_bit_for_bit(make, env_id):
     env = make(env_id, 33, seed=9, max_episode_steps=LIMIT)
     tape = actions(env, 90, 33)
     env.advance(tape[:50])
@@ -149,7 +154,7 @@ def test_a_snapshot_continues_bit_for_bit(env_id):
         make(env_id, 32).load_state_dict(env.state_dict())
 
 
-def test_a_snapshot_of_other_rules_is_refused_by_name():
+def test_a_snapshot_of_other_rules_is_refused_by_name(make):
     saved = make("Pendulum-v1", 3, seed=0, g=9.0).state_dict()
     make("Pendulum-v1", 3, g=9.0).load_state_dict(saved)
     with pytest.raises(UserError, match=r"the checkpoint's Pendulum-v1 has argument g 9.0, this one 10.0"):
@@ -162,7 +167,7 @@ def test_a_snapshot_of_other_rules_is_refused_by_name():
         make("FrozenLake-v1", 2).load_state_dict(lake)
 
 
-def test_a_snapshot_holds_the_observation(env_id):
+def test_a_snapshot_holds_the_observation(make, env_id):
     env = make(env_id, 5, seed=9)
     env.advance(actions(env, 3, 5))
     again = make(env_id, 5)
@@ -171,7 +176,7 @@ def test_a_snapshot_holds_the_observation(env_id):
     assert env.obs.any()
 
 
-def test_memory_for_each_world(env_id):
+def test_memory_for_each_world(make, env_id):
     env = make(env_id, 1000)
     arrays = (env.state, env.ages, env.episodes, env.returns, *env.last.arrays)
     action = actions(env, 1)
@@ -189,7 +194,7 @@ def test_ended_episodes_are_listed_in_order(size):
 
 
 def test_out_of_range_actions_name_the_world():
-    env = make("CartPole-v1", 6, seed=0)
+    env = registry.make("CartPole-v1", 6, seed=0)
     before = env.state.copy()
     for wrong in (2, -1, 2**40):
         action = torch.zeros(6, dtype=torch.int64)
@@ -202,7 +207,7 @@ def test_out_of_range_actions_name_the_world():
 
 
 def test_an_action_that_is_no_number_names_the_world():
-    env = make("Pendulum-v1", 6, seed=0)
+    env = registry.make("Pendulum-v1", 6, seed=0)
     action = torch.zeros(6, 1)
     action[2] = float("nan")
     with pytest.raises(ValueError, match="Pendulum-v1, world 2: action nan"):
@@ -211,7 +216,7 @@ def test_an_action_that_is_no_number_names_the_world():
     assert torch.isfinite(env.step(action).obs).all()  # outside the bounds is clipped
 
 
-def test_boxes_are_clipped():
+def test_boxes_are_clipped(make):
     for env_id in ("Pendulum-v1", "MountainCarContinuous-v0"):
         one, other = make(env_id, 2, seed=0), make(env_id, 2, seed=0)
         a, b = one.step(torch.tensor([[1.0], [-1.0]])), other.step(torch.tensor([[5.0], [-1.5]]))
@@ -228,7 +233,7 @@ def test_boxes_are_clipped():
         torch.zeros((), dtype=int),
     ],
 )
-def test_actions_of_the_wrong_shape_or_type(action):
+def test_actions_of_the_wrong_shape_or_type(make, action):
     env = make("CartPole-v1", 6, seed=0)
     with pytest.raises(ValueError, match=r"CartPole-v1 takes actions torch.int64\[6\], got torch"):
         env.step(action)
@@ -236,13 +241,13 @@ def test_actions_of_the_wrong_shape_or_type(action):
         env.advance(action)
 
 
-def test_buffers_of_another_length():
+def test_buffers_of_another_length(make):
     env = make("CartPole-v1", 6, seed=0)
     with pytest.raises(ValueError, match=r"out holds \(3, 6\) steps"):
         env.advance(torch.zeros(4, 6, dtype=torch.int64), env.trajectory(3))
 
 
-def test_nothing_moves_before_reset():
+def test_nothing_moves_before_reset(make):
     env = make("CartPole-v1", 6)
     with pytest.raises(UserError, match="reset"):
         env.step(torch.zeros(6, dtype=torch.int64))
@@ -254,20 +259,20 @@ def test_nothing_moves_before_reset():
 
 def test_what_make_refuses():
     with pytest.raises(UserError, match="no fast environment 'Cartpole-v1'; did you mean CartPole-v1"):
-        make("Cartpole-v1", 4)
+        registry.make("Cartpole-v1", 4)
     for wrong in (0, -3, 1.5, True):
         with pytest.raises(UserError, match="num_envs must be a whole number of at least 1"):
-            make("CartPole-v1", wrong)
+            registry.make("CartPole-v1", wrong)
     with pytest.raises(UserError, match="workers"):
-        make("CartPole-v1", 4, workers=0)
+        registry.make("CartPole-v1", 4, workers=0)
     with pytest.raises(UserError, match="max_episode_steps"):
-        make("CartPole-v1", 4, max_episode_steps=0)
+        registry.make("CartPole-v1", 4, max_episode_steps=0)
     with pytest.raises(UserError, match="no argument 'gravity'"):
-        make("Pendulum-v1", 4, gravity=3.0)
+        registry.make("Pendulum-v1", 4, gravity=3.0)
     with pytest.raises(UserError, match=r"^Pendulum-v1: g must be a finite number"):
-        make("Pendulum-v1", 4, g="heavy")
+        registry.make("Pendulum-v1", 4, g="heavy")
     with pytest.raises(UserError, match="seed must be in"):
-        make("CartPole-v1", 4, seed=-1)
+        registry.make("CartPole-v1", 4, seed=-1)
 
 
 def test_every_world_is_registered_under_its_id():
@@ -292,8 +297,8 @@ def test_the_second_process_starts_warm(tmp_path):
 
 
 def test_a_compiled_world_announces_nothing(caplog):
-    env = make("CartPole-v1", 2, seed=0)
+    env = registry.make("CartPole-v1", 2, seed=0)
     env.step(torch.zeros(2, dtype=torch.int64))
     with caplog.at_level(logging.INFO, logger="stride"):
-        make("CartPole-v1", 3, seed=0)
+        registry.make("CartPole-v1", 3, seed=0)
     assert not caplog.records

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box
+from reachable import N, actions, states
 
 from envs_fast.registry import WORLDS, make
 
@@ -16,41 +17,6 @@ CONTROL = [
     for name, world in WORLDS.items()
     if world.gym_state is not None and isinstance(world.setting().observation_space, Box)
 ]
-N = 100_000
-PI = np.pi
-BOXES = {  # the reachable states, low and high, and thresholds of each component
-    "CartPole-v1": ([(-2.4, 2.4), (-5, 5), (-0.2095, 0.2095), (-5, 5)], {0: [2.4], 2: [12 * 2 * PI / 360]}),
-    "MountainCar-v0": ([(-1.2, 0.6), (-0.07, 0.07)], {0: [-1.2, 0.5, 0.6], 1: [0.07, 0.0]}),
-    "MountainCarContinuous-v0": ([(-1.2, 0.6), (-0.07, 0.07)], {0: [-1.2, 0.45, 0.6], 1: [0.07, 0.0]}),
-    "Pendulum-v1": ([(-90, 90), (-8, 8)], {0: [PI, 3 * PI, 5 * PI], 1: [8.0]}),
-    "Acrobot-v1": ([(-PI, PI), (-PI, PI), (-4 * PI, 4 * PI), (-9 * PI, 9 * PI)], {0: [PI], 1: [PI], 2: [4 * PI]}),
-}
-
-
-def states(env_id: str) -> np.ndarray:
-    """N states [S, N]: uniform over the box, a quarter of them with one component within an ulp of a threshold."""
-    assert env_id in BOXES, f"say in BOXES which states of {env_id} are reachable, and where something changes"
-    box, thresholds = BOXES[env_id]
-    rng = np.random.default_rng(7)
-    drawn = np.stack([rng.uniform(low, high, N) for low, high in box])
-    for component, values in thresholds.items():
-        where = rng.integers(0, N, N // 8)
-        value = rng.choice(values, where.size) * rng.choice([-1.0, 1.0], where.size)
-        drawn[component, where] = np.nextafter(value, rng.choice([-np.inf, 0.0, np.inf], where.size))
-        drawn[component, where[::3]] = value[::3]
-        if env_id == "CartPole-v1":
-            drawn[component + 1, where[::2]] = 0.0  # without speed it is still there after the step
-        low, high = box[component]
-        drawn[component] = np.clip(drawn[component], np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
-    if env_id == "MountainCarContinuous-v0":
-        drawn = drawn.astype(np.float32).astype(np.float64)
-    return drawn
-
-
-def actions(env, rng: np.random.Generator, *shape: int) -> torch.Tensor:
-    if isinstance(env.action_space, gymnasium.spaces.Discrete):
-        return torch.from_numpy(rng.integers(0, env.action_space.n, shape))
-    return torch.from_numpy(rng.uniform(-1, 1, (*shape, 1)).astype(np.float32))
 
 
 def native(env, action: torch.Tensor):

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import envs_fast
 from utils.user_error import UserError
@@ -56,7 +57,7 @@ def test_infos_of_ended_episodes(limit):
     ends, actions = 0, np.array([1, 1, 1, 0])
     for _ in range(40):
         obs, rewards, dones, infos = env.step(actions)
-        step = plain.step(envs_fast.numba_env.torch.from_numpy(actions))
+        step = plain.step(torch.from_numpy(actions))
         assert np.array_equal(obs, step.obs.numpy()) and rewards.tolist() == step.reward.tolist()
         for world in range(4):
             if not dones[world]:

@@ -4,8 +4,9 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from cuda_worlds import copied
 
-from envs_fast.registry import make
+from envs_fast import registry
 from envs_gym.gym_env import GymEnv
 from utils.user_error import UserError
 
@@ -20,7 +21,7 @@ STOCHASTIC = [
 
 
 def flat(trajectory):
-    return [array.copy() for array in trajectory.arrays]
+    return [copied(array) for array in trajectory.arrays]
 
 
 def meaningful(arrays):
@@ -35,7 +36,7 @@ def same(left, right):
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), STOCHASTIC)
-def test_results_do_not_depend_on_the_number_of_worlds_steps_or_workers(env_id, kwargs):
+def test_results_do_not_depend_on_the_number_of_worlds_steps_or_workers(make, env_id, kwargs):
     env = make(env_id, 1300, seed=9, **kwargs)  # two whole tiles and a part
     actions = torch.from_numpy(np.random.default_rng(1).integers(0, env.action_space.n, (40, 1300)))
     whole = flat(env.advance(actions))
@@ -48,13 +49,13 @@ def test_results_do_not_depend_on_the_number_of_worlds_steps_or_workers(env_id, 
     steps = []
     for action in actions:
         single.step(action)
-        steps.append([array[0].copy() for array in single.last.arrays])
+        steps.append([copied(array[0]) for array in single.last.arrays])
     assert same(whole, [np.stack(arrays) for arrays in zip(*steps, strict=True)])
     threaded.close()
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), STOCHASTIC)
-def test_worlds_and_seeds_share_nothing(env_id, kwargs):
+def test_worlds_and_seeds_share_nothing(make, env_id, kwargs):
     """Actions in a circle: no two worlds of two neighbouring seeds live the same life, nor one another's later life."""
     worlds, steps = 700, 300  # more than a tile of worlds
     lives = []
@@ -68,12 +69,12 @@ def test_worlds_and_seeds_share_nothing(env_id, kwargs):
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), STOCHASTIC)
-def test_snapshots_are_exact(env_id, kwargs, tmp_path):
+def test_snapshots_are_exact(make, env_id, kwargs, tmp_path):
     env = make(env_id, 100, seed=12, **kwargs)
     actions = torch.from_numpy(np.random.default_rng(2).integers(0, env.action_space.n, (60, 100)))
     env.advance(actions[:31])
     torch.save(env.state_dict(), tmp_path / "state.pt")
-    obs = env.last.arrays[0][0].copy()
+    obs = copied(env.last.arrays[0][0])
     expected = flat(env.advance(actions[31:]))
     again = make(env_id, 100, **kwargs)
     again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
@@ -81,7 +82,7 @@ def test_snapshots_are_exact(env_id, kwargs, tmp_path):
     assert same(expected, flat(again.advance(actions[31:])))
 
 
-def test_an_end_at_the_time_limit_is_an_end():
+def test_an_end_at_the_time_limit_is_an_end(make):
     """The task ended there: terminated, and so not truncated."""
     lake = make("FrozenLake-v1", 2, seed=0, is_slippery=False, max_episode_steps=6)
     way = torch.tensor([1, 1, 2, 2, 1, 2]).unsqueeze(1).expand(6, 2).clone()
@@ -96,7 +97,7 @@ def test_an_end_at_the_time_limit_is_an_end():
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_facts_are_gymnasiums(env_id):
+def test_facts_are_gymnasiums(make, env_id):
     ours, theirs = make(env_id, 2, seed=0), GymEnv(env_id, 2)
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
@@ -111,7 +112,7 @@ def test_facts_are_gymnasiums(env_id):
 @pytest.mark.parametrize("env_id", IDS)
 def test_gymnasium_is_shown_the_state(env_id):
     """What rendering sets exists on Gymnasium's environment, and makes it observe what the world observes."""
-    env = make(env_id, 200, seed=1)
+    env = registry.make(env_id, 200, seed=1)
     env.advance(torch.from_numpy(np.random.default_rng(3).integers(0, env.action_space.n, (5, 200))))
     gym = gymnasium.make(env_id).unwrapped
     gym.reset(seed=0)
@@ -125,7 +126,7 @@ def test_gymnasium_is_shown_the_state(env_id):
             assert gym.s == env.obs[world]
 
 
-def test_an_unreachable_goal_and_odd_shapes_are_allowed():
+def test_an_unreachable_goal_and_odd_shapes_are_allowed(make):
     env = make("FrozenLake-v1", 4, seed=0, desc=["SH", "HG"])
     assert not env.advance(torch.zeros((9, 4), dtype=torch.int64)).terminated.all()
     assert make("FrozenLake-v1", 1, desc=["SFFFG"]).observation_space.n == 5
@@ -158,5 +159,5 @@ WRONG = [
 @pytest.mark.parametrize(("env_id", "kwargs", "line"), WRONG)
 def test_wrong_arguments_are_one_clear_line(env_id, kwargs, line):
     with pytest.raises(UserError, match=line) as error:
-        make(env_id, 2, **kwargs)
+        registry.make(env_id, 2, **kwargs)
     assert "\n" not in str(error.value)

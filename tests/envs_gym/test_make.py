@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from config.schema import Config
+from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
 from envs_gym.gym_env import GymEnv
 from envs_gym.make import choose_backend, env_info, make_envs
@@ -28,6 +29,18 @@ def test_each_backend_gives_its_own_worlds(backend, kind):
     down = torch.full((3,), 1)
     assert envs.step(down).obs.tolist() == [4, 4, 4]  # not slippery: the argument arrived
     envs.close()
+
+
+def test_for_a_gpu_compiled_worlds_are_computed_there_and_gymnasiums_are_copied(monkeypatch):
+    device, made = torch.device("cuda:1"), []
+    monkeypatch.setattr(
+        registry, "CudaEnv", lambda world, *asked, **kwargs: made.append((world.env_id, *asked, kwargs))
+    )
+    make_envs(Config(env_id="FrozenLake-v1", env_kwargs={"is_slippery": False}, max_episode_steps=7), 3, device)
+    assert made == [("FrozenLake-v1", 3, 7, device, {"is_slippery": False})]
+    monkeypatch.setattr("envs_gym.make.OnDevice", lambda envs, device: (envs, device))
+    envs, at = make_envs(Config(env_id="FrozenLake-v1", env_backend="gym"), 3, device)
+    assert isinstance(envs, GymEnv) and at == device
 
 
 def test_env_info():

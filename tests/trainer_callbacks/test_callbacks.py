@@ -10,7 +10,7 @@ import torch
 import train
 from agents.algorithms import build_agent
 from agents.base import Agent
-from agents.experience.collector import Played
+from agents.experience.tally import Played
 from config.commands.train import parse_arguments
 from config.loader import load_config
 from config.metrics import load_metrics

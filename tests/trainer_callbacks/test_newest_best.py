@@ -9,7 +9,7 @@ from tiny_runs import tiny_run
 
 import train
 from agents.base import Agent
-from agents.experience.collector import Played
+from agents.experience.tally import Played
 from trainer_callbacks.evaluate import summarize
 from utils import checkpoint_set
 from utils.run_dir import RunDir

@@ -5,6 +5,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import torch
+from host_kernels import compile_host
 
 from utils import counter_rng
 from utils.counter_rng import Key
@@ -40,6 +41,32 @@ def test_table_is_laid_out_as_documented():
 def test_numba_and_torch_agree_bit_for_bit(key, n):
     assert counter_rng.words_numpy(key, n).tolist() == counter_rng.words_torch(key, n, "cpu").tolist()
     assert torch.equal(counter_rng.uniforms(key, (n,)), counter_rng.uniforms_torch(key, n, "cpu"))
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 1026])
+def test_kernels_agree_bit_for_bit(key, n):
+    """What a GPU runs, compiled for this processor; threads come in blocks, so most of the last ones have no work."""
+    words, drawn = torch.full((2, n + 4), -1, dtype=torch.int64), torch.full((2, n + 4), -1.0)
+    counted = key._replace(iteration=torch.tensor(key.iteration))
+    for row, each in enumerate((key, counted)):
+        counter_rng.launch("draw_words", each, words[row, :n], compile_host)
+        counter_rng.launch("draw_uniforms", each, drawn[row, :n], compile_host)
+    assert torch.equal(words[:, :n], counter_rng.words_torch(key, n, "cpu").expand(2, n))
+    assert torch.equal(drawn[:, :n], counter_rng.uniforms(key, (n,)).expand(2, n))
+    assert (words[:, n:] == -1).all() and (drawn[:, n:] == -1).all()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_an_iteration_may_be_counted_on_the_device(key):
+    """A number in a tensor is the number, also as it is changed in place."""
+    counter = torch.tensor(0)
+    counted = key._replace(iteration=counter)
+    for iteration in (key.iteration, 5, 2**33 + 1):
+        counter.fill_(iteration)
+        plain = key._replace(iteration=iteration)
+        assert torch.equal(counter_rng.uniforms(counted, (3, 7)), counter_rng.uniforms(plain, (3, 7)))
+        assert torch.equal(counter_rng.permutation(counted, 41), counter_rng.permutation(plain, 41))
 
 
 @pytest.mark.gpu

@@ -96,7 +96,9 @@ def test_what_needs_no_torch_is_said_without_it(tmp_path, words, code, said):
     assert code == 0 or (told == "" and len(done.stderr.splitlines()) == 1)
 
 
-@pytest.mark.parametrize("wrong", ["policy_lr=abc", "policy=mpl", "n_steps=0", "spec.goal=[", "max_timesteps=0"])
+@pytest.mark.parametrize(
+    "wrong", ["policy_lr=abc", "policy=mpl", "n_steps=0", "spec.goal=[", "max_timesteps=0", "engine=graphed"]
+)
 def test_values_are_checked_without_torch(tmp_path, wrong):
     done = run(TYPED.format(words=["train.py", "CartPole-v1:ppo", wrong]), STRIDE_RUNS=str(tmp_path))
     told, _, loaded = done.stdout.rpartition("LOADED:")

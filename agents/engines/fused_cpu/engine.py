@@ -5,6 +5,7 @@ What an algorithm is to it stands in ../plan, where its kernels find their data 
 
 from typing import Any
 
+import torch
 from gymnasium import spaces
 
 from agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
@@ -15,20 +16,27 @@ from agents.engines.fused_cpu.workers import usable_threads
 from agents.engines.plan.on_policy import OnPolicy
 from agents.engines.plan.recipe import Recipe
 from agents.sockets import EagerEpisodes, EagerPlay, Engine, Episodes, Learn, Learner, Play
+from envs_fast.cuda_env import CudaEnv
 from envs_fast.numba_env import NumbaEnv
+from envs_fast.vec_env import CPU
 from utils.processor import FEATURES
 
 
-def why_not_here() -> str | None:
-    """Why this processor runs none of the kernels: they were tried with AVX-512 and with AVX2 only."""
+def why_not_here(device: torch.device = CPU) -> str | None:
+    """Why none of the kernels can run: they know memory of the CPU only, and were tried with AVX-512 and AVX2 only."""
+    if device.type != "cpu":
+        return f"it learns on the CPU, and the worlds are on {device}"
     return None if {"avx2", "fma"} <= FEATURES else "its kernels need a processor with AVX2 and FMA"
 
 
 def why_not_played(recipe: type[Recipe], learner: Learner) -> str | None:
     """Why it must be the collector that plays, a step at a time; None where the kernels can."""
-    if not isinstance(learner.collector.envs, NumbaEnv):
+    envs = learner.collector.envs
+    if isinstance(envs, CudaEnv):
+        return "its kernels play no worlds of a GPU"
+    if not isinstance(envs, NumbaEnv):
         return "Gymnasium's worlds step one by one"
-    return recipe.why_not_played(learner.policy, learner.collector.envs.observation_space)
+    return recipe.why_not_played(learner.policy, envs.observation_space)
 
 
 def fused_cpu(recipe: type[Recipe], learner: Learner, threads: int) -> Engine:

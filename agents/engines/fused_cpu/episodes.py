@@ -19,9 +19,10 @@ from agents.engines.fused_cpu.kernels.episodes import TROUBLE, WHAT, Match, Tall
 from agents.engines.fused_cpu.parameters import aligned
 from agents.engines.plan.numbers import Live
 from agents.engines.plan.recipe import scaling
-from agents.experience.collector import Collector, Played, shares
+from agents.experience.collector import Collector
 from agents.experience.finite_guard import NonFiniteError, non_finite_in
 from agents.experience.nouns import leaves
+from agents.experience.tally import Played, shares
 from agents.sockets import EagerEpisodes, Learner
 from envs_fast import world
 from envs_fast.numba_env import NumbaEnv

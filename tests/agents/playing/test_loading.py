@@ -12,6 +12,7 @@ from tiny_runs import tiny_run
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act
+from agents.playing.episode import play_episodes
 from agents.playing.loading import list_checkpoints, load_run, read_checkpoint
 from agents.playing.player import EpisodeStart, Player
 from envs_gym.spaces import observation_space
@@ -103,6 +104,15 @@ WRONG = [  # (selector, checkpoint, fragment)
 ]
 
 
+def test_a_run_of_a_gpu_plays_without_one(copied):
+    facts = json.loads(copied.config_json.read_text())
+    write_json(copied.config_json, {**facts, "config": {**facts["config"], "device": "cuda:1", "engine": "auto"}})
+    loaded = load_run(str(copied.path))
+    assert (loaded.config.device, loaded.config.engine, loaded.config.env_backend) == ("cpu", "eager", "gym")
+    assert loaded.facts["config"]["device"] == "cuda:1"
+    assert len(list(play_episodes(loaded, 2, max_steps=5))) == 2
+
+
 @pytest.mark.parametrize(("selector", "checkpoint", "fragment"), WRONG)
 def test_a_wrong_name_is_one_line(root, selector, checkpoint, fragment):
     with pytest.raises(UserError, match=fragment) as caught:
@@ -179,8 +189,8 @@ class Counting(Policy):
 def test_a_carry_lives_through_an_episode_and_ends_with_it():
     player = Player(Counting(), gymnasium.spaces.Discrete(3, start=1), gymnasium.spaces.Discrete(5, start=10))
     assert [player.act(1) for _ in range(3)] == [10, 11, 12]
-    player.choose(1, "random")  # is none of the policy's business
-    assert player.act(3) == 13
+    player.choose(1, "random")  # not its choice, but an instant of its episode
+    assert player.act(3) == 14
     player.reset()
     assert player.act(2) == 10
     with pytest.raises(ValueError, match="is outside 1"):

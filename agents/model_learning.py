@@ -1,0 +1,90 @@
+"""What algorithms with a world model share: when they collect and learn, the model's loss, how well it tells ends."""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from agents.base import Agent
+from agents.experience.nouns import Sequences
+from agents.experience.ratio import Ratio
+from agents.networks.dreamer_policy import ModelPolicy
+from agents.networks.senses import distance
+from agents.networks.world_model import State, balanced, divergence
+from config.schema import WorldModelConfig
+
+RATIO = 128  # remembered steps learnt from per env step, where the config says nothing
+MEMORY = 0.99  # share of what was counted of ends that is kept from update to update
+
+
+class ModelLoss(NamedTuple):
+    """What a batch says of a model."""
+
+    states: State
+    """[L, B, ..] it went through, with their gradients"""
+    parts: dict[str, Tensor]
+    """whose sum is minimised"""
+    kl: Tensor
+    """mean divergence of posterior and prior"""
+    ends: Tensor
+    """[L, B] the chance given to the end of the episode, of each state itself"""
+
+
+def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldModelConfig) -> ModelLoss:
+    """Of sequences [L, B, ..] that begin with nothing known, from uniforms [L, B, S] for their posteriors."""
+    model = policy.model
+    begins = batch.is_first.clone()
+    begins[0] = True  # what led here, and what was known, lies before the sequence
+    seen = model.senses.look(batch.obs)
+    states, posterior = model.rssm.observe(model.senses(seen), policy.actions(batch.action), begins, u)
+    features, prior = states.features, model.rssm.foresee(states.deter)
+    to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
+    goes_on = model.goes_on(features).squeeze(-1)
+    parts = {
+        "observation": distance(model.senses.tell(features), seen).mean(),
+        "reward": model.two_hot.loss(model.reward(features), batch.reward).mean(),
+        "going_on": F.binary_cross_entropy_with_logits(goes_on, (~batch.terminated).float()),
+        "prior": config.prior_coef * to_posterior.mean(),
+        "posterior": config.posterior_coef * to_prior.mean(),
+    }
+    with torch.no_grad():
+        return ModelLoss(states, parts, divergence(posterior, prior).mean(), (-goes_on).sigmoid())
+
+
+class Ends(nn.Module):
+    """How well ends are told where they are seen: running sums, because there are few in a batch, or none."""
+
+    sums: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # of the chances given to an end where there was one, of all of them, and of the ends
+        self.register_buffer("sums", torch.zeros(3))
+
+    @torch.no_grad()
+    def learn(self, chances: Tensor, ended: Tensor) -> dict[str, Tensor]:
+        """Metrics with these chances [...] counted in; NaN while there was no end."""
+        found = torch.stack(((chances * ended).sum(), chances.sum(), ended.sum()))
+        self.sums.mul_(MEMORY).add_(torch.where(found.isfinite().all(), found, 0))
+        there, told, ends = torch.where(self.sums[2] > 0, self.sums, torch.nan)
+        return {"train/model/end_recall": there / ends, "train/model/end_ratio": told / ends}
+
+
+def updates_owed(agent: Agent, config: WorldModelConfig) -> Ratio:
+    """The debt of updates of an agent, which a checkpoint holds; by train_ratio, or by updates_per_step itself."""
+    said = config.updates_per_step
+    ratio = RATIO if config.train_ratio is None else config.train_ratio
+    pace = Fraction(str(ratio)) / (config.batch_size * config.batch_length) if said is None else Fraction(str(said))
+    agent.parts["ratio"] = owed = Ratio(pace, config.learning_starts)
+    return owed
+
+
+def collect_and_learn(agent: Agent, policy: ModelPolicy, config: WorldModelConfig, owed: Ratio) -> None:
+    """An iteration: a few steps, at random at first, then the updates that are due for them."""
+    before = agent.progress["env_steps"]
+    policy.at_random = before < config.learning_starts
+    agent.collect(config.train_freq)
+    now = agent.progress["env_steps"]
+    agent.learn_from(owed.due(now - before, now, agent.memory.ready(config.batch_length + 1)))

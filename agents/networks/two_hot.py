@@ -1,0 +1,46 @@
+"""Numbers of any size as classes: symlog, and chances of bins of which a target touches the two beside it."""
+
+import torch
+from torch import Tensor, nn
+
+REACH = 20.0  # of the outermost bins, on the scale of symlog: 4.9e8
+
+
+def symlog(x: Tensor) -> Tensor:
+    """sign(x) ln(1 + |x|): near 0 the number itself, far away its logarithm."""
+    return x.sign() * x.abs().log1p()
+
+
+def symexp(x: Tensor) -> Tensor:
+    """The inverse of symlog."""
+    return x.sign() * x.abs().expm1()
+
+
+class TwoHot(nn.Module):
+    """An odd number of bins, evenly apart on the scale of symlog: one is 0, the others are pairs +-b."""
+
+    bins: Tensor
+
+    def __init__(self, size: int, reach: float = REACH) -> None:
+        super().__init__()
+        positive = symexp(torch.linspace(0, reach, size // 2 + 1, dtype=torch.float64))[1:]
+        bins = torch.cat((-positive.flip(0), torch.zeros(1, dtype=torch.float64), positive))
+        assert len(bins) == size, "an odd number"
+        self.register_buffer("bins", bins.float(), persistent=False)
+        self.pairs = size // 2
+
+    def loss(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy [...] of logits [..., bins] towards the two bins around `target` [...], each by its nearness.
+
+        A target beyond the outermost bin is that bin.
+        """
+        target = target.clamp(self.bins[0], self.bins[-1])
+        above = torch.searchsorted(self.bins, target).clamp(min=1)
+        low, high = self.bins[above - 1], self.bins[above]
+        chosen = logits.gather(-1, torch.stack((above - 1, above), -1))
+        return logits.logsumexp(-1) - torch.lerp(chosen[..., 0], chosen[..., 1], (target - low) / (high - low))
+
+    def mean(self, logits: Tensor) -> Tensor:
+        """The expected number [...]; in pairs +-b, so that equal chances are 0 exactly, whatever the outer bins are."""
+        p = logits.softmax(-1)
+        return (p[..., self.pairs + 1 :] - p[..., : self.pairs].flip(-1)) @ self.bins[self.pairs + 1 :]

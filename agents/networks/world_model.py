@@ -1,0 +1,231 @@
+"""A world model: what was seen becomes a state; from states and actions alone it tells what will be seen, paid, over.
+
+The recurrent state-space model of PlaNet and Dreamer (Hafner et al. 2019, 2023): a remembered part `deter`, moved by a
+gated cell, and a guessed part `stoch`, S choices out of C. A prior guesses it from memory alone, a posterior with what
+is seen as well. All randomness is uniforms handed in. T steps, B sequences or worlds, D = deter, S x C = stoch.
+"""
+
+from typing import NamedTuple
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from agents.networks.heads import sample_categorical
+from agents.networks.normed import BlockLinear, RMSNorm, dense
+from agents.networks.senses import Senses
+from agents.networks.two_hot import TwoHot
+
+
+class Sizes(NamedTuple):
+    """How large a world model is, and the actor and critic on it."""
+
+    deter: int = 128
+    stoch: int = 8
+    classes: int = 8
+    width: int = 64
+    depth: int = 16
+    bins: int = 63
+    blocks: int = 1
+    """of the gated cell: 1 is the dense one of 2023"""
+    senses: int = 1
+    """hidden layers that read and tell vectors"""
+    prior: int = 1
+    """hidden layers of the prior"""
+    behaviour: int = 2
+    """hidden layers of actor and critic"""
+
+
+OFFICIAL = {"bins": 255, "stoch": 32, "blocks": 8, "senses": 3, "prior": 2, "behaviour": 3}
+SIZES = {
+    "small": Sizes(),
+    "1m": Sizes(deter=512, classes=4, width=64, depth=4, **OFFICIAL),
+    "12m": Sizes(deter=2048, classes=16, width=256, depth=16, **OFFICIAL),
+}
+
+
+class State(NamedTuple):
+    """What the model knows at an instant."""
+
+    deter: Tensor
+    """[..., D]"""
+    stoch: Tensor
+    """[..., S * C], one-hot; with straight-through gradients while learning"""
+
+    @property
+    def features(self) -> Tensor:
+        """What heads read."""
+        return torch.cat(self, -1)
+
+    def forgotten(self, is_first: Tensor) -> "State":
+        """Empty where an episode begins."""
+        keep = (~is_first).to(self.deter.dtype)[..., None]
+        return State(self.deter * keep, self.stoch * keep)
+
+
+class Guess(NamedTuple):
+    """Chances of the guessed part."""
+
+    log_probs: Tensor
+    """[..., S, C]"""
+
+    def sample(self, u: Tensor, table: Tensor) -> Tensor:
+        """One-hot [..., S * C] from uniforms [..., S]; its gradient is that of the probabilities."""
+        return self._chosen(sample_categorical(self.log_probs.detach(), u[..., None]), table)
+
+    def mode(self, table: Tensor) -> Tensor:
+        """The likeliest classes; with the same gradient, so that onlookers may ask what they hang on."""
+        return self._chosen(self.log_probs.argmax(-1), table)
+
+    def _chosen(self, index: Tensor, table: Tensor) -> Tensor:
+        hot = F.embedding(index, table)
+        if self.log_probs.requires_grad:
+            probs = self.log_probs.exp()
+            hot = hot + (probs - probs.detach())
+        return hot.flatten(-2)
+
+
+def divergence(p: Guess, q: Guess) -> Tensor:
+    """KL(p || q) of all S choices together, [...]."""
+    return (p.log_probs.exp() * (p.log_probs - q.log_probs)).sum((-2, -1))
+
+
+def balanced(posterior: Guess, prior: Guess, free_nats: float) -> tuple[Tensor, Tensor]:
+    """(prior towards posterior, posterior towards prior) [...]; below `free_nats` neither is pulled."""
+    stop_posterior, stop_prior = (Guess(guess.log_probs.detach()) for guess in (posterior, prior))
+    to_posterior, to_prior = divergence(stop_posterior, prior), divergence(posterior, stop_prior)
+    return to_posterior.clamp(min=free_nats), to_prior.clamp(min=free_nats)
+
+
+def gated(deter: Tensor, reset: Tensor, candidate: Tensor, update: Tensor) -> Tensor:
+    """A GRU's step, which by itself rather keeps than takes: the 1."""
+    return torch.lerp(deter, (reset.sigmoid() * candidate).tanh(), (update - 1).sigmoid())
+
+
+class DenseCell(nn.Module):
+    """A normed GRU over all of deter (Hafner et al. 2023, first version)."""
+
+    def __init__(self, actions: int, stoch: int, deter: int, width: int) -> None:
+        super().__init__()
+        self.from_stoch, self.from_action = (nn.Linear(size, width, bias=False) for size in (stoch, actions))
+        self.input_norm = RMSNorm(width)
+        self.gates = nn.Linear(width + deter, 3 * deter, bias=False)
+        self.gates_norm = RMSNorm(3 * deter)
+
+    def prepare(self, action: Tensor) -> Tensor:
+        """Of encoded actions [..., A] what can be computed for all steps at once."""
+        prepared: Tensor = self.from_action(action)
+        return prepared
+
+    def forward(self, state: State, prepared: Tensor) -> Tensor:
+        """The next deter."""
+        x = F.silu(self.input_norm(self.from_stoch(state.stoch) + prepared))
+        gates = self.gates_norm(self.gates(torch.cat((x, state.deter), -1)))
+        return gated(state.deter, *gates.chunk(3, -1))
+
+
+class BlockCell(nn.Module):
+    """A GRU of blocks: each moves its part of deter, by that part and what all of deter, stoch and action come to."""
+
+    def __init__(self, actions: int, stoch: int, deter: int, width: int, blocks: int) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self.from_deter, self.from_stoch, self.prepare = (dense(size, width) for size in (deter, stoch, actions))
+        self.hidden = BlockLinear(deter + 3 * width * blocks, deter, blocks)
+        self.hidden_norm = RMSNorm(deter)
+        self.gates = BlockLinear(deter, 3 * deter, blocks)
+
+    def forward(self, state: State, prepared: Tensor) -> Tensor:
+        """The next deter; `prepare` is a layer over encoded actions."""
+        blocks = (self.blocks, -1)
+        x = torch.cat((self.from_deter(state.deter), self.from_stoch(state.stoch), prepared), -1)
+        own = state.deter.unflatten(-1, blocks)
+        each = torch.cat((own, x[..., None, :].expand(*own.shape[:-1], -1)), -1)
+        hidden = F.silu(self.hidden_norm(self.hidden(each).flatten(-2)))
+        gates = self.gates(hidden.unflatten(-1, blocks)).chunk(3, -1)
+        return gated(state.deter, *(gate.flatten(-2) for gate in gates))
+
+
+class RSSM(nn.Module):
+    """The cell and its two guesses. What does not hang on the step before is computed for all steps at once."""
+
+    table: Tensor
+
+    def __init__(self, actions: int, tokens: int, sizes: Sizes, unimix: float) -> None:
+        super().__init__()
+        self.sizes, self.unimix = sizes, unimix
+        deter, width, stoch = sizes.deter, sizes.width, sizes.stoch * sizes.classes
+        parts = (actions, stoch, deter, width)
+        self.cell: DenseCell | BlockCell = (
+            DenseCell(*parts) if sizes.blocks == 1 else BlockCell(*parts, blocks=sizes.blocks)
+        )
+        self.from_deter, self.from_tokens = (nn.Linear(size, width, bias=False) for size in (deter, tokens))
+        self.posterior_norm = RMSNorm(width)
+        self.posterior = nn.Linear(width, stoch)
+        self.prior = nn.Sequential(dense(deter, width, sizes.prior), nn.Linear(width, stoch))
+        self.register_buffer("table", torch.eye(sizes.classes), persistent=False)
+
+    def initial(self, count: int) -> State:
+        """What is known before anything was seen."""
+        sizes, like = self.sizes, self.table
+        return State(like.new_zeros(count, sizes.deter), like.new_zeros(count, sizes.stoch * sizes.classes))
+
+    def observe(self, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
+        """States [T, B, ..] and posteriors of what was seen, from nothing known before.
+
+        `action` [T, B, A], encoded, led to the row it stands in; where `is_first` neither it nor anything before it
+        counts. `u` [T, B, S].
+        """
+        prepared = self.cell.prepare(action * (~is_first).to(action.dtype)[..., None])
+        tokens = self.from_tokens(tokens)
+        states, guesses, state = [], [], self.initial(tokens.shape[1])
+        for t in range(len(tokens)):
+            deter = self.cell(state.forgotten(is_first[t]), prepared[t])
+            guesses.append(self._see(deter, tokens[t]))
+            state = State(deter, guesses[-1].sample(u[t], self.table))
+            states.append(state)
+        deter, stoch = (torch.stack(part) for part in zip(*states, strict=True))
+        return State(deter, stoch), Guess(torch.stack([guess.log_probs for guess in guesses]))
+
+    def recognise(self, before: State, action: Tensor, is_first: Tensor, tokens: Tensor, u: Tensor | None) -> State:
+        """One step of `observe`, from the state before it; without uniforms the likeliest state."""
+        prepared = self.cell.prepare(action * (~is_first).to(action.dtype)[..., None])
+        deter = self.cell(before.forgotten(is_first), prepared)
+        guess = self._see(deter, self.from_tokens(tokens))
+        return State(deter, guess.mode(self.table) if u is None else guess.sample(u, self.table))
+
+    def imagine(self, state: State, action: Tensor, u: Tensor) -> State:
+        """One step on without seeing, from uniforms [..., S]."""
+        deter = self.cell(state, self.cell.prepare(action))
+        return State(deter, self.foresee(deter).sample(u, self.table))
+
+    def foresee(self, deter: Tensor) -> Guess:
+        """The prior."""
+        return self._guess(self.prior(deter))
+
+    def _see(self, deter: Tensor, tokens: Tensor) -> Guess:
+        """The posterior, from deter and the tokens' projection."""
+        return self._guess(self.posterior(F.silu(self.posterior_norm(self.from_deter(deter) + tokens))))
+
+    def _guess(self, logits: Tensor) -> Guess:
+        """Mixed with a share of uniform chances, so that nothing is ever taken to be impossible."""
+        probs = logits.unflatten(-1, (self.sizes.stoch, self.sizes.classes)).softmax(-1)
+        return Guess(torch.log(probs * (1 - self.unimix) + self.unimix / self.sizes.classes))
+
+
+class WorldModel(nn.Module):
+    """Senses, RSSM, and heads for what is paid and whether it goes on."""
+
+    def __init__(self, space: gym.Space, actions: int, sizes: Sizes, unimix: float) -> None:
+        super().__init__()
+        width, self.features = sizes.width, sizes.deter + sizes.stoch * sizes.classes
+        self.senses = Senses(space, self.features, width, sizes.senses, sizes.depth)
+        self.rssm = RSSM(actions, self.senses.size, sizes, unimix)
+        self.two_hot = TwoHot(sizes.bins)
+        self.reward = nn.Sequential(dense(self.features, width), nn.Linear(width, sizes.bins))
+        self.goes_on = nn.Sequential(dense(self.features, width), nn.Linear(width, 1))
+
+    def expect(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """What is paid on arriving at states of these features, and the chance that it goes on from there: [...]."""
+        return self.two_hot.mean(self.reward(features)), self.goes_on(features).squeeze(-1).sigmoid()

@@ -1,0 +1,49 @@
+"""PlaNet: Dreamer's world model with a planner in the place of actor and critic (Hafner et al. 2019)."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from agents.base import Agent, build_optimizer
+from agents.experience.nouns import Sequences
+from agents.model_learning import Ends, collect_and_learn, model_loss, updates_owed
+from agents.networks.planning_policy import PlanningPolicy
+from agents.off_policy import replay_room
+from config.schema import PlaNetConfig
+from envs_fast.vec_env import VecEnv
+from utils.counter_rng import EXPLORE, uniforms
+
+
+class PlaNet(Agent):
+    """Steps into a replay memory, and a loss for the model: what to do follows from it when it is asked for."""
+
+    config: PlaNetConfig
+    policy: PlanningPolicy
+
+    def __init__(self, config: PlaNetConfig, envs: VecEnv, rank: int = 0) -> None:
+        policy = PlanningPolicy(config, envs).to(envs.device)
+        room = replay_room(config, envs, keep_terminal=True)
+        super().__init__(config, envs, policy, *room, keep_terminal=True, rank=rank, storage=config.replay_storage)
+        self.ends, self.ratio = Ends().to(envs.device), updates_owed(self, config)
+
+    def configure_optimizers(self) -> Optimizer:
+        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
+
+    def iteration(self) -> None:
+        self.policy.epsilon = self.live.epsilon
+        collect_and_learn(self, self.policy, self.config, self.ratio)
+
+    def learn(self, updates: int) -> None:
+        size, length = self.config.batch_size, self.config.batch_length
+        self.metrics.add_all([self.update(self.memory.sequences(size, length)) for _ in range(updates)])
+
+    def update(self, batch: Sequences) -> Mapping[str, Tensor]:
+        shape = (*batch.reward.shape, self.policy.sizes.stoch)
+        u = uniforms(self.key(EXPLORE, self.progress["updates"]), shape, batch.reward.device)
+        told = model_loss(self.policy, batch, u, self.config)
+        norms = self.descend(self.optimizer, torch.stack([*told.parts.values()]).sum(), self.live.max_grad_norm)
+        self.metrics.set(self.ends.learn(told.ends, batch.terminated))
+        losses = {f"train/loss/{name}": value for name, value in told.parts.items()}
+        return {**losses, "train/model/kl": told.kl, "train/grad_norm/total": norms.norm()}

@@ -1,0 +1,183 @@
+"""What N compiled worlds are wherever they are computed: arguments, buffers, how episodes begin, snapshots.
+
+Physics and rules live in the worlds' own files, the shapes of everything in world.py, how the worlds are stepped in
+numba_env.py (the CPU) and cuda_env.py (a GPU). A snapshot says nothing of where it was taken.
+"""
+
+import inspect
+from typing import Any, Generic
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from envs_fast import buffers
+from envs_fast.buffers import Arrays, Trajectory
+from envs_fast.vec_env import Obs, Step
+from envs_fast.world import NO_LIMIT, Parameters, Setting, World, Worlds
+from utils.user_error import UserError, nearest
+
+
+class CompiledEnv(Generic[Arrays]):
+    """N worlds of one id; `seed` is that of the last reset, `last` what the last step or beginning has told."""
+
+    resume = "exact"  # a checkpoint continues every episode bit for bit
+
+    def __init__(
+        self,
+        world: World,
+        num_envs: int,
+        max_episode_steps: int | None,
+        device: torch.device,
+        env_kwargs: dict[str, Any],
+    ) -> None:
+        self.world, self.env_id, self.num_envs = world, world.env_id, num_envs
+        demand_counts(self.env_id, num_envs=num_envs, max_episode_steps=max_episode_steps)
+        self.setting, self.env_kwargs = _setting(world, env_kwargs)
+        self.observation_space, self.action_space = self.setting.observation_space, self.setting.action_space
+        self.time_limit = world.time_limit if max_episode_steps is None else max_episode_steps
+        self.reward_threshold = world.reward_threshold
+        self._parameters = self.setting.parameters
+        self.seed: int | None = None
+
+        one, number = (num_envs,), torch.from_numpy(np.zeros(0, world.state_dtype)).dtype
+        state = (world.state_size, num_envs), number
+        worlds = buffers.zeros((state, (one, torch.int32), (one, torch.int32), (one, torch.float64)), device)
+        self.device = worlds[0].device  # with its number
+        told = buffers.told(self.observation_space, 1, num_envs, device)
+        self._kept = {"obs": told[0][0], **dict(zip(Worlds._fields, worlds, strict=True))}  # in a snapshot
+        self.last = self._trajectory(told)  # what step and restart write
+        self.obs = buffers.first(self.last.obs)
+        self._step = Step(*(buffers.first(field) for field in self.last[:-1]))  # type: ignore[arg-type]
+        action = (num_envs, *(self.action_space.shape or ()))
+        self._action_shape, self._steps_shape = torch.Size(action), torch.Size((1, *action))
+        self._choices = int(self.action_space.n) if isinstance(self.action_space, spaces.Discrete) else 0
+        self._action_dtype = torch.int64 if self._choices else torch.float32
+
+    def trajectory(self, steps: int) -> Trajectory[Arrays]:
+        """Buffers for `steps` steps, zero; `advance` writes them in place, as often as it is given them."""
+        return self._trajectory(buffers.told(self.observation_space, steps, self.num_envs, self.device))
+
+    def _trajectory(self, told: list[Tensor]) -> Trajectory[Arrays]:
+        return buffers.trajectory(self.observation_space, told, self._lend(told))
+
+    def _lend(self, told: list[Tensor]) -> Arrays:
+        """The memory of a trajectory, the fields of `Told`, as the kernels take it."""
+        raise NotImplementedError
+
+    def _renew(self) -> None:
+        """Take over the present seed and parameters; the memory stays where it is."""
+        raise NotImplementedError
+
+    def _begin(self, mask: Tensor) -> None:
+        """Begin the episodes of the masked worlds, bool [N] of the CPU, and observe all."""
+        raise NotImplementedError
+
+    def reset(self, seed: int) -> Obs:
+        """Start every world at its episode 0; world i plays the same whatever the number of worlds."""
+        if not 0 <= seed < 1 << 63:
+            raise UserError(f"{self.env_id}: the seed must be in [0, 2**63), got {seed}")
+        self.seed = seed
+        self._renew()
+        self._kept["episodes"].zero_()
+        self._begin(torch.ones(self.num_envs, dtype=torch.bool))
+        return self.obs
+
+    def restart(self, mask: np.ndarray) -> Obs:
+        """Break off the episodes of the masked worlds (bool [N]) and begin their next ones; what is seen of all."""
+        self._demand_reset()
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            raise ValueError(f"{self.env_id}: the mask must be bool[{self.num_envs}], got {mask.dtype}{mask.shape}")
+        chosen = torch.tensor(mask)
+        self._kept["episodes"] += chosen.to(self.device)
+        self._begin(chosen)
+        return self.obs
+
+    def charge_as_gymnasium(self) -> None:
+        """From now on an action beyond a box's bounds costs what it costs in Gymnasium; to a policy it is the bound."""
+        if self.setting.gym_parameters is not None:
+            self._parameters = self.setting.gym_parameters
+            self._renew()
+
+    def _limited(self) -> Parameters:
+        """The parameters, with the time limit that was asked for."""
+        limit = NO_LIMIT if self.time_limit is None else min(self.time_limit, NO_LIMIT)
+        return self._parameters._replace(time_limit=limit)
+
+    def _demand_reset(self) -> None:
+        if self.seed is None:
+            raise UserError(f"{self.env_id}: reset(seed) comes before the first step")
+
+    def _room_for(self, actions: Tensor, out: Trajectory[Arrays] | None) -> Trajectory[Arrays]:
+        """Buffers for what actions [T, N, ...] lead to: `out` where there is one, and it and they fit."""
+        steps = actions.shape[0] if actions.ndim else 0
+        shape = torch.Size((steps, *self._action_shape))
+        fits = actions.dtype == self._action_dtype and actions.device == self.device
+        if steps < 1 or actions.shape != shape or not fits:
+            raise ValueError(self._expected(("T", *self._action_shape), actions))
+        self._demand_reset()
+        result = self.trajectory(steps) if out is None else out
+        if tuple(result.reward.shape) != (steps, self.num_envs):
+            raise ValueError(f"{self.env_id}: out holds {tuple(result.reward.shape)} steps, not {shape[:2]}")
+        return result
+
+    def _expected(self, shape: tuple[object, ...], action: Tensor) -> str:
+        wanted, given = ", ".join(map(str, shape)), ", ".join(map(str, action.shape))
+        there, here = ("", "") if action.device == self.device else (f" on {self.device}", f" on {action.device}")
+        return f"{self.env_id} takes actions {self._action_dtype}[{wanted}]{there}, got {action.dtype}[{given}]{here}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the future depends on, copied to the CPU: 20 to 60 bytes for each world."""
+        self._demand_reset()
+        copies = {name: tensor.to("cpu", copy=True) for name, tensor in self._kept.items()}
+        return {"env_id": self.env_id, "num_envs": self.num_envs, **self._rules(), "seed": self.seed, **copies}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue every episode where `state_dict` was taken."""
+        saved, mine = (state["env_id"], state["num_envs"]), (self.env_id, self.num_envs)
+        if saved != mine:
+            raise UserError(f"the checkpoint holds {saved[1]} worlds of {saved[0]}, not {mine[1]} of {mine[0]}")
+        for name, value in self._rules().items():
+            if state[name] != value:
+                raise UserError(f"the checkpoint's {self.env_id} has {name} {state[name]}, this one {value}")
+        self.seed = state["seed"]
+        self._renew()
+        for name, tensor in self._kept.items():
+            tensor.copy_(state[name])
+
+    def _rules(self) -> dict[str, str]:
+        """What else decides how an episode goes on, as text: the arguments and the time limit."""
+        arguments = {f"argument {name}": repr(_plain(value)) for name, value in self.env_kwargs.items()}
+        return {**arguments, "time limit": repr(self.time_limit)}
+
+
+def demand_counts(env_id: str, **counts: int | None) -> None:
+    """Refuse by its name what is neither None nor a whole number of at least 1."""
+    for name, value in counts.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UserError(f"{env_id}: {name} must be a whole number of at least 1, got {value!r}")
+
+
+def _setting(world: World, env_kwargs: dict[str, Any]) -> tuple[Setting, dict[str, Any]]:
+    """The world as its keyword arguments ask for it, and all of these; unknown ones are refused by name."""
+    defaults = {name: each.default for name, each in inspect.signature(world.setting).parameters.items()}
+    accepted = list(defaults)
+    for name in env_kwargs:
+        if name not in accepted:
+            known = ", ".join(accepted) or "none"
+            raise UserError(f"{world.env_id} has no argument {name!r}{nearest(name, accepted)}; accepted: {known}")
+    chosen = {**defaults, **world.default_kwargs, **env_kwargs}
+    try:
+        return world.setting(**chosen), chosen
+    except UserError as error:
+        raise UserError(f"{world.env_id}: {error}") from None
+
+
+def _plain(value: object) -> object:
+    """Numbers, text and lists of them, whatever kind of sequence or array they came in."""
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

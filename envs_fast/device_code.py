@@ -1,0 +1,20 @@
+"""A world's twin for a GPU: NAME.cu beside NAME.py; its kernels are NAME_advance and NAME_restart (world.cuh)."""
+
+from pathlib import Path
+
+from envs_fast.world import NUMBA, World
+from utils.device_source import Source, read_source
+from utils.user_error import UserError
+
+
+def twin_of(world: World) -> Path:
+    """The file in which it is; a world need not have one."""
+    return Path(world.kernels[NUMBA].advance.py_func.__code__.co_filename).with_suffix(".cu")
+
+
+def source_of(world: World) -> Source:
+    """Its source; the kernels bear the source's name."""
+    twin = twin_of(world)
+    if not twin.exists():
+        raise UserError(f"{world.env_id} has no kernels for a GPU: there is no {twin}; device: cpu plays it")
+    return read_source(twin)

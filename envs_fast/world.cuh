@@ -1,0 +1,179 @@
+// What a world is on a GPU: the nouns of world.py, and the loop of tiles.py with a thread for each world.
+//
+// A world's file (cartpole.cu is the shortest to read) includes this one and its Python twin's constants, and says
+//   State       numbers, all of the type Number (double, or int)
+//   Action      float, or i64 where an action is a choice
+//   Seen        Row<float, WIDTH>, or Row<i64, WIDTH>
+//   Parameters  the fields of the Python twin's, in its order, each a double
+//   Tables      the fields of the Python twin's, in its order, each a Table<T>; an empty struct where there are none
+//   legal(action&, parameters, tables) -> whether it was, before the nearest legal action took its place
+//   step(state&, action, moment, parameters, tables, reward&) -> terminated
+//   reset(episode, parameters, tables) -> State
+//   observe(state, parameters) -> Seen
+// and ends with WORLD_KERNELS(name). Operations and their order are the Python twin's, mul_add is fma; a division by a
+// constant is the product with its reciprocal, which Numba makes of it ("arcp" in world.py's KERNEL).
+#include "utils/device_math.cuh"
+#include "envs_fast/world.py"
+
+struct Episode {
+  u32 number, world, seed_lo, seed_hi;
+};
+
+struct Moment {
+  int age;  // steps of the episode before this one
+  Episode episode;
+};
+
+template <class T>
+struct Table {
+  const T* data;
+  i64 size;  // how many T
+};
+
+// So many numbers, read and written as few wide words.
+template <class T, int N>
+struct alignas(N * sizeof(T) % 16 == 0 ? 16 : N * sizeof(T) % 8 == 0 ? 8 : sizeof(T)) Row {
+  T at[N];
+};
+
+// Four random words that depend on nothing but the block and the episode.
+DEVICE Words draw(u32 block, const Episode& episode) {
+  return philox(block, episode.number, episode.world, WORLDS_OWN, episode.seed_lo, episode.seed_hi);
+}
+
+DEVICE Words draw_now(const Moment& moment) { return draw(IN_EPISODE * ((u32)moment.age + 1), moment.episode); }
+
+// A uniform in [low, high) from all 32 bits of a word.
+DEVICE double between(u32 word, double low, double high) { return low + (high - low) * ((double)word * 0x1p-32); }
+
+// For `legal`: one of so many choices.
+DEVICE bool among(i64& action, i64 choices) {
+  i64 given = action;
+  action = clip(given, (i64)0, choices - 1);
+  return action == given;
+}
+
+// For `legal`: whatever is a number.
+DEVICE bool number(float& action) {
+  bool is = action == action;
+  action = is ? action : 0.0f;
+  return is;
+}
+
+struct Worlds {  // world.py's Worlds and Stream
+  void* state;
+  int* ages;
+  int* episodes;
+  double* returns;
+  int size, first_world;
+  u32 seed_lo, seed_hi;
+
+  template <class Number>
+  DEVICE Number& at(int row, int i) const {
+    return ((Number*)state)[(i64)row * size + i];
+  }
+};
+
+template <class Seen>
+struct Told {  // world.py's
+  Seen* obs;
+  float* reward;
+  u8* terminated;
+  u8* truncated;
+  Seen* final_obs;
+  float* episode_return;
+  float* episode_length;
+};
+
+template <class State, class Number>
+DEVICE State load(const Worlds& worlds, int i) {
+  State state;
+  const int rows = sizeof(State) / sizeof(Number);  // 0 for an empty one
+#pragma unroll
+  for (int row = 0; row < rows; row++) ((Number*)&state)[row] = worlds.at<Number>(row, i);
+  return state;
+}
+
+template <class State, class Number>
+DEVICE void store(const State& state, const Worlds& worlds, int i) {
+  const int rows = sizeof(State) / sizeof(Number);
+#pragma unroll
+  for (int row = 0; row < rows; row++) worlds.at<Number>(row, i) = ((const Number*)&state)[row];
+}
+
+// Plays `steps` steps of world i. Its state stays in registers, and what decides: no store could change their copies.
+template <class State, class Number, class Action, class Seen, class Parameters, class Tables>
+DEVICE void advance_world(int i, const Worlds& worlds, const Parameters parameters, const Tables tables, int steps,
+                          const Action* __restrict__ actions, const Told<Seen>& told, int* wrong) {
+  State state = load<State, Number>(worlds, i);
+  int age = worlds.ages[i], limit = (int)parameters.time_limit;
+  Episode episode = {(u32)worlds.episodes[i], (u32)(worlds.first_world + i), worlds.seed_lo, worlds.seed_hi};
+  double total = worlds.returns[i], gain;
+  for (int t = 0; t < steps; t++) {
+    i64 at = (i64)t * worlds.size + i;
+    Action action = actions[at];
+    if (!legal(action, parameters, tables)) *wrong = 1;
+    bool over = step(state, action, Moment{age, episode}, parameters, tables, gain);
+    age += 1;
+    total += gain;
+    bool cut = age >= limit && !over;
+    told.reward[at] = (float)gain;
+    told.terminated[at] = over;
+    told.truncated[at] = cut;
+    Seen seen = observe(state, parameters);
+    if (over || cut) {
+      told.final_obs[at] = seen;
+      told.episode_return[at] = (float)total;
+      told.episode_length[at] = (float)age;
+      total = 0.0;
+      age = 0;
+      episode.number += 1;
+      state = reset(episode, parameters, tables);
+      seen = observe(state, parameters);
+    }
+    told.obs[at] = seen;
+  }
+  store<State, Number>(state, worlds, i);
+  worlds.ages[i] = age;
+  worlds.episodes[i] = (int)episode.number;
+  worlds.returns[i] = total;
+}
+
+// Begins the episode episodes[i] of world i where mask[i]; what is seen of it in any case.
+template <class State, class Number, class Seen, class Parameters, class Tables>
+DEVICE void restart_world(int i, const Worlds& worlds, const Parameters& parameters, const Tables& tables,
+                          const u8* mask, Seen* obs) {
+  State state = load<State, Number>(worlds, i);
+  if (mask[i]) {
+    Episode episode = {(u32)worlds.episodes[i], (u32)(worlds.first_world + i), worlds.seed_lo, worlds.seed_hi};
+    state = reset(episode, parameters, tables);
+    store<State, Number>(state, worlds, i);
+    worlds.ages[i] = 0;
+    worlds.returns[i] = 0.0;
+  }
+  obs[i] = observe(state, parameters);
+}
+
+// Both kernels of a world. `tables` is an int64 [k, 2]: where each table lies, and how many entries it has. `wrong` is
+// set to 1 where an action is none. obs and final_obs begin at a multiple of 16 bytes, as whatever torch allocates.
+#define WORLD_KERNELS(NAME)                                                                                            \
+  extern "C" __global__ void NAME##_advance(                                                                           \
+      void* state, int* ages, int* episodes, double* returns, int worlds, int first_world, u32 seed_lo, u32 seed_hi,   \
+      const double* parameters, const void* tables, int steps, const void* actions, void* obs, float* reward,          \
+      u8* terminated, u8* truncated, void* final_obs, float* episode_return, float* episode_length, int* wrong) {      \
+    int i = blockIdx.x * blockDim.x + threadIdx.x;                                                                     \
+    if (i >= worlds) return;                                                                                           \
+    advance_world<State, Number, Action, Seen>(                                                                        \
+        i, Worlds{state, ages, episodes, returns, worlds, first_world, seed_lo, seed_hi},                              \
+        *(const Parameters*)parameters, *(const Tables*)tables, steps, (const Action*)actions,                         \
+        Told<Seen>{(Seen*)obs, reward, terminated, truncated, (Seen*)final_obs, episode_return, episode_length},       \
+        wrong);                                                                                                        \
+  }                                                                                                                    \
+  extern "C" __global__ void NAME##_restart(                                                                           \
+      void* state, int* ages, int* episodes, double* returns, int worlds, int first_world, u32 seed_lo, u32 seed_hi,   \
+      const double* parameters, const void* tables, const u8* mask, void* obs) {                                       \
+    int i = blockIdx.x * blockDim.x + threadIdx.x;                                                                     \
+    if (i >= worlds) return;                                                                                           \
+    restart_world<State, Number>(i, Worlds{state, ages, episodes, returns, worlds, first_world, seed_lo, seed_hi},     \
+                                 *(const Parameters*)parameters, *(const Tables*)tables, mask, (Seen*)obs);            \
+  }

@@ -1,0 +1,158 @@
+"""`precision: bf16`: the networks' products are bfloat16, and nothing else is; 32 touches nothing."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from agents.experience.nouns import leaves
+from agents.networks.precision import compute_in, networks
+from agents.networks.squashed import SquashedPolicy
+from tests.driven import advance, agent_for, continued
+
+PRODUCTS = {"mm", "addmm", "bmm", "convolution", "mkldnn_convolution", "linear", "mkldnn_linear", "_linear_pointwise"}
+FLOATS = {torch.float32, torch.float64, torch.bfloat16}
+SMALL = ("n_envs=2", "n_steps=8", "batch_size=1.0", "n_epochs=1", "hidden_dims=[16,16]")
+IMAGES = ("n_envs=1", *SMALL[1:], "policy=cnn", "obs=pixels")
+REPLAY = ("n_envs=2", "buffer_size=1000", "learning_starts=4", "train_freq=4", "batch_size=8", "hidden_dims=[16,16]")
+REPLAY += ("gradient_steps=2",)
+KINDS = {
+    "mlp": ["CartPole-v1:ppo", *SMALL],
+    "shared trunk, gaussian": ["Pendulum-v1:ppo", *SMALL, "share_trunk=true", "normalize_obs=true"],
+    "cnn": ["CartPole-v1:ppo", *IMAGES, "resize_obs=36", "policy_kwargs.features=16"],
+    "residual": ["CartPole-v1:ppo", *IMAGES, "resize_obs=16", "policy_kwargs.cnn=residual"],
+    "lstm": ["CartPole-v1:ppo", *SMALL, "policy=lstm"],
+    "gru": ["CartPole-v1:reinforce", *SMALL, "policy=gru", "policy_targets=advantages"],
+    "pqn": ["CartPole-v1:pqn", *SMALL],
+    "dqn": ["CartPole-v1:dqn", *REPLAY, "dueling=true", "quantiles=5", "double_q=true"],
+    "sac": ["Pendulum-v1:sac", *REPLAY],
+}
+
+
+class Products(TorchDispatchMode):
+    """Notes the types of the numbers that go into products."""
+
+    def __init__(self):
+        super().__init__()
+        self.types = set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if operation._schema.name.partition("::")[2] in PRODUCTS:
+            self.types |= {each.dtype for each in args if isinstance(each, torch.Tensor)}
+        return operation(*args, **(kwargs or {}))
+
+
+def forward(agent):
+    """What an agent's networks make of the present observations, float numbers alone."""
+    obs, collector = agent.collector.obs, agent.collector
+    noise = torch.full((collector.envs.num_envs, agent.policy.draws), 0.3)
+    with torch.no_grad():
+        act = agent.policy.act(obs, collector.carry, collector.is_first, noise, False)
+        explained = agent.policy.explain(obs, collector.carry, collector.is_first)
+        found = [act.action, *leaves(act.carry), *explained.distribution.values(), explained.entropy]
+        found += [] if explained.value is None else [explained.value]
+        if isinstance(agent.policy, SquashedPolicy):
+            found += [agent.critics(obs, act.action), *agent.policy.draw(obs, noise)]
+    return [each for each in found if each.is_floating_point()]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_networks_compute_in_bfloat16_and_nothing_else_does(name):
+    agents = [agent_for(*KINDS[name], "engine=eager", f"precision={precision}") for precision in ("bf16", "32")]
+    losses = {}
+    for agent in agents:
+        descend, seen = agent.descend, losses.setdefault(agent, [])
+        agent.descend = lambda optimizer, loss, *rest, descend=descend, seen=seen: (
+            seen.append(loss.detach()) or descend(optimizer, loss, *rest)
+        )
+    types, answers = [], []
+    for agent in agents:
+        with Products() as products:
+            answers.append(forward(agent))
+        types.append(products.types)
+    assert types == [{torch.bfloat16}, {torch.float32}]
+    assert {each.dtype for each in answers[0]} == {torch.float32}
+    assert all(torch.allclose(x, y, atol=0.05) for x, y in zip(*answers, strict=True))
+    assert not all(map(torch.equal, *answers))
+
+    for agent in agents:
+        advance(agent, 3)
+        assert losses[agent] and {loss.dtype for loss in losses[agent]} == {torch.float32}
+        moments = [x for state in agent.optimizer.state.values() for x in state.values()]
+        saved = {"state_dict": agent.state_dict(), "optimizer_states": [agent.optimizer.state_dict()]}
+        agent.on_save_checkpoint(saved)
+        assert moments and {x.dtype for x in tensors((moments, saved))} & FLOATS <= {torch.float32, torch.float64}
+    low, full = (torch.cat([p.detach().flatten() for p in agent.policy.parameters()]) for agent in agents)
+    assert torch.isfinite(low).all() and not torch.equal(low, full)
+
+
+def tensors(tree):
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    branches = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
+    return [leaf for branch in branches for leaf in tensors(branch)]
+
+
+@pytest.mark.parametrize("precision", ["32", "tf32"])
+def test_other_precisions_change_nothing_in_an_agent(precision):
+    agent = agent_for("CartPole-v1:ppo", *SMALL, "engine=eager")
+    compute_in(precision if precision == "tf32" else 32, agent)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in agent.modules())
+
+
+@pytest.mark.parametrize("name", ["mlp", "lstm", "dqn", "sac"])
+def test_what_goes_on_is_what_went_on(name):
+    words = [*KINDS[name], "precision=bf16"]
+    straight = advance(agent_for(*words), 2)
+    again = continued(straight, agent_for(*words))
+    for agent in (straight, again):
+        advance(agent, 2)
+    assert all(torch.equal(x, y) for x, y in zip(straight.parameters(), again.parameters(), strict=True))
+
+
+def test_auto_takes_eager_and_says_why():
+    agent = agent_for("CartPole-v1:ppo", *SMALL, "precision=bf16")
+    assert (agent.engine.name, agent.engine.reason) == ("eager", "it does not know precision: bf16")
+
+
+def test_every_product_lies_in_one_network():
+    """No layer is forgotten, and none lies in two."""
+    for words in KINDS.values():
+        agent = agent_for(*words, "engine=eager")
+        inside = [part for network in dict.fromkeys(networks(agent)) for part in network.modules()]
+        layers = (nn.Linear, nn.Conv2d, nn.RNNCellBase)
+        wanted = [module for module in agent.modules() if isinstance(module, layers)]
+        assert sorted(map(id, wanted)) == sorted(id(part) for part in inside if isinstance(part, layers))
+
+
+def network(*layers):
+    found = nn.Sequential(*layers)
+    compute_in("bf16", found)
+    return found
+
+
+def test_weights_are_converted_each_time():
+    """Also inside somebody's autocast, whose cache would hand out what they were before; so would a CUDA graph's."""
+    layers, x = network(nn.Linear(3, 3), nn.Tanh()), torch.ones(2, 3)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        before = layers(x)
+        layers[0].weight += 1
+        assert not torch.equal(before, layers(x))
+
+
+def test_a_network_that_raises_ends_its_region():
+    layers = network(nn.Linear(3, 3), nn.Tanh())
+    with pytest.raises(RuntimeError):
+        layers(torch.ones(2, 4))
+    assert not torch.is_autocast_enabled("cpu")
+    assert layers(torch.ones(2, 3)).dtype == torch.float32
+
+
+def test_a_copy_computes_alike():
+    layers, x = network(nn.Linear(3, 3), nn.Tanh()), torch.rand(2, 3)
+    copy = deepcopy(layers)
+    with Products() as products:
+        assert torch.equal(copy(x), layers(x))
+    assert products.types == {torch.bfloat16}

@@ -1,0 +1,286 @@
+"""World models: numbers worked out by hand, a scan step by step, senses of every kind, and how large a model is."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from torch.nn import functional as F
+
+from agents.networks.actions import Actions
+from agents.networks.heads import BoundedGaussian, Normal
+from agents.networks.normed import BlockLinear, RMSNorm, initialize
+from agents.networks.senses import Senses, distance, halved
+from agents.networks.two_hot import TwoHot, symexp, symlog
+from agents.networks.world_model import SIZES, Guess, Sizes, State, WorldModel, balanced
+from utils.user_error import UserError
+
+VECTOR = Box(-np.inf, np.inf, (4,), np.float32)
+TINY = Sizes(deter=8, stoch=3, classes=4, width=6, depth=4, bins=21)
+CELLS = {"dense": TINY, "blocks": TINY._replace(blocks=4, senses=2, prior=2)}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def guess(*rows):
+    return Guess(torch.tensor(rows).log())
+
+
+# --- numbers as classes
+
+
+def test_symlog_by_hand():
+    x = torch.tensor([1 - math.e, 0.0, math.e - 1])
+    assert symlog(x).tolist() == pytest.approx([-1, 0, 1])
+    assert symexp(symlog(torch.tensor([-1e6, 3.0]))).tolist() == pytest.approx([-1e6, 3.0], rel=1e-5)
+
+
+def test_two_hot_by_hand():
+    """Bins at -(e - 1), 0 and e - 1: a quarter of e - 1 is a quarter of the last and three of the middle one."""
+    head, top = TwoHot(3, 1.0), math.e - 1
+    assert head.bins.tolist() == pytest.approx([-top, 0, top])
+    logits = torch.tensor([0.0, math.log(2), math.log(5)])
+    assert head.loss(logits, torch.tensor(top / 4)).item() == pytest.approx(
+        math.log(8) - 0.75 * math.log(2) - 0.25 * math.log(5), rel=1e-5
+    )
+    assert head.mean(logits).item() == pytest.approx(top * (5 - 1) / 8, rel=1e-5)
+    for far, bin_of_it in ((100.0, 5), (-100.0, 1)):
+        assert head.loss(logits, torch.tensor(far)).item() == pytest.approx(math.log(8) - math.log(bin_of_it), rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [63, 255])
+def test_equal_chances_are_exactly_zero(size):
+    assert TwoHot(size).mean(torch.full((7, size), 3.0)).eq(0).all()
+    assert TwoHot(size).bins[-1].item() == pytest.approx(math.expm1(20), rel=1e-5)
+
+
+def test_two_hot_is_least_where_two_neighbours_mean_its_target():
+    """The slope of a cross-entropy is softmax - target; at equal chances the target can be read off it."""
+    head, target = TwoHot(41), torch.tensor([-37.5, 0.0, 0.3, 212.0])
+    logits = torch.zeros(4, 41, requires_grad=True)
+    (slope,) = torch.autograd.grad(head.loss(logits, target).sum(), logits)
+    chances = (1 / 41 - slope).where(slope < 0, 0)
+    assert (slope < 0).sum(1).tolist() == [2, 1, 2, 2]
+    torch.testing.assert_close(chances.sum(1), torch.ones(4))
+    torch.testing.assert_close(chances @ head.bins, target, atol=1e-5, rtol=1e-5)
+
+
+# --- guesses
+
+
+def test_divergences_by_hand():
+    q, p = guess([0.5, 0.5], [0.5, 0.5]), guess([0.9, 0.1], [0.5, 0.5])
+    expected = 0.9 * math.log(1.8) + 0.1 * math.log(0.2)
+    assert [x.item() for x in balanced(p, q, 0.0)] == pytest.approx([expected] * 2)
+    assert [x.item() for x in balanced(p, q, 1.0)] == [1, 1]
+
+
+def test_below_the_free_nats_neither_is_pulled():
+    posterior, prior = (Guess(guess(row).log_probs.requires_grad_()) for row in ([0.9, 0.1], [0.5, 0.5]))
+    sum(balanced(posterior, prior, 1.0)).backward()
+    assert not posterior.log_probs.grad.any() and not prior.log_probs.grad.any()
+    sum(balanced(posterior, prior, 0.1)).backward()
+    assert posterior.log_probs.grad.any() and prior.log_probs.grad.any()
+
+
+def test_each_pull_moves_its_own_side():
+    posterior, prior = (Guess(torch.randn(5, 3, 4, generator=generator()).requires_grad_()) for _ in range(2))
+    to_posterior, to_prior = balanced(posterior, prior, 0.0)
+    for pull, other in ((to_posterior, posterior), (to_prior, prior)):
+        assert torch.autograd.grad(pull.sum(), other.log_probs, retain_graph=True, allow_unused=True)[0] is None
+
+
+def test_samples_follow_their_chances_and_gradients_pass_through():
+    p = torch.tensor([0.7, 0.2, 0.1]).log().requires_grad_()
+    u = (torch.arange(1000) + 0.5)[:, None] / 1000
+    hot = Guess(p.expand(1000, 1, 3)).sample(u, torch.eye(3))
+    assert hot.detach().mean(0).tolist() == pytest.approx([0.7, 0.2, 0.1], abs=1e-3)
+    (slope,) = torch.autograd.grad(hot[:, 0].sum(), p)
+    assert slope.tolist() == pytest.approx([700, 0, 0], rel=1e-4)
+    likeliest = Guess(p[None]).mode(torch.eye(3))
+    assert likeliest.tolist() == [1, 0, 0]
+    assert torch.autograd.grad(likeliest[1], p)[0].tolist() == pytest.approx([0, 0.2, 0])
+
+
+# --- the cell
+
+
+def model(sizes, space=VECTOR, seed=0):
+    made = WorldModel(space, 2, sizes, 0.01)
+    initialize(made, generator(seed))
+    return made
+
+
+@pytest.mark.parametrize("sizes", CELLS.values(), ids=CELLS)
+def test_a_scan_is_its_steps_and_forgets_where_an_episode_begins(sizes):
+    cell, g = model(sizes).rssm, generator(1)
+    tokens, action = torch.randn(9, 2, 6, generator=g), torch.randn(9, 2, 2, generator=g)
+    u, first = torch.rand(9, 2, 3, generator=g), torch.zeros(9, 2, dtype=torch.bool)
+    first[4, 0] = True
+    states, guesses = cell.observe(tokens, action, first, u)
+    state = cell.initial(2)
+    for t in range(9):
+        state = cell.recognise(state, action[t], first[t], tokens[t], u[t])
+        torch.testing.assert_close(states.deter[t], state.deter)
+        assert torch.equal(states.stoch[t], state.stoch)
+    chosen = (guesses.log_probs.exp() * states.stoch.unflatten(-1, (3, 4))).sum(-1)
+    assert (chosen >= 0.01 / 4 - 1e-6).all(), "nothing is impossible"
+    fresh, _ = cell.observe(tokens[4:], action[4:], first[4:], u[4:])
+    torch.testing.assert_close(states.deter[4:, 0], fresh.deter[:, 0])
+    assert not torch.equal(states.deter[4:, 1], fresh.deter[:, 1]), "the other one remembers"
+    other = action.clone()
+    other[4, 0] = 7.0
+    assert torch.equal(cell.observe(tokens, other, first, u)[0].deter, states.deter), "no action led to a beginning"
+
+
+@pytest.mark.parametrize("sizes", CELLS.values(), ids=CELLS)
+def test_a_cell_keeps_what_it_knows_unless_its_gates_open(sizes):
+    cell = model(sizes).rssm.cell
+    for parameter in cell.parameters():
+        torch.nn.init.zeros_(parameter)
+    state = State(torch.rand(5, 8, generator=generator()), torch.zeros(5, 12))
+    kept = 1 - 1 / (1 + math.e)  # of an update gate whose logit is 0 - 1
+    torch.testing.assert_close(cell(state, cell.prepare(torch.ones(5, 2))), kept * state.deter)
+
+
+def test_imagining_is_the_prior_of_where_the_action_leads():
+    rssm, g = model(TINY).rssm, generator(2)
+    state = State(torch.randn(5, 8, generator=g), torch.zeros(5, 12))
+    action, u = torch.randn(5, 2, generator=g), torch.rand(5, 3, generator=g)
+    following = rssm.imagine(state, action, u)
+    assert torch.equal(following.deter, rssm.cell(state, rssm.cell.prepare(action)))
+    assert torch.equal(following.stoch, rssm.foresee(following.deter).sample(u, rssm.table))
+
+
+def test_a_block_sees_its_own_part_and_nothing_of_the_others():
+    layer = BlockLinear(8, 12, 4)
+    initialize(layer, generator())
+    x = torch.randn(5, 4, 2, generator=generator(1))
+    moved = x.clone()
+    moved[:, 1] += 1
+    changed = (layer(x) != layer(moved)).any(0).any(-1)
+    assert changed.tolist() == [False, True, False, False] and layer(x).shape == (5, 4, 3)
+
+
+def test_norm_by_hand_and_first_weights():
+    assert RMSNorm(2)(torch.tensor([3.0, 4.0])).tolist() == pytest.approx([3 / 12.5**0.5, 4 / 12.5**0.5], rel=1e-4)
+    large, silent = torch.nn.Linear(400, 300), torch.nn.Linear(3, 2)
+    initialize(torch.nn.ModuleList([large, silent]), generator(), silent=(silent,))
+    assert large.weight.std().item() == pytest.approx(400**-0.5, rel=0.02) and not large.bias.any()
+    assert not silent.weight.any()
+
+
+@pytest.mark.parametrize(("size", "millions"), [("small", 0.19), ("1m", 0.64), ("12m", 9.7)])
+def test_sizes_are_what_they_are_called(size, millions):
+    """Where no images are seen; DreamerV3's own size1m has 0.64 million weights there."""
+    made = WorldModel(VECTOR, 2, SIZES[size], 0.01)
+    behaviour = 2 * (made.features * SIZES[size].width + (SIZES[size].behaviour - 1) * SIZES[size].width ** 2)
+    heads = SIZES[size].width * (SIZES[size].bins + 2)
+    count = sum(p.numel() for p in made.parameters()) + behaviour + heads
+    assert count / 1e6 == pytest.approx(millions, rel=0.05), count
+
+
+# --- senses
+
+SPACES = {
+    "vector": VECTOR,
+    "choice": Discrete(5),
+    "choices": MultiDiscrete([2, 3]),
+    "a plane": Box(0, 255, (8, 8), np.uint8),
+    "smallest": Box(0, 255, (1, 5, 5), np.uint8),
+    "odd": Box(0, 255, (2, 17, 10), np.uint8),
+    "large": Box(0, 255, (3, 64, 64), np.uint8),
+    "all": Dict({"at": VECTOR, "kind": Discrete(3), "view": Box(0, 255, (3, 9, 12), np.uint8),
+                 "map": Box(0, 255, (6, 5), np.uint8)}),
+}  # fmt: skip
+
+
+def drawn(space, *lead):
+    space.seed(1)
+    if isinstance(space, Dict):
+        return {name: drawn(leaf, *lead) for name, leaf in space.items()}
+    many = np.stack([space.sample() for _ in range(math.prod(lead))])
+    return torch.from_numpy(many).view(*lead, *space.shape)
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_whatever_is_seen_is_told_in_its_own_shape(space):
+    senses = Senses(space, 7, 6, 2, 4)
+    initialize(senses, generator())
+    seen = senses.look(drawn(space, 3, 2))
+    tokens, told = senses(seen), senses.tell(torch.randn(3, 2, 7, generator=generator()))
+    assert tokens.shape == (3, 2, senses.size)
+    assert told.vector.shape == seen.vector.shape
+    assert [x.shape for x in told.images] == [x.shape for x in seen.images]
+    assert all(x.min() >= 0 and x.max() <= 1 for x in (*told.images, *seen.images))
+    assert distance(told, seen).shape == (3, 2) and (distance(told, seen) > 0).all()
+    torch.testing.assert_close(senses(senses.look(drawn(space, 6)))[2], tokens[1, 0])
+    alike = distance(seen, seen)
+    assert not alike.any()
+
+
+def test_vectors_are_seen_by_their_logarithm_and_errors_are_summed():
+    senses = Senses(Box(-9, 9, (2,), np.float32), 7, 6, 1, 4)
+    seen = senses.look(torch.tensor([[math.e - 1, 1 - math.e]]))
+    assert seen.vector[0].tolist() == pytest.approx([1, -1])
+    assert distance(seen._replace(vector=torch.tensor([[4.0, 3.0]])), seen).item() == pytest.approx(9 + 16)
+
+
+def test_images_are_halved_until_a_side_is_small():
+    assert [*halved(64, 64)] == [(64, 64), (32, 32), (16, 16), (8, 8), (4, 4)]
+    assert [*halved(17, 10)] == [(17, 10), (8, 5)] and [*halved(5, 7)] == [(5, 7)]
+
+
+def test_what_no_model_sees_is_refused_in_a_line():
+    with pytest.raises(UserError, match=r"at least 5 x 5 pixels, but view has \[4, 9\]"):
+        Senses(Dict({"view": Box(0, 255, (4, 9), np.uint8)}), 7, 6, 1, 4)
+    with pytest.raises(UserError, match="action_mask is for others"):
+        Senses(Dict({"at": VECTOR, "action_mask": Discrete(2)}), 7, 6, 1, 4)
+
+
+# --- actions
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "encoded"),
+    [
+        (Discrete(3), 2, [0, 0, 1]),
+        (MultiDiscrete([2, 3]), [1, 0], [0, 1, 1, 0, 0]),
+        (Box(-1, 1, (2,), np.float32), [0.5, -7.0], [0.5, -1]),
+    ],
+)
+def test_actions_as_a_model_reads_them(space, action, encoded):
+    actions = Actions(space)
+    assert actions(torch.tensor(action)).tolist() == encoded and actions.size == len(encoded)
+    u = torch.rand(6000, actions.draws, generator=generator())
+    u[0], u[1] = 0, 1 - 2**-24
+    many = actions.any(u)
+    assert all(space.contains(each) for each in many[:100].numpy())
+    expected = {3: 1 / 3, 5: [1 / 2] * 2 + [1 / 3] * 3, 2: 0.0}[len(encoded)]
+    assert actions(many).mean(0).tolist() == pytest.approx(np.broadcast_to(expected, len(encoded)), abs=0.03)
+
+
+@pytest.mark.parametrize("space", [Box(-np.inf, np.inf, (2,), np.float32), Dict({"a": Discrete(2)})])
+def test_actions_without_bounds_are_refused(space):
+    with pytest.raises(UserError, match="needs choices, or numbers with bounds"):
+        Actions(space)
+
+
+def test_a_bounded_gaussian_keeps_its_bounds():
+    head = BoundedGaussian(1, 2)
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]))
+        head.linear.bias.zero_()
+    p = head(torch.tensor([[0.0], [100.0]]))
+    assert p.mean.tolist() == pytest.approx(np.array([[0, 0], [1, -1]]))
+    middle = 0.1 + 0.9 / (1 + math.exp(-2))
+    assert p.log_std.exp().tolist() == pytest.approx(np.array([[middle, middle], [1, 0.1]]), rel=1e-5)
+    twin = torch.distributions.Normal(p.mean, p.log_std.exp())
+    action = torch.tensor([[0.3, -2.0], [0.9, -1.1]])
+    torch.testing.assert_close(head.log_prob(p, action), twin.log_prob(action).sum(-1))
+    torch.testing.assert_close(head.entropy(p), twin.entropy().sum(-1))
+    assert head.mode(Normal(p.mean, p.log_std)) is p.mean
+    assert F.mse_loss(head.sample(p, torch.full((2, 2), 0.5)), p.mean) < 1e-10

@@ -1,0 +1,171 @@
+"""CudaEnv, its kernels compiled for this processor: NumbaEnv's worlds to the bit, their snapshots, what it refuses.
+
+Its contract is held beside NumbaEnv's in test_numba_env.py and test_toy_contract.py.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from cuda_worlds import on_host
+from driven import advance
+from reachable import actions
+
+from agents.algorithms import build_agent
+from agents.engines.fused_cpu.engine import why_not_here
+from config.schema import PPOConfig
+from envs_fast import registry
+from envs_fast.registry import WORLDS
+from envs_fast.vec_env import wrong_action
+from utils.user_error import NumbersError, UserError
+
+LIMIT, N = 23, 70
+FLAGS = ("obs", "reward", "terminated", "truncated")
+ENDED = ("final_obs", "episode_return", "episode_length")
+
+
+def leaves(tree):
+    return list(tree.values()) if isinstance(tree, dict) else [tree]
+
+
+def assert_same(mine, theirs):
+    """All of a Step or a Trajectory that has a meaning, to the bit."""
+    over = theirs.terminated | theirs.truncated
+    for name in (*FLAGS, *ENDED):
+        for a, b in zip(leaves(getattr(mine, name)), leaves(getattr(theirs, name)), strict=True):
+            assert a.dtype == b.dtype
+            a, b = (a, b) if name in FLAGS else (a[over], b[over])
+            assert a.numpy().tobytes() == b.numpy().tobytes(), name
+    return int(over.sum())
+
+
+@pytest.fixture(params=WORLDS)
+def env_id(request) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize(("there", "back"), [(on_host, registry.make), (registry.make, on_host)], ids=["cpu", "cuda"])
+def test_a_snapshot_goes_on_on_the_other_device_to_the_bit(env_id, there, back):
+    kwargs = {"episode_length": 5} if env_id == "Bandit-v0" else {}
+    first = there(env_id, N, seed=(3 << 32) + 7, max_episode_steps=LIMIT, **kwargs)
+    tape = actions(first, np.random.default_rng(1), 60, N)
+    first.advance(tape[:31])
+    state = first.state_dict()
+    second = back(env_id, N, max_episode_steps=LIMIT, **kwargs)
+    second.load_state_dict(state)
+    for mine, seen in zip(leaves(second.obs), leaves(first.obs), strict=True):
+        assert torch.equal(mine, seen)
+    assert state["ages"].any()  # in the middle of episodes
+    assert assert_same(second.advance(tape[31:]), first.advance(tape[31:])) >= N
+    one, other = first.state_dict(), second.state_dict()
+    assert list(one) == list(other)
+    for name, value in one.items():
+        same = torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name]
+        assert same, name
+
+
+def test_a_snapshot_is_a_copy_on_the_cpu_and_fits_its_rules_only():
+    env = on_host("Pendulum-v1", 3, seed=0, g=9.0)
+    state = env.state_dict()
+    before = state["state"].clone()
+    env.step(torch.ones(3, 1))
+    assert torch.equal(state["state"], before)
+    assert {value.device.type for value in state.values() if isinstance(value, torch.Tensor)} == {"cpu"}
+    with pytest.raises(UserError, match=r"the checkpoint's Pendulum-v1 has argument g 9.0, this one 10.0"):
+        on_host("Pendulum-v1", 3).load_state_dict(state)
+
+
+def test_charged_as_in_gymnasium(env_id):
+    mine, theirs = on_host(env_id, N, seed=4), registry.make(env_id, N, seed=4)
+    tape = actions(theirs, np.random.default_rng(2), 10, N)
+    tape = tape if isinstance(tape, torch.LongTensor) else tape * 3  # beyond the bounds
+    for each in (mine, theirs):
+        each.charge_as_gymnasium()
+    assert_same(mine.advance(tape), theirs.advance(tape))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "wrong", "kind", "line"),
+    [
+        ("CartPole-v1", 2, ValueError, "an action that there is not; actions are 0 to 1$"),
+        ("FrozenLake-v1", -1, ValueError, "an action that there is not; actions are 0 to 3$"),
+        ("Pendulum-v1", float("nan"), NumbersError, "actions are numbers, of which -1 to 1 spans the bounds$"),
+    ],
+)
+def test_a_wrong_action_raises_a_flag_that_whoever_looks_turns_into_a_line(env_id, wrong, kind, line):
+    env = on_host(env_id, 6, seed=0)
+    action = torch.zeros_like(actions(env, np.random.default_rng(0), 6))
+    env.step(action)
+    assert not env.wrong.any()
+    action[4] = wrong
+    for look in (env.state_dict, env.close, lambda: env.reset(1)):
+        step = env.step(action)
+        assert all(leaf.isfinite().all() for leaf in leaves(step.obs))
+        env.step(torch.zeros_like(action))
+        assert env.wrong.tolist() == [1]  # still
+        with pytest.raises(kind, match=line):
+            look()
+        assert not env.wrong.any()
+        look()
+    env.step(action)
+    assert isinstance(wrong_action(env), kind)
+    assert not env.wrong.any()
+
+
+def test_no_wrong_action_outlives_the_worlds_it_was_given_to():
+    env = on_host("CartPole-v1", 2, seed=0)
+    state = env.state_dict()
+    env.step(torch.tensor([0, 9]))
+    env.load_state_dict(state)
+    env.close()
+
+
+def test_workers_are_of_the_cpu():
+    with pytest.raises(UserError, match="workers are threads of the CPU; worlds on cuda:0 take 1, got 2"):
+        registry.make("CartPole-v1", 4, workers=2, device=torch.device("cuda:0"))
+
+
+def test_actions_of_another_device_are_refused():
+    env = on_host("CartPole-v1", 6, seed=0)
+    for act, shape in ((env.step, (6,)), (env.advance, (2, 6))):
+        with pytest.raises(ValueError, match=r"on cpu, got torch.int64\[.*6\] on meta"):
+            act(torch.zeros(shape, dtype=torch.int64, device="meta"))
+
+
+def test_nothing_moves_in_memory():
+    """What a graph has captured stays where it is: through resets, snapshots and another price of actions."""
+    env = on_host("MountainCarContinuous-v0", 4, seed=0)
+
+    def addresses():
+        tensors = [x for x in env._simulation if isinstance(x, torch.Tensor)]
+        return [x.data_ptr() for x in (*tensors, env.wrong, *env.last.arrays)]
+
+    before = addresses()
+    env.step(torch.zeros(4, 1))
+    env.reset(8)
+    env.charge_as_gymnasium()
+    env.load_state_dict(env.state_dict())
+    assert addresses() == before
+
+
+def config() -> PPOConfig:
+    return PPOConfig(env_id="CartPole-v1", algo_id="ppo", n_envs=8, n_steps=40, batch_size=80, n_epochs=2, seed=3)
+
+
+def test_training_on_them_is_training_on_the_cpus_to_the_bit():
+    trained = []
+    for make in (on_host, registry.make):
+        asked = replace(config(), engine="eager")
+        agent = build_agent(asked, make("CartPole-v1", 8))
+        optimizer = agent.configure_optimizers()
+        agent.optimizers = lambda use_pl_optimizer=False, optimizer=optimizer: optimizer
+        trained.append(advance(agent, 3).state_dict())
+    assert all(torch.equal(value, trained[1][name]) for name, value in trained[0].items())
+
+
+def test_the_fused_engine_of_the_cpu_refuses_them_by_name():
+    assert "cuda:0" in why_not_here(torch.device("cuda:0"))
+    agent = build_agent(config(), on_host("CartPole-v1", 8))
+    assert agent.engine.reason == "updates only: its kernels play no worlds of a GPU"
+    assert agent.engine.play.name != "fused_cpu"

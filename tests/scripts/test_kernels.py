@@ -1,0 +1,62 @@
+"""Every kernel compiles for GPUs that are not here, and fits into their registers; the page says how many."""
+
+import pytest
+
+from scripts import kernels, nvrtc
+from scripts.nvrtc import Used
+from utils.device_source import Source, read_source
+
+pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(nvrtc.library_file() is None, reason=nvrtc.MISSING)]
+
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024, 2) greedy(float* x) {
+  float kept[64];
+#pragma unroll
+  for (int k = 0; k < 64; k++) kept[k] = x[threadIdx.x + 1024 * k];
+  for (int turn = 0; turn < 100; turn++) {
+#pragma unroll
+    for (int k = 0; k < 64; k++) kept[k] = kept[k] * kept[(k + 7) % 64] + 1.0f;
+  }
+#pragma unroll
+  for (int k = 0; k < 64; k++) x[threadIdx.x + 1024 * k] = kept[k];
+}
+"""
+
+
+@pytest.mark.parametrize("file", kernels.sources(), ids=lambda file: file.stem)
+def test_a_source_compiles_without_spills_and_is_on_the_page(file):
+    table = kernels.measured([file], ["sm_90"])
+    assert kernels.spills(table) == []
+    assert set(table) <= set(kernels.ROW.findall(kernels.PAGE.read_text()))
+
+
+@pytest.mark.slow
+def test_the_page_is_what_nvrtc_says_for_every_architecture():
+    assert kernels.main(["--check"]) == 0
+
+
+def test_a_spill_is_told(tmp_path, monkeypatch, capsys):
+    (tmp_path / "greedy.cu").write_text(SPILLING)
+    monkeypatch.setattr(kernels, "sources", lambda: [tmp_path / "greedy.cu"])
+    monkeypatch.setattr(kernels, "ARCHITECTURES", {"sm_90": ""})
+    assert kernels.main([]) == 1
+    assert capsys.readouterr().err.startswith("greedy spills ")
+
+
+def test_a_page_of_another_version_is_stale_where_it_names_other_kernels():
+    def page(version: str, *used: Used) -> str:
+        return kernels.markdown({each.kernel: dict.fromkeys(kernels.ARCHITECTURES, each) for each in used}, version)
+
+    one, other, more = Used("one", 40, 0, 0), Used("one", 48, 0, 0), Used("two", 9, 0, 0)
+    assert not kernels.is_stale(page("13.5", one), page("13.5", one))
+    assert kernels.is_stale(page("13.5", one), page("13.5", other))
+    assert not kernels.is_stale(page("13.5", one), page("13.6", other))
+    assert kernels.is_stale(page("13.5", one), page("13.6", one, more))
+
+
+def test_nvrtc_names_the_file_and_the_line_that_it_refuses(tmp_path):
+    (tmp_path / "wrong.cu").write_text('\n#include "utils/device_math.cuh"\nWrods words;\n')
+    with pytest.raises(RuntimeError, match=r'(?s)NVRTC refuses wrong:.*wrong\.cu\(3\).*"Wrods" is undefined'):
+        nvrtc.resources(read_source(tmp_path / "wrong.cu"), "sm_90")
+    with pytest.raises(RuntimeError, match="does not say what nothing takes"):
+        nvrtc.resources(Source("nothing", "__device__ int x;"), "sm_90")

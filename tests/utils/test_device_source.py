@@ -1,0 +1,88 @@
+"""Constants reach device code exactly, files once, and no name with two meanings."""
+
+import math
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs_fast import cartpole, world
+from utils import counter_rng, provenance, simd_math
+from utils.device_source import PROJECT, defines, read_source
+
+DEFINE = re.compile(r"^#define (\w+) (\S+)$", re.MULTILINE)
+
+
+def number(text: str) -> int | float:
+    """What a C++ compiler reads: C's hexadecimal floats are Python's."""
+    bare = text.strip("()")
+    return float.fromhex(bare.removesuffix("f")) if "0x" in bare else int(bare)
+
+
+def test_every_number_of_a_module_is_defined_exactly():
+    text = dict(DEFINE.findall(read_source(PROJECT / "envs_fast" / "cartpole.cu").text))
+    for name, value in [("THETA_LIMIT", cartpole.THETA_LIMIT), ("PULL", cartpole.PULL), ("WIDTH", 4), ("RESET", 0.05)]:
+        assert number(text[name]) == value
+    assert number(text["WORLDS_OWN"]) == world.WORLDS_OWN and number(text["WEYL_1"]) == counter_rng.WEYL_1
+    for k, coefficient in enumerate(simd_math.EXP):
+        assert number(text[f"EXP_{k}"]) == coefficient
+    for k, coefficient in enumerate(simd_math.LOG_32):
+        assert number(text[f"LOG_32_{k}"]) == float(coefficient) and text[f"LOG_32_{k}"].strip("()").endswith("f")
+    assert number(text["PI"]) == math.pi
+
+
+def test_only_numbers_in_capitals_are_defined():
+    module = {
+        "A": 1,
+        "_B": 2,
+        "c": 3,
+        "D": "text",
+        "E": (1.5, "x", np.float32(-0.1)),
+        "F": np.float32,
+        "G2": np.int64(-7),
+    }
+    assert defines(module) == {"A": "1", "E_0": "0x1.8000000000000p+0", "E_2": "(-0x1.99999a0000000p-4f)", "G2": "(-7)"}
+
+
+@pytest.fixture
+def module(monkeypatch):
+    def make(name: str, **constants: object) -> None:
+        made = types.ModuleType(name)
+        vars(made).update(constants)
+        monkeypatch.setitem(sys.modules, name, made)
+
+    return make
+
+
+def written(folder: Path, text: str) -> str:
+    (folder / "tried.cu").write_text(text)
+    return read_source(folder / "tried.cu").text
+
+
+def test_a_name_that_two_modules_share_has_one_meaning(tmp_path, module):
+    module("one", SHARED=2.5, OWN=1)
+    module("two", SHARED=2.5)
+    module("three", SHARED=2.0)
+    assert written(tmp_path, '#include "one.py"\n#include "two.py"\n').count("#define SHARED 0x1.4") == 1
+    with pytest.raises(ValueError, match=r"three.py: SHARED is 0x1.0\S+ here and 0x1.4\S+ in a module .* before"):
+        written(tmp_path, '#include "one.py"\n#include "three.py"\n')
+
+
+def test_a_file_is_pasted_once_and_lines_keep_their_numbers(tmp_path):
+    text = written(tmp_path, '#include "envs_fast/world.cuh"\n#include "utils/device_math.cuh"\nint x;\n')
+    assert text.count("DEVICE Words philox(") == 1 and '#include "' not in text
+    assert text.endswith('#line 3 "tried.cu"\nint x;\n')
+
+
+def test_a_kernel_that_was_edited_is_other_code(tmp_path, monkeypatch):
+    """To resume a run exactly is to run the same code, CUDA sources included."""
+    monkeypatch.setattr(provenance, "PROJECT", tmp_path)
+    kernel, hashes = tmp_path / "envs_fast" / "tried.cu", set()
+    kernel.parent.mkdir()
+    for text in ("int x;", "int y;"):
+        kernel.write_text(text)
+        hashes.add(provenance.source_hash.__wrapped__())
+    assert len(hashes) == 2

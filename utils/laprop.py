@@ -1,0 +1,81 @@
+"""LaProp with adaptive clipping: a gradient is cut to the size of its weights, divided by its RMS, then smoothed.
+
+Ziyin et al. 2020 and Brock et al. 2021, as DreamerV3 uses them. Adam smooths first, so that its momentum still holds
+gradients of another size; here momentum is of steps that all have size 1.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+SMALLEST = 1e-3  # norm that weights are taken to have at least, so that those that begin at 0 can leave it
+
+
+class LaProp(torch.optim.Optimizer):
+    """`found_inf`, the door that torch's fused optimizers have too: where it is 1 a step leaves everything as it was.
+
+    Nothing waits for the device to know whether it is. `clip` is the largest norm of a gradient as a share of the norm
+    of its weights, None for no such limit; `warmup` the steps over which the rate rises from 0, linearly.
+    """
+
+    found_inf: Tensor | None = None
+
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        lr: float | Tensor,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-20,
+        weight_decay: float = 0.0,
+        clip: float | None = 0.3,
+        warmup: int = 0,
+    ) -> None:
+        """`weight_decay` is decoupled from the gradient, as in AdamW."""
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "clip": clip, "warmup": warmup}
+        super().__init__(parameters, options)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """One step for every parameter that has a gradient; the gradients stay as they are."""
+        assert closure is None, "a loss is differentiated once, by the caller"
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            if weights:
+                self._move(weights, group)
+
+    def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        (b1, b2), lr, one = group["betas"], group["lr"], torch.ones((), device=weights[0].device)
+        states = [self.state[p] or self._begin(p) for p in weights]
+        counts, squares, means = ([state[name] for state in states] for name in ("updates", "square", "mean"))
+        skip = torch.zeros_like(one, dtype=torch.bool) if self.found_inf is None else self.found_inf.reshape(()).bool()
+        go = one.masked_fill(skip, 0)
+        # what is no number is so even when multiplied by 0
+        gradients = [p.grad.masked_fill(skip, 0) for p in weights if p.grad is not None]
+        if group["clip"] is not None:
+            sizes, norms = (torch.stack(torch._foreach_norm(each)) for each in (weights, gradients))
+            scales = (group["clip"] * sizes.clamp(min=SMALLEST) / norms).clamp(max=1)
+            torch._foreach_mul_(gradients, scales.unbind())
+        torch._foreach_add_(counts, [go] * len(counts))
+        # at least 1: it may have been nothing but skipped; 1 - 0.999 has four digits in 32 bits
+        count = torch.stack(counts).double().clamp(min=1)
+        torch._foreach_lerp_(squares, torch._foreach_mul(gradients, gradients), [(1 - b2) * go] * len(squares))
+        roots = torch._foreach_div(squares, (1 - b2**count).float().unbind())
+        torch._foreach_sqrt_(roots)
+        torch._foreach_add_(roots, group["eps"])
+        torch._foreach_div_(gradients, roots)
+        torch._foreach_lerp_(means, gradients, [(1 - b1) * go] * len(means))
+        rate = lr * go * (count / max(1, group["warmup"])).clamp(max=1)
+        if group["weight_decay"]:
+            torch._foreach_mul_(weights, (1 - group["weight_decay"] * rate).float().unbind())
+        torch._foreach_add_(weights, torch._foreach_mul(means, (-rate / (1 - b1**count)).float().unbind()))
+
+    def _begin(self, p: Tensor) -> dict[str, Tensor]:
+        state = {
+            "updates": torch.zeros((), device=p.device),
+            "square": torch.zeros_like(p),
+            "mean": torch.zeros_like(p),
+        }
+        self.state[p] = state
+        return state
