@@ -44,7 +44,7 @@ def test_the_tests_of_all_worlds_take_it_up(page):
     (tests,) = page.commands("pytest")
     said = page.run(f"{tests} -vv")
     for each in ("is_vectorised", "bit_for_bit", "uniform_starts", "free_steps"):
-        assert re.search(rf"{each}\[Harbour-v0.* PASSED", said), each
+        assert re.search(rf"{each}\[[^\]]*Harbour-v0.* PASSED", said), each
     assert re.search("steps_by_hand PASSED", said)
 
 

@@ -36,7 +36,7 @@ from scripts.faults.changed_runs import (
 )
 from scripts.faults.kill import CASES, last_words
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, Ended, evenly, faults, finish, last_run, refused_in_a_line, start, state_of
+from scripts.faults.rig import TINY, Ended, evenly, faults, finish, last_run, refused_in_a_line, start, state_of, told
 from scripts.plain_tree import fingerprint
 from utils import entry
 
@@ -107,8 +107,8 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         f" ({'; '.join(references)})": (references, determined),
         "environments of the process: the same bits, or one line and exit code 2": (
             evenly([*ENVIRONMENTS], counts["environments"]), surrounded),
-        "limits (memory, file size, descriptors, inodes of a tmpfs): one line or done, every checkpoint whole, resumed "
-        "to the same bits": (evenly(LIMITS, counts["limits"]), limited),
+        "limits (memory, file size, descriptors, inodes of a tmpfs): one line or done (or LLVM's abort where memory "
+        "ends in it), every checkpoint whole, resumed to the same bits": (evenly(LIMITS, counts["limits"]), limited),
         f"runs stopped and continued {STOPS} times each (SIGSTOP, SIGCONT): the same bits": (
             moments[: counts["stops"]], paused),
         "times three resumes of one run at once: one owner that ends in the same bits, two refused in a line": (
@@ -177,7 +177,7 @@ def limited(limit: tuple[str, int], folder: Path) -> str:
             return "skipped: a tmpfs could not be mounted here"
     try:
         ended = finish(words, root, partial(limit_itself, kind, amount))
-        if ended.code and not (ended.code in (1, 2) and refused_in_a_line(ended.said)):
+        if ended.code and not (ended.code in (1, 2) and refused_in_a_line(ended.said)) and not aborted(ended):
             return f"{ended.code} {ended.said[-600:]}"
         run = last_run(root)
         if run and (broken := faults(run)):
@@ -192,6 +192,11 @@ def limited(limit: tuple[str, int], folder: Path) -> str:
     finally:
         if kind == "inodes":
             subprocess.run(["umount", str(root.parent)], check=True)
+
+
+def aborted(ended: Ended) -> bool:
+    """Whether memory ended inside a library that knows no exceptions (LLVM, while it loads kernels): then as killed."""
+    return ended.code == 128 + signal.SIGABRT and told(ended.said)[-1:] == ["  what():  std::bad_alloc"]
 
 
 def limit_itself(kind: str, amount: int) -> None:
