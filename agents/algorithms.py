@@ -57,14 +57,15 @@ def may_be_fused(config: Config) -> bool:
 
 
 def choose_engine(config: Config, agent: Agent) -> Engine:
-    """`auto` takes the fastest that knows everything the config asks for, with the threads that pay."""
+    """`auto` takes the fastest that knows everything the config asks for, with the threads that pay.
+
+    Which engine belongs to which device is a rule of config/checks.py.
+    """
     return choose_on_cpu(config, agent) if agent.collector.envs.device.type == "cpu" else choose_on_gpu(config, agent)
 
 
 def choose_on_cpu(config: Config, agent: Agent) -> Engine:
     """Fused kernels, or plain torch."""
-    if config.engine == "graphed":
-        raise UserError("engine: graphed needs device: cuda")
     recipe = RECIPES.get(type(agent))
     refusal: str | None = f"fused_cpu does not know {config.algo_id}"
     if config.engine == "eager":
@@ -80,8 +81,6 @@ def choose_on_cpu(config: Config, agent: Agent) -> Engine:
 
 def choose_on_gpu(config: Config, agent: Agent) -> Engine:
     """Graphs, or plain torch; what the processor does beside it is not worth a second thread."""
-    if config.engine == "fused_cpu":
-        raise UserError("engine: fused_cpu needs device: cpu")
     refusal = "as configured" if config.engine == "eager" else why_not_graphed(config, agent)
     if refusal and config.engine == "graphed":
         raise UserError(f"engine: graphed cannot run this config: {refusal}; engine: auto takes eager")

@@ -248,17 +248,6 @@ class Memory:
         start, world, _ = self._draw(count, length + 1)
         return self._reader.sequences(start, world, length)
 
-    def write_back(self, row_id: Tensor, extras: Tree) -> None:
-        """Refresh what the policy stored, unless the ring has moved on or the place was a final observation."""
-        row_id = row_id.flatten()
-        keep = (row_id >= 0) & (row_id // self.num_envs >= self.written - self.rows)
-        # who is not kept writes what the first one that is writes: no shape depends on the data, so nothing waits
-        source = torch.where(keep, torch.arange(len(keep), device=keep.device), keep.long().argmax())
-        flat = row_id[source] % (self.rows * self.num_envs)
-        for column, leaf in zip(leaves(self._reader.flat.extras), leaves(extras), strict=True):
-            new = leaf.reshape(len(row_id), *column.shape[1:])[source]
-            column[flat] = torch.where(keep.any(), new, column[flat])
-
     def _choices(self, span: int) -> int:
         """How many rows `span` rows can start from: none crosses the write head, none reaches back beyond it."""
         lost = self.frames - 1 if self.written > self.rows else 0

@@ -328,12 +328,3 @@ def test_what_cannot_be_captured_is_eager_and_says_why(config, engine, why):
     if engine == "auto":
         with pytest.raises(UserError, match=f"engine: graphed cannot run this config: {why}"):
             choose_engine(replace(agent.config, engine="graphed"), agent)
-
-
-def test_engines_belong_to_devices():
-    agent = agent_for("CartPole-v1:ppo")
-    with pytest.raises(UserError, match=r"^engine: graphed needs device: cuda$"):
-        choose_engine(replace(agent.config, engine="graphed"), agent)
-    agent.collector.envs = Elsewhere(agent.collector.envs)
-    with pytest.raises(UserError, match=r"^engine: fused_cpu needs device: cpu$"):
-        choose_engine(replace(agent.config, engine="fused_cpu"), agent)

@@ -182,35 +182,6 @@ def test_final_observations_have_a_carry_only_where_they_are_valued(valued):
 
 
 @pytest.mark.parametrize("total", TOTALS.values(), ids=TOTALS)
-def test_write_back_changes_the_rows_it_names_and_no_other(total):
-    memory = recording(total, keep_terminal=True).memory
-    drawn = memory.sequences(8, 12)
-    before = memory.table.extras.mark.clone()
-    new = torch.arange(12.0 * 8).view(12, 8)
-    value = drawn.row_id * 10.0  # a place drawn twice is written twice alike
-    memory.write_back(drawn.row_id, Stored(torch.stack((value, value + 1), -1), new * 0 - 5))
-    named = {int(i) for i in drawn.row_id.flatten() if i >= 0}
-    for row in range(max(0, total - ROWS), total):
-        for world in range(N):
-            mark, row_id = memory.table.extras.mark[row % ROWS, world].tolist(), row * N + world
-            assert mark == ([row_id * 10, row_id * 10 + 1] if row_id in named else before[row % ROWS, world].tolist())
-            assert (memory.table.extras.double[row % ROWS, world] == -5) == (row_id in named)
-
-
-def test_write_back_leaves_alone_what_the_ring_has_overwritten():
-    recorded = recording(100, keep_terminal=True)
-    drawn = recorded.memory.sequences(64, 12)
-    recorded.envs.tables = random_tables(60, N, 1)
-    recorded.write(40)
-    recorded.memory.write_back(drawn.row_id, Stored(torch.full((12, 64, 2), -7.0), torch.full((12, 64), -7.0)))
-    written = (recorded.memory.table.extras.mark == -7).all(-1)
-    alive = {int(i) for i in drawn.row_id.flatten() if i >= (140 - ROWS) * N}
-    assert {int(i) for i in drawn.row_id.flatten()} - alive > {-1}, "some rows must have been overwritten"
-    assert written.sum() == len(alive) > 0
-    assert all(written[i // N % ROWS, i % N] for i in alive)
-
-
-@pytest.mark.parametrize("total", TOTALS.values(), ids=TOTALS)
 @pytest.mark.parametrize("steps", [1, 3])
 def test_draws_cover_every_valid_row_equally(total, steps):
     memory = recording(total).memory
