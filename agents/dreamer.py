@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
 from agents.experience.nouns import Sequences
-from agents.model_learning import Ends, collect_and_learn, model_loss, updates_owed
+from agents.model_learning import Ends, Unroll, collect_and_learn, model_loss, updates_owed
 from agents.networks.dreamer_policy import DreamerPolicy
 from agents.networks.world_model import State
 from agents.off_policy import replay_room
@@ -80,7 +80,7 @@ class Dreamer(Agent):
         super().__init__(config, envs, policy, *room, keep_terminal=True, rank=rank, storage=config.replay_storage)
         self.slow = deepcopy(policy.critic).requires_grad_(False)
         self.range, self.ends = Range(config.return_rate).to(envs.device), Ends().to(envs.device)
-        self.ratio = updates_owed(self, config)
+        self.ratio, self.unroll = updates_owed(self, config), Unroll()
 
     def configure_optimizers(self) -> Optimizer:
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
@@ -105,7 +105,7 @@ class Dreamer(Agent):
     def update(self, batch: Sequences, draws: Draws) -> Mapping[str, Tensor]:
         """One step on everything: the model by what was seen, the behaviour by what is imagined from there."""
         config = self.config
-        told = model_loss(self.policy, batch, draws.posterior, config)
+        told = model_loss(self.policy, batch, draws.posterior, config, self.unroll)
         replayed, reached = self.replay_loss(batch, told.states)
         chosen = draws.starts.topk(config.imagined_starts).indices
         start = State(*(part.detach().flatten(0, 1)[chosen] for part in told.states))

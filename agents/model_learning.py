@@ -12,11 +12,22 @@ from agents.experience.nouns import Sequences
 from agents.experience.ratio import Ratio
 from agents.networks.dreamer_policy import ModelPolicy
 from agents.networks.senses import distance
-from agents.networks.world_model import State, balanced, divergence
+from agents.networks.world_model import RSSM, Guess, State, balanced, divergence
 from config.schema import WorldModelConfig
 
 RATIO = 128  # remembered steps learnt from per env step, where the config says nothing
 MEMORY = 0.99  # share of what was counted of ends that is kept from update to update
+
+
+class Unroll:
+    """A model's ways through time, for agents that learn one: here a step at a time, which is the meaning of others.
+
+    An engine that knows a faster way lends its own while the agent learns.
+    """
+
+    def observe(self, rssm: RSSM, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
+        """`RSSM.observe`."""
+        return rssm.observe(tokens, action, is_first, u)
 
 
 class ModelLoss(NamedTuple):
@@ -32,13 +43,16 @@ class ModelLoss(NamedTuple):
     """[L, B] the chance given to the end of the episode, of each state itself"""
 
 
-def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldModelConfig) -> ModelLoss:
+def model_loss(
+    policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldModelConfig, unroll: Unroll | None = None
+) -> ModelLoss:
     """Of sequences [L, B, ..] that begin with nothing known, from uniforms [L, B, S] for their posteriors."""
     model = policy.model
     begins = batch.is_first.clone()
     begins[0] = True  # what led here, and what was known, lies before the sequence
     seen = model.senses.look(batch.obs)
-    states, posterior = model.rssm.observe(model.senses(seen), policy.actions(batch.action), begins, u)
+    told = (model.senses(seen), policy.actions(batch.action), begins, u)
+    states, posterior = (unroll or Unroll()).observe(model.rssm, *told)
     features, prior = states.features, model.rssm.foresee(states.deter)
     to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
     goes_on = model.goes_on(features).squeeze(-1)

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
 from agents.experience.nouns import Sequences
-from agents.model_learning import Ends, collect_and_learn, model_loss, updates_owed
+from agents.model_learning import Ends, Unroll, collect_and_learn, model_loss, updates_owed
 from agents.networks.planning_policy import PlanningPolicy
 from agents.off_policy import replay_room
 from config.schema import PlaNetConfig
@@ -27,6 +27,7 @@ class PlaNet(Agent):
         room = replay_room(config, envs, keep_terminal=True)
         super().__init__(config, envs, policy, *room, keep_terminal=True, rank=rank, storage=config.replay_storage)
         self.ends, self.ratio = Ends().to(envs.device), updates_owed(self, config)
+        self.unroll = Unroll()
 
     def configure_optimizers(self) -> Optimizer:
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
@@ -42,7 +43,7 @@ class PlaNet(Agent):
     def update(self, batch: Sequences) -> Mapping[str, Tensor]:
         shape = (*batch.reward.shape, self.policy.sizes.stoch)
         u = uniforms(self.key(EXPLORE, self.progress["updates"]), shape, batch.reward.device)
-        told = model_loss(self.policy, batch, u, self.config)
+        told = model_loss(self.policy, batch, u, self.config, self.unroll)
         norms = self.descend(self.optimizer, torch.stack([*told.parts.values()]).sum(), self.live.max_grad_norm)
         self.metrics.set(self.ends.learn(told.ends, batch.terminated))
         losses = {f"train/loss/{name}": value for name, value in told.parts.items()}

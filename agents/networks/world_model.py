@@ -177,8 +177,7 @@ class RSSM(nn.Module):
         `action` [T, B, A], encoded, led to the row it stands in; where `is_first` neither it nor anything before it
         counts. `u` [T, B, S].
         """
-        prepared = self.cell.prepare(action * (~is_first).to(action.dtype)[..., None])
-        tokens = self.from_tokens(tokens)
+        prepared, tokens = self.ahead(tokens, action, is_first)
         states, guesses, state = [], [], self.initial(tokens.shape[1])
         for t in range(len(tokens)):
             deter = self.cell(state.forgotten(is_first[t]), prepared[t])
@@ -188,11 +187,15 @@ class RSSM(nn.Module):
         deter, stoch = (torch.stack(part) for part in zip(*states, strict=True))
         return State(deter, stoch), Guess(torch.stack([guess.log_probs for guess in guesses]))
 
+    def ahead(self, tokens: Tensor, action: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
+        """Of what is seen and done what does not hang on the step before: prepared actions, projected tokens."""
+        return self.cell.prepare(action * (~is_first).to(action.dtype)[..., None]), self.from_tokens(tokens)
+
     def recognise(self, before: State, action: Tensor, is_first: Tensor, tokens: Tensor, u: Tensor | None) -> State:
         """One step of `observe`, from the state before it; without uniforms the likeliest state."""
-        prepared = self.cell.prepare(action * (~is_first).to(action.dtype)[..., None])
+        prepared, tokens = self.ahead(tokens, action, is_first)
         deter = self.cell(before.forgotten(is_first), prepared)
-        guess = self._see(deter, self.from_tokens(tokens))
+        guess = self._see(deter, tokens)
         return State(deter, guess.mode(self.table) if u is None else guess.sample(u, self.table))
 
     def imagine(self, state: State, action: Tensor, u: Tensor) -> State:

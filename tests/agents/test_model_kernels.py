@@ -1,11 +1,17 @@
 """A world model's kernels against plain torch: the cell, the scan, its gradients, and agents that learn by them."""
 
+from copy import deepcopy
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
 
 from agents.engines.fused_cpu.kernels import model_cell
-from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
+from agents.engines.fused_cpu.kernels.model_cell import Model
+from agents.engines.fused_cpu.model_learn import Job, KernelUnroll, weights_of
+from agents.engines.fused_cpu.workers import Workers
+from agents.model_learning import Unroll
 from agents.networks.world_model import RSSM, Sizes, State
 
 LANES = 16
@@ -31,20 +37,9 @@ def rssm_of(name, actions=2, tokens=7):
 
 
 def table_of(rssm):
-    """As kernels find it, and what must outlive it."""
-    cell, sizes, unimix = rssm.cell, rssm.sizes, np.array([rssm.unimix], np.float32)
-    table = np.zeros(MODEL, np.int64)
-    counts = (sizes.deter, sizes.width, sizes.stoch, sizes.classes, unimix.ctypes.data)
-    weights = (
-        cell.from_stoch.weight, cell.input_norm.scale, cell.gates.weight, cell.gates_norm.scale,
-        rssm.from_deter.weight, rssm.posterior_norm.scale, rssm.posterior.weight, rssm.posterior.bias,
-    )  # fmt: skip
-    table[: len(counts)], table[len(counts) :] = counts, [weight.data_ptr() for weight in weights]
-    return table, unimix
-
-
-def address(array):
-    return array.ctypes.data
+    """As kernels find it."""
+    weights = weights_of(rssm)
+    return Job(Workers(1), 1, rssm.sizes, rssm.unimix).table(weights)
 
 
 def vectors(rows):
@@ -52,23 +47,24 @@ def vectors(rows):
     return np.ascontiguousarray(rows.detach().numpy().T)
 
 
+def room(*shape):
+    return np.zeros((*shape, LANES), np.float32)
+
+
+def at(*arrays):
+    return [array.ctypes.data for array in arrays]
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_step_of_the_cell_is_torchs(name):
     rssm, g, sizes = rssm_of(name), generator(1), SHAPES[name]
-    state = State(
-        torch.randn(LANES, sizes.deter, generator=g), torch.randn(LANES, sizes.stoch * sizes.classes, generator=g)
-    )
-    prepared = torch.randn(LANES, sizes.width, generator=g)
-    table, _kept = table_of(rssm)
-    joined = np.concatenate((vectors(prepared), vectors(state.deter)))
-    kept, out = (
-        np.zeros((sizes.width + 3 * sizes.deter + 2, LANES), np.float32),
-        np.zeros((sizes.deter, LANES), np.float32),
-    )
-    stoch = vectors(state.stoch)
-    model_cell.move(*(address(x) for x in (table, stoch, joined, kept, out)))
+    features = (sizes.deter, sizes.stoch * sizes.classes, sizes.width)
+    deter, stoch, prepared = (torch.randn(LANES, count, generator=g) for count in features)
+    joined = np.concatenate((vectors(prepared), vectors(deter)))
+    table, given, kept, out = table_of(rssm), vectors(stoch), room(sizes.width + 3 * sizes.deter + 2), room(sizes.deter)
+    model_cell.move(*at(table, given, joined, kept, out))
     with torch.no_grad():
-        wanted = rssm.cell(state, prepared)
+        wanted = rssm.cell(State(deter, stoch), prepared)
     np.testing.assert_allclose(out.T, wanted, atol=1e-6)
 
 
@@ -76,30 +72,99 @@ def test_a_step_of_the_cell_is_torchs(name):
 def test_a_guess_and_its_draw_are_torchs(name):
     rssm, g, sizes = rssm_of(name), generator(2), SHAPES[name]
     count = sizes.stoch * sizes.classes
-    deter, tokens = torch.randn(LANES, sizes.deter, generator=g), torch.randn(LANES, sizes.width, generator=g)
+    deter, tokens = (torch.randn(LANES, size, generator=g) for size in (sizes.deter, sizes.width))
     u = torch.rand(LANES, sizes.stoch, generator=g)
-    table, _kept = table_of(rssm)
-    d, hidden, chances = vectors(deter), vectors(tokens), vectors(u)
-    kept, logits, soft, hot = (np.zeros((n, LANES), np.float32) for n in (sizes.width + 1, count, count, count))
-    weights = (
-        int(table[entry]) for entry in (Model.FROM_DETER, Model.POSTERIOR_SCALE, Model.POSTERIOR, Model.POSTERIOR_BIAS)
-    )
-    sizes_given = (address(d), sizes.deter, address(hidden), sizes.width, address(kept), address(logits), count)
-    model_cell.guess(*weights, *sizes_given)
-    model_cell.draw(*(address(x) for x in (table, logits, chances, soft, hot)))
+    table, known, hidden, chances = table_of(rssm), vectors(deter), vectors(tokens), vectors(u)
+    kept, logits, soft, hot = room(sizes.width + 1), room(count), room(count), room(count)
+    layers = table[[Model.FROM_DETER, Model.POSTERIOR_SCALE, Model.POSTERIOR, Model.POSTERIOR_BIAS]].tolist()
+    model_cell.guess(*layers, *at(known), sizes.deter, *at(hidden), sizes.width, *at(kept, logits), count)
+    model_cell.draw(*at(table, logits, chances, soft, hot))
     with torch.no_grad():
         wanted = rssm._see(deter, tokens)
-        sample = wanted.sample(u, rssm.table)
+    sample = wanted.sample(u, rssm.table)
     np.testing.assert_allclose(logits.T, wanted.log_probs.flatten(-2), atol=2e-6)
     np.testing.assert_array_equal(hot.T, sample)
-    assert 0.2 < sample.view(LANES, sizes.stoch, -1).argmax(-1).float().std()  # several classes were drawn
+    assert sample.view(LANES, sizes.stoch, -1).argmax(-1).float().std() > 0.2  # several classes were drawn
 
 
 @pytest.mark.parametrize("features", [3, 16, 40])
 def test_rows_become_vectors_and_rows_again(features):
     rows = np.random.default_rng(0).normal(size=(LANES, features)).astype(np.float32)
-    there, back = np.zeros((features, LANES), np.float32), np.zeros_like(rows)
-    model_cell.to_lanes(address(rows), features, address(there), features)
+    there, back = room(features), np.zeros_like(rows)
+    model_cell.to_lanes(*at(rows), features, *at(there), features)
     np.testing.assert_array_equal(there, rows.T)
-    model_cell.to_rows(address(there), address(back), features, features)
+    model_cell.to_rows(*at(there, back), features, features)
     np.testing.assert_array_equal(back, rows)
+
+
+# --- the scan
+
+
+class Batch(NamedTuple):
+    """What a model is shown, and weights of what comes of it, which make a loss."""
+
+    tokens: torch.Tensor
+    action: torch.Tensor
+    is_first: torch.Tensor
+    u: torch.Tensor
+    slopes: list
+
+    def double(self):
+        tensors = (x.double() if x.is_floating_point() else x for x in self[:4])
+        return Batch(*tensors, [x.double() for x in self.slopes])
+
+
+def batch_of(sizes, steps=9, sequences=LANES):
+    g, rows = generator(3), (steps, sequences)
+    tokens, action = (torch.randn(*rows, size, generator=g) for size in (7, 2))
+    is_first = torch.rand(rows, generator=g) < 0.15
+    assert is_first[1:].any() and not is_first[0].all()
+    shapes = ((sizes.deter,), (sizes.stoch * sizes.classes,), (sizes.stoch, sizes.classes))
+    slopes = [torch.randn(*rows, *shape, generator=g) for shape in shapes]
+    return Batch(tokens, action, is_first, torch.rand(*rows, sizes.stoch, generator=g), slopes)
+
+
+def observed(unroll, rssm, batch):
+    """(what becomes of a batch, all gradients)."""
+    given = [batch.tokens.clone().requires_grad_(), batch.action.clone().requires_grad_()]
+    state, guess = unroll.observe(rssm, *given, batch.is_first, batch.u)
+    loss = sum((x * slope).sum() for x, slope in zip((*state, guess.log_probs), batch.slopes, strict=True))
+    names, weights = zip(*((n, w) for n, w in rssm.named_parameters() if not n.startswith("prior")), strict=True)
+    gradients = torch.autograd.grad(loss, [*given, *weights])
+    return [x.detach() for x in (*state, guess.log_probs)], dict(
+        zip(("tokens", "action", *names), gradients, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_scan_and_its_gradients_are_autograds(name):
+    rssm, batch = rssm_of(name), batch_of(SHAPES[name])
+    found, gradients = observed(KernelUnroll(1), rssm, batch)
+    wanted, right = observed(Unroll(), deepcopy(rssm).double(), batch.double())
+    np.testing.assert_array_equal(found[1], wanted[1])  # the same choices
+    for mine, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.double(), exact, atol=1e-5, rtol=0)
+    assert len(gradients) == 12
+    for what, exact in right.items():
+        assert (gradients[what] - exact).abs().max() <= 1e-5 * exact.abs().max(), what
+
+
+def test_two_threads_and_more_sequences_change_no_bit():
+    """A sequence goes its way alone; only sums over all of them are made of more."""
+    rssm, batch = rssm_of("small"), batch_of(SHAPES["small"], 5, 3 * LANES)
+    (found, gradients), (again, same) = (observed(KernelUnroll(threads), rssm, batch) for threads in (1, 2))
+    assert all(map(torch.equal, [*found, *gradients.values()], [*again, *same.values()]))
+    first = Batch(*(x[:, LANES : 2 * LANES] for x in batch[:4]), [x[:, LANES : 2 * LANES] for x in batch.slopes])
+    alone, its = observed(KernelUnroll(1), rssm, first)
+    assert all(torch.equal(x[:, LANES : 2 * LANES], y) for x, y in zip(found, alone, strict=True))
+    assert torch.equal(gradients["tokens"][:, LANES : 2 * LANES], its["tokens"])
+
+
+def test_a_number_that_is_none_is_told_on():
+    """The guard looks at losses: a kernel must not hide what it was given."""
+    rssm, batch = rssm_of("small"), batch_of(SHAPES["small"], 4)
+    batch.tokens[1, 5, 0] = torch.nan
+    (_, stoch, log_probs), gradients = observed(KernelUnroll(1), rssm, batch)
+    assert log_probs[1, 5].isnan().all() and log_probs[:, :5].isfinite().all() and log_probs[:, 6:].isfinite().all()
+    assert gradients["from_tokens.weight"].isnan().any() and gradients["cell.gates.weight"].isnan().any()
+    assert stoch[0].isfinite().all()

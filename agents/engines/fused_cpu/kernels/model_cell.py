@@ -36,7 +36,7 @@ class Model(Count):
     WIDTH = auto()  # W
     CHOICES = auto()  # S
     CLASSES = auto()  # C
-    UNIMIX = auto()  # address of that number
+    UNIMIX = auto()  # the entry itself is a float32
     FROM_STOCH = auto()  # [W, F]
     INPUT_SCALE = auto()  # [W]
     GATES = auto()  # [3 D, W + D]
@@ -167,7 +167,7 @@ def draw(model: int, logits: int, u: int, kept: int, hot: int) -> None:
     Kept are the chances before they were mixed.
     """
     m = longs(model, MODEL)
-    classes, unimix = m[Model.CLASSES], floats(m[Model.UNIMIX], 1)[0]
+    classes, unimix = m[Model.CLASSES], floats(model + 8 * Model.UNIMIX, 1)[0]
     for s in range(m[Model.CHOICES]):
         at = s * classes
         most, total = load(logits, at), splat(0.0)
