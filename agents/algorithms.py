@@ -9,6 +9,7 @@ from agents.dreamer import Dreamer
 from agents.engines.fused_cpu.engine import fused_cpu, why_not_here
 from agents.engines.graphed import graphed, why_not_graphed
 from agents.engines.plan.dqn import DQNRecipe
+from agents.engines.plan.model import ModelRecipe
 from agents.engines.plan.ppo import PPORecipe
 from agents.engines.plan.recipe import Recipe
 from agents.engines.plan.reinforce import REINFORCERecipe
@@ -38,11 +39,13 @@ ALGORITHMS: dict[str, Any] = {
     "planet": PlaNet,
 }
 # whose iteration fused kernels know: these classes, not what is derived from them
-RECIPES: dict[type[Agent], type[Recipe]] = {
+RECIPES: dict[type[Agent], type[Recipe] | type[ModelRecipe]] = {
     PPO: PPORecipe,
     REINFORCE: REINFORCERecipe,
     DQN: DQNRecipe,
     SAC: SACRecipe,
+    Dreamer: ModelRecipe,
+    PlaNet: ModelRecipe,
 }
 
 for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its `config` is declared to be
@@ -74,7 +77,8 @@ def choose_on_cpu(config: Config, agent: Agent) -> Engine:
         refusal = why_not_here() or recipe.why_not(config, agent.policy, agent.collector.obs)
     if refusal and config.engine == "fused_cpu":
         raise UserError(f"engine: fused_cpu cannot run this config: {refusal}; engine: auto takes eager")
-    threads = choose_threads(config, agent, fused=not refusal)
+    # where a part of learning stays torch's, results depend on their number as eager's do
+    threads = choose_threads(config, agent, fused=not refusal and recipe is not ModelRecipe)
     engine = eager(refusal or "") if refusal or not recipe else fused_cpu(recipe, agent, threads.number)
     return engine._replace(threads=threads)
 

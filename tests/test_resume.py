@@ -99,6 +99,8 @@ CASES = {
     "sac, memmap": ["Pendulum-v1:sac", *REPLAY, "hidden_dims=32", "replay_storage=memmap", "buffer_size=400"],
     "q_learning": ["FrozenLake-v1:q_learning", "n_envs=8", "n_steps=8"],
     "pqn": ["CartPole-v1:pqn", "normalize_obs=true"],
+    "dreamer by kernels": ["CartPole-v1:dreamer", *OWN["dreamer"], "batch_size=16", "engine=fused_cpu"],
+    "planet by kernels": ["CartPole-v1:planet", *OWN["planet"], "batch_size=16", "engine=fused_cpu"],
     "reinforce, gru": ["CartPole-v1:reinforce", "policy=gru", "policy_targets=advantages", "share_trunk=true"],
 }
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from driven import advance, agent_for
 
 from agents.engines.fused_cpu.kernels import model_cell
 from agents.engines.fused_cpu.kernels.model_cell import Model
@@ -13,6 +14,7 @@ from agents.engines.fused_cpu.model_learn import Job, KernelUnroll, weights_of
 from agents.engines.fused_cpu.workers import Workers
 from agents.model_learning import Unroll
 from agents.networks.world_model import RSSM, Sizes, State
+from utils.user_error import UserError
 
 LANES = 16
 SHAPES = {
@@ -20,6 +22,9 @@ SHAPES = {
     "odd": Sizes(deter=24, stoch=3, classes=5, width=20),
     "wide": Sizes(deter=256, stoch=8, classes=16, width=96),
 }
+
+
+OWN = {"dreamer": "imagined_starts=8", "planet": "elites=4"}
 
 
 def generator(seed=0):
@@ -168,3 +173,34 @@ def test_a_number_that_is_none_is_told_on():
     assert log_probs[1, 5].isnan().all() and log_probs[:, :5].isfinite().all() and log_probs[:, 6:].isfinite().all()
     assert gradients["from_tokens.weight"].isnan().any() and gradients["cell.gates.weight"].isnan().any()
     assert stoch[0].isfinite().all()
+
+
+# --- agents
+
+
+def test_what_the_kernels_do_not_know_is_refused_by_name():
+    refused = {
+        "batch_size=24": "batch_size 24 is not a multiple of 16, the sequences it takes side by side",
+        "size=1m": "it does not know cells of 8 blocks, as in size: 1m",
+        "precision=bf16": "it does not know precision: bf16",
+    }
+    for word, why in refused.items():
+        agent = agent_for("CartPole-v1:dreamer", word)
+        assert (agent.engine.name, agent.engine.reason) == ("eager", why)
+    with pytest.raises(UserError, match="fused_cpu cannot run this config: batch_size 24 is not a multiple of 16"):
+        agent_for("CartPole-v1:dreamer", "batch_size=24", "engine=fused_cpu")
+    assert agent_for("CartPole-v1:dreamer", "engine=eager").engine.reason == "as configured"
+
+
+@pytest.mark.parametrize("algo_id", ["dreamer", "planet"])
+def test_an_agent_learns_by_kernels_as_without(algo_id):
+    words = ("n_envs=4", "deter=16", "width=16", "batch_length=5", "learning_starts=40", "train_ratio=4", "lr_warmup=1")
+    words = (*words, "buffer_size=400", "train_freq=16", "horizon=3", OWN[algo_id])
+    eager, fused = (agent_for(f"CartPole-v1:{algo_id}", *words, f"engine={name}") for name in ("eager", "fused_cpu"))
+    assert (fused.engine.play.name, fused.engine.learn.name, fused.engine.threads.number) == ("eager", "fused_cpu", 1)
+    for agent in (eager, fused):
+        advance(agent, 3)
+    assert fused.progress == eager.progress and fused.progress["updates"] > 0
+    for (name, mine), theirs in zip(fused.state_dict().items(), eager.state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5, msg=name)
+    assert type(fused.unroll) is Unroll  # its own again

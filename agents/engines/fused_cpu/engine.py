@@ -11,8 +11,10 @@ from gymnasium import spaces
 from agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
 from agents.engines.fused_cpu.episodes import FusedEpisodes
 from agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
+from agents.engines.fused_cpu.model_learn import ModelLearn
 from agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
 from agents.engines.fused_cpu.workers import usable_threads
+from agents.engines.plan.model import ModelRecipe
 from agents.engines.plan.on_policy import OnPolicy
 from agents.engines.plan.recipe import Recipe
 from agents.sockets import EagerEpisodes, EagerPlay, Engine, Episodes, Learn, Learner, Play
@@ -39,10 +41,13 @@ def why_not_played(recipe: type[Recipe], learner: Learner) -> str | None:
     return recipe.why_not_played(learner.policy, envs.observation_space)
 
 
-def fused_cpu(recipe: type[Recipe], learner: Learner, threads: int) -> Engine:
+def fused_cpu(recipe: type[Recipe] | type[ModelRecipe], learner: Learner, threads: int) -> Engine:
     """The sockets for an agent of this recipe; that of learning alone where the kernels cannot play its worlds."""
+    usable = usable_threads(threads)
+    if issubclass(recipe, ModelRecipe):
+        return Engine("fused_cpu", "the model's scan only", EagerPlay(), ModelLearn(usable))
     make: Any = recipe  # of an agent of its own class
-    alone, usable = why_not_played(recipe, learner), usable_threads(threads)
+    alone = why_not_played(recipe, learner)
     play: Play
     learn: Learn[Any]
     episodes: Episodes

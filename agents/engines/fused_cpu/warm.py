@@ -19,13 +19,14 @@ import numba
 import numpy as np
 import torch
 
-from agents.engines.fused_cpu import workers
+from agents.engines.fused_cpu import model_learn, workers
 from agents.engines.fused_cpu.bind import ACTIVATIONS, CALLED, KERNELS
 from agents.engines.fused_cpu.episodes import room_for
 from agents.engines.fused_cpu.kernels import (
     episodes,
     heads,
     minibatches,
+    model_scan,
     policy_gradient,
     q,
     rollout,
@@ -52,6 +53,8 @@ LONGEST: tuple[Kernel, ...] = (  # to compile
     policy_gradient.gradient_part,
     squashed.sac_gradient,
     q.q_gradient,
+    model_scan.backward,
+    model_scan.forward,
 )
 SHARED: tuple[Kernel, ...] = (workers.serve, workers.hand_out, workers.take_part)
 NONE = "-"  # no worlds of ours, or no engine
@@ -176,13 +179,16 @@ def _work(jobs: list[Job], taken: "Synchronized[int]") -> None:
 
 def kernel_jobs(env_id: str, algo_id: str, activation: str) -> list[Job]:
     """What there is to compile, the longest first, so that processes end together; the cache keeps it."""
-    worlds: list[Job] = [] if env_id == NONE else [partial(compile_worlds, env_id, algo_id != NONE)]
-    if env_id != NONE and algo_id != NONE:
+    played = algo_id in KERNELS
+    worlds: list[Job] = [] if env_id == NONE else [partial(compile_worlds, env_id, played)]
+    if env_id != NONE and played:
         worlds.append(partial(compile_episodes, env_id))
     pieces: list[Kernel] = []
-    if algo_id != NONE:
+    if played:
         pieces = [*KERNELS[algo_id].values(), *ACTIVATIONS[activation].values(), *CALLED[algo_id], *SHARED]
-        pieces.sort(key=lambda piece: piece not in LONGEST)
+    elif algo_id != NONE:
+        pieces = [*model_learn.CALLED, *SHARED]
+    pieces.sort(key=lambda piece: piece not in LONGEST)
     return [*worlds, compile_common, *(partial(address_of, piece) for piece in pieces)]
 
 

@@ -1,0 +1,24 @@
+"""Dreamer and PlaNet to a fused engine: it knows their model's ways through time, and leaves the rest to them."""
+
+from torch import nn
+
+from agents.engines.plan.layout import LANES
+from agents.experience.nouns import Tree
+from agents.networks.dreamer_policy import ModelPolicy
+from config.schema import Config, WorldModelConfig
+
+
+class ModelRecipe:
+    """What can be known, and what is refused; losses, metrics and the optimizer's step stay the agent's own."""
+
+    @classmethod
+    def why_not(cls, config: Config, policy: nn.Module, obs: Tree) -> str | None:
+        """What it cannot unroll, in the config's own words; None where it can."""
+        assert isinstance(config, WorldModelConfig) and isinstance(policy, ModelPolicy)
+        if config.precision != 32:
+            return f"it does not know precision: {config.precision}"
+        if (blocks := policy.sizes.blocks) > 1:
+            return f"it does not know cells of {blocks} blocks, as in size: {config.size}"
+        if config.batch_size % LANES:
+            return f"batch_size {config.batch_size} is not a multiple of {LANES}, the sequences it takes side by side"
+        return None
