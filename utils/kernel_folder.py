@@ -36,6 +36,7 @@ ALONE = (  # files whose folder holds other things too: kernels, and the constan
     "agents/experience/finite_guard.py",
     "agents/experience/priorities.py",
     "agents/networks/heads.py",
+    "agents/networks/normed.py",
     "agents/networks/squashed.py",
     "utils/counter_rng.py",
     "utils/simd_math.py",
