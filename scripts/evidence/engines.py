@@ -35,7 +35,10 @@ budget (`early_stop_on_eval_threshold: false`){shorter}.
 evaluations. Both as interquartile mean with its bootstrapped 95 % interval; the difference is that of runs with the
 same seed, with the bootstrapped {level:.1%} interval of its mean, so that all {count} comparisons hold together 95
 times of 100 where nothing differs. *Same* means: the two intervals overlap, and that of the difference contains 0.
-The engines draw the same numbers, but a rounding in one is soon another episode."""
+The engines draw the same numbers, but a rounding in one is soon another episode.
+
+What fused_cpu does not know it refuses by name, and `engine: auto` takes eager. Of Dreamer and PlaNet it knows the scan of the
+model: not that of cells of blocks (`size: 1m` and `12m`), nor batches that are no multiple of 16 sequences."""
 HEAD = ("variant", "seeds", "measure", "eager", "fused_cpu", "fused_cpu - eager", "", "seconds, median")
 
 
