@@ -1,6 +1,7 @@
 """What algorithms with a world model share: when they collect and learn, the model's loss, how well it tells ends."""
 
 from fractions import Fraction
+from math import log
 from typing import NamedTuple
 
 import torch
@@ -57,14 +58,23 @@ def model_loss(
     to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
     goes_on = model.goes_on(features).squeeze(-1)
     parts = {
-        "observation": distance(model.senses.tell(features), seen).mean(),
+        "observation": config.observation_coef * distance(model.senses.tell(features), seen).mean(),
         "reward": model.two_hot.loss(model.reward(features), batch.reward).mean(),
-        "going_on": F.binary_cross_entropy_with_logits(goes_on, (~batch.terminated).float()),
+        "going_on": going_on_loss(goes_on, batch.terminated, config.end_weight).mean(),
         "prior": config.prior_coef * to_posterior.mean(),
         "posterior": config.posterior_coef * to_prior.mean(),
     }
     with torch.no_grad():
         return ModelLoss(states, parts, divergence(posterior, prior).mean(), (-goes_on).sigmoid())
+
+
+def going_on_loss(logits: Tensor, ended: Tensor, weight: float) -> Tensor:
+    """Cross-entropy [...] in which an end counts `weight` times; the logits' own chances come to be the true ones yet.
+
+    Who counts ends so often finds their odds as many times too high: that much is added where it is learnt, only there.
+    """
+    told = F.binary_cross_entropy_with_logits(logits - log(weight), (~ended).float(), reduction="none")
+    return torch.where(ended, weight * told, told)
 
 
 class Ends(nn.Module):

@@ -68,7 +68,7 @@ RANGES = {
     "width": COUNT, "depth": COUNT, "bins": Range(3), "unimix": Range(0, 1, above=True), "free_nats": NOT_NEGATIVE,
     "prior_coef": NOT_NEGATIVE, "posterior_coef": NOT_NEGATIVE, "horizon": COUNT, "imagined_starts": COUNT,
     "return_rate": Range(0, 1, above=True), "slow_coef": NOT_NEGATIVE, "replay_value_coef": NOT_NEGATIVE,
-    "rounds": COUNT, "candidates": Range(2), "elites": COUNT,
+    "observation_coef": NOT_NEGATIVE, "end_weight": POSITIVE, "rounds": COUNT, "candidates": Range(2), "elites": COUNT,
 }  # fmt: skip
 # keys of every algorithm that an algorithm with a world model would not look at, and what says it there
 ELSEWHERE = {

@@ -427,6 +427,10 @@ class WorldModelConfig(ReplayConfig):
     """Weight of pulling the prior to the posterior."""
     posterior_coef: float = 0.1
     """Weight of pulling the posterior to the prior."""
+    observation_coef: float = 1.0
+    """Weight of telling what is seen: more where what matters are few pixels, or small numbers."""
+    end_weight: float = 1.0
+    """How often an end of an episode counts as much as a step that goes on; chances stay those of what was seen."""
     horizon: int = 15
     """Steps imagined."""
 

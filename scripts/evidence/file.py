@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from config.loader import to_plain
+from config.loader import load_config, load_file, parse_config_id, to_plain
 from config.schema import Config
 from scripts.host import processor
 from utils.durable_file import read_json, write_json
+from utils.provenance import PROJECT
 from utils.statistics import interval, iqm
 from utils.user_error import UserError
 
 VERSION = 1
+OWN_FILES = {"PixelCatch-v0:dreamer": PROJECT / "tests" / "config" / "PixelCatch-v0.yaml"}  # of worlds of the tests
 WORDS = ("seed", "description", "variant", "project_id", "spec")  # these change no number of a run; the goal does
 
 Record = Mapping[str, Any]
@@ -72,6 +74,13 @@ class Evidence:
 
     def failed(self) -> list[Record]:
         return [self.seeds[seed] for seed in sorted(self.seeds) if self.seeds[seed]["status"] != "finished"]
+
+
+def configured(variant: str, overrides: Sequence[str] = ()) -> Config:
+    """The config of ENV:VARIANT, which is shipped, or of a world of the tests."""
+    if variant in OWN_FILES:
+        return load_file(OWN_FILES[variant], variant.rpartition(":")[2], overrides)
+    return load_config(*parse_config_id(variant), overrides)
 
 
 def is_solved(reached: Mapping[str, float], goal: float | None) -> bool:

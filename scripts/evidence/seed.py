@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ import torch
 from agents.experience.collector import Policy
 from agents.experience.nouns import leaves, tree_map
 from agents.networks.actor_critic import ActorCritic
+from agents.networks.dreamer_policy import ModelPolicy
 from agents.playing.loading import LoadedRun, load_run
-from config.loader import load_config, parse_config_id
 from config.schema import Config
 from envs_fast.vec_env import Obs
 from envs_gym.gym_env import GymEnv
@@ -27,7 +28,7 @@ from report.history import TRAIN, VAL
 from report.metrics_csv import read_csv
 from report.page import Row, points
 from scripts.evidence.blackjack import LONGEST, blackjack
-from scripts.evidence.file import is_solved
+from scripts.evidence.file import OWN_FILES, configured, is_solved
 from scripts.usage import parser_of
 from trainer_callbacks.evaluate import Evaluate
 from utils import entry
@@ -36,6 +37,7 @@ from utils.provenance import PROJECT
 from utils.run_dir import RunDir, list_runs
 from utils.user_error import UserError
 
+SECONDS = "train/time/seconds"
 SCORES = {  # record -> metric
     "mean": "test/roll/ep_rew/mean", "std": "test/roll/ep_rew/std", "min": "test/roll/ep_rew/min",
     "max": "test/roll/ep_rew/max", "length": "test/roll/ep_len/mean", "episodes": "test/roll/episodes",
@@ -50,6 +52,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     asked = parser.parse_args(argv)
     flags = ["--seed", asked.seed, "--quiet", "--group", asked.group]
+    flags += ["--config", str(OWN_FILES[asked.variant])] if asked.variant in OWN_FILES else []
     command = [sys.executable, str(PROJECT / "train.py"), asked.variant, *flags, *asked.overrides]
     code = subprocess.run(command, check=False).returncode
     if code == 0:
@@ -58,7 +61,7 @@ def main(argv: list[str]) -> int:
 
 
 def find_run(group: str, variant: str, seed: int) -> RunDir:
-    config = load_config(*parse_config_id(variant))
+    config = configured(variant)
     for run in list_runs():
         facts = run.facts() if run.config_json.is_file() else {}
         wanted = {"group": group, "env_id": config.env_id, "variant": config.variant, "seed": seed}
@@ -88,7 +91,31 @@ def measure(run: RunDir) -> dict[str, Any]:
         "run": run.id,
         **{key: last.facts[key] for key in ("command", "git_hash", "versions")},
         "curve": {"val": coordinates(rows, VAL), "train": coordinates(rows, TRAIN)},
+        **of_a_model(last, rows),
     }
+
+
+def of_a_model(loaded: LoadedRun, rows: list[Row]) -> dict[str, Any]:
+    """Where a world model was learnt: seconds from the start to each evaluation, and what an answer costs."""
+    if not isinstance(loaded.agent.policy, ModelPolicy):
+        return {}
+    seconds = coordinates([row for row in rows if VAL in row], SECONDS)
+    return {"val_seconds": seconds, "ms_per_action": milliseconds(loaded.config, loaded.agent.policy)}
+
+
+@torch.no_grad()
+def milliseconds(config: Config, policy: Policy, answers: int = 100) -> float:
+    """Median time of a greedy answer to one world, its step left out."""
+    worlds, noise, spent = make_envs(config, 1), torch.full((1, policy.draws), 0.5), []
+    obs, carry, first = worlds.reset(config.seed), policy.initial(1), torch.ones(1, dtype=torch.bool)
+    for _ in range(answers):
+        began = perf_counter()
+        act = policy.act(obs, carry, first, noise, True)
+        spent.append(perf_counter() - began)
+        step = worlds.step(act.action)
+        obs, carry, first = step.obs, act.carry, step.terminated | step.truncated
+    worlds.close()
+    return float(np.median(spent) * 1000)
 
 
 def play(loaded: LoadedRun) -> dict[str, float]:

@@ -25,7 +25,7 @@ import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
 from config.listing import list_environments
 from config.loader import load_config, parse_config_id
 from report.typography import duration, score
-from scripts.evidence.file import Evidence, file_stem
+from scripts.evidence.file import Evidence, configured, file_stem
 from scripts.evidence.progress import Job, Progress
 from scripts.evidence.report import write_results
 from scripts.usage import called, parser_of
@@ -101,7 +101,7 @@ def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], wor
     done = {(name, each["seed"]) for name, evidence in files.items() for each in evidence.finished()}
     wanted = [(name, seed) for name in files for seed in seeds]
     jobs = [
-        Job(name, seed, load_config(*parse_config_id(name), files[name].overrides))
+        Job(name, seed, configured(name, files[name].overrides))
         for name, seed in wanted
         if (name, seed) not in done  # so who failed is trained again
     ]

@@ -14,7 +14,7 @@ from worlds import NAN, Scripted, driven, random_tables, weights
 from agents.dreamer import Dreamer, Range, arrival_returns
 from agents.experience.collector import Collector
 from agents.experience.nouns import leaves
-from agents.model_learning import Ends, model_loss
+from agents.model_learning import Ends, going_on_loss, model_loss
 from agents.networks.world_model import State
 from agents.planet import PlaNet
 from agents.playing.player import Player
@@ -92,6 +92,18 @@ def test_ends_by_hand():
     assert found["train/model/end_ratio"].item() == pytest.approx((0.99 * 1.0 + 1.0) / 2)
     again = ends.learn(chances * NAN, torch.ones(2, 2, dtype=torch.bool))
     assert again["train/model/end_recall"].item() == pytest.approx(0.45)
+
+
+def test_ends_that_count_often_are_told_as_often_as_they_are():
+    """By hand; and what minimises the loss is the share of ends there were, whatever an end counts."""
+    ended = torch.tensor([True, False])
+    assert going_on_loss(torch.zeros(2), ended, 1.0).tolist() == pytest.approx([math.log(2)] * 2)
+    assert going_on_loss(torch.zeros(2), ended, 3.0).tolist() == pytest.approx([3 * math.log(4 / 3), math.log(4)])
+    ended = torch.arange(20) < 2
+    for weight in (1.0, 20.0):
+        logit = torch.tensor(math.log(0.9 / 0.1), requires_grad=True)
+        going_on_loss(logit.expand(20), ended, weight).sum().backward()
+        assert logit.grad.item() == pytest.approx(0, abs=1e-5)
 
 
 # --- sequences

@@ -1,0 +1,68 @@
+"""The evidence of world models: what counts as reached, and that every evaluation is told."""
+
+import pytest
+
+from scripts.evidence import models
+from scripts.evidence.file import Evidence, configured
+from scripts.evidence.models import ROWS, Row, chosen, holds, markdown, place, told, verdict
+from utils.user_error import UserError
+
+ROW = Row("CartPole-v1:dreamer", 20, 2, ((10, 475.0), (20, 475.0)), 2)
+
+
+def record(seed, val, test, **others):
+    steps = (5, 10, 20)
+    spent = [[step, 3.0 * step] for step in steps]
+    return {
+        "seed": seed, "status": "finished", "goal": 475.0, "env_steps": 20, "seconds": 61.0, "git_hash": "abc",
+        "final": {"mean": test}, "curve": {"val": [[*pair] for pair in zip(steps, val, strict=True)], "train": []},
+        "val_seconds": spent, "ms_per_action": 1.25, **others,
+    }  # fmt: skip
+
+
+def evidence(*records):
+    machine = {"cpu": "a processor", "cores": 2}
+    return Evidence(ROW.variant, "dreamer", "0", ROW.overrides, machine=machine, seeds={r["seed"]: r for r in records})
+
+
+def test_a_goal_holds_where_enough_seeds_reach_all_of_it():
+    """Half way by the evaluation, at the end by the test of fresh episodes: not by the last evaluation."""
+    good, late, lucky = record(1, (9, 480, 1), 490), record(2, (9, 474, 500), 500), record(3, (9, 480, 500), 470)
+    assert holds(ROW, evidence(good, record(4, (9, 475, 9), 475)))
+    for bad in (late, lucky, {"seed": 5, "status": "failed", "code": 1, "line": "out of memory"}):
+        assert not holds(ROW, evidence(good, bad)) and "**missed**, on 1 of 2" in verdict(ROW, evidence(good, bad))
+    unseen = record(6, (9, 480, 480), 480) | {"curve": {"val": [[5, 500.0]], "train": []}}
+    assert not holds(ROW, evidence(good, unseen)), "nobody looked at 10"
+
+
+def test_every_evaluation_is_told():
+    failed = {"seed": 7, "status": "failed", "code": 1, "line": "out of memory"}
+    text = "\n".join(told(ROW, evidence(record(1, (12, 481, 499), 490), failed)))
+    assert "| seed | 5 | 10 | 20 | test | seconds |" in text and "| 1 | 12.0 | 481.0 | 499.0 | 490.0 |" in text
+    assert "seed 7 failed: out of memory" in text
+    assert "1.2 ms for a greedy answer" in text and "10 env steps took 0:30" in text
+
+
+def test_the_page_names_what_is_not_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "FOLDER", tmp_path)
+    text = markdown({ROW.variant: evidence(record(1, (12, 481, 499), 490))})
+    assert "Not measured yet: CartPole-v1:planet." in text and "Not measured yet: CartPole-v1:dreamer." not in text
+    assert "(results/models/CartPole-v1-dreamer.svg)" in text and (tmp_path / "CartPole-v1-dreamer.svg").is_file()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.variant for row in ROWS])
+def test_what_a_row_asks_for_is_evaluated(row):
+    """Its words make a config whose evaluations, or whose closing test, lie where a goal is."""
+    config = configured(row.variant, row.overrides)
+    assert config.test_episodes == 100 and not config.early_stop_on_eval_threshold
+    assert config.max_timesteps == row.budget and place(row).suffix == ".json"
+    every = config.eval_freq_epochs * config.epoch_iterations * config.iteration_steps
+    assert all(step % every == 0 or step == row.budget for step, _ in row.asked)
+    assert not row.asked or config.eval_episodes == 100 or "planet" in row.variant
+
+
+def test_rows_are_chosen_by_a_part_of_their_names():
+    assert [row.variant for row in chosen("planet")] == ["CartPole-v1:planet"] and len(chosen("")) == len(ROWS)
+    assert [row.variant for row in chosen("CartPole-v1:dreamer")] == ["CartPole-v1:dreamer"]
+    with pytest.raises(UserError, match="no row has 'pendulun' in its name"):
+        chosen("pendulun")
