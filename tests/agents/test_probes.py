@@ -3,7 +3,16 @@
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
-from probe_envs import ChosenReward, ConstantReward, DelayedReward, Endless, MatchedReward, Probe, SeenReward
+from probe_envs import (
+    ChosenReward,
+    ConstantReward,
+    DelayedReward,
+    Endless,
+    MatchedReward,
+    PixelCatch,
+    Probe,
+    SeenReward,
+)
 from worlds import Scripted, driven, random_tables, weights
 
 from agents.ppo import PPO
@@ -181,3 +190,22 @@ def test_reinforce_learns_nothing_from_a_rollout_without_an_end():
     driven(agent, 2)
     assert torch.equal(before, weights(agent.policy)) and not agent.broken
     assert all(torch.tensor(list(agent.metrics.flush().values())).isfinite())
+
+
+@pytest.mark.parametrize(("strive", "paid"), [(1, 1.0), (0, -1.0)])
+def test_the_paddle_catches_what_it_follows(strive, paid):
+    """From what is seen alone, wherever the dot begins; who stays never has it here."""
+    world, begun = PixelCatch(), set()
+    for seed in range(30):
+        picture, _ = world.reset(seed=seed)
+        assert picture.shape == (1, 16, 16) and (picture == 255).sum() == 8
+        dot, paddle = picture[0, 0, ::2].argmax(), picture[0, -1, ::2].argmax()
+        if not strive and dot == paddle:
+            continue
+        begun.add(int(dot))
+        for step in range(7):
+            picture, reward, ended, cut, _ = world.step(1 + strive * int((dot > paddle) - int(dot < paddle)))
+            paddle = picture[0, -1, ::2].argmax() if step < 6 else paddle
+            assert ended == (step == 6) and not cut and (ended or reward == 0)
+        assert reward == paid and (picture == 255).sum() == (4 if strive else 8)
+    assert len(begun) >= 7

@@ -34,8 +34,9 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+# an update takes as long as its steps one after the other are many: episodes are short, and so are sequences and dreams
 COMMON = dict(
-    n_envs=8, deter=32, width=32, stoch=4, classes=4, bins=41, batch_size=8, batch_length=16, horizon=5,
+    n_envs=8, deter=32, width=32, stoch=4, classes=4, bins=41, batch_size=32, batch_length=4, horizon=3,
     learning_starts=128, policy_lr=2e-3, lr_warmup=20, max_timesteps=10**6, buffer_size=8000, train_ratio=32,
 )  # fmt: skip
 
@@ -96,8 +97,9 @@ def test_delayed_reward(gamma):
 
 
 def test_endless():
-    """The limit cuts, it does not end: V = 1 + gamma V. As an end it would be 2.71 at most."""
-    assert opinions(dreamer(Endless, 1500), 0).value.item() == pytest.approx(10, abs=1.5)
+    """The limit cuts, it does not end: V = 1 + gamma V. As an end it would be 2.19 at most."""
+    agent = dreamer(Endless, 350, gamma=0.7, batch_size=16, batch_length=6, train_ratio=64)
+    assert opinions(agent, 0).value.item() == pytest.approx(1 / 0.3, abs=0.5)
 
 
 @pytest.mark.parametrize("made", [dreamer, planet])
@@ -123,7 +125,6 @@ def test_what_was_seen_before_decides():
     assert mean_return(agent, RememberedReward) > 0.9
 
 
-@UNPROVEN
 def test_one_episode_is_learnt_by_heart():
     """Rewards, observations and its end of an episode that is always the same: what is told is what was there."""
 
@@ -136,7 +137,7 @@ def test_one_episode_is_learnt_by_heart():
         def reward(self, action):
             return self.age - 2
 
-    agent = dreamer(Always, 1200, free_nats=0.0)
+    agent = dreamer(Always, 350, free_nats=0.0, batch_size=8, batch_length=16)
     batch = agent.memory.sequences(8, 16)
     model, policy = agent.policy.model, agent.policy
     u = torch.full((16, 8, 4), 0.5)
@@ -152,4 +153,4 @@ def test_one_episode_is_learnt_by_heart():
     assert known.any() and batch.terminated[known].any()
     assert (told - seen)[known].abs().max() < 0.15
     assert (reward - batch.reward)[known].abs().max() < 0.4
-    assert (goes_on - (~batch.terminated).float())[known].abs().max() < 0.3
+    assert (goes_on - (~batch.terminated).float())[known].abs().max() < 0.1

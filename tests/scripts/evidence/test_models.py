@@ -1,10 +1,17 @@
 """The evidence of world models: what counts as reached, and that every evaluation is told."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from agents.algorithms import build_agent
+from config.loader import load_config
+from envs_gym.make import make_envs
+from report.history import STEPS, VAL
 from scripts.evidence import models
 from scripts.evidence.file import Evidence, configured
 from scripts.evidence.models import ROWS, Row, chosen, holds, markdown, place, told, verdict
+from scripts.evidence.seed import SECONDS, of_a_model
 from utils.user_error import UserError
 
 ROW = Row("CartPole-v1:dreamer", 20, 2, ((10, 475.0), (20, 475.0)), 2)
@@ -66,3 +73,15 @@ def test_rows_are_chosen_by_a_part_of_their_names():
     assert [row.variant for row in chosen("CartPole-v1:dreamer")] == ["CartPole-v1:dreamer"]
     with pytest.raises(UserError, match="no row has 'pendulun' in its name"):
         chosen("pendulun")
+
+
+def test_what_is_kept_of_a_model_beside_its_curve():
+    """When it was evaluated and what an answer costs; of policies without a model nothing."""
+    rows = [{SECONDS: 2.0, STEPS: 10.0}, {SECONDS: 5.0, STEPS: 20.0, VAL: 7.0}]
+    config = load_config("CartPole-v1", "dreamer", ["deter=8", "width=8", "stoch=2"])
+    agent = build_agent(config, make_envs(config, 2))
+    kept = of_a_model(SimpleNamespace(agent=agent, config=config), rows)
+    assert kept["val_seconds"] == [[20, 5.0]] and 0 < kept["ms_per_action"] < 1000
+    config = load_config("CartPole-v1", "ppo")
+    other = build_agent(config, make_envs(config, 2))
+    assert of_a_model(SimpleNamespace(agent=other, config=config), rows) == {}
