@@ -22,7 +22,7 @@ from config.schema import DreamerConfig, PlaNetConfig
 
 GAMMA = 0.9
 pytestmark = pytest.mark.slow
-UNPROVEN = pytest.mark.skip(reason="how many updates it takes, and how near it comes, is not measured yet")
+UNPROVEN = pytest.mark.skip(reason="not learnt within 370 updates, and in 3,042 by a prototype: too long for a test")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -34,11 +34,13 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-# an update takes as long as its steps one after the other are many: episodes are short, and so are sequences and dreams
 COMMON = dict(
-    n_envs=8, deter=32, width=32, stoch=4, classes=4, bins=41, batch_size=32, batch_length=4, horizon=3,
+    n_envs=8, deter=32, width=32, stoch=4, classes=4, bins=41, batch_size=8, batch_length=16, horizon=5,
     learning_starts=128, policy_lr=2e-3, lr_warmup=20, max_timesteps=10**6, buffer_size=8000, train_ratio=32,
 )  # fmt: skip
+# an update takes as long as its steps one after the other are many, and more updates for a step need fewer steps
+SHORT = {"batch_size": 16, "batch_length": 6, "horizon": 3, "train_ratio": 64}
+SHORTEST = {"batch_size": 32, "batch_length": 3, "train_ratio": 64}
 
 
 class Aimed(Probe):
@@ -98,7 +100,7 @@ def test_delayed_reward(gamma):
 
 def test_endless():
     """The limit cuts, it does not end: V = 1 + gamma V. As an end it would be 2.19 at most."""
-    agent = dreamer(Endless, 350, gamma=0.7, batch_size=16, batch_length=6, train_ratio=64)
+    agent = dreamer(Endless, 350, gamma=0.7, **SHORT)
     assert opinions(agent, 0).value.item() == pytest.approx(1 / 0.3, abs=0.5)
 
 
@@ -111,8 +113,8 @@ def test_chosen_and_matched_reward(made):
 @pytest.mark.parametrize("made", [dreamer, planet])
 def test_continuous_action(made):
     """That more is better is soon learnt, and that too much is worse takes three times as long: until then it is 1."""
-    few = {"batch_length": 3, "train_ratio": 64}
-    agent = made(Aimed, 600, horizon=2, **few) if made is dreamer else made(Aimed, 800, horizon=1, epsilon=0.5, **few)
+    others = {"horizon": 2} if made is dreamer else {"horizon": 1, "epsilon": 0.5}
+    agent = made(Aimed, 600 if made is dreamer else 800, **SHORTEST, **others)
     collector = Collector(Aimed(16), agent.policy, 3, greedy=True)
     obs, first = torch.zeros(16, 1), torch.ones(16, dtype=torch.bool)
     (noise,) = collector.noise(1)
@@ -138,7 +140,7 @@ def test_one_episode_is_learnt_by_heart():
         def reward(self, action):
             return self.age - 2
 
-    agent = dreamer(Always, 350, free_nats=0.0, batch_size=8, batch_length=16)
+    agent = dreamer(Always, 350, free_nats=0.0)
     batch = agent.memory.sequences(8, 16)
     model, policy = agent.policy.model, agent.policy
     u = torch.full((16, 8, 4), 0.5)
