@@ -1,0 +1,65 @@
+"""Whether memory grows: Python's own, allocation by allocation, with the line that holds on to it."""
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+from envs_gym.blame import is_users, shown
+from envs_gym.check.catalogue import finding
+from envs_gym.check.finding import Finding
+from envs_gym.check.study import Actor, Study
+from envs_gym.check.world import World
+
+WARM, ROUNDS = 3, 5  # rounds that fill caches; that are compared
+STEPS = 300  # of a round, which ends in a reset
+LEAST = 40  # bytes a step
+SEED = 31
+
+
+def check_memory(study: Study) -> Iterator[Finding]:
+    steps = STEPS
+    with study.world() as world:
+        actor = Actor(world.env.action_space, SEED)
+        began = time.monotonic()
+        _round(world, actor, 20)
+        taken = (time.monotonic() - began) / 20
+        share = 0.1 * study.limits.seconds / (WARM + ROUNDS)
+        steps = max(20, min(STEPS, int(share / max(taken * 4, 1e-6))))  # tracing takes its time
+        tracemalloc.start()
+        try:
+            held, line = _grown(world, actor, steps)
+        finally:
+            tracemalloc.stop()
+    growth = [(later - before) / steps for before, later in zip(held, held[1:], strict=False)]
+    if min(growth) > LEAST:
+        total = sum(growth) / len(growth)
+        seen = f"{total:,.0f} bytes more with each step, over {len(growth)} times {steps} steps and a reset{line}"
+        yield finding("memory-grows", seen)
+
+
+def _round(world: World, actor: Actor, steps: int) -> None:
+    obs, info = world.reset()
+    for _ in range(steps):
+        obs, _, terminated, truncated, info = world.step(actor.draw(obs, info))
+        if terminated or truncated:
+            obs, info = world.reset()
+    world.reset()
+
+
+def _grown(world: World, actor: Actor, steps: int) -> tuple[list[int], str]:
+    """Bytes held after each round, and which line holds most of what came."""
+    held = []
+    world.reset(SEED)
+    for each in range(WARM + ROUNDS):
+        _round(world, actor, steps)
+        gc.collect()
+        if each >= WARM:
+            held.append(tracemalloc.get_traced_memory()[0])
+        if each == WARM:
+            before = tracemalloc.take_snapshot()
+    after = tracemalloc.take_snapshot()
+    most = after.compare_to(before, "lineno")
+    lines = [(each.traceback[0].filename, each.traceback[0].lineno) for each in most if each.size_diff > 0]
+    own = [shown(file, line) for file, line in lines[:10] if is_users(file)]
+    return held, f", made in {own[0]}" if own else ""
