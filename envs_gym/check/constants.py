@@ -94,7 +94,7 @@ def episode(world: World, seed: int, action: Any, steps: int, until: float) -> P
     return Played(digest.digest(), total, length, over, *paid)
 
 
-def _feed(digest: "hashlib._Hash", obs: Any) -> None:
+def _feed(digest: hashlib.blake2b, obs: Any) -> None:
     if isinstance(obs, dict | tuple):
         for part in obs.values() if isinstance(obs, dict) else obs:
             _feed(digest, part)
@@ -104,7 +104,7 @@ def _feed(digest: "hashlib._Hash", obs: Any) -> None:
 
 def _hold(world: World, actions: dict[str, Any], steps: int, seeds: int, until: float) -> dict[str, list[Played]]:
     """Those there was time for."""
-    held = {}
+    held: dict[str, list[Played]] = {}
     for name, action in actions.items():
         if time.monotonic() < until or len(held) < 2:
             held[name] = [episode(world, seed, action, steps, np.inf) for seed in range(seeds)]

@@ -4,6 +4,7 @@ import gc
 import time
 import tracemalloc
 from collections.abc import Iterator
+from itertools import pairwise
 
 from envs_gym.blame import is_users, shown
 from envs_gym.check.catalogue import finding
@@ -26,12 +27,15 @@ def check_memory(study: Study) -> Iterator[Finding]:
         taken = (time.monotonic() - began) / 20
         share = 0.1 * study.limits.seconds / (WARM + ROUNDS)
         steps = max(20, min(STEPS, int(share / max(taken * 4, 1e-6))))  # tracing takes its time
+        gc.collect()
+        gc.freeze()  # what is there by now, torch alone makes a million objects, is not looked through again
         tracemalloc.start()
         try:
             held, line = _grown(world, actor, steps)
         finally:
             tracemalloc.stop()
-    growth = [(later - before) / steps for before, later in zip(held, held[1:], strict=False)]
+            gc.unfreeze()
+    growth = [(later - before) / steps for before, later in pairwise(held)]
     if min(growth) > LEAST:
         total = sum(growth) / len(growth)
         seen = f"{total:,.0f} bytes more with each step, over {len(growth)} times {steps} steps and a reset{line}"

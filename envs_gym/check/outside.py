@@ -1,4 +1,4 @@
-"""What is asked of a world besides playing: pictures, copies, its end, and what Gymnasium's own checker thinks of it."""
+"""What is asked of a world besides playing: pictures, copies, its end, and what Gymnasium's own checker says."""
 
 import multiprocessing.reduction
 import warnings

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from gymnasium import spaces
@@ -108,7 +109,8 @@ def _scale(numbers: dict[str, Moments]) -> Iterator[Finding]:
     if largest[name][place] > HUGE or (moving.size and moving.max() > max(HUGE, APART * float(np.median(moving)))):
         yield finding("observation-scale", f"{name}[{place}] lies in {low:.4g} to {high:.4g}")
     elif moving.size and moving.max() > APART * moving.min() and moving.max() > 10:
-        seen = f"the spread of one number is {moving.max():.3g}, of another {moving.min():.3g}; {name}[{place}] is the largest"
+        spread = f"one number spreads by {moving.max():.3g}, another by {moving.min():.3g}"
+        seen = f"{spread}; {name}[{place}] is the largest"
         yield finding("observation-scale", seen, NOTE)
     if moving.size and moving.max() < TINY:
         yield finding("observation-tiny", f"no number of it has a standard deviation above {moving.max():.2g}")
@@ -166,7 +168,7 @@ def _limits(record: Record, limit: int | None) -> Iterator[Finding]:
     ):
         seen = f"{same:,} of {count:,} random episodes ended by terminated at step {longest}, and none is longer"
         yield finding("time-limit-as-terminated", seen)
-    cut = Counter(each.length for each in record.episodes if each.truncated and each.length != limit)
+    cut = Counter(each.length for each in record.episodes if each.truncated and not each.terminated and each.length != limit)
     if cut:
         at = f"all at step {min(cut)}" if len(cut) == 1 else f"at steps {min(cut)} to {max(cut)}"
         declared = "no time limit is declared" if limit is None else f"the declared limit is {limit:,}"
@@ -195,5 +197,5 @@ def _growth(record: Record) -> Iterator[Finding]:
 
 def _rises(sizes: list[int]) -> bool:
     """Most of the time no smaller than before: within an episode, or over all of them."""
-    ups = sum(later > before for before, later in zip(sizes, sizes[1:], strict=False))
+    ups = sum(later > before for before, later in pairwise(sizes))
     return ups > 0.5 * (len(sizes) - 1)

@@ -1,4 +1,4 @@
-"""Whether the same happens again: under one seed, in another instance, beside another instance, after another episode."""
+"""Whether the same happens again: under one seed, in another instance, beside another, after another episode."""
 
 import random
 import time
@@ -17,6 +17,7 @@ from envs_gym.check.world import World, copied, distance
 SEED, OTHER_SEED = 7, 99
 STEPS = 150
 STARTS = 6
+NOT_THEIRS = (gymnasium.Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
 ROUNDING = 1e-3  # differences below begin in the last digits
 Moment = tuple[Any, Any, Any, Any]  # observation, reward, terminated, truncated
 
@@ -59,7 +60,8 @@ def trace(
     """
     actor, their = Actor(world.env.action_space, seed), Actor(world.env.action_space, OTHER_SEED)
     obs, info = world.reset(seed)
-    handed, moments = [obs], [(copied(obs), None, None, None)]
+    handed: list[Any] = [obs]
+    moments: list[Moment] = [(copied(obs), None, None, None)]
     theirs: tuple[Any, Any] | None = None if other is None else other.reset(OTHER_SEED)
     for _ in range(steps):
         action = actor.draw(obs, info)
@@ -181,11 +183,7 @@ def _class_attributes(kind: type) -> dict[str, str]:
     """What the classes of an environment hold that can change, as text; Gymnasium's own are left out."""
     found = {}
     for each in kind.__mro__:
-        if (
-            each is not object
-            and each is not gymnasium.Env
-            and each.__module__ not in ("typing", "gymnasium.utils.ezpickle")
-        ):
+        if each is not object and each.__module__ not in NOT_THEIRS:
             for name, value in vars(each).items():
                 if not name.startswith("__") and isinstance(value, list | dict | set | np.ndarray | int | float):
                     found[f"{each.__name__}.{name}"] = repr(value)

@@ -1,4 +1,4 @@
-"""A check on a terminal: what was measured, then every finding, the worst first, then one line. Pure functions to Text."""
+"""A check on a terminal: what was measured, every finding, the worst first, one line. Pure functions to Text."""
 
 from collections.abc import Iterator
 from textwrap import wrap

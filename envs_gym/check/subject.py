@@ -1,4 +1,4 @@
-"""What is to be checked, found by its words: a registered id, or a class or function of a module that is not registered."""
+"""What is to be checked, found by its words: a registered id, or a class or function that nobody registered."""
 
 import importlib
 from collections.abc import Callable, Mapping

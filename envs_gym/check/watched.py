@@ -1,4 +1,4 @@
-"""A check in a process of its own, and who waits for it: an environment that hangs or dies is named like any other fault.
+"""A check in a process of its own, and who waits for it: one that hangs or dies is named like any other fault.
 
 Light: what is to be checked, and torch, are only imported by that process.
 """
@@ -31,8 +31,8 @@ def check(words: str, kwargs: Mapping[str, Any], steps: int, seconds: float, tim
 
     `timeout`: seconds after which a call of its code that has not come back is said to hang.
     """
-    methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    lasting = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver") if lasting else multiprocessing.get_context("spawn")
     pulse: Any = context.RawArray("q", 2)
     ours, theirs = context.Pipe()
     last, dying = context.Pipe(duplex=False)

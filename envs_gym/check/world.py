@@ -1,4 +1,4 @@
-"""One world under the glass: every call is counted for whoever watches from outside, timed, and blamed where it raises."""
+"""One world under the glass: every call is counted for who watches from outside, timed, and blamed if it raises."""
 
 import time
 from collections.abc import MutableSequence
@@ -81,9 +81,10 @@ def distance(one: Any, other: Any) -> float:
             max((distance(one[key], other[key]) for key in one), default=0.0) if one.keys() == other.keys() else np.inf
         )
     if isinstance(one, tuple) and isinstance(other, tuple):
-        pairs = zip(one, other, strict=False)
-        return max((distance(*pair) for pair in pairs), default=0.0) if len(one) == len(other) else np.inf
-    first, second = np.asarray(one), np.asarray(other)
+        if len(one) != len(other):
+            return float(np.inf)
+        return max((distance(*pair) for pair in zip(one, other, strict=True)), default=0.0)
+    first, second = np.atleast_1d(one), np.atleast_1d(other)
     if first.shape != second.shape:
         return float(np.inf)
     if first.dtype.kind not in "fiub" or second.dtype.kind not in "fiub":

@@ -1,0 +1,196 @@
+"""Worlds broken on purpose are found by name, sound and real ones pass; one that hangs or dies is named, too."""
+
+import broken_envs
+import commands  # noqa: F401  (its fork server has imported torch)
+import gymnasium
+import numpy as np
+import pytest
+
+from envs_gym.check import parts
+from envs_gym.check.catalogue import CATALOGUE
+from envs_gym.check.constants import constant_actions
+from envs_gym.check.cost import best_workers
+from envs_gym.check.examine import CHECKS, Limits, Request, examine
+from envs_gym.check.finding import FAULT, LEVELS, WARNING, Facts, Finding
+from envs_gym.check.outside import said_better
+from envs_gym.check.study import StopError, Study
+from envs_gym.check.subject import find_subject
+from envs_gym.check.watched import check
+from envs_gym.check.world import distance
+from utils.user_error import UserError
+
+SHORT = Limits(steps=500, seconds=3.0)
+FAMILIES = [
+    "Pendulum-v1", "FrozenLake-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Blackjack-v1", "CliffWalking-v1", "Taxi-v4",
+    "LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3", "HalfCheetah-v5", "Hopper-v5", "Reacher-v5", "Humanoid-v5",
+    "InvertedPendulum-v5", "ALE/Pong-v5", "ALE/Breakout-v5", "minigrid:MiniGrid-Empty-5x5-v0", "fast/CartPole-v1",
+]  # fmt: skip
+
+
+def named(kind):
+    return f"{kind.__module__}:{kind.__name__}"
+
+
+def examined(words, limits=SHORT, names=tuple(CHECKS)):
+    """What these parts find, in this process."""
+    whole = {name: part for name, part in CHECKS.items() if name in names}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("envs_gym.check.examine.CHECKS", whole)
+        return examine(Request(words, {}, limits), lambda told: None, [0, 0])
+
+
+@pytest.mark.parametrize("kind", broken_envs.BROKEN, ids=lambda kind: kind.__name__)
+def test_what_is_broken_is_found_by_name(kind):
+    level, where, name = broken_envs.BROKEN[kind]
+    before = [parts.FORM] if where in (parts.FORM, parts.PLAY) else [parts.FORM, parts.SEED]
+    result = examined(named(kind), names={*before, where})
+    found = {each.name: each for each in result.findings}
+    assert name in found and found[name].level == level, result.findings
+    worse = [each for each in result.findings if LEVELS.index(each.level) < LEVELS.index(level)]
+    assert not worse
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", broken_envs.BROKEN, ids=lambda kind: kind.__name__)
+def test_it_is_found_among_all_parts(kind):
+    level, _, name = broken_envs.BROKEN[kind]
+    result = examined(named(kind))
+    assert name in {each.name for each in result.findings}
+    assert bool(result.count(FAULT)) == (level == FAULT), result.sorted()
+
+
+@pytest.mark.parametrize("words", ["broken_envs:Sound", "broken_envs:Sound-v0", "broken_envs:Continuous"])
+def test_a_sound_world_has_neither_faults_nor_warnings(words):
+    result = examined(words)
+    assert not [each for each in result.findings if each.level != "note"] and not result.stopped
+    assert result.facts.episodes > 5 and result.facts.steps == SHORT.steps
+
+
+@pytest.mark.parametrize(
+    "env_id", [FAMILIES[0], *(pytest.param(each, marks=pytest.mark.slow) for each in FAMILIES[1:])]
+)
+def test_real_worlds_have_no_faults(env_id):
+    result = examined(env_id)
+    assert not result.count(FAULT) and not result.stopped, result.sorted()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", FAMILIES)
+def test_no_installed_family_has_faults(env_id):
+    try:
+        result = examined(env_id)
+    except UserError as error:
+        pytest.skip(str(error))
+    assert not result.count(FAULT) and not result.stopped, result.sorted()
+
+
+def test_every_finding_has_a_why_and_a_cure_and_most_are_shown_to_be_found():
+    for entry in CATALOGUE.values():
+        assert entry.level in LEVELS and entry.why.endswith(".") and len(entry.cure) > 5
+    shown = {name for _, _, name in broken_envs.BROKEN.values()}
+    assert shown <= CATALOGUE.keys() and len(broken_envs.BROKEN) >= 60
+    elsewhere = {"raises", "hangs", "process-died", "prints", "global-random", "not-checked", "gymnasium-checker",
+                 "gymnasium-bounds", "slow-step", "slow-reset", "resident-memory-grows", "one-step-episodes",
+                 "constant-action-beats-random"}  # fmt: skip
+    assert CATALOGUE.keys() - shown <= elsewhere
+
+
+def test_a_line_of_its_own_code_is_named():
+    (raised,) = [each for each in examined(named(broken_envs.Endures)).findings if each.name == "raises"]
+    assert "ZeroDivisionError: the sky fell" in raised.seen and "broken_envs.py:" in raised.seen
+    (leak,) = [each for each in examined(named(broken_envs.Leaks)).findings if each.name == "memory-grows"]
+    assert "broken_envs.py:" in leak.seen
+
+
+def test_its_class_is_named_where_worlds_share_it():
+    (shared,) = [each for each in examined(named(broken_envs.ClassState)).findings if each.name == "shared-state"]
+    assert "ClassState.trail" in shared.seen
+
+
+def test_a_fixed_horizon_that_can_be_seen_is_no_fault():
+    class Told(broken_envs.ClockAsEnd):
+        def observe(self):
+            return np.array([self.place, self.age / 20], np.float32)
+
+    gymnasium.register("Told-v0", Told)
+    found = {each.name: each.level for each in examined("Told-v0", names={parts.FORM, parts.PLAY}).findings}
+    assert found["time-limit-as-terminated"] == "note"
+
+
+def test_what_hangs_is_named_with_its_line():
+    result = check(named(broken_envs.Hangs), {}, 200, 2.0, 0.5, lambda part, seconds: None)
+    (fault,) = [each for each in result.findings if each.level == FAULT]
+    assert fault.name == "hangs" and "step" in fault.seen and "broken_envs.py:" in fault.seen
+    assert "random play" in result.stopped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        (broken_envs.HangsInMachineCode, "hangs", "broken_envs.py:"),
+        (broken_envs.Dies, "process-died", "was killed by SIGSEGV in step (tests/broken_envs.py:"),
+        (broken_envs.Exits, "process-died", "ended with exit code 7 in step"),
+        (broken_envs.Prints, "prints", "bytes at each step"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_what_takes_the_process_along_is_named(kind, name, words, monkeypatch):
+    result = check(named(kind), {}, 200, 2.0, 1.0, lambda part, seconds: None)
+    assert any(each.name == name and words in each.seen for each in result.findings), result.findings
+
+
+def test_wrong_words_are_refused():
+    for words, said in (
+        ("CartPol-v1", "did you mean CartPole-v1"),
+        ("nowhere_to_be:Found-v0", "no Python module 'nowhere_to_be'"),
+        ("broken_envs:Sond", "did you mean Sound"),
+    ):
+        with pytest.raises(UserError, match=said):
+            find_subject(words, {})
+    with pytest.raises(UserError, match="color"):
+        find_subject("broken_envs:Sound", {"color": 1}).bare()
+    with pytest.raises(UserError, match="env_kwargs has no 'color'"):
+        find_subject("broken_envs:Sound-v0", {"color": 1}).make()
+
+
+def test_workers_pay_where_a_step_costs_more_than_asking_for_it():
+    assert best_workers(10.0, 100.0, 8) == (0, 1.0)
+    workers, times = best_workers(5000.0, 100.0, 4)
+    assert workers == 4 and 3.5 < times < 4
+    assert best_workers(5000.0, 100.0, 1) == (0, 1.0)
+
+
+def test_cost_is_judged_by_what_was_measured():
+    study = Study(find_subject("broken_envs:Sound", {}), SHORT, [0, 0], lambda: 1e-4, lambda: 0)
+    study.facts = Facts(steps=100, episodes=10, step_us=20_000.0, reset_us=900_000.0, steps_per_second=50.0)
+    found = {each.name: each for each in CHECKS[parts.COST](study)}
+    assert found["slow-step"].level == WARNING and "5:33:20" in found["slow-step"].seen
+    assert "82%" in found["slow-reset"].seen and study.facts.round_trip_us == pytest.approx(100)
+
+
+def test_gymnasiums_words_are_left_out_where_ours_say_it():
+    warned = Finding("gymnasium-warning", WARNING, "The obs returned was expecting a numpy array", "", "")
+    assert said_better(warned, [Finding("observation-dtype", WARNING, "", "", "")])
+    assert not said_better(warned, [])
+
+
+def test_distances():
+    assert distance(np.zeros(2), np.zeros(2)) == 0 and distance(np.float32(1.0), np.float32(3.0)) == 2
+    assert distance({"a": np.ones(2)}, {"b": np.ones(2)}) == np.inf and distance((1, 2), (1, 4)) == 1
+    assert distance(np.array([np.nan, 1.0]), np.array([np.nan, 1.5])) == 0.5
+    assert distance(np.zeros(2), np.zeros(3)) == np.inf and distance("left", "right") == np.inf
+
+
+def test_constant_actions_reach_the_ends():
+    box = constant_actions(gymnasium.spaces.Box(np.array([-2.0, -np.inf]), np.array([4.0, np.inf]), dtype=np.float64))
+    assert box["high"].tolist() == [4, 1] and box["low"].tolist() == [-2, -1] and box["half of high"][0] == 2.5
+    assert [*constant_actions(gymnasium.spaces.Discrete(3, start=5))] == ["5", "6", "7"]
+    assert constant_actions(gymnasium.spaces.MultiDiscrete([2, 3]))["high"].tolist() == [1, 2]
+
+
+def test_nothing_more_is_checked_without_a_form():
+    study = Study(find_subject(named(broken_envs.OldStep), {}), SHORT, [0, 0], None, lambda: 0)
+    with pytest.raises(StopError):
+        [*CHECKS[parts.FORM](study)]
+    assert examined(named(broken_envs.OldStep)).stopped
