@@ -518,6 +518,11 @@ class Dies(Sound):
         return super().step(action)
 
 
+class DiesDrawing(Sound):
+    def render(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Exits(Sound):
     def step(self, action):
         if self.age == 5:
@@ -554,7 +559,6 @@ FAULTS = {  # class: (where it is found, as what)
     GlobalReseeded: (parts.SEED, "shared-state"),
     ClassState: (parts.SEED, "shared-state"),
     MutableDefault: (parts.SEED, "shared-state"),
-    Remembers: (parts.SEED, "reset-remembers"),
     IgnoresActions: (parts.CONSTANT, "actions-ignored"),
     Leaks: (parts.MEMORY, "memory-grows"),
     SharedInfo: (parts.GYMNASIUM, "gymnasium-checker"),
@@ -574,15 +578,16 @@ WARNINGS = {
     Endless: (parts.PLAY, "never-ends"),
     GrowingInfo: (parts.PLAY, "info-grows"),
     HandsOutState: (parts.SEED, "observation-is-state"),
+    Remembers: (parts.SEED, "reset-remembers"),
     SameStart: (parts.SEED, "same-start-every-episode"),
     ZeroReward: (parts.CONSTANT, "reward-never-seen"),
     SameReturn: (parts.CONSTANT, "return-never-differs"),
     OneButton: (parts.CONSTANT, "constant-action-is-best"),
     IgnoresPart: (parts.CONSTANT, "action-part-ignored"),
     ClipsActions: (parts.CONSTANT, "action-range-clipped"),
-    RenderRaises: (parts.OUTSIDE, "render-fails"),
-    RenderFloats: (parts.OUTSIDE, "render-fails"),
-    CloseRaises: (parts.OUTSIDE, "close-fails"),
+    RenderRaises: (parts.PICTURES, "render-fails"),
+    RenderFloats: (parts.PICTURES, "render-fails"),
+    CloseRaises: (parts.END, "close-fails"),
     DefaultSeed: (parts.SEED, "same-start-every-episode"),
     SeedMethod: (parts.GYMNASIUM, "gymnasium-warning"),
 }
@@ -596,8 +601,8 @@ NOTES = {
     CountsItself: (parts.SEED, "class-attribute-changes"),
     Determined: (parts.SEED, "nothing-random"),
     Twins: (parts.CONSTANT, "actions-alike"),
-    NeverDrawn: (parts.OUTSIDE, "no-render"),
-    Unpicklable: (parts.OUTSIDE, "not-picklable"),
+    NeverDrawn: (parts.PICTURES, "no-render"),
+    Unpicklable: (parts.END, "not-picklable"),
 }
 BROKEN = {
     kind: (level, *rest)

@@ -1,7 +1,6 @@
 """Constant actions: whether the world answers to what is done at all, to each part of it, and how much they pay."""
 
 import hashlib
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,15 +10,17 @@ from gymnasium import spaces
 
 from envs_gym.answers import real
 from envs_gym.check.catalogue import finding
-from envs_gym.check.finding import NOTE, Finding
+from envs_gym.check.finding import Finding
 from envs_gym.check.study import Actor, Study, mask_of
 from envs_gym.check.world import World
 from report.typography import plain
 from utils.statistics import mean_and_deviation
 
-SEEDS, RANDOM_SEEDS = 3, 10
+SEEDS = ((3, 10), (2, 3), (1, 1))  # of each constant action, of random ones: as many as there is time for
+LEAST = 5
 STEPS, PART_STEPS = 200, 60  # of an episode that is played; of one that only looks whether a part matters
 MOST_ACTIONS, MOST_PARTS = 8, 8
+SHARE, SHARE_OF_PARTS = 0.2, 0.1  # of the time
 MIDDLE, LOW, HIGH, HALF = "middle", "low", "high", "half of high"
 CLEAR = 2.0  # standard errors
 
@@ -36,7 +37,6 @@ class Played(NamedTuple):
 
 
 def check_constant_actions(study: Study) -> Iterator[Finding]:
-    until = study.until(0.2)
     with study.world() as world:
         if mask_of(*world.reset(0)) is not None:
             return  # a constant action may be illegal
@@ -44,13 +44,24 @@ def check_constant_actions(study: Study) -> Iterator[Finding]:
         actions = constant_actions(space)
         if not actions:
             return
-        chance = [episode(world, seed, Actor(space, seed), STEPS, until) for seed in range(RANDOM_SEEDS)]
-        held = _hold(world, actions, STEPS, SEEDS, until)
-        if len(held) < len(actions):
-            yield finding("not-checked", f"only {len(held)} of {len(actions)} constant actions: time was over")
-        yield from _baselines(study, held, chance)
+        seeds, drawn, steps = _plan(study, len(actions))
+        chance = [episode(world, seed, Actor(space, seed), steps) for seed in range(drawn)]
+        held = {
+            name: [episode(world, seed, action, steps) for seed in range(seeds)] for name, action in actions.items()
+        }
+        study.facts.return_steps = steps
+        yield from _baselines(study, held, chance, steps)
         if study.repeats:
-            yield from _answers(world, space, held, chance, until)
+            yield from _answers(study, world, held, chance)
+
+
+def _plan(study: Study, actions: int) -> tuple[int, int, int]:
+    """Seeds of each constant action, of random ones, and steps of an episode."""
+    for seeds, drawn in SEEDS:
+        steps = study.affordable(SHARE, actions * seeds + drawn, STEPS)
+        if steps >= PART_STEPS:
+            break
+    return seeds, drawn, max(LEAST, steps)
 
 
 def constant_actions(space: gymnasium.Space[Any]) -> dict[str, Any]:
@@ -79,11 +90,11 @@ def _ends(space: gymnasium.Space[Any]) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(space.shape or (), space.dtype), np.ones(space.shape or (), space.dtype)
 
 
-def episode(world: World, seed: int, action: Any, steps: int, until: float) -> Played:
+def episode(world: World, seed: int, action: Any, steps: int) -> Played:
     """`action`: one that is held, or an Actor."""
     digest, total, length, over, paid = hashlib.blake2b(digest_size=16), 0.0, 0, False, [np.inf, -np.inf]
     obs, info = world.reset(seed)
-    while not over and length < steps and (not length or time.monotonic() < until):
+    while not over and length < steps:
         done = action.draw(obs, info) if isinstance(action, Actor) else action
         obs, reward, terminated, truncated, info = world.step(done)
         value = real(reward)
@@ -102,21 +113,13 @@ def _feed(digest: hashlib.blake2b, obs: Any) -> None:
         digest.update(np.ascontiguousarray(obs).tobytes())
 
 
-def _hold(world: World, actions: dict[str, Any], steps: int, seeds: int, until: float) -> dict[str, list[Played]]:
-    """Those there was time for."""
-    held: dict[str, list[Played]] = {}
-    for name, action in actions.items():
-        if time.monotonic() < until or len(held) < 2:
-            held[name] = [episode(world, seed, action, steps, np.inf) for seed in range(seeds)]
-    return held
-
-
-def _baselines(study: Study, held: dict[str, list[Played]], chance: list[Played]) -> Iterator[Finding]:
+def _baselines(study: Study, held: dict[str, list[Played]], chance: list[Played], steps: int) -> Iterator[Finding]:
     """Returns of the first STEPS steps at most."""
     facts = study.facts
     means = {name: mean_and_deviation([each.total for each in plays])[0] for name, plays in held.items()}
     mean, deviation = mean_and_deviation([each.total for each in chance])
-    facts.constant_returns, facts.return_steps = means, STEPS
+    same_in_play = facts.random_return_std in (None, 0.0)
+    facts.constant_returns = means
     facts.random_return, facts.random_return_std = mean, deviation
     best = max(means, key=lambda name: means[name])
     plays = [each for each in (*chance, *(each for some in held.values() for each in some))]
@@ -124,7 +127,9 @@ def _baselines(study: Study, held: dict[str, list[Played]], chance: list[Played]
     if not any(each.least or each.most for each in plays) and not (facts.reward_min or facts.reward_max):
         total = sum(each.length for each in plays) + facts.steps
         yield finding("reward-never-seen", f"every reward was 0 in {total:,} steps of random and constant actions")
-    elif len({each.total for each in plays}) == 1 and len(held) > 1:
+    elif steps < PART_STEPS and not all(each.over for each in plays):
+        return  # so few steps tell nothing
+    elif same_in_play and len({each.total for each in plays}) == 1 and len(held) > 1:
         yield finding(
             "return-never-differs", f"random or constant, each of {len(plays)} episodes returned {plays[0].total:g}"
         )
@@ -141,17 +146,16 @@ def _cannot_be_beaten(study: Study, best: list[Played], plays: list[Played]) -> 
     most = max(max(each.most for each in plays), study.facts.reward_max or -np.inf)
     least = min(min(each.least for each in plays), most if study.facts.reward_min is None else study.facts.reward_min)
     longest = max(each.length for each in plays)
-    return most > least and all(each.least == most and each.length == longest for each in best)
+    return most > least and most >= 0 and all(each.least == most and each.length == longest for each in best)
 
 
-def _answers(
-    world: World, space: gymnasium.Space[Any], held: dict[str, list[Played]], chance: list[Played], until: float
-) -> Iterator[Finding]:
+def _answers(study: Study, world: World, held: dict[str, list[Played]], chance: list[Played]) -> Iterator[Finding]:
     """What of an action has any consequence; only known where a seed decides all else."""
     digests = {name: tuple(each.digest for each in plays) for name, plays in held.items()}
-    drawn = tuple(each.digest for each in chance[:SEEDS])
+    space, seeds = world.env.action_space, min(len(plays) for plays in held.values())
+    drawn = tuple(each.digest for each in chance[:seeds])
     if len(held) > 1 and len({*digests.values(), drawn}) == 1:
-        steps = sum(each.length for each in chance[:SEEDS])
+        steps = sum(each.length for each in chance[:seeds])
         seen = f"{len(held)} constant actions and random ones led to the same {steps} steps, number for number"
         yield finding("actions-ignored", seen)
         return
@@ -166,33 +170,35 @@ def _answers(
         yield finding(
             "action-range-clipped", "half of the highest action did the same as the highest, number for number"
         )
-    yield from _parts(world, space, until)
+    yield from _parts(study, world, space)
 
 
-def _parts(world: World, space: gymnasium.Space[Any], until: float) -> Iterator[Finding]:
+def _parts(study: Study, world: World, space: gymnasium.Space[Any]) -> Iterator[Finding]:
     """Each number of an action from end to end, the others in their middle."""
     low, high = _ends(space)
     count = min(low.size, MOST_PARTS)
     if low.size < 2:
         return
     middle = (low / 2 + high / 2).astype(space.dtype)
-    ignored, looked = [], 0
+    steps = study.affordable(SHARE_OF_PARTS, 2 * count, PART_STEPS)
+    if steps < LEAST:
+        yield finding("not-checked", "whether each part of the action matters: steps take too long")
+        return
+    ignored = []
     for place in range(count):
-        if time.monotonic() > until:
-            break
         digests = set()
         for end in (low, high):
             action = middle.copy()
             action.reshape(-1)[place] = end.reshape(-1)[place]
-            digests.add(episode(world, 1, action, PART_STEPS, np.inf).digest)
-        looked += 1
+            digests.add(episode(world, 1, action, steps).digest)
         if len(digests) == 1:
             ignored.append(place)
-    if ignored and looked > len(ignored):
+    if ignored and len(ignored) < count:
         places = ", ".join(map(str, ignored))
-        yield finding("action-part-ignored", f"from end to end nothing hung on action[{places}], of {looked} looked at")
-    if looked < low.size:
-        yield finding("not-checked", f"{looked} of {low.size} parts of the action were tried", NOTE)
+        yield finding(
+            "action-part-ignored",
+            f"from end to end nothing hung on action[{places}], in {steps} steps; {count} of {low.size} were tried",
+        )
 
 
 def _named(name: str) -> str:

@@ -1,8 +1,10 @@
 """The parts of a check, one after another; runs in a process of its own, which may hang or die of what it looks at."""
 
 import faulthandler
+import io
 import os
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -20,7 +22,7 @@ from envs_gym.check.cost import check_cost
 from envs_gym.check.finding import Facts, Finding, Result
 from envs_gym.check.form import check_form
 from envs_gym.check.memory import check_memory
-from envs_gym.check.outside import check_gymnasium, check_outside, said_better
+from envs_gym.check.outside import check_end, check_gymnasium, check_pictures, said_better
 from envs_gym.check.played import check_random_play
 from envs_gym.check.repeat import check_repeatability
 from envs_gym.check.study import Limits, StopError, Study
@@ -36,8 +38,9 @@ CHECKS: dict[str, Part] = {
     parts.CONSTANT: check_constant_actions,
     parts.MEMORY: check_memory,
     parts.COST: check_cost,
-    parts.OUTSIDE: check_outside,
+    parts.END: check_end,
     parts.GYMNASIUM: check_gymnasium,
+    parts.PICTURES: check_pictures,  # last: drawing is what ends processes
 }
 
 
@@ -118,6 +121,7 @@ def work(request: Request, pulse: Pulse, pipe: Connection, last_words: Connectio
     silent = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
     for stream in (1, 2):
         os.dup2(silent.fileno(), stream)
+    sys.stdout = sys.stderr = io.TextIOWrapper(silent, write_through=True)
 
     def echo() -> float:
         began = time.perf_counter()

@@ -12,26 +12,24 @@ from envs_gym.check.finding import Finding
 from envs_gym.check.study import Actor, Study
 from envs_gym.check.world import World
 
-WARM, ROUNDS = 3, 5  # rounds that fill caches; that are compared
+WARM, ROUNDS = 2, 5  # rounds that fill caches; that are compared
 STEPS = 300  # of a round, which ends in a reset
 LEAST = 40  # bytes a step
+FEWEST = 20
 SEED = 31
+SHARE, TRACED = 0.15, 3.0  # of the time; how many times as long a traced step takes, about
 
 
 def check_memory(study: Study) -> Iterator[Finding]:
-    steps = STEPS
+    if study.affordable(SHARE, 2 * (WARM + ROUNDS), STEPS, times=TRACED) < FEWEST:
+        yield finding("not-checked", "whether memory grows: steps take too long")
+        return
     with study.world() as world:
-        actor = Actor(world.env.action_space, SEED)
-        began = time.monotonic()
-        _round(world, actor, 20)
-        taken = (time.monotonic() - began) / 20
-        share = 0.1 * study.limits.seconds / (WARM + ROUNDS)
-        steps = max(20, min(STEPS, int(share / max(taken * 4, 1e-6))))  # tracing takes its time
         gc.collect()
         gc.freeze()  # what is there by now, torch alone makes a million objects, is not looked through again
         tracemalloc.start()
         try:
-            held, line = _grown(world, actor, steps)
+            steps, held, line = _grown(world, SHARE * study.limits.seconds)
         finally:
             tracemalloc.stop()
             gc.unfreeze()
@@ -51,10 +49,15 @@ def _round(world: World, actor: Actor, steps: int) -> None:
     world.reset()
 
 
-def _grown(world: World, actor: Actor, steps: int) -> tuple[list[int], str]:
-    """Bytes held after each round, and which line holds most of what came."""
-    held = []
+def _grown(world: World, seconds: float) -> tuple[int, list[int], str]:
+    """Steps of a round, bytes held after each, and which line holds most of what came."""
+    actor = Actor(world.env.action_space, SEED)
+    began = time.monotonic()
     world.reset(SEED)
+    _round(world, actor, FEWEST)
+    each_step = (time.monotonic() - began) / FEWEST
+    steps = max(FEWEST, min(STEPS, int(seconds / (WARM + ROUNDS) / each_step)))
+    held = []
     for each in range(WARM + ROUNDS):
         _round(world, actor, steps)
         gc.collect()
@@ -66,4 +69,4 @@ def _grown(world: World, actor: Actor, steps: int) -> tuple[list[int], str]:
     most = after.compare_to(before, "lineno")
     lines = [(each.traceback[0].filename, each.traceback[0].lineno) for each in most if each.size_diff > 0]
     own = [shown(file, line) for file, line in lines[:10] if is_users(file)]
-    return held, f", made in {own[0]}" if own else ""
+    return steps, held, f", made in {own[0]}" if own else ""

@@ -40,8 +40,7 @@ SAID_BETTER = (  # what stands in Gymnasium's words, and what says the same with
 BOUNDS = "A Box observation space m"  # aximum, or minimum, is infinite
 
 
-def check_outside(study: Study) -> Iterator[Finding]:
-    yield from _rendering(study)
+def check_end(study: Study) -> Iterator[Finding]:
     yield from _closing(study)
     with study.world() as world:
         world.reset(0)
@@ -52,7 +51,7 @@ def check_outside(study: Study) -> Iterator[Finding]:
             yield finding("not-picklable", error.reason)
 
 
-def _rendering(study: Study) -> Iterator[Finding]:
+def check_pictures(study: Study) -> Iterator[Finding]:
     """Every mode that opens no window."""
     with study.world() as world:
         declared = world.env.metadata.get("render_modes") or ()
@@ -68,10 +67,12 @@ def _rendering(study: Study) -> Iterator[Finding]:
                 wrong = picture_fault(mode, world.render())
             if wrong:
                 yield finding("render-fails", f"render_mode {mode!r}: {wrong}")
+                return
         except (EnvError, UserError) as error:
             missing = isinstance(error.__cause__, gymnasium.error.DependencyNotInstalled)
             reason = error.reason if isinstance(error, EnvError) else str(error)
             yield finding("render-fails", f"render_mode {mode!r}: {reason}", NOTE if missing else "")
+            return  # what failed once may end the process the next time
 
 
 def picture_fault(mode: str, picture: Any) -> str:

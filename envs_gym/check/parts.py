@@ -1,12 +1,13 @@
 """What a check looks at, in order; light, as the screen shows it before torch is loaded."""
 
-FORM, PLAY, SEED, CONSTANT, MEMORY, COST, OUTSIDE, GYMNASIUM = PARTS = (
+FORM, PLAY, SEED, CONSTANT, MEMORY, COST, END, GYMNASIUM, PICTURES = PARTS = (
     "form",
     "random play",
     "one seed, twice",
     "constant actions",
     "memory",
     "cost",
-    "pictures, copies, end",
+    "copies and the end",
     "Gymnasium's checker",
+    "pictures",
 )

@@ -168,7 +168,9 @@ def _limits(record: Record, limit: int | None) -> Iterator[Finding]:
     ):
         seen = f"{same:,} of {count:,} random episodes ended by terminated at step {longest}, and none is longer"
         yield finding("time-limit-as-terminated", seen)
-    cut = Counter(each.length for each in record.episodes if each.truncated and not each.terminated and each.length != limit)
+    cut = Counter(
+        each.length for each in record.episodes if each.truncated and not each.terminated and each.length != limit
+    )
     if cut:
         at = f"all at step {min(cut)}" if len(cut) == 1 else f"at steps {min(cut)} to {max(cut)}"
         declared = "no time limit is declared" if limit is None else f"the declared limit is {limit:,}"

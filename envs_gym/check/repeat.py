@@ -1,7 +1,6 @@
 """Whether the same happens again: under one seed, in another instance, beside another, after another episode."""
 
 import random
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -10,16 +9,17 @@ import numpy as np
 import torch
 
 from envs_gym.check.catalogue import finding
-from envs_gym.check.finding import FAULT, NOTE, Finding
+from envs_gym.check.finding import NOTE, Finding
 from envs_gym.check.study import Actor, Study
 from envs_gym.check.world import World, copied, distance
 
 SEED, OTHER_SEED = 7, 99
-STEPS = 150
+STEPS, FEW = 150, 30
 STARTS = 6
+TRACES, LEAST = 8, 5  # that are made; steps that each has, however slow
 NOT_THEIRS = (gymnasium.Env.__module__, gymnasium.utils.EzPickle.__module__, "typing")
-ROUNDING = 1e-3  # differences below begin in the last digits
 Moment = tuple[Any, Any, Any, Any]  # observation, reward, terminated, truncated
+Apart = tuple[str, float] | None  # where two traces part, and by how much; None where they are equal
 
 
 class Trace(NamedTuple):
@@ -30,30 +30,28 @@ class Trace(NamedTuple):
 
 
 def check_repeatability(study: Study) -> Iterator[Finding]:
-    until = study.until(0.03)  # of the first trace; there are up to nine
+    steps = max(LEAST, study.affordable(0.25, TRACES, STEPS))
     with study.world() as first, study.world() as second:
         kind = type(first.env.unwrapped)
         classes, generators = _class_attributes(kind), _global_generators()
-        once = trace(first, SEED, STEPS, until)
+        once = trace(first, SEED, steps)
         drawn = [name for name, state in _global_generators().items() if state != generators[name]]
         yield from _overwritten(once)
-        steps = len(once.moments) - 1
         again, elsewhere = trace(first, SEED, steps), trace(second, SEED, steps)
         changed = [name for name, value in _class_attributes(kind).items() if value != classes.get(name)]
         if drawn:
             yield finding("global-random", f"{' and '.join(drawn)} moved in {steps} steps")
-        same = apart(once, elsewhere)
-        study.repeats = not same
-        yield from _repeated(study, same, apart(once, again), changed)
-        if not same:
+        there, later = apart(once, elsewhere), apart(once, again)
+        study.repeats = not there and not later
+        yield from _repeated(study, there, later, changed)
+        if study.repeats:
             yield from _side_by_side(first, second, once, changed)
-            yield from _scribbled(second, once)
-            yield from _starts(study, first, time.monotonic() + 0.1 * study.limits.seconds)
+            yield from _scribbled(first, once)
+        if not there:
+            yield from _starts(study, first)
 
 
-def trace(
-    world: World, seed: int, steps: int, until: float = np.inf, other: World | None = None, scribble: bool = False
-) -> Trace:
+def trace(world: World, seed: int, steps: int, other: World | None = None, scribble: bool = False) -> Trace:
     """The same actions for the same seed; `other` is stepped in between, by other actions.
 
     `scribble`: each observation is spoilt once it has been copied, as by somebody who works on it in place.
@@ -75,13 +73,10 @@ def trace(
         handed.append(obs)
         if terminated or truncated:
             obs, info = world.reset()
-        if time.monotonic() > until:
-            break
     return Trace(moments, handed)
 
 
-def apart(one: Trace, other: Trace) -> tuple[str, float] | None:
-    """Where two traces part, and by how much; None where they are equal."""
+def apart(one: Trace, other: Trace) -> Apart:
     for step, (mine, theirs) in enumerate(zip(one.moments, other.moments, strict=False)):
         where = f"at step {step}" if step else "at reset"
         if by := distance(mine[0], theirs[0]):
@@ -93,9 +88,7 @@ def apart(one: Trace, other: Trace) -> tuple[str, float] | None:
     return None
 
 
-def _repeated(
-    study: Study, elsewhere: tuple[str, float] | None, again: tuple[str, float] | None, changed: list[str]
-) -> Iterator[Finding]:
+def _repeated(study: Study, elsewhere: Apart, again: Apart, changed: list[str]) -> Iterator[Finding]:
     if elsewhere and changed:
         yield finding(
             "shared-state", f"{changed[0]} of the class changes, and a second instance then differs: {elsewhere[0]}"
@@ -105,15 +98,14 @@ def _repeated(
         yield finding("differs-under-seed", f"two instances, one seed, the same actions: {elsewhere[0]}", level)
     elif again:
         seen = f"the same seed a second time in one instance: {again[0]}"
-        yield finding("reset-remembers", seen, NOTE if study.unsteady else FAULT if again[1] > ROUNDING else "")
+        yield finding("reset-remembers", seen, NOTE if study.unsteady else "")
     elif changed:
         yield finding("class-attribute-changes", f"{', '.join(changed[:4])} changed while it played")
 
 
 def _side_by_side(first: World, second: World, once: Trace, changed: list[str]) -> Iterator[Finding]:
     beside = apart(once, trace(first, SEED, len(once.moments) - 1, other=second))
-    alone = apart(once, trace(first, SEED, len(once.moments) - 1))
-    if beside and not alone:
+    if beside:
         name = f" (its class changes {changed[0]})" if changed else ""
         yield finding("shared-state", f"stepping a second instance changes the first{name}: {beside[0]}")
 
@@ -140,8 +132,11 @@ def _spoil(obs: Any) -> None:
             _spoil(part)
 
 
-def _starts(study: Study, world: World, until: float) -> Iterator[Finding]:
+def _starts(study: Study, world: World) -> Iterator[Finding]:
     """Whether seeds matter, and whether a reset without a seed goes on from the last."""
+    if study.affordable(0.2, 2 * STARTS, 1) < 1:
+        yield finding("not-checked", "whether seeds matter: resets take too long")
+        return
     seeded = [copied(world.reset(seed)[0]) for seed in range(STARTS)]
     world.reset(SEED)
     unseeded = [copied(world.reset()[0]) for _ in range(STARTS)]
@@ -150,18 +145,18 @@ def _starts(study: Study, world: World, until: float) -> Iterator[Finding]:
     if vary and repeat:
         seen = f"{STARTS} seeds begin differently, but {STARTS} resets without one all alike"
         yield finding("same-start-every-episode", seen)
-    elif not vary and repeat and time.monotonic() < until:
-        one = trace(world, SEED, 30, until)
-        if not any(apart(one, _with_seed(world, seed, until)) for seed in range(3)):
+    elif not vary and repeat:
+        one = trace(world, SEED, FEW)
+        if not any(apart(one, _with_seed(world, seed)) for seed in range(3)):
             yield finding("nothing-random", "all seeds begin alike, and the same actions lead to the same")
 
 
-def _with_seed(world: World, seed: int, until: float) -> Trace:
+def _with_seed(world: World, seed: int) -> Trace:
     """The actions of SEED in a world of another."""
     actor = Actor(world.env.action_space, SEED)
     obs, info = world.reset(seed)
     moments: list[Moment] = [(copied(obs), None, None, None)]
-    while len(moments) <= 30 and time.monotonic() < until:
+    while len(moments) <= FEW:
         obs, reward, terminated, truncated, info = world.step(actor.draw(obs, info))
         moments.append((copied(obs), reward, bool(terminated), bool(truncated)))
         if terminated or truncated:

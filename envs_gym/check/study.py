@@ -16,6 +16,8 @@ from envs_gym.check.subject import Subject
 from envs_gym.check.world import Pulse, World, begin
 from envs_gym.spaces import MASK
 
+OURS = 50e-6  # seconds of a step that looking takes
+
 
 class Limits(NamedTuple):
     """Of a whole check: it ends by the first of them; parts have their share."""
@@ -72,6 +74,15 @@ class Study:
     def until(self, share: float) -> float:
         """When a part that may take this share of the time has to end, on the monotonic clock."""
         return time.monotonic() + share * self.limits.seconds
+
+    def affordable(self, share: float, episodes: int, most: int, times: float = 1.0) -> int:
+        """Steps of each of so many episodes for which that share is enough; 0 or less where resets alone take more.
+
+        `times`: as slow as random play was.
+        """
+        step, reset = (1e-6 * (each or 0.0) for each in (self.facts.step_us, self.facts.reset_us))
+        left = share * self.limits.seconds / episodes - times * reset
+        return min(most, int(left / (times * step + OURS)))
 
 
 class Actor:

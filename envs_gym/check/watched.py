@@ -23,6 +23,7 @@ from utils.user_error import UserError
 LOOK, ANSWER, GRACE = 0.1, 1.0, 2.0  # seconds: between two looks; to say where it hangs; to end by itself
 IMPORT = 300.0  # in which everything must have been imported
 LINE = re.compile(r'File "([^"]+)", line (\d+)')
+Asked = tuple[str, dict[str, Any], int, float]  # the environment, its arguments, steps, seconds
 Show = Callable[[str, float], object]  # the part under way, "" before the first, and seconds since the beginning
 
 
@@ -31,18 +32,24 @@ def check(words: str, kwargs: Mapping[str, Any], steps: int, seconds: float, tim
 
     `timeout`: seconds after which a call of its code that has not come back is said to hang.
     """
+    # a new interpreter: this process may hold threads and locks that a plain fork would copy
     lasting = "forkserver" in multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver") if lasting else multiprocessing.get_context("spawn")
+    request = words, dict(kwargs), steps, seconds
+    return check_in(context, request, timeout, show)
+
+
+def check_in(context: Any, request: Asked, timeout: float, show: Show) -> Result:
+    """The same in a process of this context of multiprocessing."""
     pulse: Any = context.RawArray("q", 2)
     ours, theirs = context.Pipe()
     last, dying = context.Pipe(duplex=False)
-    request = (words, dict(kwargs), steps, seconds)
     process = context.Process(target=_work, args=(request, pulse, theirs, dying), name="stride-check", daemon=True)
     process.start()
     theirs.close()
     dying.close()
     try:
-        return Watch(words, process, pulse, ours, last, timeout, show).result()
+        return Watch(request[0], process, pulse, ours, last, timeout, show).result()
     finally:
         process.kill()
         process.join()
@@ -50,7 +57,7 @@ def check(words: str, kwargs: Mapping[str, Any], steps: int, seconds: float, tim
         last.close()
 
 
-def _work(request: tuple[str, dict[str, Any], int, float], *shared: Any) -> None:
+def _work(request: Asked, *shared: Any) -> None:
     """In the new process: there torch may be imported."""
     from envs_gym.check.examine import Limits, Request, work
 
