@@ -26,7 +26,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("agents/algorithms.py",),
     ("agents/playing/",),
     ("trainer_callbacks/",),
-    ("inspector/", "publishing/"),
+    ("inspector/", "publishing/", "export/"),
     ("scripts/", "*.py"),
 )
 WRITTEN_IN = ("scripts/house_rules.py", "tests/test_architecture.py")  # where a checkout says what its storeys are

@@ -1,0 +1,186 @@
+"""How each kind of policy takes its greedy action, from plain layers that any exporter knows.
+
+A kind is known by its `act`: a policy that chooses in a way of its own is refused, whatever it descends from.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from agents.experience.collector import Policy
+from agents.experience.nouns import Tree, leaves
+from agents.networks.actor_critic import ACTIVATIONS, ActorCritic
+from agents.networks.cnn import Image
+from agents.networks.dense import Dense
+from agents.networks.dreamer_policy import Carry, DreamerPolicy
+from agents.networks.planning_policy import PlanningPolicy
+from agents.networks.q_network import QPolicy, best
+from agents.networks.q_table import QTable
+from agents.networks.recurrent import RecurrentActorCritic
+from agents.networks.squashed import SquashedPolicy
+from agents.networks.threads import LayerNorm
+from envs_fast.vec_env import Obs
+from utils.user_error import UserError
+
+
+class Decision(NamedTuple):
+    """The greedy action as the policy gives it, and what it was chosen by."""
+
+    action: Tensor
+    scores: dict[str, Tensor]
+    """probability or q of each choice, as an Explanation calls them; nothing where actions are numbers"""
+    state: tuple[Tensor, ...] = ()
+    """handed back at the next step"""
+
+
+class Decider(nn.Module):
+    """A policy without all that only learning needs."""
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def initial(self) -> list[Tensor]:
+        """The state of one world before an episode."""
+        return []
+
+    def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        raise NotImplementedError
+
+
+class OfActor(Decider):
+    """The most likely action; no critic."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        policy.critic = None
+        super().__init__(policy)
+
+    def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        return self.chosen(self.policy.actor(self.policy.trunk(self.policy.encoder(obs))), obs)
+
+    def chosen(self, parameters: Tree, obs: Obs, state: tuple[Tensor, ...] = ()) -> Decision:
+        head, allowed = self.policy.head, self.policy.allowed(parameters, obs)
+        return Decision(head.mode(allowed), of_choices(head.distribution(allowed)), state)
+
+
+class OfRecurrent(OfActor):
+    """The same with the actor's memory alone: the critic's decides nothing."""
+
+    def initial(self) -> list[Tensor]:
+        return leaves(self.policy.memories[0].initial(1))
+
+    def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        features = self.policy.encoder(obs)[None]
+        outputs, state = self.policy.memories[0](features, state, is_first[None])
+        return self.chosen(self.policy.head(outputs[0]), obs, state)
+
+
+class OfValues(Decider):
+    """The action of the highest value."""
+
+    def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        q = self.policy.network.mean(obs)
+        return Decision(best(q, self.policy.mask(obs)), {"q": q})
+
+
+class OfTable(Decider):
+    """The same of a table."""
+
+    def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        q = self.policy.values(obs)
+        return Decision(q.argmax(-1), {"q": q})
+
+
+class OfSquashed(Decider):
+    """The middle of the distribution, squashed."""
+
+    def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        return Decision(self.policy(obs).mean.tanh(), {})
+
+
+class OfDreamer(Decider):
+    """The most likely action at the likeliest state of the world model."""
+
+    def __init__(self, policy: DreamerPolicy) -> None:
+        policy.critic = policy.model.reward = policy.model.goes_on = nn.Sequential()
+        super().__init__(policy)
+
+    def initial(self) -> list[Tensor]:
+        return leaves(self.policy.initial(1))
+
+    def forward(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        policy = self.policy
+        now = policy.recognise(obs, Carry(*state), is_first, None)
+        p = policy.choices(now.features)
+        action = policy.head.mode(p)
+        return Decision(action, of_choices(policy.head.distribution(p)), (*now, policy.actions(action)))
+
+
+KINDS: dict[Callable[..., object], type[Decider]] = {
+    ActorCritic.act: OfActor,
+    RecurrentActorCritic.act: OfRecurrent,
+    QPolicy.act: OfValues,
+    QTable.act: OfTable,
+    SquashedPolicy.act: OfSquashed,
+    DreamerPolicy.act: OfDreamer,
+}
+
+
+def decider(policy: Policy) -> Decider:
+    """The greedy choice of a policy, with weights of its own; UserError where it is of no known kind."""
+    kind = KINDS.get(type(policy).act)
+    if kind is None:
+        how = "plans by a search at every step" if isinstance(policy, PlanningPolicy) else "chooses in a way of its own"
+        known = "PPO, REINFORCE, PQN, DQN, SAC, tabular Q-learning and Dreamer can be exported"
+        raise UserError(f"{type(policy).__name__} {how}, which no file can hold; {known}")
+    return kind(portable(policy)).eval().requires_grad_(False)
+
+
+def of_choices(distribution: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What is told of choices; mean and deviation of numbers are not."""
+    return {name: x for name, x in distribution.items() if name == "probability"}
+
+
+def portable(policy: Policy) -> Policy:
+    """A copy whose layers are torch's own where ours are faster, or others while learning."""
+    mine = deepcopy(policy).cpu()
+    for parent in list(mine.modules()):
+        for name, child in parent.named_children():
+            if type(child) in PLAIN:
+                setattr(parent, name, PLAIN[type(child)](child))
+    return mine
+
+
+def _plain_dense(layer: Any) -> nn.Module:
+    linear = nn.Linear(layer.in_features, layer.out_features)
+    linear.weight, linear.bias = layer.weight, layer.bias
+    return nn.Sequential(linear, ACTIVATIONS[layer.activation]()) if layer.activation else linear
+
+
+def _plain_norm(layer: Any) -> nn.Module:
+    norm = nn.LayerNorm(layer.normalized_shape, layer.eps)
+    norm.weight, norm.bias = layer.weight, layer.bias
+    return norm
+
+
+class WholeImage(nn.Module):
+    """An Image that does not read its batch in pieces, of which a graph would hold one."""
+
+    def __init__(self, image: Any) -> None:
+        super().__init__()
+        self.planes, self.dims = image.planes, len(image.shape)
+        self.convolutions, self.join = image.convolutions, image.join
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.join(self.convolutions(x.reshape(-1, *self.planes).to(torch.float32) / 255))
+        return features
+
+
+PLAIN: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
+    Dense: _plain_dense,
+    LayerNorm: _plain_norm,
+    Image: WholeImage,
+}

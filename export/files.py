@@ -1,0 +1,110 @@
+"""A run as a file of one of three kinds: built, held against the player, and only then written."""
+
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import torch
+
+from agents.playing.loading import LoadedRun
+from export import c_header, onnx_file, torch_file
+from export.graph import Deployed, arguments, deployed
+from export.onnx_file import Run
+from export.verify import DifferenceError, Likeness, Sample, compare, samples
+from utils.durable_file import replacing
+from utils.user_error import UserError
+
+Kind = Literal["onnx", "torch", "c"]
+Say = Callable[[str], None]
+TIMED = 200  # calls
+
+
+def export(loaded: LoadedRun, kind: Kind, path: Path, say: Say, timed: bool = False) -> Likeness:
+    """Write the file if it does what the run's player does; DifferenceError, and no file, where it does not."""
+    policy = deployed(loaded)
+    if kind == "c":
+        c_header.check(policy)
+    say("playing    1,000 observations of real episodes, to compare with")
+    known = samples(loaded, policy.face)
+    name = c_header.identifier(path.stem)
+    say(f"writing    {path.name}")
+    data = built(policy, kind, facts_of(loaded, policy), known, name)
+    run = runner(policy, kind, data, name)
+    try:
+        likeness = compare(run, policy.face, known)
+    except DifferenceError as error:
+        raise DifferenceError(f"{path.name} was not written: {error}") from error
+    try:
+        with replacing(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    if timed:
+        say(speeds(run, policy, known))
+    return likeness
+
+
+def built(policy: Deployed, kind: Kind, facts: Mapping[str, object], known: list[Sample], name: str) -> bytes:
+    """The file."""
+    if kind == "c":
+        return c_header.content(policy, facts, known, name)
+    return (onnx_file if kind == "onnx" else torch_file).content(policy, facts)
+
+
+def runner(policy: Deployed, kind: Kind, data: bytes, name: str) -> Run:
+    """The file as those run it who do not have Stride."""
+    if kind == "c":
+        return c_header.runner(data, policy, name)
+    return (onnx_file if kind == "onnx" else torch_file).runner(data, policy.face)
+
+
+def facts_of(loaded: LoadedRun, policy: Deployed) -> dict[str, Any]:
+    """Where the file comes from and how it is called, as plain data inside it."""
+    config = loaded.config
+    env = loaded.make_env()
+    observed, acted = str(env.observation_space), str(env.action_space)
+    env.close()
+    return {
+        "run": loaded.run.id,
+        "checkpoint": loaded.checkpoint,
+        "env_steps": loaded.progress["env_steps"],
+        "env_id": config.env_id,
+        "variant": config.variant,
+        "algorithm": config.algo_id,
+        "seed": config.seed,
+        "observation_space": observed,
+        "action_space": acted,
+        "inputs": [port._asdict() for port in policy.face.inputs],
+        "outputs": [port._asdict() for port in policy.face.outputs],
+        "versions": {"stride": own_version(), "torch": torch.__version__},
+    }
+
+
+def own_version() -> str:
+    """As installed, "" for a checkout that is not."""
+    try:
+        return version("stride-rl")
+    except PackageNotFoundError:
+        return ""
+
+
+def speeds(run: Run, policy: Deployed, known: list[Sample]) -> str:
+    """The median of single calls for one observation, one thread each, the same Python around both."""
+    given = [policy.face.fed(sample.obs, policy.face.empty(), sample.is_first) for sample in known[:TIMED]]
+
+    def by_torch(inputs: Mapping[str, Any]) -> object:
+        return policy.module(*arguments(policy.face, inputs))
+
+    with torch.inference_mode():
+        mine, torchs = (median(seconds(call, inputs) for inputs in given) for call in (run, by_torch))
+    return f"a call     {mine * 1e3:.3f} ms, torch {torchs * 1e3:.3f} ms (one observation, one thread, from Python)"
+
+
+def seconds(call: Callable[[Mapping[str, Any]], object], inputs: Mapping[str, Any]) -> float:
+    """Of one call."""
+    began = time.perf_counter()
+    call(inputs)
+    return time.perf_counter() - began

@@ -1,0 +1,127 @@
+"""From a loaded run to one traced function of observations (and of a state), for any number of worlds."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from agents.playing.loading import LoadedRun
+from envs_fast.vec_env import Obs
+from export.decisions import Decider, Decision, decider
+from export.ports import ACTION, IS_FIRST, Acting, Face, Leaf, Port, Reading, following, leaves
+from utils.user_error import UserError
+
+BATCH = "batch"
+EXAMPLES = 2  # rows to trace with: one alone would be taken for a constant
+
+
+class Reflex(nn.Module):
+    """obs -> {action, probability or q}; of a policy that remembers nothing."""
+
+    def __init__(self, observation_space: Space[Any], action_space: Space[Any], decide: Decider) -> None:
+        super().__init__()
+        self.reading, self.acting, self.decide = Reading(observation_space), Acting(action_space), decide
+
+    def decision(self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor) -> Decision:
+        found: Decision = self.decide(self.reading(obs), state, is_first)
+        return found._replace(action=self.acting(found.action))
+
+    def forward(self, obs: Obs) -> dict[str, Any]:
+        found = self.decision(obs, (), torch.zeros(0, dtype=torch.bool))
+        return {ACTION: found.action, **found.scores}
+
+
+class Remembering(Reflex):
+    """The same with a state that comes back as `state`, and is empty where `is_first`."""
+
+    def forward(  # type: ignore[override]
+        self, obs: Obs, state: tuple[Tensor, ...], is_first: Tensor
+    ) -> dict[str, Any]:
+        found = self.decision(obs, state, is_first)
+        return {ACTION: found.action, **found.scores, "state": found.state}
+
+
+class Deployed(NamedTuple):
+    """A policy from the environment's observation to the environment's action."""
+
+    module: Reflex
+    face: Face
+
+
+def deployed(loaded: LoadedRun) -> Deployed:
+    """What is exported of a run; UserError for what no file could hold."""
+    if loaded.config.precision == "bf16":
+        raise UserError(
+            f"{loaded.run.id} was trained with precision: bf16 and plays in it, while files compute in float32; "
+            "train with precision=32 to export"
+        )
+    env = loaded.make_env()
+    observation_space, action_space = env.observation_space, env.action_space
+    env.close()
+    decide = decider(loaded.agent.policy)
+    initial = decide.initial()
+    kind = Remembering if initial else Reflex
+    module = kind(observation_space, action_space, decide).eval()
+    known = tuple(leaves(observation_space))
+    state = tuple(Port(f"state_{place}", "float32", tuple(x.shape[1:])) for place, x in enumerate(initial))
+    return Deployed(module, Face(known, state, outputs(module, known, initial, state)))
+
+
+def outputs(
+    module: Reflex, known: tuple[Leaf, ...], initial: list[Tensor], state: tuple[Port, ...]
+) -> tuple[Port, ...]:
+    """By asking it once."""
+    with torch.inference_mode():
+        answer = module(*example(known, initial, 1))
+    acted = answer[ACTION]
+    scores = [Port(name, "float32", tuple(x.shape[1:])) for name, x in answer.items() if name in ("probability", "q")]
+    action = Port(ACTION, str(acted.dtype).removeprefix("torch."), tuple(acted.shape[1:]))
+    return (action, *scores, *(port._replace(name=following(port.name)) for port in state))
+
+
+def example(known: tuple[Leaf, ...], initial: list[Tensor], rows: int) -> tuple[Any, ...]:
+    """Arguments of so many worlds: whatever is observed is as low as it gets."""
+    seen = {leaf.name: torch.as_tensor(_lowest(leaf)).expand(rows, *leaf.shape).clone() for leaf in known}
+    obs: Any = seen if known[0].path else seen[known[0].name]
+    if not initial:
+        return (obs,)
+    return obs, tuple(x.repeat(rows, *[1] * (x.dim() - 1)) for x in initial), torch.ones(rows, dtype=torch.bool)
+
+
+def arguments(face: Face, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
+    """Inputs by name as the arguments of the module, traced or not."""
+    given = {name: torch.from_numpy(value) for name, value in inputs.items()}
+    seen: Any = {leaf.name: given[leaf.port] for leaf in face.leaves}
+    obs = seen if face.leaves[0].path else given[face.leaves[0].port]
+    return (obs, tuple(given[port.name] for port in face.state), given[IS_FIRST]) if face.state else (obs,)
+
+
+def _lowest(leaf: Leaf) -> Tensor:
+    start = getattr(leaf.space, "start", 0) if leaf.dtype == torch.int64 else 0
+    return torch.as_tensor(start).to(leaf.dtype)
+
+
+def traced(policy: Deployed) -> ExportedProgram:
+    """As a graph of torch's own operations, with `batch` worlds."""
+    initial = [torch.zeros(1, *port.shape) for port in policy.face.state]
+    given = example(policy.face.leaves, initial, EXAMPLES)
+    batch = Dim(BATCH)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, about itself
+        program = torch.export.export(policy.module, given, dynamic_shapes=rows_are(batch, given))
+    program.graph.eliminate_dead_code()
+    return program
+
+
+def rows_are(batch: Any, tree: Any) -> Any:
+    """The same tree with `batch` for the first dimension of every tensor."""
+    if isinstance(tree, Tensor):
+        return {0: batch}
+    if isinstance(tree, dict):
+        return {key: rows_are(batch, branch) for key, branch in tree.items()}
+    return tuple(rows_are(batch, branch) for branch in tree)

@@ -1,0 +1,157 @@
+"""What an exported policy takes and gives: observations and actions as the environment has them, state beside them.
+
+`Reading` and `Acting` are a Player's way in and out (envs_gym/spaces.py) as modules that can be traced.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+
+from envs_fast.vec_env import Obs
+from envs_gym.spaces import MASK, is_image
+
+OBS, IS_FIRST, ACTION = "obs", "is_first", "action"
+DTYPES = {torch.float32: "float32", torch.int64: "int64", torch.uint8: "uint8", torch.bool: "bool"}
+
+
+class Leaf(NamedTuple):
+    """A tensor of an observation: its name among all, the way to it, and the environment's space of it."""
+
+    name: str
+    path: tuple[Any, ...]
+    space: Space[Any]
+
+    @property
+    def port(self) -> str:
+        """How the exported file calls it."""
+        return f"{OBS}.{self.name}" if self.path else OBS
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.space.shape or ())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        if isinstance(self.space, spaces.Discrete | spaces.MultiDiscrete):
+            return torch.int64
+        if self.name == MASK:
+            return torch.bool
+        return torch.uint8 if is_image(self.space) else torch.float32
+
+    def read(self, obs: Any) -> np.ndarray:
+        """Its part of an observation of the environment, [1, *shape]."""
+        for key in self.path:
+            obs = obs[key]
+        return np.asarray(obs).astype(DTYPES[self.dtype]).reshape(1, *self.shape)
+
+
+def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Leaf]:
+    """In the order and by the names that the policy knows them by."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, child in parts:
+            yield from leaves(child, (*path, key))
+    else:
+        yield Leaf(".".join(map(str, path)), path, space)
+
+
+class Reading(nn.Module):
+    """The environment's observation [N, ...], a tensor or a dict of them by leaf, -> the policy's."""
+
+    def __init__(self, space: Space[Any]) -> None:
+        super().__init__()
+        self.leaves = tuple(leaves(space))
+        for place, leaf in enumerate(self.leaves):
+            if isinstance(leaf.space, spaces.Discrete | spaces.MultiDiscrete):
+                self.register_buffer(f"start{place}", torch.as_tensor(leaf.space.start, dtype=torch.int64))
+
+    def forward(self, obs: Obs) -> Obs:
+        if not isinstance(obs, dict):
+            return self._seen(0, obs)
+        return {leaf.name: self._seen(place, obs[leaf.name]) for place, leaf in enumerate(self.leaves)}
+
+    def _seen(self, place: int, x: Tensor) -> Tensor:
+        space = self.leaves[place].space
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            x = x - self.get_buffer(f"start{place}")
+            return x if isinstance(space, spaces.Discrete) else x.flatten(1)
+        return x if space.shape else x[:, None]  # a box of one number is a vector to the policy
+
+
+class Acting(nn.Module):
+    """The policy's action [N, ...] -> the environment's, in its units and dtype."""
+
+    start: Tensor
+    centre: Tensor
+    reach: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, space: Space[Any]) -> None:
+        super().__init__()
+        self.shape, self.numbers = tuple(space.shape or ()), isinstance(space, spaces.Box)
+        self.dtype = torch.from_numpy(np.zeros(1, space.dtype)).dtype
+        self.integral = not self.dtype.is_floating_point
+        if isinstance(space, spaces.Box):
+            bounded = space.bounded_below & space.bounded_above
+            low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+            bottom, top = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+            # in double precision and by halves, as worlds do it: so nothing is rounded otherwise
+            for name, value in (("centre", bottom / 2 + top / 2), ("reach", top / 2 - bottom / 2)):
+                self.register_buffer(name, torch.from_numpy(value))
+            self.register_buffer("low", torch.from_numpy(low))
+            self.register_buffer("high", torch.from_numpy(high))
+        else:
+            start = 0 if isinstance(space, spaces.MultiBinary) else getattr(space, "start")  # noqa: B009  # of two kinds
+            self.register_buffer("start", torch.as_tensor(start, dtype=torch.int64))
+
+    def forward(self, action: Tensor) -> Tensor:
+        action = action.reshape(-1, *self.shape)
+        if not self.numbers:
+            return (action + self.start).to(self.dtype)
+        scaled = (self.centre + self.reach * action.double()).maximum(self.low).minimum(self.high)
+        return (scaled.round() if self.integral else scaled).to(self.dtype)
+
+
+class Port(NamedTuple):
+    """A tensor that goes in or comes out, [N, *shape]."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Face(NamedTuple):
+    """Everything that goes in and comes out of an exported policy, in order."""
+
+    leaves: tuple[Leaf, ...]
+    state: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Leaves of the observation; of a policy with a memory its state, too, and whether an episode begins."""
+        seen = [Port(leaf.port, DTYPES[leaf.dtype], leaf.shape) for leaf in self.leaves]
+        return (*seen, *self.state, *([Port(IS_FIRST, "bool", ())] if self.state else []))
+
+    def fed(self, obs: Any, state: Mapping[str, np.ndarray], is_first: bool) -> dict[str, np.ndarray]:
+        """The inputs by name for one world."""
+        seen = {leaf.port: leaf.read(obs) for leaf in self.leaves}
+        return {**seen, **state, IS_FIRST: np.array([is_first])} if self.state else seen
+
+    def empty(self) -> dict[str, np.ndarray]:
+        """A state before any episode."""
+        return {port.name: np.zeros((1, *port.shape), np.float32) for port in self.state}
+
+    def handed_on(self, answer: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The state for the next step."""
+        return {port.name: answer[following(port.name)] for port in self.state}
+
+
+def following(name: str) -> str:
+    """How the state that comes out is called."""
+    return f"next_{name}"

@@ -1,0 +1,90 @@
+"""An exported file beside the project's own player, on what it meets in real episodes.
+
+The difference of two numbers is |a - b|, in units of b where b is larger than 1: values of hundreds have no more digits.
+"""
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agents.playing.episode import moments, start_of
+from agents.playing.loading import LoadedRun
+from export.onnx_file import Run
+from export.ports import ACTION, Face
+
+OBSERVATIONS, SEED = 1000, 0
+TOLERANCE = 1e-5
+
+
+class DifferenceError(ArithmeticError):
+    """A file that does not do what the policy does."""
+
+
+class Sample(NamedTuple):
+    """An observation as it came, and what the player made of it."""
+
+    obs: Any
+    is_first: bool
+    answer: dict[str, np.ndarray]
+    """the action, and what it was chosen by"""
+
+
+class Likeness(NamedTuple):
+    """How far a file is from the player."""
+
+    observations: int
+    episodes: int
+    worst: float
+
+
+def samples(loaded: LoadedRun, face: Face, observations: int = OBSERVATIONS, seed: int = SEED) -> list[Sample]:
+    """The first observations of greedy episodes 0, 1, .. of a seed."""
+    scores = [port.name for port in face.outputs if port.name in ("probability", "q")]
+    env = loaded.make_env()
+    found: list[Sample] = []
+    try:
+        for number in count():
+            for moment in moments(env, loaded.agent, start_of(seed, number), "greedy"):
+                told = {name: moment.opinion.distribution[name] for name in scores}
+                found.append(
+                    Sample(moment.obs, moment.step == 1, {ACTION: np.asarray(moment.choice.action), **told})
+                )
+                if len(found) == observations:
+                    return found
+    finally:
+        env.close()
+    raise AssertionError("episodes do not run out")
+
+
+def compare(run: Run, face: Face, known: list[Sample]) -> Likeness:
+    """How far the file is from the player; DifferenceError, with the observation, where it is too far."""
+    state, worst = face.empty(), 0.0
+    for place, sample in enumerate(known):
+        answer = run(face.fed(sample.obs, state, sample.is_first))
+        state = face.handed_on(answer)
+        for name, wanted in sample.answer.items():
+            found = difference(answer[name][0], wanted)
+            exact = name == ACTION and wanted.dtype.kind in "iub"
+            if not found <= (0 if exact else TOLERANCE):
+                raise DifferenceError(
+                    f"at observation {place + 1} of {len(known):,} its {name} is {shown(answer[name][0])}, the "
+                    f"policy's {shown(wanted)}: {found:.2g} apart, at most {0 if exact else TOLERANCE:g} is allowed"
+                )
+            worst = max(worst, found)
+    return Likeness(len(known), sum(sample.is_first for sample in known), worst)
+
+
+def difference(mine: np.ndarray, wanted: np.ndarray) -> float:
+    """Of the farthest pair; infinite where one of them is not a number."""
+    a, b = np.asarray(mine, np.float64).ravel(), np.asarray(wanted, np.float64).ravel()
+    if a.shape != b.shape or not (np.isfinite(a) & np.isfinite(b)).all():
+        return float("inf")
+    return float((np.abs(a - b) / np.maximum(1, np.abs(b))).max(initial=0))
+
+
+def shown(numbers: np.ndarray) -> str:
+    """The first few."""
+    flat = np.asarray(numbers).ravel()
+    return f"[{', '.join(f'{x:.7g}' for x in flat[:4])}{', ..' if len(flat) > 4 else ''}]"

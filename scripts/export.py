@@ -1,0 +1,56 @@
+"""Write a trained policy into one file:   python -m scripts.export @last --onnx   (--help says the rest)
+
+The story, top to bottom: arguments -> loaded run -> 1,000 observations of real episodes -> a file that answers them as
+the run's player does, or none.
+"""
+
+import utils.quick_start  # isort: skip  # before all others
+
+import sys
+
+from config.commands.export import parse_export
+from config.preflight import look_for_run
+from utils import entry
+
+if __name__ == "__main__":
+    entry.begin(look_for_run(parse_export), "loading torch ...")  # here, as the imports below take seconds
+
+import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
+
+from functools import partial
+from typing import cast
+
+import torch
+
+from agents.playing.loading import load_run
+from envs_gym.gym_env import EnvError
+from export.files import Kind, export
+from export.verify import TOLERANCE, DifferenceError
+
+utils.quick_start.loaded()
+
+say = partial(print, flush=True)
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse_export(argv)
+    loaded = load_run(arguments.run_id, arguments.checkpoint)
+    torch.set_num_threads(1)  # one observation at a time, and it is timed
+    for note in loaded.notes:
+        say(note)
+    path = arguments.path(loaded.config.env_id, loaded.config.variant)
+    say(f"exporting  {loaded.run.id}, {loaded.checkpoint}, as {path}")
+    likeness = export(loaded, cast(Kind, arguments.kind), path, say, arguments.time)
+    of = f"{likeness.observations:,} observations of {likeness.episodes} real episodes"
+    say(f"verified   {likeness.worst:.1e} at most from the policy on {of} ({TOLERANCE:g} is allowed); actions equal")
+    say(f"written    {path}, {path.stat().st_size:,} bytes")
+    return 0
+
+
+def command(argv: list[str]) -> int:
+    """main with its errors as one line: 2, or 1 for a file that was not like its policy, or an environment's fault."""
+    return entry.ended(main, argv, EnvError, DifferenceError)
+
+
+if __name__ == "__main__":
+    utils.quick_start.leave(command(sys.argv[1:]))
