@@ -12,20 +12,21 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from export.graph import Deployed
 from export.layers import Layer, Numbers, Option, Stack, stack
-from export.onnx_file import Run
-from export.ports import ACTION, Acting, Face
+from export.ports import ACTION, Acting, Face, Run
 from export.verify import Sample
 from utils.user_error import UserError
 
 EXAMPLES = 8
+ROW = 8  # numbers
 COMPILE_S = 120
 FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
-CTYPES = {"int": ctypes.c_int, "float": ctypes.c_float, "double": ctypes.c_double}
+CTYPES: dict[str, Any] = {"int": ctypes.c_int, "float": ctypes.c_float, "double": ctypes.c_double}
 PARTS = {
     "dense": """\
 static inline void NAME_dense(const float *x, float *y, const float *weight, const float *bias, int in, int out)
@@ -108,6 +109,7 @@ def header(net: Stack, policy: Deployed, facts: Mapping[str, object], golden: Se
     used = ["dense", *(layer.activation for layer in net.layers), *("norm" for layer in net.layers if layer.norm)]
     used += ["best"] if net.choices else []
     used += ["chances"] if net.scores == "probability" else []
+    body = (*observing(net.parts), *thinking(net), *choosing(net, acting))
     scores = f", and {net.scores} of its {sum(net.choices)} choices where `scores` is not NULL" if net.scores else ""
     return "\n".join(
         [
@@ -119,7 +121,7 @@ def header(net: Stack, policy: Deployed, facts: Mapping[str, object], golden: Se
             *(weights(place, layer) for place, layer in enumerate(net.layers)),
             f"/* obs [{net.observed}] -> action [{numbers}], the greedy one{scores} */",
             "static inline void NAME_act(const float *obs, NAME_action *action, float *scores)\n{",
-            *(f"    {line}" for line in (*observing(net.parts), *thinking(net), *choosing(net, acting))),
+            *(f"    {line}" for part in body for line in part.splitlines()),
             "}\n",
             examples(net, policy, golden),
             "#endif\n",
@@ -131,7 +133,9 @@ def comment(facts: Mapping[str, object]) -> str:
     """What the run says of itself: ASCII, no end of a comment, no line that goes on, no trigraph."""
     lines = [f"   {key}: {json.dumps(value)}" for key, value in facts.items()]
     text = "\n".join(lines).replace("*", "(star)").replace("\\", "(backslash)").replace("??", "(?)(?)")
-    return f"/* A trained policy by Stride: NAME_act is all one needs, NAME_check() compares it with examples.\n{text}\n*/"
+    return (
+        f"/* A trained policy by Stride: NAME_act is all one needs, NAME_check() compares it with examples.\n{text}\n*/"
+    )
 
 
 def weights(place: int, layer: Layer) -> str:
@@ -238,10 +242,11 @@ def action_kind(acting: Acting) -> str:
 
 
 def array(kind: str, name: str, numbers: np.ndarray) -> str:
-    """A constant, eight numbers a line."""
+    """A constant."""
     texts = [number(x, kind) for x in np.ravel(numbers).tolist()]
-    lines = [", ".join(texts[first : first + 8]) for first in range(0, len(texts), 8)]
-    return f"static const {kind} {name}[{len(texts)}] = {{\n" + ",\n".join(f"    {line}" for line in lines) + "\n};"
+    rows = [", ".join(texts[first : first + ROW]) for first in range(0, len(texts), ROW)]
+    inside = rows[0] if len(rows) == 1 else "\n" + ",\n".join(f"    {row}" for row in rows) + "\n"
+    return f"static const {kind} {name}[{len(texts)}] = {{{inside}}};"
 
 
 def number(x: float, kind: str = "float") -> str:

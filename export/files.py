@@ -12,7 +12,7 @@ import torch
 from agents.playing.loading import LoadedRun
 from export import c_header, onnx_file, torch_file
 from export.graph import Deployed, arguments, deployed
-from export.onnx_file import Run
+from export.ports import Run
 from export.verify import DifferenceError, Likeness, Sample, compare, samples
 from utils.durable_file import replacing
 from utils.user_error import UserError

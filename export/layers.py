@@ -77,7 +77,10 @@ def stack(policy: Deployed) -> Stack:
         layers = read(nn.Sequential(mine.trunk, mine.actor))
     else:
         encoder, half = mine.encoder, mine.draws
-        layers = [*read(mine.torso), Layer(array(mine.head.weight[:half].T), array(mine.head.bias[:half]), None, "tanh")]
+        layers = [
+            *read(mine.torso),
+            Layer(array(mine.head.weight[:half].T), array(mine.head.bias[:half]), None, "tanh"),
+        ]
     places, observed = {}, 0
     for leaf in policy.face.leaves:
         places[leaf.name] = observed
@@ -137,7 +140,7 @@ def parts_of(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def values(network: Any) -> Layer:
-    """The last layer of a Q network: means over quantiles and V + A - mean(A) are sums of rows, so they are one layer."""
+    """The last layer of a Q network; means over quantiles and V + A - mean(A) only add rows up, so it is one layer."""
     layer, value = network.advantage, network.state_value
     weight = layer.weight.double().unflatten(0, (network.actions, network.quantiles)).mean(1)
     bias = layer.bias.double().unflatten(0, (network.actions, network.quantiles)).mean(1)

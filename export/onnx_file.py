@@ -5,15 +5,12 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-import numpy as np
 import torch
 
 from export.graph import BATCH, Deployed, traced
-from export.ports import Face
-
-Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+from export.ports import Face, Run
 
 
 def content(policy: Deployed, facts: Mapping[str, object]) -> bytes:

@@ -3,7 +3,7 @@
 `Reading` and `Acting` are a Player's way in and out (envs_gym/spaces.py) as modules that can be traced.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from envs_fast.vec_env import Obs
 from envs_gym.spaces import MASK, is_image
 
 OBS, IS_FIRST, ACTION = "obs", "is_first", "action"
+Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]  # inputs by name to outputs by name
 DTYPES = {torch.float32: "float32", torch.int64: "int64", torch.uint8: "uint8", torch.bool: "bool"}
 
 

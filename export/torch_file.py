@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from export.graph import Deployed, arguments, traced
-from export.onnx_file import Run
-from export.ports import Face, following
+from export.ports import Face, Run, following
 
 FACTS = "stride.json"  # beside the graph, read by torch.export.load(path, extra_files={FACTS: ""})
 

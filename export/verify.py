@@ -1,9 +1,8 @@
 """An exported file beside the project's own player, on what it meets in real episodes.
 
-The difference of two numbers is |a - b|, in units of b where b is larger than 1: values of hundreds have no more digits.
+The difference of two numbers is |a - b|, in units of b where |b| is above 1: float32 has no more digits.
 """
 
-from collections.abc import Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -11,8 +10,7 @@ import numpy as np
 
 from agents.playing.episode import moments, start_of
 from agents.playing.loading import LoadedRun
-from export.onnx_file import Run
-from export.ports import ACTION, Face
+from export.ports import ACTION, Face, Run
 
 OBSERVATIONS, SEED = 1000, 0
 TOLERANCE = 1e-5
@@ -37,6 +35,8 @@ class Likeness(NamedTuple):
     observations: int
     episodes: int
     worst: float
+    chosen: bool
+    """whether actions are choices, which have to be equal"""
 
 
 def samples(loaded: LoadedRun, face: Face, observations: int = OBSERVATIONS, seed: int = SEED) -> list[Sample]:
@@ -48,9 +48,7 @@ def samples(loaded: LoadedRun, face: Face, observations: int = OBSERVATIONS, see
         for number in count():
             for moment in moments(env, loaded.agent, start_of(seed, number), "greedy"):
                 told = {name: moment.opinion.distribution[name] for name in scores}
-                found.append(
-                    Sample(moment.obs, moment.step == 1, {ACTION: np.asarray(moment.choice.action), **told})
-                )
+                found.append(Sample(moment.obs, moment.step == 1, {ACTION: np.asarray(moment.choice.action), **told}))
                 if len(found) == observations:
                     return found
     finally:
@@ -61,19 +59,20 @@ def samples(loaded: LoadedRun, face: Face, observations: int = OBSERVATIONS, see
 def compare(run: Run, face: Face, known: list[Sample]) -> Likeness:
     """How far the file is from the player; DifferenceError, with the observation, where it is too far."""
     state, worst = face.empty(), 0.0
+    chosen = known[0].answer[ACTION].dtype.kind in "iub"
     for place, sample in enumerate(known):
         answer = run(face.fed(sample.obs, state, sample.is_first))
         state = face.handed_on(answer)
         for name, wanted in sample.answer.items():
             found = difference(answer[name][0], wanted)
-            exact = name == ACTION and wanted.dtype.kind in "iub"
-            if not found <= (0 if exact else TOLERANCE):
+            allowed = 0 if chosen and name == ACTION else TOLERANCE
+            if not found <= allowed:
                 raise DifferenceError(
                     f"at observation {place + 1} of {len(known):,} its {name} is {shown(answer[name][0])}, the "
-                    f"policy's {shown(wanted)}: {found:.2g} apart, at most {0 if exact else TOLERANCE:g} is allowed"
+                    f"policy's {shown(wanted)}: {found:.2g} apart, at most {allowed:g} is allowed"
                 )
             worst = max(worst, found)
-    return Likeness(len(known), sum(sample.is_first for sample in known), worst)
+    return Likeness(len(known), sum(sample.is_first for sample in known), worst, chosen)
 
 
 def difference(mine: np.ndarray, wanted: np.ndarray) -> float:

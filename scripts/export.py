@@ -42,7 +42,8 @@ def main(argv: list[str]) -> int:
     say(f"exporting  {loaded.run.id}, {loaded.checkpoint}, as {path}")
     likeness = export(loaded, cast(Kind, arguments.kind), path, say, arguments.time)
     of = f"{likeness.observations:,} observations of {likeness.episodes} real episodes"
-    say(f"verified   {likeness.worst:.1e} at most from the policy on {of} ({TOLERANCE:g} is allowed); actions equal")
+    chosen = "; all actions equal" if likeness.chosen else ""
+    say(f"verified   at most {likeness.worst:.1e} from the policy on {of}, {TOLERANCE:g} is allowed{chosen}")
     say(f"written    {path}, {path.stat().st_size:,} bytes")
     return 0
 

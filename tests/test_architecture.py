@@ -22,7 +22,7 @@ from scripts.house_rules import (
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "stable_baselines3", "matplotlib", "av"}
-HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright"}
+HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright", "onnx", "onnxruntime"}
 CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
@@ -71,6 +71,7 @@ OPENERS = {
     "agents/engines/fused_cpu/": "compiled kernels",
     "envs_fast/numba_env.py": "compiled kernels",
     "run_publish.py": "the folder of a dry run",
+    "export/": "the exported file, and what it is compiled with to be verified",
     "scripts/": "evidence, and faults that are planted on purpose",
     "inspector/app.py": "the page's own scripts and styles",
     "inspector/listing.py": "the folder of all runs",
