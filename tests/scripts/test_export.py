@@ -1,0 +1,77 @@
+"""scripts/export.py as a person calls it: a real run in, a verified file out, or one line."""
+
+import re
+from shutil import which
+
+import pytest
+from tiny_runs import tiny_run
+from untrained_runs import untrained
+
+from config.commands import export as words
+from export.decisions import decider
+from export.graph import deployed
+from scripts.export import command
+from utils.user_error import UserError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
+        yield tiny_run("CartPole-v1:ppo", hidden_dims="[8]")
+
+
+@pytest.mark.skipif(which("cc") is None, reason="needs a C compiler")
+def test_a_run_becomes_a_header(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command(["@last", "--c", "--time"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(
+        r"verified   at most \d\.\de-\d\d from the policy on 1,000 observations of \d+ real episodes", said
+    )
+    assert "; all actions equal" in said and re.search(r"a call     \d+\.\d{3} ms, torch \d+\.\d{3} ms", said)
+    text = (tmp_path / "CartPole-v1-ppo.h").read_text()
+    assert f'run: "{run.id}"' in text and '"CartPole-v1"' in text and "observation_space: " in text
+
+
+WRONG = [
+    ([], r"one of the arguments --onnx --torch --c is required"),
+    (["--c", "--torch"], r"--torch: not allowed with argument --c"),
+    (["--c", "--tyme"], r"unknown argument '--tyme'; did you mean --time\?"),
+    (["nothing", "--c"], r"no run 'nothing'"),
+    (["group:x", "--c"], r"is a group of runs, and one run is wanted here"),
+    (["--c", "--checkpoint", "epoch=99"], r"has no .*epoch=99|epoch=99"),
+    (["--c", "--out", "policy.onnx"], r"--c writes \.h files: --out policy\.h, not policy\.onnx"),
+    (["--c", "--out", "nowhere/policy.h"], r"there is no folder .*nowhere"),
+]
+
+
+@pytest.mark.parametrize(("argv", "said"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_wrong_words_are_one_line(run, capsys, argv, said):
+    assert command(argv) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and re.search(said, lines[0]), lines
+
+
+def test_a_package_that_is_not_there_is_named_with_its_cure(monkeypatch):
+    monkeypatch.setattr(words, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"--onnx needs onnx: pip install 'stride-rl\[export\]'"):
+        words.parse_export(["--onnx"])
+    assert words.parse_export(["--torch"]).kind == "torch"
+
+
+def test_a_policy_that_searches_is_refused():
+    with pytest.raises(UserError, match=r"plans by a search at every step, .* PPO, .* can be exported"):
+        decider(untrained("CartPole-v1:planet").agent.policy)
+
+
+def test_a_policy_that_chooses_in_its_own_way_is_refused():
+    policy = untrained("CartPole-v1:ppo").agent.policy
+    policy.__class__ = type("Bold", (type(policy),), {"act": lambda *given: None})
+    with pytest.raises(UserError, match="Bold chooses in a way of its own"):
+        decider(policy)
+
+
+def test_half_precision_is_refused():
+    with pytest.raises(UserError, match="precision: bf16 and plays in it"):
+        deployed(untrained("CartPole-v1:ppo", "precision=bf16"))
