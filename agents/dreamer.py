@@ -166,7 +166,7 @@ class Dreamer(Agent):
         config, two_hot, features = self.config, self.policy.model.two_hot, states.features
         logits = self.policy.critic(features)
         with torch.no_grad():
-            value, slow = two_hot.mean(logits), two_hot.mean(self.slow(features[:-1]))
+            value, slow = two_hot.mean(logits), two_hot.mean(self.slow(features[:-1].detach()))
             # the last instant of an episode has no successor here: its return is its value
             last, ended = batch.is_first[1:], batch.terminated[1:]
             discount = self.live.gamma * (~(last | ended)).float()

@@ -5,6 +5,7 @@
     python -m scripts.bench.train --pufferlib         PufferLib's setting as well: 4096 envs, one pass, one small net
     python -m scripts.bench.train --solve 20          and train.py CartPole-v1:ppo, from start to solved, seeds 1 to 20
     python -m scripts.bench.train --growth            how the cost grows with worlds, width and threads
+    python -m scripts.bench.train --agents dreamer    an update of Dreamer instead: by size, engine, part and threads
 
 Ours are whole trainings through the Trainer with every callback; peers are their bare loops on the same work: Stable-
 Baselines3, SBX and PureJaxRL's way where they can be imported, CleanRL's way always. Medians of the turns; on a shared
@@ -35,7 +36,7 @@ from gymnasium import spaces
 from agents.engines.fused_cpu.warm import warm
 from config.schema import PPOConfig
 from envs_gym.make import make_envs
-from scripts.bench import peer_sb3
+from scripts.bench import model, peer_sb3
 from scripts.bench.limit import SIDE, multiply_add_limit
 from scripts.bench.measure import OURS, Contenders, Figures, machine, rates_in_turns, ratio, seconds_of, setting
 from scripts.bench.peer_cleanrl import seconds as cleanrl_seconds
@@ -61,9 +62,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--pufferlib", action="store_true", help="one more table: PufferLib's setting of CartPole")
     parser.add_argument("--solve", type=int, default=0, metavar="SEEDS", help="time whole commands until solved, too")
     parser.add_argument("--growth", action="store_true", help="fused_cpu alone over worlds, widths and threads")
+    parser.add_argument("--agents", choices=("ppo", "dreamer"), default="ppo", help="whose training")
+    parser.add_argument("--updates", type=int, default=15, metavar="N", help="of Dreamer that are timed, of each kind")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them as an SVG")
     asked = parser.parse_args(argv)
+    if asked.agents == "dreamer":
+        found = model.compared(asked.updates, asked.threads)
+        if asked.json:
+            write_json(asked.json, found)
+        return 0
     torch.set_num_threads(asked.threads)
     print(machine(asked.threads, peer_sb3.SB3), flush=True)
     limit = multiply_add_limit(asked.threads)
