@@ -123,16 +123,6 @@ class Dreamer(Agent):
             "train/grad_norm/total": norms.norm(),
         }
 
-    @torch.no_grad()
-    def imagine(self, state: State, of_guess: Tensor, of_action: Tensor) -> tuple[Tensor, Tensor]:
-        """(features [H + 1, K, ..], the actions [H, K, ..] the actor chose at all but the last of them)."""
-        policy, features, actions = self.policy, [state.features], []
-        for u, choice in zip(of_guess, of_action, strict=True):
-            actions.append(policy.head.sample(policy.choices(features[-1]), choice))
-            state = policy.model.rssm.imagine(state, policy.actions(actions[-1]), u)
-            features.append(state.features)
-        return torch.stack(features), torch.stack(actions)
-
     def behaviour_loss(
         self, start: State, alive: Tensor, of_guess: Tensor, of_action: Tensor
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -142,7 +132,7 @@ class Dreamer(Agent):
         seen of the start, by what the model says of the states between; never by what comes of the action itself.
         """
         config, policy, live = self.config, self.policy, self.live
-        features, actions = self.imagine(start, of_guess, of_action)
+        features, actions = self.unroll.imagine(policy, start, of_guess, of_action)
         here = features[:-1]
         logits, two_hot = policy.critic(here), policy.model.two_hot
         with torch.no_grad():

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from agents.base import Agent
 from agents.experience.nouns import Sequences
 from agents.experience.ratio import Ratio
-from agents.networks.dreamer_policy import ModelPolicy
+from agents.networks.dreamer_policy import DreamerPolicy, ModelPolicy
 from agents.networks.senses import distance
 from agents.networks.world_model import RSSM, Guess, State, balanced, divergence
 from config.schema import WorldModelConfig
@@ -29,6 +29,18 @@ class Unroll:
     def observe(self, rssm: RSSM, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
         """`RSSM.observe`."""
         return rssm.observe(tokens, action, is_first, u)
+
+    @torch.no_grad()
+    def imagine(
+        self, policy: DreamerPolicy, state: State, of_guess: Tensor, of_action: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(features [H + 1, K, ..], the actions [H, K, ..] the actor chose at all but the last of them)."""
+        features, actions = [state.features], []
+        for u, choice in zip(of_guess, of_action, strict=True):
+            actions.append(policy.head.sample(policy.choices(features[-1]), choice))
+            state = policy.model.rssm.imagine(state, policy.actions(actions[-1]), u)
+            features.append(state.features)
+        return torch.stack(features), torch.stack(actions)
 
 
 class ModelLoss(NamedTuple):

@@ -113,13 +113,13 @@ def parts(agent: Dreamer) -> Calls:
     """What an update does, each from the same batch; gradients add up and are thrown away."""
     config, memory = agent.config, agent.memory
     batch, draws = memory.sequences(config.batch_size, config.batch_length), agent.draw()
-    states = State(*(part.detach() for part in model_loss(agent.policy, batch, draws.posterior, config).states))
+    states = State(*(part.detach() for part in model_loss(agent.policy, batch, draws.posterior, config, agent.unroll).states))
     chosen = draws.starts.topk(config.imagined_starts).indices
     start = State(*(part.flatten(0, 1)[chosen] for part in states))
     alive = torch.ones(config.imagined_starts)
 
     def model() -> None:
-        torch.stack([*model_loss(agent.policy, batch, draws.posterior, config).parts.values()]).sum().backward()
+        torch.stack([*model_loss(agent.policy, batch, draws.posterior, config, agent.unroll).parts.values()]).sum().backward()
 
     def behaviour() -> None:
         losses, _ = agent.behaviour_loss(start, alive, draws.guess, draws.action)
@@ -128,7 +128,7 @@ def parts(agent: Dreamer) -> Calls:
     return {
         "draw": lambda: (memory.sequences(config.batch_size, config.batch_length), agent.draw()),
         "model": model,
-        "imagination": lambda: agent.imagine(start, draws.guess, draws.action),
+        "imagination": lambda: agent.unroll.imagine(agent.policy, start, draws.guess, draws.action),
         "behaviour": behaviour,
         "replay value": lambda: agent.replay_loss(batch, states)[0].backward(),
         "optimizer": agent.optimizer.step,

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from agents.dreamer import Dreamer
-from agents.engines.fused_cpu.kernels import model_scan
+from agents.engines.fused_cpu.imagination import Imagination
+from agents.engines.fused_cpu.kernels import model_imagine, model_scan
 from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
 from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
 from agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
@@ -19,11 +20,12 @@ from agents.engines.fused_cpu.workers import Workers
 from agents.engines.plan.layout import LANES
 from agents.model_learning import Unroll
 from agents.networks.autograd import Context
+from agents.networks.dreamer_policy import DreamerPolicy
 from agents.networks.world_model import RSSM, DenseCell, Guess, Sizes, State
 from agents.planet import PlaNet
 from agents.sockets import Learner
 
-CALLED: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward)
+CALLED: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward, model_imagine.imagine)
 
 
 class Weights(NamedTuple):
@@ -155,6 +157,7 @@ class KernelUnroll(Unroll):
 
     def __init__(self, threads: int) -> None:
         self.threads, self._workers = threads, Workers(threads)
+        self._imagination: Imagination | None = None
 
     def observe(self, rssm: RSSM, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
         prepared, tokens = rssm.ahead(tokens, action, is_first)
@@ -162,6 +165,14 @@ class KernelUnroll(Unroll):
         job, scan = Job(self._workers, self.threads, sizes, rssm.unimix), _apply
         deter, stoch, log_probs = scan(job, (~is_first).to(tokens.dtype), u, prepared, tokens, *weights_of(rssm))
         return State(deter, stoch), Guess(log_probs.unflatten(-1, (sizes.stoch, sizes.classes)))
+
+    def imagine(
+        self, policy: DreamerPolicy, state: State, of_guess: Tensor, of_action: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        rssm = policy.model.rssm
+        model = Job(self._workers, self.threads, rssm.sizes, rssm.unimix).table(weights_of(rssm))
+        self._imagination = self._imagination or Imagination(policy, self._workers)
+        return self._imagination.run(model, state, of_guess, of_action, self.threads)
 
 
 _apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = Scanned.apply
