@@ -131,32 +131,36 @@ class Dreamer(Agent):
         An action counts as much as it is likely that there is anything left to do where it is chosen: by what was
         seen of the start, by what the model says of the states between; never by what comes of the action itself.
         """
-        config, policy, live = self.config, self.policy, self.live
-        features, actions = self.unroll.imagine(policy, start, of_guess, of_action)
+        config, policy, live, unroll = self.config, self.policy, self.live, self.unroll
+        features, actions = unroll.imagine(policy, start, of_guess, of_action)
         here = features[:-1]
-        logits, two_hot = policy.critic(here), policy.model.two_hot
+        model, logits = policy.model, unroll.through(policy.critic, here)
+        two_hot = model.two_hot
         with torch.no_grad():
-            reward, goes_on = policy.model.expect(features[1:])
-            value = torch.cat((two_hot.mean(logits), policy.value(features[-1:])))
-            discount = live.gamma * goes_on
+            reward, last, slow = (
+                unroll.mean(two_hot, unroll.through(net, x))
+                for net, x in ((model.reward, features[1:]), (policy.critic, features[-1:]), (self.slow, here))
+            )
+            value = torch.cat((unroll.mean(two_hot, logits), last))
+            discount = live.gamma * unroll.through(model.goes_on, features[1:]).squeeze(-1).sigmoid()
             returns = arrival_returns(reward, discount, value[1:], config.return_lambda)
             advantage = (returns - value[:-1]) / self.range.learn(returns)
             weight = torch.cat((alive[None], alive * discount[:-1].cumprod(0)))
-            slow = two_hot.mean(self.slow(here))
             mean = (alive * returns[0]).sum() / alive.sum().clamp(min=1)
-        p = policy.choices(here)
+        p = policy.head(unroll.through(policy.torso, here))
         entropy = policy.head.entropy(p)
         gain = policy.head.log_prob(p, actions) * advantage + live.ent_coef * entropy
-        off = two_hot.loss(logits, returns) + config.slow_coef * two_hot.loss(logits, slow)
-        losses = {"policy": -(weight * gain).mean(), "critic": (weight * off).mean()}
+        off, astray = unroll.losses(two_hot, logits, returns, slow)
+        losses = {"policy": -(weight * gain).mean(), "critic": (weight * (off + config.slow_coef * astray)).mean()}
         return losses, {"train/return/imagined": mean, "train/policy/entropy": entropy.mean()}
 
     def replay_loss(self, batch: Sequences, states: State) -> tuple[Tensor, Tensor]:
         """The critic's loss on what was remembered, whose gradients reach the model, too, and the mean return."""
-        config, two_hot, features = self.config, self.policy.model.two_hot, states.features
-        logits = self.policy.critic(features)
+        config, two_hot, features, unroll = self.config, self.policy.model.two_hot, states.features, self.unroll
+        logits = unroll.through(self.policy.critic, features)
         with torch.no_grad():
-            value, slow = two_hot.mean(logits), two_hot.mean(self.slow(features[:-1].detach()))
+            here = features[:-1].detach()
+            value, slow = (unroll.mean(two_hot, x) for x in (logits, unroll.through(self.slow, here)))
             # the last instant of an episode has no successor here: its return is its value
             last, ended = batch.is_first[1:], batch.terminated[1:]
             discount = self.live.gamma * (~(last | ended)).float()
@@ -164,6 +168,5 @@ class Dreamer(Agent):
             target = arrival_returns(reward, discount, value[1:], config.return_lambda)
             weight = (~last).float()
             reached = (weight * target).sum() / weight.sum().clamp(min=1)
-        logits = logits[:-1]
-        off = two_hot.loss(logits, target) + config.slow_coef * two_hot.loss(logits, slow)
-        return (weight * off).mean(), reached
+        off, astray = unroll.losses(two_hot, logits[:-1], target, slow)
+        return (weight * (off + config.slow_coef * astray)).mean(), reached

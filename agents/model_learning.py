@@ -13,6 +13,7 @@ from agents.experience.nouns import Sequences
 from agents.experience.ratio import Ratio
 from agents.networks.dreamer_policy import DreamerPolicy, ModelPolicy
 from agents.networks.senses import distance
+from agents.networks.two_hot import TwoHot
 from agents.networks.world_model import RSSM, Guess, State, balanced, divergence
 from config.schema import WorldModelConfig
 
@@ -42,6 +43,19 @@ class Unroll:
             features.append(state.features)
         return torch.stack(features), torch.stack(actions)
 
+    def through(self, net: nn.Module, x: Tensor) -> Tensor:
+        """What a net of hidden layers, with a head or none, answers to rows [..., inputs]."""
+        answered: Tensor = net(x)
+        return answered
+
+    def mean(self, two_hot: TwoHot, logits: Tensor) -> Tensor:
+        """`TwoHot.mean`, of which nobody wants gradients."""
+        return two_hot.mean(logits)
+
+    def losses(self, two_hot: TwoHot, logits: Tensor, *targets: Tensor) -> Tensor:
+        """`TwoHot.loss` towards each of the targets [...]: [M, ...]."""
+        return torch.stack([two_hot.loss(logits, target) for target in targets])
+
 
 class ModelLoss(NamedTuple):
     """What a batch says of a model."""
@@ -60,18 +74,19 @@ def model_loss(
     policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldModelConfig, unroll: Unroll | None = None
 ) -> ModelLoss:
     """Of sequences [L, B, ..] that begin with nothing known, from uniforms [L, B, S] for their posteriors."""
-    model = policy.model
+    model, unroll = policy.model, unroll or Unroll()
     begins = batch.is_first.clone()
     begins[0] = True  # what led here, and what was known, lies before the sequence
     seen = model.senses.look(batch.obs)
     told = (model.senses(seen), policy.actions(batch.action), begins, u)
-    states, posterior = (unroll or Unroll()).observe(model.rssm, *told)
+    states, posterior = unroll.observe(model.rssm, *told)
     features, prior = states.features, model.rssm.foresee(states.deter)
     to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
-    goes_on = model.goes_on(features).squeeze(-1)
+    goes_on, paid = (unroll.through(net, features) for net in (model.goes_on, model.reward))
+    goes_on = goes_on.squeeze(-1)
     parts = {
         "observation": config.observation_coef * distance(model.senses.tell(features), seen).mean(),
-        "reward": model.two_hot.loss(model.reward(features), batch.reward).mean(),
+        "reward": unroll.losses(model.two_hot, paid, batch.reward).mean(),
         "going_on": going_on_loss(goes_on, batch.terminated, config.end_weight).mean(),
         "prior": config.prior_coef * to_posterior.mean(),
         "posterior": config.posterior_coef * to_prior.mean(),

@@ -2,50 +2,18 @@
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from agents.engines.fused_cpu.kernels import model_imagine
 from agents.engines.fused_cpu.kernels.calls import address_of
-from agents.engines.fused_cpu.kernels.model_imagine import DREAM, LAYER, Dream, Layer, lay
+from agents.engines.fused_cpu.kernels.model_imagine import DREAM, Dream, lay
+from agents.engines.fused_cpu.model_nets import Net
 from agents.engines.fused_cpu.parameters import aligned
 from agents.engines.fused_cpu.workers import Workers
 from agents.engines.plan.layout import LANES
 from agents.networks.dreamer_policy import DreamerPolicy
-from agents.networks.normed import RMSNorm
 from agents.networks.world_model import DenseCell, State
 from utils.counter_rng import normal
-
-
-def layers_of(*modules: nn.Module) -> list[nn.Module]:
-    """Linear layers and norms in order; what stands between them is SiLU."""
-    return [layer for module in modules for layer in module.modules() if isinstance(layer, nn.Linear | RMSNorm)]
-
-
-class Net:
-    """The table of hidden layers and a head, as kernels find it."""
-
-    def __init__(self, *modules: nn.Module) -> None:
-        self._layers = layers_of(*modules)
-        self.hidden = len(self._layers) // 2
-        self.table = np.zeros((self.hidden + 1, LAYER), np.int64)
-        for row, linear in zip(self.table, self._layers[::2], strict=True):
-            assert isinstance(linear, nn.Linear)
-            row[Layer.INNER], row[Layer.WIDTH] = linear.in_features, linear.out_features
-        self.find()
-
-    @property
-    def widest(self) -> int:
-        """Of its hidden layers; 0 where there is none."""
-        return int(self.table[:-1, Layer.WIDTH].max(initial=0))
-
-    def find(self) -> None:
-        """Where its weights lie: elsewhere once an optimizer or a checkpoint has put them there."""
-        head = self._layers[-1]
-        assert isinstance(head, nn.Linear) and head.bias is not None
-        scales = [*(norm.scale for norm in self._layers[1::2] if isinstance(norm, RMSNorm)), head.bias]
-        for row, linear, scale in zip(self.table, self._layers[::2], scales, strict=True):
-            assert isinstance(linear, nn.Linear)
-            row[Layer.WEIGHT], row[Layer.SCALE] = linear.weight.data_ptr(), scale.data_ptr()
 
 
 class Imagination:
@@ -57,7 +25,7 @@ class Imagination:
         self._policy, self._cell, self._workers = policy, cell, workers
         self._prior, self._actor = Net(policy.model.rssm.prior), Net(policy.torso, policy.head)
         self._options = np.array(policy.actions.options, np.int64)
-        sizes, widest = policy.sizes, max(self._prior.widest, self._actor.widest)
+        sizes, widest = policy.sizes, max(self._prior.width, self._actor.width)
         encoded, stoch = policy.actions.size, sizes.stoch * sizes.classes
         room = lay.py_func(0, sizes.deter, sizes.width, stoch, encoded, widest).end
         self._scratch = aligned(workers.threads * room // 4)

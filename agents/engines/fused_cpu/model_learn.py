@@ -3,12 +3,13 @@
 The agent's own `learn` runs, and is lent another `Unroll` meanwhile. Weights are read where torch keeps them.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from agents.dreamer import Dreamer
 from agents.engines.fused_cpu.imagination import Imagination
@@ -16,16 +17,19 @@ from agents.engines.fused_cpu.kernels import model_imagine, model_scan
 from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
 from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
 from agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
+from agents.engines.fused_cpu.model_nets import CALLED as OF_NETS
+from agents.engines.fused_cpu.model_nets import Crew, Net, losses, means, passing
 from agents.engines.fused_cpu.workers import Workers
 from agents.engines.plan.layout import LANES
 from agents.model_learning import Unroll
 from agents.networks.autograd import Context
 from agents.networks.dreamer_policy import DreamerPolicy
+from agents.networks.two_hot import TwoHot
 from agents.networks.world_model import RSSM, DenseCell, Guess, Sizes, State
 from agents.planet import PlaNet
 from agents.sockets import Learner
 
-CALLED: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward, model_imagine.imagine)
+CALLED: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward, model_imagine.imagine, *OF_NETS)
 
 
 class Weights(NamedTuple):
@@ -158,6 +162,7 @@ class KernelUnroll(Unroll):
     def __init__(self, threads: int) -> None:
         self.threads, self._workers = threads, Workers(threads)
         self._imagination: Imagination | None = None
+        self._crew, self._nets = Crew(self._workers, threads), dict[nn.Module, Net]()
 
     def observe(self, rssm: RSSM, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
         prepared, tokens = rssm.ahead(tokens, action, is_first)
@@ -173,6 +178,32 @@ class KernelUnroll(Unroll):
         model = Job(self._workers, self.threads, rssm.sizes, rssm.unimix).table(weights_of(rssm))
         self._imagination = self._imagination or Imagination(policy, self._workers)
         return self._imagination.run(model, state, of_guess, of_action, self.threads)
+
+    def through(self, net: nn.Module, x: Tensor) -> Tensor:
+        table, (*shape, size) = self._net(net), x.shape
+        rows = math.prod(shape)
+        if rows % LANES:
+            return super().through(net, x)
+        return passing(table, self._crew, x.reshape(rows, size).contiguous(), *table.weights).view(*shape, -1)
+
+    def mean(self, two_hot: TwoHot, logits: Tensor) -> Tensor:
+        rows = logits.numel() // logits.shape[-1]
+        if rows % LANES:
+            return super().mean(two_hot, logits)
+        return means(two_hot, self._crew, logits.detach().reshape(rows, -1).contiguous()).view(logits.shape[:-1])
+
+    def losses(self, two_hot: TwoHot, logits: Tensor, *targets: Tensor) -> Tensor:
+        rows = targets[0].numel()
+        if rows % LANES:
+            return super().losses(two_hot, logits, *targets)
+        wanted = torch.stack([target.reshape(rows) for target in targets])
+        found = losses(two_hot, self._crew, logits.reshape(rows, -1).contiguous(), wanted)
+        return found.view(len(targets), *targets[0].shape)
+
+    def _net(self, net: nn.Module) -> Net:
+        if net not in self._nets:
+            self._nets[net] = Net(net)
+        return self._nets[net]
 
 
 _apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = Scanned.apply

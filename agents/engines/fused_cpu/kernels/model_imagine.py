@@ -20,6 +20,7 @@ from agents.engines.fused_cpu.kernels.model_cell import (
     to_lanes,
     to_rows,
 )
+from agents.engines.fused_cpu.kernels.model_nets import LAYER, Layer, head_of
 from agents.engines.fused_cpu.kernels.vectors import (
     BYTES,
     at_most,
@@ -35,15 +36,6 @@ from agents.engines.plan.layout import LANES
 from agents.engines.plan.numbers import Count, auto
 from agents.networks.heads import LEAST_STD
 from utils.kernel_cache import njit
-
-
-class Layer(Count):
-    """A row of a net's table, int64: hidden layers, then the head, which has a bias where they have a scale."""
-
-    WEIGHT = auto()  # address of [width, inner]
-    SCALE = auto()  # address of [width]: of a hidden layer's norm, or the head's bias
-    INNER = auto()
-    WIDTH = auto()
 
 
 class Dream(Count):
@@ -70,7 +62,7 @@ class Dream(Count):
     SCRATCH_SIZE = auto()  # bytes of a thread
 
 
-DREAM, LAYER = len(Dream), len(Layer)
+DREAM = len(Dream)
 
 
 class Room(NamedTuple):
@@ -127,11 +119,7 @@ def answer(net: int, layers: int, x: int, hidden: int, widest: int, kept: int, o
         norm_silu(above, rows[at + Layer.SCALE], kept, width)
         below = above
     at = LAYER * layers
-    inner, width = rows[at + Layer.INNER], rows[at + Layer.WIDTH]
-    bias = floats(rows[at + Layer.SCALE], width)
-    for i in range(width):
-        store(out, i, splat(bias[i]))
-    add_product(rows[at + Layer.WEIGHT], inner, 1, below, out, width, inner)
+    head_of(rows[at + Layer.WEIGHT], rows[at + Layer.SCALE], rows[at + Layer.INNER], rows[at + Layer.WIDTH], below, out)
 
 
 @njit(**PIECE)
