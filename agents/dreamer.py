@@ -134,15 +134,15 @@ class Dreamer(Agent):
         config, policy, live, unroll = self.config, self.policy, self.live, self.unroll
         features, actions = unroll.imagine(policy, start, of_guess, of_action)
         here = features[:-1]
-        model, logits = policy.model, unroll.through(policy.critic, here)
-        two_hot = model.two_hot
+        logits, two_hot = unroll.through(policy.critic, here), policy.model.two_hot
         with torch.no_grad():
-            reward, last, slow = (
+            reward, goes_on = unroll.expect(policy.model, features[1:])
+            last, slow = (
                 unroll.mean(two_hot, unroll.through(net, x))
-                for net, x in ((model.reward, features[1:]), (policy.critic, features[-1:]), (self.slow, here))
+                for net, x in ((policy.critic, features[-1:]), (self.slow, here))
             )
             value = torch.cat((unroll.mean(two_hot, logits), last))
-            discount = live.gamma * unroll.through(model.goes_on, features[1:]).squeeze(-1).sigmoid()
+            discount = live.gamma * goes_on
             returns = arrival_returns(reward, discount, value[1:], config.return_lambda)
             advantage = (returns - value[:-1]) / self.range.learn(returns)
             weight = torch.cat((alive[None], alive * discount[:-1].cumprod(0)))

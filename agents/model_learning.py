@@ -14,7 +14,7 @@ from agents.experience.ratio import Ratio
 from agents.networks.dreamer_policy import DreamerPolicy, ModelPolicy
 from agents.networks.senses import distance
 from agents.networks.two_hot import TwoHot
-from agents.networks.world_model import RSSM, Guess, State, balanced, divergence
+from agents.networks.world_model import RSSM, Guess, State, WorldModel, balanced, divergence
 from config.schema import WorldModelConfig
 
 RATIO = 128  # remembered steps learnt from per env step, where the config says nothing
@@ -47,6 +47,10 @@ class Unroll:
         """What a net of hidden layers, with a head or none, answers to rows [..., inputs]."""
         answered: Tensor = net(x)
         return answered
+
+    def expect(self, model: WorldModel, features: Tensor) -> tuple[Tensor, Tensor]:
+        """`WorldModel.expect`, of which nobody wants gradients."""
+        return model.expect(features)
 
     def mean(self, two_hot: TwoHot, logits: Tensor) -> Tensor:
         """`TwoHot.mean`, of which nobody wants gradients."""

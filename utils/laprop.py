@@ -21,6 +21,7 @@ class LaProp(torch.optim.Optimizer):
     """
 
     found_inf: Tensor | None = None
+    mover: "Mover | None" = None  # who makes the step of a group instead: an engine lends one
 
     def __init__(
         self,
@@ -43,11 +44,11 @@ class LaProp(torch.optim.Optimizer):
         for group in self.param_groups:
             weights = [p for p in group["params"] if p.grad is not None]
             if weights:
-                self._move(weights, group)
+                self.mover(self, weights, group) if self.mover else self._move(weights, group)
 
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         (b1, b2), lr, one = group["betas"], group["lr"], torch.ones((), device=weights[0].device)
-        states = [self.state[p] or self._begin(p) for p in weights]
+        states = [self.state_of(p) for p in weights]
         counts, squares, means = ([state[name] for state in states] for name in ("updates", "square", "mean"))
         skip = torch.zeros_like(one, dtype=torch.bool) if self.found_inf is None else self.found_inf.reshape(()).bool()
         go = one.masked_fill(skip, 0)
@@ -71,6 +72,11 @@ class LaProp(torch.optim.Optimizer):
             torch._foreach_mul_(weights, (1 - group["weight_decay"] * rate).float().unbind())
         torch._foreach_add_(weights, torch._foreach_mul(means, (-rate / (1 - b1**count)).float().unbind()))
 
+    def state_of(self, p: Tensor) -> dict[str, Tensor]:
+        """Moments and count of steps; zeros at first."""
+        known: dict[str, Tensor] = self.state[p] or self._begin(p)
+        return known
+
     def _begin(self, p: Tensor) -> dict[str, Tensor]:
         state = {
             "updates": torch.zeros((), device=p.device),
@@ -79,3 +85,6 @@ class LaProp(torch.optim.Optimizer):
         }
         self.state[p] = state
         return state
+
+
+Mover = Callable[[LaProp, list[Tensor], dict[str, Any]], None]

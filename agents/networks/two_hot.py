@@ -35,7 +35,7 @@ class TwoHot(nn.Module):
         A target beyond the outermost bin is that bin.
         """
         target = target.clamp(self.bins[0], self.bins[-1])
-        above = torch.searchsorted(self.bins, target).clamp(min=1)
+        above = torch.searchsorted(self.bins, target).clamp(1, 2 * self.pairs)  # the upper end is for what is no number
         low, high = self.bins[above - 1], self.bins[above]
         chosen = logits.gather(-1, torch.stack((above - 1, above), -1))
         return logits.logsumexp(-1) - torch.lerp(chosen[..., 0], chosen[..., 1], (target - low) / (high - low))

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from agents.dreamer import Dreamer
+from agents.engines.fused_cpu import laprop
 from agents.engines.fused_cpu.imagination import Imagination
+from agents.engines.fused_cpu.kernels import laprop as laprop_kernels
 from agents.engines.fused_cpu.kernels import model_imagine, model_scan
 from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
 from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
@@ -25,11 +27,18 @@ from agents.model_learning import Unroll
 from agents.networks.autograd import Context
 from agents.networks.dreamer_policy import DreamerPolicy
 from agents.networks.two_hot import TwoHot
-from agents.networks.world_model import RSSM, DenseCell, Guess, Sizes, State
+from agents.networks.world_model import RSSM, DenseCell, Guess, Sizes, State, WorldModel
 from agents.planet import PlaNet
 from agents.sockets import Learner
+from utils.laprop import LaProp
 
-CALLED: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward, model_imagine.imagine, *OF_NETS)
+CALLED: tuple[Kernel, ...] = (
+    model_scan.forward,
+    model_scan.backward,
+    model_imagine.imagine,
+    laprop_kernels.step,
+    *OF_NETS,
+)
 
 
 class Weights(NamedTuple):
@@ -186,6 +195,10 @@ class KernelUnroll(Unroll):
             return super().through(net, x)
         return passing(table, self._crew, x.reshape(rows, size).contiguous(), *table.weights).view(*shape, -1)
 
+    def expect(self, model: WorldModel, features: Tensor) -> tuple[Tensor, Tensor]:
+        paid = self.mean(model.two_hot, self.through(model.reward, features))
+        return paid, self.through(model.goes_on, features).squeeze(-1).sigmoid()
+
     def mean(self, two_hot: TwoHot, logits: Tensor) -> Tensor:
         rows = logits.numel() // logits.shape[-1]
         if rows % LANES:
@@ -219,8 +232,12 @@ class ModelLearn:
 
     def learn(self, learner: Learner, work: int) -> None:
         assert isinstance(learner, Dreamer | PlaNet)
-        own, learner.unroll = learner.unroll, self.unroll
+        own, learner.unroll, optimizer = learner.unroll, self.unroll, learner.optimizer
+        if isinstance(optimizer, LaProp):
+            optimizer.mover = laprop.step
         try:
             learner.learn(work)
         finally:
             learner.unroll = own
+            if isinstance(optimizer, LaProp):
+                optimizer.mover = None

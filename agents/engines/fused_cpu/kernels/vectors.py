@@ -223,6 +223,10 @@ def _rsqrt(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return builder.fdiv(_number(1), _llvm(builder, "sqrt", x))
 
 
+def _sqrt(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return _llvm(builder, "sqrt", x)
+
+
 def _larger(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return builder.select(builder.fcmp_ordered("<", x, y), y, x)
 
@@ -235,6 +239,7 @@ exp = _function(_exp, 1)  # 1 ulp from -87 to 88, at which it stays
 tanh = _function(_tanh, 1)  # 2.5 ulp
 sigmoid = _function(_sigmoid, 1)
 log = _function(_log, 1)  # of a normal number above 0
-rsqrt = _function(_rsqrt, 1)
+rsqrt = _function(_rsqrt, 1)  # of a number above 0
+sqrt = _function(_sqrt, 1)
 larger = _function(_larger, 2)  # of two; the first where it is NaN
 at_most = _function(_at_most, 2)  # 1 where x <= y, else 0
