@@ -13,6 +13,7 @@ from rich.text import Text
 from config.metrics import Metric
 from config.schema import Config
 from report.alerts import Alert, counted
+from report.dreams import words
 from report.history import TAIL, History, Series
 from report.outcome import Header, Outcome
 from report.phases import told
@@ -237,6 +238,7 @@ def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bo
         ("val", "" if outcome.val_best is None else f"best {score(outcome.val_best)}{against}"),
         ("test", outcome.test_words().replace("±", "+-" if ascii_only else "±")),
         ("goal", plain(outcome.goal) if outcome.goal is not None and outcome.val_best is None else ""),
+        ("dreams", words(outcome.dreams)),
         ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
         ("time", told(outcome.phases)),
         ("run", outcome.run_path),

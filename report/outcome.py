@@ -54,6 +54,8 @@ class Outcome:
     """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
     phases: dict[str, float] = field(default_factory=dict)
     """Which part of the time of the whole run went where (report/phases.py)."""
+    dreams: dict[str, float] = field(default_factory=dict)
+    """How far dreams stray, by metric (report/dreams.py); {} without a world model."""
 
     @property
     def verdict(self) -> str:

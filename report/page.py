@@ -14,6 +14,7 @@ from config.schema import Config
 from config.written import differing, written
 from report.alerts import Alert
 from report.curve import Point, curve_svg
+from report.dreams import MEANING, read_dreams
 from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
 from report.outcome import INTERRUPTED, Header, Outcome
@@ -68,6 +69,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         _alerts_table(outcome.alerts),
         "## Metrics",
         _metrics_table(rows, load_metrics()),
+        _dreams(run, outcome),
         "## Next",
         _commands(run, facts, outcome),
         "## Config",
@@ -140,6 +142,12 @@ def _alerts_table(alerts: Sequence[Alert]) -> str:
             for alert in alerts
         ],
     )
+
+
+def _dreams(run: RunDir, outcome: Outcome) -> str:
+    """How far a world model's dreams stray, by observation; "" without one."""
+    found = read_dreams(run) if outcome.dreams else None
+    return "" if found is None else f"## Dreams\n\n{MEANING}\n\n{_table(*found.table())}"
 
 
 def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str:

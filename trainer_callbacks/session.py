@@ -26,6 +26,7 @@ from report.sink import Sink
 from report.watch import Watch, past_rows
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.debug import Debug
+from trainer_callbacks.dreams import dreams_judged
 from trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
@@ -84,8 +85,9 @@ def fit(
             log.info(line)
         lost = trained(trainer, agent, start.checkpoint, stop, checkpoint)
         lost += f"; continue: python train.py --resume {run.id}" if lost else ""
+        dreams = {} if lost or stop.interrupts.number else dreams_judged(config, agent, run)
         if not lost:
-            export.finish(agent, stop.tested)
+            export.finish(agent, {**stop.tested, **dreams})
             if not stop.interrupts.number:
                 checkpoint.finish(stop.tested.get(TESTED, float("-inf")), goal)
         evaluate.close()
@@ -93,7 +95,7 @@ def fit(
         agent.collector.envs.close()
         env_steps = checkpoint.saved["env_steps"] if lost else agent.progress["env_steps"]
         outcome = outcome_of(run, goal, stop, evaluate, env_steps, time.perf_counter() - began, lost)
-        outcome = replace(outcome, phases=shares(export.seconds(agent)), alerts=watch.alerts)
+        outcome = replace(outcome, phases=shares(export.seconds(agent)), alerts=watch.alerts, dreams=dreams)
         export.end(outcome)
     except BaseException:
         export.end(None)

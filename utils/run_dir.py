@@ -94,6 +94,10 @@ class RunDir:
     def report(self) -> Path:
         return self.path / "report.md"
 
+    @property
+    def dreams(self) -> Path:
+        return self.path / "dreams.json"
+
     @classmethod
     def create(cls, env_id: str, variant: str, seed: int, facts: Mapping[str, object] | None = None) -> "RunDir":
         """Make a new folder with its subfolders and its config.json, whole from the start; `@last` points at it.

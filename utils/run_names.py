@@ -35,6 +35,7 @@ FORMS = (
     Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
     Form(re.compile(r"run\.log"), (), 1 << 30),
     Form(re.compile(r"report\.md"), (), 16 << 20),
+    Form(re.compile(r"dreams\.json"), (), 1 << 20),
     Form(re.compile(r"\.lock"), (), 4096),
     Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.json"), ("checkpoints",), 16 << 20),
     Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.ckpt"), ("checkpoints",), 16 << 30),

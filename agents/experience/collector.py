@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from agents.experience.finite_guard import float_views, floating, may_be_non_finite
 from agents.experience.memory import Memory
-from agents.experience.nouns import Act, Explanation, Row, Tree, copy_into, leaves, tree_map
+from agents.experience.nouns import Act, Dream, Explanation, Row, Tree, copy_into, leaves, tree_map
 from agents.experience.tally import Played, Seen, Tally, fetch
 from envs_fast.vec_env import Obs, Step, VecEnv, wrong_action
 from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
@@ -52,6 +52,13 @@ class Policy(nn.Module):
         """
         noise = torch.zeros(len(is_first), self.draws, device=is_first.device)
         return self.act(obs, carry, is_first, noise, True).carry
+
+    def dream(self, states: Tree, actions: Tensor) -> Dream | None:
+        """What it imagines from states [T, ...] that `explain` told, under actions [T, H, ...]; None without a model.
+
+        Always the same: it takes the likeliest where `act` would draw. No gradients.
+        """
+        return None
 
 
 class Window:

@@ -78,6 +78,21 @@ class Explanation(NamedTuple):
     entropy: Tensor
     value: Tensor | None
     """None without a critic"""
+    state: Tree = None
+    """of its world model, from which it can `dream`; None without one"""
+
+
+class Dream(NamedTuple):
+    """What a world model imagines: H instants on from each of T states, without looking; [T, H, ...]."""
+
+    seen: Obs
+    """as the worlds would give it"""
+    reward: Tensor
+    """on arrival: of the action that led there"""
+    goes_on: Tensor
+    """the chance that the episode does not end on arrival"""
+    value: Tensor | None
+    """None without a critic"""
 
 
 class Row(NamedTuple):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Explanation, Tree
+from agents.experience.nouns import Act, Dream, Explanation, Tree
 from agents.networks.actions import Actions
 from agents.networks.heads import BoundedGaussian, head_for
 from agents.networks.normed import dense, initialize
@@ -64,6 +64,20 @@ class ModelPolicy(Policy):
         seen = senses.look(obs)
         return seen.vector if senses.flat else senses(seen)
 
+    @torch.no_grad()
+    def dream(self, states: Tree, actions: Tensor) -> Dream:
+        model, state, known = self.model, State(*states), []
+        for action in self.actions(actions).unbind(1):
+            state = model.rssm.imagine(state, action, None)
+            known.append(state.features)
+        features = torch.stack(known, 1)
+        seen = model.senses.observation(model.senses.tell(features))
+        return Dream(seen, *model.expect(features), self.value(features))
+
+    def value(self, features: Tensor) -> Tensor | None:
+        """By a critic, where there is one."""
+        return None
+
 
 class DreamerPolicy(ModelPolicy):
     """World model, actor and critic. The critic is here to be looked at: acting does not ask it."""
@@ -102,6 +116,6 @@ class DreamerPolicy(ModelPolicy):
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """At the likeliest state, as it acts when it is greedy."""
-        features = self.recognise(obs, carry, is_first, None).features
-        p = self.choices(features)
-        return Explanation(self.seen(obs), self.head.distribution(p), self.head.entropy(p), self.value(features))
+        state = self.recognise(obs, carry, is_first, None)
+        p, value = self.choices(state.features), self.value(state.features)
+        return Explanation(self.seen(obs), self.head.distribution(p), self.head.entropy(p), value, state)

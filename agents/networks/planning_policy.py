@@ -121,4 +121,4 @@ class PlanningPolicy(ModelPolicy):
         else:
             told = {"mean": centre, "std": spread}
             entropy = (spread * (2 * torch.pi * torch.e) ** 0.5).log().sum(-1)
-        return Explanation(self.seen(obs), told, entropy, plan.promised)
+        return Explanation(self.seen(obs), told, entropy, plan.promised, state)

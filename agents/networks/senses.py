@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from agents.networks.encoders import FlatEncoder
 from agents.networks.normed import Channels, dense
-from agents.networks.two_hot import symlog
+from agents.networks.two_hot import symexp, symlog
 from envs_fast.vec_env import Obs
 from envs_gym.spaces import MASK, is_image
 from utils.user_error import UserError
@@ -70,6 +70,11 @@ class ImageSense(nn.Module):
         """uint8 [..., C, H, W] or [..., H, W], or the same as floats, -> [..., C, H, W] in [0, 1]"""
         return (x.unsqueeze(-3) if self.flat else x) / 255
 
+    def image(self, told: Tensor) -> Tensor:
+        """The bytes nearest to what `look` would have made this of."""
+        x = (told * 255).round().to(torch.uint8)
+        return x.squeeze(-3) if self.flat else x
+
     def forward(self, x: Tensor) -> Tensor:
         """[..., C, H, W] in [0, 1] -> [..., size]"""
         tokens: Tensor = self.read(x.flatten(0, -4) - 0.5)
@@ -97,6 +102,7 @@ class Senses(nn.Module):
         leaves = dict(space.items()) if isinstance(space, gym.spaces.Dict) else {"": space}
         if MASK in leaves:
             raise UserError("a world model cannot tell which actions will make sense: action_mask is for others")
+        self.leaves = leaves
         self.pictures = [name for name, leaf in leaves.items() if is_image(leaf)]
         plain = {name: leaf for name, leaf in leaves.items() if name not in self.pictures}
         self.flat = FlatEncoder(gym.spaces.Dict(plain) if "" not in leaves else space, False) if plain else None
@@ -124,3 +130,20 @@ class Senses(nn.Module):
         """What is seen at states of these features [..., features]."""
         vector = self.tell_vector(features) if self.tell_vector else features.new_zeros(*features.shape[:-1], 0)
         return Seen(vector, tuple(sense.show(features) for sense in self.image))
+
+    def observation(self, seen: Seen) -> Obs:
+        """What `look` would have made this of, as near as that can be told: of options the likeliest."""
+        found = {name: sense.image(x) for name, sense, x in zip(self.pictures, self.image, seen.images, strict=True)}
+        plain = (self.flat.keys or [""]) if self.flat else []
+        parts = seen.vector.split([gym.spaces.flatdim(self.leaves[name]) for name in plain], -1)
+        found |= {name: leaf_of(self.leaves[name], part) for name, part in zip(plain, parts, strict=True)}
+        return found[""] if "" in self.leaves else found
+
+
+def leaf_of(space: gym.Space, told: Tensor) -> Tensor:
+    """One leaf of an observation that is no image, from its part [..., width] of a told vector."""
+    if isinstance(space, gym.spaces.Discrete):
+        return told.argmax(-1)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return torch.stack([part.argmax(-1) for part in told.split(space.nvec.tolist(), -1)], -1)
+    return symexp(told).unflatten(-1, space.shape or (1,))

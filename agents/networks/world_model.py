@@ -198,10 +198,11 @@ class RSSM(nn.Module):
         guess = self._see(deter, tokens)
         return State(deter, guess.mode(self.table) if u is None else guess.sample(u, self.table))
 
-    def imagine(self, state: State, action: Tensor, u: Tensor) -> State:
-        """One step on without seeing, from uniforms [..., S]."""
+    def imagine(self, state: State, action: Tensor, u: Tensor | None) -> State:
+        """One step on without seeing, from uniforms [..., S]; without them the likeliest state."""
         deter = self.cell(state, self.cell.prepare(action))
-        return State(deter, self.foresee(deter).sample(u, self.table))
+        guess = self.foresee(deter)
+        return State(deter, guess.mode(self.table) if u is None else guess.sample(u, self.table))
 
     def foresee(self, deter: Tensor) -> Guess:
         """The prior."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from agents.experience.collector import Collector
 from agents.experience.finite_guard import NonFiniteError, first_non_finite
+from agents.experience.nouns import Dream, Tree
 from agents.playing.loading import LoadedRun
 from agents.playing.player import Choice, EpisodeStart, Mode, Opinion, Player, check_mode
 from agents.playing.saliency import Saliency
@@ -61,6 +62,8 @@ class Episode:
     """[T + 1]; None without a critic"""
     saliency: Saliency | None
     """leaves [T, ...]; None where it was not asked for, or nothing has a gradient"""
+    states: tuple[Tree, ...] | None
+    """T + 1, what a world model knew, for `dream`; None without one"""
     rewards: np.ndarray
     """[T] float64, raw"""
     terminated: bool
@@ -202,6 +205,7 @@ def record(
         entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
         values=None if opinions[0].value is None else np.array([each.value for each in instants], np.float32),
         saliency=gathered(causes) if causes else None,
+        states=None if opinions[0].state is None else tuple(each.state for each in instants),
         rewards=np.array([moment.reward for moment in steps], np.float64),
         terminated=last.terminated,
         truncated=last.truncated,
@@ -241,6 +245,16 @@ def moments(
         over = terminated or truncated or step == max_steps
         yield Moment(step, obs, info, opinion, cause, choice, float(reward), terminated, truncated, next_obs, next_info)
         obs, info = next_obs, next_info
+
+
+def dream(player: Player, episode: Episode, step: int, steps: int) -> Dream | None:
+    """What the player imagines at an instant, up to `steps` on, under the actions really taken from there.
+
+    None where it does not dream, and at the end, where no action follows.
+    """
+    if episode.states is None:
+        return None
+    return player.dream(episode.states[step], episode.policy_actions[step : step + steps])
 
 
 def check_numbers(moment: Moment, episode_return: float, env_id: str, number: int) -> None:

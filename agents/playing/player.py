@@ -9,7 +9,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Tree, copy_into
+from agents.experience.nouns import Act, Dream, Tree, copy_into, tree_map
 from agents.playing.saliency import Saliency, saliency
 from config.spec import Quantity, Spec
 from envs_fast.vec_env import Obs
@@ -81,6 +81,8 @@ class Opinion(NamedTuple):
     distribution: dict[str, np.ndarray]
     entropy: float
     value: float | None
+    state: Tree = None
+    """as tensors: for the policy alone, to dream from"""
 
 
 class Player:
@@ -132,9 +134,29 @@ class Player:
         self._write(0, obs)
         explanation = self.policy.explain(self._obs, self._carry, self._is_first)
         value = None if explanation.value is None else explanation.value.item()
+        told, state = explanation.distribution, explanation.state
         return Opinion(
-            _only_world(explanation.seen), _only_world(explanation.distribution), explanation.entropy.item(), value
+            seen=_only_world(explanation.seen),
+            distribution=_only_world(told),
+            entropy=explanation.entropy.item(),
+            value=value,
+            state=None if state is None else tree_map(lambda x: x[0].clone(), state),
         )
+
+    @torch.inference_mode()
+    def dream(self, state: Tree, policy_actions: np.ndarray) -> Dream | None:
+        """What the policy imagines from the state of an opinion under actions [H, ...], leaves [H, ...]; nothing advances.
+
+        None where it does not dream, or there is no action.
+        """
+        if state is None or not len(policy_actions):
+            return None
+        actions = torch.from_numpy(policy_actions)[None]
+        found = self.policy.dream(tree_map(lambda x: x[None], state), actions)
+        if found is None:
+            return None
+        value = None if found.value is None else found.value[0]
+        return Dream(tree_map(lambda x: x[0], found.seen), found.reward[0], found.goes_on[0], value)
 
     def saliency(self, obs: object, mode: Mode) -> Saliency | None:
         """What its choice in this mode and its value hang on; nothing advances."""
