@@ -29,7 +29,8 @@ REFRESH = 2.0  # seconds
 MOST_STEPS = 5000
 TABS = ("Overview", "Runs", "Compare", "Episode", "Videos", "Report", "Config & Model")  # as one wants them
 LATE = ("Episode", "Videos", "Report", "Config & Model")  # rooms that are made where they are looked at
-SCRIPTS = ("files.js", "charts.js", "episode.js", "page.js")
+SCRIPTS = ("files.js", "charts.js", "dreams.js", "episode.js", "page.js")
+ASK = "window.strideAskDream = (key, step) => trigger('input', { key, step });"
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -42,13 +43,15 @@ class Served(Protocol):
 
 
 class Event(Protocol):
-    """Gradio's EventData: `value` of a tab, what runs.js says of a press on a row (`run`), and filters.js of what is
-    looked for (`words`) and what is to be compared (`runs`)."""
+    """Gradio's EventData: `value` of a tab, what runs.js says of a press on a row (`run`), filters.js of what is
+    looked for (`words`) and what is to be compared (`runs`), dreams.js of a `step` of the recording `key`."""
 
     value: object
     run: object
     runs: Iterable[object]
     words: object
+    key: object
+    step: object
 
 
 class Component(Protocol):
@@ -253,7 +256,11 @@ class Inspector:
             steps = gr.Number(1000, label="Max steps", precision=0, minimum=1, maximum=MOST_STEPS,
                               elem_id="max-steps", min_width=100)  # fmt: skip
             record = gr.Button("Record", variant="primary", elem_id="record", min_width=110, scale=0)
-        return [checkpoint, seed, mode, steps], record, self._html(COMING, "player")
+        player = self._html(COMING, "player")
+        ask, answer = self._html("", "ask-dream", js_on_load=ASK), self._html("", "dreamt")
+        dream = self._on_event(lambda event: self.rooms.dream(str(event.key), event.step))
+        ask.input(dream, None, answer, trigger_mode="always_last", **QUIET)
+        return [checkpoint, seed, mode, steps], record, player
 
     def _ids(self) -> list[str]:
         return self.rooms.runs.ids()

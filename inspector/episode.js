@@ -1,5 +1,6 @@
 // The episode player: everything a recording holds is here already, so no step asks the server for anything.
-// Server text is only ever put in as textContent. Videos, thumbnails and exports: files.js.
+// Server text is only ever put in as textContent. Videos, thumbnails and exports: files.js;
+// what a world model dreams, which alone is asked for: dreams.js.
 (() => {
   const make = (name, cls, text) => {
     const node = document.createElement(name);
@@ -23,6 +24,7 @@
       this.speed = 1;
       this.cause = "";
       this.films = {};
+      this.dreams = this.data.dreams ? new window.strideDreams(this.data, root.dataset.key) : null;
       this.build();
       this.load();
       this.seek(0);
@@ -49,7 +51,7 @@
       this.canvas.addEventListener("pointerdown", (event) => { this.canvas.setPointerCapture(event.pointerId); pick(event); });
       this.canvas.addEventListener("pointermove", (event) => { if (event.buttons) pick(event); });
       this.strip = make("div", "ep-strip");
-      root.replaceChildren(head, body, this.legend(), this.canvas, this.strip, this.exports());
+      root.replaceChildren(head, body, ...(this.dreams ? [this.dreams.panel] : []), this.legend(), this.canvas, this.strip, this.exports());
       root.tabIndex = 0;
     }
 
@@ -70,6 +72,7 @@
         pictures.append(this.films.seen, ...Object.keys(CAUSES).filter((kind) => this.films[kind]).map((kind) => this.films[kind]));
         for (let i = 0; count > 1 && i < count; i++) ages.append(make("span", "", i === count - 1 ? "now" : `${count - 1 - i} ago`));
         box.querySelector("h4").after(pictures, ages);
+        if (this.dreams) this.dreams.beside(pictures, ages, count || 1);
       }
       const kinds = Object.keys(CAUSES).filter((kind) => this.films[kind] || (d.saliency[kind] && d.saliency[kind][0].some((x) => x !== null)));
       if (kinds.length) box.querySelector("h4").append(this.causes(kinds));
@@ -202,11 +205,16 @@
 
     close() {
       this.pause();
+      if (this.dreams) this.dreams.close();
       for (const video of Object.values(this.films)) if (video.src) URL.revokeObjectURL(video.src);
     }
 
     nudge(by) { this.pause(); this.seek(this.step + by); }
-    pause() { this.playing = false; this.play.textContent = "▶"; }
+    pause() {
+      this.playing = false;
+      this.play.textContent = "▶";
+      if (this.dreams) this.dreams.seek(this.step, false);
+    }
 
     toggle() {
       if (this.playing) return this.pause();
@@ -238,6 +246,7 @@
       this.policy(t, over);
       this.observation();
       this.draw();
+      if (this.dreams) this.dreams.seek(this.step, this.playing);
     }
 
     policy(t, over) {

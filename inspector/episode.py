@@ -38,6 +38,9 @@ class Recording(NamedTuple):
     data: dict[str, Any]
     videos: dict[str, Path]
     """frame: what was drawn; seen: the images observed; action, value: what those hang on, in the same places"""
+    episode: Episode
+    key: str
+    """what the page calls it"""
 
 
 def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, folder: Path) -> Recording:
@@ -56,7 +59,7 @@ def record_for_browser(loaded: LoadedRun, seed: int, mode: str, max_steps: int, 
         episode, videos = _play(loaded, seed, checked, max_steps, None), {}
         note = f"no video: {error}"
     _forget_old(folder)
-    return Recording({**numbers(episode, loaded), "seed": seed, "note": note}, videos)
+    return Recording({**numbers(episode, loaded), "seed": seed, "note": note}, videos, episode, secrets.token_hex(8))
 
 
 def _play(loaded: LoadedRun, seed: int, mode: Mode, max_steps: int, path: Path | None) -> Episode:
@@ -127,6 +130,7 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
         "stacked": [len(tiles(leaf[0], config.frame_stack)) for leaf in pictures.values()][:1],
         "saliency": causes(episode),
         "spread": brief(np.nan_to_num(observed).std(0)),
+        "dreams": episode.states is not None,
         "scaled": bool(config.normalize_reward),
         "gamma": config.gamma,
         **judgements,
@@ -247,4 +251,4 @@ def player_markup(recording: Recording) -> Markup:
     """The place episode.js finds: the numbers in an attribute, hence escaped once and never run."""
     data = {**recording.data, "videos": {kind: str(path) for kind, path in recording.videos.items()}}
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return tag("div", class_="stride-episode", data_key=secrets.token_hex(8), data_episode=text)
+    return tag("div", class_="stride-episode", data_key=recording.key, data_episode=text)

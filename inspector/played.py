@@ -1,10 +1,12 @@
 """What needs the networks themselves: a run's modules, and an episode of it. The only room that loads torch."""
 
+from functools import partial
 from pathlib import Path
 
 from agents.playing.loading import load_run
 from envs_gym.gym_env import EnvError
 from envs_gym.rendered import RenderError
+from inspector.dreams import dreamt
 from inspector.episode import player_markup, record_for_browser
 from inspector.markup import Markup, card, join, note
 from inspector.model import config, model
@@ -27,11 +29,14 @@ def network(each: RunFacts) -> Markup:
 def recorded(run: RunDir, checkpoint: str, seed: int, mode: str, steps: int, folder: Path) -> Recorded:
     """An episode for episode.js, its videos in `folder`; UserError, one line, where there is none."""
     try:
-        made = record_for_browser(load_run(run.id, checkpoint), seed, mode, steps, folder)
+        loaded = load_run(run.id, checkpoint)
+        made = record_for_browser(loaded, seed, mode, steps, folder)
     except (EnvError, RenderError, VideoError) as error:
         raise UserError(str(error)) from error
     data = made.data
     said = (
         f"{data['checkpoint']}, {data['mode']}, seed {seed}: return {score(data['return'])} in {data['steps']:,} steps"
     )
-    return Recorded(player_markup(made), tuple(made.videos.values()), f"recorded here: {said}")
+    key, dreams = made.key, made.episode.states is not None
+    asked = partial(dreamt, loaded.agent, made.episode, loaded.config.frame_stack, key) if dreams else None
+    return Recorded(player_markup(made), tuple(made.videos.values()), f"recorded here: {said}", key, asked)

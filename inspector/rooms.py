@@ -97,6 +97,13 @@ class Rooms:
             self._episodes.popitem(last=False)
         return made.page
 
+    def dream(self, key: str, step: object) -> Markup:
+        """What is imagined from a step of a recording that is kept; UserError where there is none."""
+        for kept in [*self._episodes.values()]:
+            if kept.key == key and kept.dream is not None:
+                return kept.dream(step)
+        raise UserError("this recording is not kept any more: record the episode again to see its dreams")
+
     def checkpoints(self, run: RunDir) -> list[str]:
         """`epoch=NN` of the newest, in order."""
         try:

@@ -145,7 +145,7 @@ class Player:
 
     @torch.inference_mode()
     def dream(self, state: Tree, policy_actions: np.ndarray) -> Dream | None:
-        """What the policy imagines from the state of an opinion under actions [H, ...], leaves [H, ...]; nothing advances.
+        """What the policy imagines from an opinion's state under actions [H, ...], leaves [H, ...]; nothing advances.
 
         None where it does not dream, or there is no action.
         """
