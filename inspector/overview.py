@@ -6,6 +6,7 @@ from inspector.differs import differing
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
 from inspector.table import badge, moment, verdict_badge
+from report.dreams import MEANING, read_dreams
 from report.history import TRAIN, VAL
 from report.typography import duration, score, short
 from report.watch import read_alerts
@@ -20,7 +21,7 @@ SMALL_AREAS = ("train/loss/", "train/policy/", "train/value/", "train/grad_norm/
 def overview(each: RunFacts) -> Markup:
     """The whole room."""
     charts = board(each.run.id, {"": clock(each)}, learning(each), multiples(each))
-    return join([header(each), alerts(each), charts, configured(each), where(each)])
+    return join([header(each), alerts(each), charts, dreams(each), configured(each), where(each)])
 
 
 def header(each: RunFacts) -> Markup:
@@ -84,6 +85,17 @@ def multiples(each: RunFacts) -> Markup:
         told = f"{len(still)} that did not change: {', '.join(title for title, *_ in still)}"
         left.append(tag("details", tag("summary", told), table(("metric", "value", "meaning"), still, "pairs")))
     return card("Learning", tag("div", *charts, class_="multiples"), *left) if charts or left else Markup("")
+
+
+def dreams(each: RunFacts) -> Markup:
+    """How far a world model's dreams stray, where a run has come to its end with one."""
+    try:
+        found = read_dreams(each.run)
+    except UserError as error:
+        return card("Dreams", note(str(error)))
+    if found is None:
+        return Markup("")
+    return card("Dreams", table(*found.table(), "numbers"), note(MEANING))
 
 
 def configured(each: RunFacts) -> Markup:

@@ -32,7 +32,7 @@ class Dreams(NamedTuple):
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Its head, and a line of each observation."""
         kinds = ("dreamt", "unchanged")
-        head = ["observation", *(f"{kind}, {step} on" for kind in kinds for step in self.steps)]
+        head = ["observation", *(f"{kind} +{step}" for kind in kinds for step in self.steps)]
         both = zip(self.names, self.dreamt, self.unchanged, strict=True)
         lines = [[name, *map(shown, (*dreamt, *unchanged))] for name, dreamt, unchanged in both]
         dreamt, unchanged = self.means()
@@ -99,7 +99,8 @@ def read_dreams(run: RunDir) -> Dreams | None:
         return None
     facts = mapping(run_files.read_json(run.dreams))
     steps, starts, rows = (facts.get(key) for key in ("steps", "starts", "observations"))
-    if not (whole_numbers(steps) and whole_numbers(starts) and isinstance(rows, list) and len(rows) <= MOST):
+    known = whole_numbers(steps) and whole_numbers(starts) and len(steps) == len(starts)
+    if not (known and isinstance(rows, list) and len(rows) <= MOST):
         raise UserError(f"{run.dreams} does not tell how far dreams stray")
     rows = [mapping(row) for row in rows]
     dreamt, unchanged = ([errors(row.get(kind), len(steps), run) for row in rows] for kind in ("dreamt", "unchanged"))

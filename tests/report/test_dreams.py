@@ -1,0 +1,76 @@
+"""dreams.json and what is told of it: means, metrics and words by hand; damaged files are one line."""
+
+import json
+import math
+
+import pytest
+
+from config.metrics import declared
+from report.dreams import Dreams, read_dreams, words, write_dreams
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+
+NAN = float("nan")
+DREAMS = Dreams(
+    (1, 5, 15), ("angle", "never moves", "speed"),
+    [[0.2, 0.4, NAN], [NAN, NAN, NAN], [0.4, 0.6, NAN]],
+    [[0.5, 0.7, NAN], [NAN, NAN, NAN], [0.7, 0.9, NAN]],
+    (9, 4, 0),
+)  # fmt: skip
+METRICS = {
+    "test/dream/error/1": 0.3,
+    "test/dream/error/5": 0.5,
+    "test/dream/unchanged/1": 0.6,
+    "test/dream/unchanged/5": 0.8,
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir(tmp_path)
+
+
+def test_means_are_over_what_ever_changes_and_over_steps_that_were_reached():
+    assert DREAMS.metrics() == pytest.approx(METRICS)
+    assert all(declared(f"test/dream/{kind}/{step}") for kind in ("error", "unchanged") for step in (1, 5, 15))
+
+
+def test_one_line_tells_them():
+    assert words(METRICS) == "0.30 / 0.50 deviations off after 1 / 5 steps; had nothing changed 0.60 / 0.80"
+    assert words({}) == words({"test/roll/ep_rew/mean": 3.0}) == ""
+
+
+def test_what_is_written_is_read_again(run):
+    assert read_dreams(run) is None
+    write_dreams(run, DREAMS)
+    assert "NaN" not in run.dreams.read_text()
+    found = read_dreams(run)
+    assert found.names == DREAMS.names and found.steps == DREAMS.steps and found.starts == DREAMS.starts
+    assert found.metrics() == pytest.approx(METRICS)
+    head, lines = found.table()
+    assert head == ["observation", *(f"{kind} +{step}" for kind in ("dreamt", "unchanged") for step in (1, 5, 15))]
+    assert lines[0] == ["angle", "0.20", "0.40", "-", "0.50", "0.70", "-"]
+    assert lines[-1] == ["all of them", "0.30", "0.50", "-", "0.60", "0.80", "-"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": None}, {"steps": []}, {"steps": [1.5, 2, 3]}, {"starts": "many"}, {"observations": {}},
+        {"starts": [1]}, {"observations": [{"name": "x", "dreamt": [1], "unchanged": [1, 2, 3]}]},
+        {"observations": ["x"]},
+    ],
+)  # fmt: skip
+def test_another_file_is_one_line(run, change):
+    write_dreams(run, DREAMS)
+    facts = json.loads(run.dreams.read_text())
+    run.dreams.write_text(json.dumps({**facts, **change}))
+    with pytest.raises(UserError, match="does not tell how far dreams stray"):
+        read_dreams(run)
+
+
+def test_numbers_that_are_none_are_none(run):
+    write_dreams(run, DREAMS)
+    text = run.dreams.read_text().replace("0.2,", '"<b>",').replace("0.4,", "true,", 1)
+    run.dreams.write_text(text)
+    assert math.isnan(read_dreams(run).dreamt[0][0])
