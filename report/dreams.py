@@ -98,18 +98,20 @@ def read_dreams(run: RunDir) -> Dreams | None:
     if not run_files.exists(run.dreams):
         return None
     facts = mapping(run_files.read_json(run.dreams))
-    steps, starts, rows = (facts.get(key) for key in ("steps", "starts", "observations"))
-    known = whole_numbers(steps) and whole_numbers(starts) and len(steps) == len(starts)
-    if not (known and isinstance(rows, list) and len(rows) <= MOST):
+    steps, starts = whole_numbers(facts.get("steps")), whole_numbers(facts.get("starts"))
+    rows = facts.get("observations")
+    if not (0 < len(steps) == len(starts) and isinstance(rows, list) and len(rows) <= MOST):
         raise UserError(f"{run.dreams} does not tell how far dreams stray")
     rows = [mapping(row) for row in rows]
     dreamt, unchanged = ([errors(row.get(kind), len(steps), run) for row in rows] for kind in ("dreamt", "unchanged"))
     names = tuple(str(row.get("name", ""))[:200] for row in rows)
-    return Dreams(tuple(steps), names, dreamt, unchanged, tuple(starts))
+    return Dreams(steps, names, dreamt, unchanged, starts)
 
 
-def whole_numbers(values: object) -> bool:
-    return isinstance(values, list) and 0 < len(values) <= 8 and all(type(value) is int for value in values)
+def whole_numbers(values: object) -> tuple[int, ...]:
+    """() for what is none."""
+    some = values if isinstance(values, list) and len(values) <= 8 else []
+    return tuple(some) if all(type(value) is int for value in some) else ()
 
 
 def errors(values: object, count: int, run: RunDir) -> list[float]:
