@@ -31,6 +31,17 @@ def observation_space(space: Space[object]) -> Space[Any]:
     return spaces.Dict({name: _mask_or_leaf_space(name, leaf) for name, leaf in leaves})
 
 
+def first_options(space: Space[object]) -> dict[str, Tensor]:
+    """What a policy's 0 stands for in each leaf of integers, by its name; "" of one that is alone."""
+    found: dict[str, Tensor] = {}
+    for name, leaf in _leaves(space, ""):
+        if isinstance(leaf, spaces.Discrete):
+            found[name] = torch.tensor(int(leaf.start))
+        elif isinstance(leaf, spaces.MultiDiscrete):
+            found[name] = torch.from_numpy(leaf.start.astype(np.int64).reshape(-1))
+    return found
+
+
 def zeros(space: Space[object], num_envs: int) -> Obs:
     """Buffers [N, ...] for observations of a space made by `observation_space`."""
     if isinstance(space, spaces.Dict):

@@ -13,7 +13,7 @@ from agents.experience.nouns import Act, Dream, Tree, copy_into, tree_map
 from agents.playing.saliency import Saliency, saliency
 from config.spec import Quantity, Spec
 from envs_fast.vec_env import Obs
-from envs_gym.spaces import MASK, actions, observation_space, observation_writer, zeros
+from envs_gym.spaces import MASK, actions, first_options, observation_space, observation_writer, zeros
 from utils.counter_rng import PLAY, Key, normal, uniforms
 from utils.user_error import UserError, nearest
 
@@ -98,6 +98,7 @@ class Player:
         self._random = Random(self._actions.space)
         self._obs = zeros(observation_space(raw_observation_space), 1)
         self._write = observation_writer(raw_observation_space, self._obs)
+        self._firsts = first_options(raw_observation_space)
         self._carry = policy.initial(1)
         self.reset()
 
@@ -156,7 +157,13 @@ class Player:
         if found is None:
             return None
         value = None if found.value is None else found.value[0]
-        return Dream(tree_map(lambda x: x[0], found.seen), found.reward[0], found.goes_on[0], value)
+        return Dream(self._raw(tree_map(lambda x: x[0], found.seen)), found.reward[0], found.goes_on[0], value)
+
+    def _raw(self, seen: Obs) -> Obs:
+        """With integers counted as the environment counts them."""
+        if isinstance(seen, dict):
+            return {name: x + self._firsts[name] if name in self._firsts else x for name, x in seen.items()}
+        return seen + self._firsts[""] if self._firsts else seen
 
     def saliency(self, obs: object, mode: Mode) -> Saliency | None:
         """What its choice in this mode and its value hang on; nothing advances."""

@@ -21,6 +21,7 @@ from agents.playing.player import EpisodeStart, Player
 from config.loader import load_config
 from config.schema import DreamerConfig, PlaNetConfig
 from envs_gym.make import make_envs
+from envs_gym.spaces import observation_space
 
 SMALL = dict(deter=16, width=16, stoch=3, classes=4, depth=4, bins=21)
 DREAMER = DreamerConfig(algo_id="dreamer", **SMALL)
@@ -202,6 +203,19 @@ def test_a_dream_ends_where_the_episode_does(episode):
     assert len(played.states) == played.length + 1
     assert dream(player, played, played.length - 2, 15).reward.shape == (2,)
     assert dream(player, played, played.length, 15) is None
+
+
+def test_integers_are_dreamt_as_the_environment_counts_them():
+    raw = gym.spaces.Dict(
+        {"kind": gym.spaces.Discrete(3, start=-5), "pair": gym.spaces.MultiDiscrete([2, 3], start=[7, 20])}
+    )
+    worlds = Worlds(observation_space(raw), gym.spaces.Discrete(2))
+    player = Player(DreamerPolicy(DREAMER, worlds), raw, worlds.action_space)
+    state = State(*(part[0] for part in start_of(player.policy, 1)))
+    seen, own = player.dream(state, np.zeros(4, np.int64)).seen, raw.sample()
+    assert all(raw.contains({name: x[h].numpy().astype(own[name].dtype) for name, x in seen.items()}) for h in range(4))
+    alone = Player(DreamerPolicy(DREAMER, Worlds(gym.spaces.Discrete(3), CHOICES)), raw["kind"], CHOICES)
+    assert (alone.dream(state, np.zeros((4, 2), np.int64)).seen < -2).all()
 
 
 def test_dreams_leave_saliency_and_the_player_as_they_were(episode):
