@@ -111,8 +111,14 @@ window.strideDreams = (() => {
       if (this.kept.has(told.step)) return;
       this.rest();
       this.kept.set(told.step, told);
+      if (told.reward.length && !told.value) this.forget("value"); // nobody judges what is dreamt
       if (told.step === this.step) this.draw(told);
       else if (this.step < this.d.steps) this.ask();
+    }
+
+    forget(name) {
+      for (const line of this.lines.judged.filter((each) => each.name === name)) line.svg.parentNode.remove();
+      this.lines.judged = this.lines.judged.filter((each) => each.name !== name);
     }
 
     rest() {
@@ -123,7 +129,7 @@ window.strideDreams = (() => {
     draw(told) {
       const { d, step } = this, count = told ? told.reward.length : 0;
       this.panel.dataset.dreamt = told ? step : "";
-      const ends = count && count < HORIZON ? ", where the episode ends" : "";
+      const ends = count && count < HORIZON ? `, where the ${d.terminated ? "episode" : "recording"} ends` : "";
       this.said.textContent = step >= d.steps ? "nothing follows the end" : this.playing ? "dreams begin where you pause"
         : `${Math.min(HORIZON, d.steps - step)} steps on from step ${step}${ends}, under the actions that were taken`;
       for (const line of [...this.lines.observed, ...this.lines.judged]) this.plot(line, told ? line.dreamt(told) : []);

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agents.playing.episode import Episode, dream
 from agents.playing.player import Player
-from inspector.episode import brief, images, leaves, observed_numbers
+from inspector.episode import Observed, brief, images, leaves, observed_numbers
 from inspector.markup import Markup, tag
 from inspector.pictures import tiles
 from utils.user_error import UserError
@@ -36,10 +36,10 @@ def imagined(player: Player, episode: Episode, stacked: int, step: int) -> dict[
         return {"seen": [], "reward": [], "goes_on": [], "value": None, "film": None}
     there = leaves(episode.observations)
     seen = {name: leaf.numpy() for name, leaf in named(found.seen).items()}
-    ordered = {name: seen[name] for name in there if name in seen}
+    ordered: Observed = {name: seen[name] for name in there if name in seen}
     _, numbers = observed_numbers(ordered)
-    pictures = list(images(episode.observations).items())[:1]
-    films = [filmed(true[step + 1 :], seen[name], stacked) for name, true in pictures]
+    pictures = [(name, true) for name, true in images(episode.observations).items() if name in seen]
+    films = [filmed(true[step + 1 :], seen[name], stacked) for name, true in pictures[:1]]
     return {
         "seen": brief(numbers),
         "reward": brief(found.reward.numpy()),

@@ -7,11 +7,12 @@ import shutil
 import pytest
 import torch
 from inspector_browsing import LOOKS, Page, chromium, serving
-from tiny_runs import tiny_run
+from tiny_runs import tiny_dreamer, tiny_run
 
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.policies import POLICIES
 from inspector.app import TABS
+from inspector.dreams import HORIZON
 from inspector.runs import PAGE
 from report.history import STEPS, VAL
 
@@ -46,6 +47,7 @@ def place(tmp_path_factory):
             "Taxi": tiny_run("Taxi-v4:ppo", action_mask="true", **SHORT),
             "pixels": tiny_run(**PIXELS, **SHORT, **{"policy_kwargs.features": 8}),
             "valued": tiny_run(policy="valued", **SHORT),
+            "dreamer": tiny_dreamer(),
         }
         with serving() as (_, url):
             yield browser, url, first, second, others
@@ -195,6 +197,57 @@ def test_an_image_policy_shows_what_it_saw_and_what_that_did(page, place):
     page.page.locator(".ep-cause").select_option("value")
     assert heat.is_visible() and not page.page.locator(".ep-pictures .ep-action").is_visible()
     assert heat.bounding_box() == seen.bounding_box()
+
+
+def asked(page):
+    """What a page asks its server for from now on."""
+    found = []
+    page.page.on("request", lambda request: found.append(request.url) if "queue/join" in request.url else None)
+    return found
+
+
+def dashed(page, name):
+    """The points of a dream's line, [x, y] each."""
+    line = page.page.locator(f".ep-dream-line:has(.label:text-is('{name}')) polyline.dreamt")
+    return [[float(x) for x in point.split(",")] for point in line.get_attribute("points").split()]
+
+
+def test_the_dream_of_a_step_is_dashed_beside_what_came(page, place):
+    page.open_run(place[4]["dreamer"].id)
+    page.record("last")
+    shown_at = page.page.locator(".ep-dream[data-dreamt='0']")
+    shown_at.wait_for()
+    data, names = page.data(), page.page.locator(".ep-dream-line .label").all_inner_texts()
+    assert names == [*(each["name"] for each in data["observations"]), "reward", "going on", "value"]
+    points = min(HORIZON, data["steps"])
+    assert len(dashed(page, "pole angle")) == 1 + points and len(dashed(page, "reward")) == points
+    solid = page.page.locator(".ep-dream-line polyline.truth").first.get_attribute("points")
+    assert len(solid.split()) == 1 + points
+    dash = page.page.locator(".ep-dream-line polyline.dreamt").first
+    assert dash.evaluate("line => getComputedStyle(line).strokeDasharray") != "none"
+    found = asked(page)
+    page.page.locator(".ep-slider").fill("3")
+    assert page.page.locator(".ep-dream-line polyline.dreamt").count() == 0, "nothing is shown of another step"
+    page.page.locator(".ep-dream[data-dreamt='3']").wait_for()
+    assert found != [] and [x for x, _ in dashed(page, "cart position")[:2]] == pytest.approx([130, 138.4], abs=0.1)
+    page.page.locator(".ep-slider").fill("0")
+    page.page.locator(".ep-dream[data-dreamt='0']").wait_for()
+    before = len([url for url in found if "join" in url])
+    page.page.wait_for_timeout(400)
+    page.page.get_by_role("button", name="termination").click()
+    assert "nothing follows the end" in page.page.locator(".ep-dream-head").inner_text()
+    page.page.wait_for_timeout(400)
+    assert len(found) - before <= 1, "the page's own clock may ask once; a step that is known, or none, does not"
+
+
+def test_a_policy_without_dreams_shows_nothing_of_them(page, place):
+    page.open_run(place[2].id)
+    page.record()
+    found = asked(page)
+    page.page.locator(".ep-slider").fill("2")
+    page.page.wait_for_timeout(300)  # longer than a dream would wait to be asked for
+    assert page.page.locator(".ep-dream, .ep-dreamt, .ep-films").count() == 0
+    assert len(found) <= 1, "the page's own clock"
 
 
 def test_q_values_stand_beside_the_actions(page, place):

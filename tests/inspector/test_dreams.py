@@ -10,7 +10,7 @@ from html import unescape
 import numpy as np
 import pytest
 from inspector_browsing import Page, chromium, serving
-from tiny_runs import tiny_run
+from tiny_runs import tiny_dreamer, tiny_run
 
 from agents.playing.episode import dream, record_episode
 from agents.playing.loading import load_run
@@ -19,24 +19,16 @@ from inspector.rooms import Rooms
 from report.dreams import read_dreams
 from utils.user_error import UserError
 
-SMALL = dict(
-    n_envs=4, n_steps=None, batch_size=4, batch_length=8, deter=16, width=16, stoch=3, classes=4, depth=4, bins=21,
-    imagined_starts=8, learning_starts=64, train_ratio=8, buffer_size=2000, eval_freq_epochs="null",
-)  # fmt: skip
 PIXELS = {"obs": "pixels", "grayscale_obs": "true", "resize_obs": 12, "frame_stack": 2}
-
-
-def dreamer(config_id="CartPole-v1:dreamer", **more):
-    return tiny_run(config_id, **{**SMALL, "max_timesteps": 256, **more})
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
-        plain = tiny_run(max_timesteps=16, eval_freq_epochs="null")
-        pixels = dreamer(**PIXELS, max_timesteps=80, buffer_size=400)
-        yield {"plain": plain, "pixels": pixels, "dreamer": dreamer(test_episodes=2)}
+        plain = tiny_run(max_timesteps=16, eval_freq_epochs="null", test_episodes=0)
+        pixels = tiny_dreamer(**PIXELS, max_timesteps=48, buffer_size=400, learning_starts=32)
+        yield {"plain": plain, "pixels": pixels, "dreamer": tiny_dreamer()}
 
 
 @pytest.fixture(scope="module")
@@ -142,67 +134,18 @@ def test_a_damaged_file_is_a_line_in_the_overview(runs):
     assert "does not tell how far dreams stray" in rooms.overview(run.id)
 
 
-# --- in a browser
-
-
-@pytest.fixture(scope="module")
-def place(runs):
-    with chromium() as browser, serving(runs["dreamer"].id) as (_, url):
-        yield browser, url
-
-
-@pytest.fixture
-def page(place):
-    opened = Page(*place)
-    yield opened
-    opened.page.close()
-    assert opened.wrong == []
-
-
-def asked(page):
-    """What a page asks its server for from now on."""
-    found = []
-    page.page.on("request", lambda request: found.append(request.url) if "queue/join" in request.url else None)
-    return found
-
-
-def dashed(page, name):
-    """The points of a dream's line, [x, y] each."""
-    line = page.page.locator(f".ep-dream-line:has(.label:text-is('{name}')) polyline.dreamt")
-    return [[float(x) for x in point.split(",")] for point in line.get_attribute("points").split()]
-
-
 @pytest.mark.browser
-def test_the_dream_of_a_step_is_dashed_beside_what_came(page, runs):
-    page.record("last")
-    shown_at = page.page.locator(".ep-dream[data-dreamt='0']")
-    shown_at.wait_for()
-    data, names = page.data(), page.page.locator(".ep-dream-line .label").all_inner_texts()
-    assert names == [*(each["name"] for each in data["observations"]), "reward", "going on", "value"]
-    points = min(HORIZON, data["steps"])
-    assert len(dashed(page, "pole angle")) == 1 + points and len(dashed(page, "reward")) == points
-    solid = page.page.locator(".ep-dream-line polyline.truth").first.get_attribute("points")
-    assert len(solid.split()) == 1 + points
-    dash = page.page.locator(".ep-dream-line polyline.dreamt").first
-    assert dash.evaluate("line => getComputedStyle(line).strokeDasharray") != "none"
-    found = asked(page)
-    page.page.locator(".ep-slider").fill("3")
-    assert page.page.locator(".ep-dream-line polyline.dreamt").count() == 0, "nothing is shown of another step"
-    page.page.locator(".ep-dream[data-dreamt='3']").wait_for()
-    assert found != [] and dashed(page, "cart position")[0][0] == pytest.approx(130, abs=0.1)
-    page.page.locator(".ep-slider").fill("0")
-    page.page.locator(".ep-dream[data-dreamt='0']").wait_for()
-    before = len([url for url in found if "join" in url])
-    page.page.wait_for_timeout(400)
-    page.page.get_by_role("button", name="termination").click()
-    assert "nothing follows the end" in page.page.locator(".ep-dream-head").inner_text()
-    page.page.wait_for_timeout(400)
-    assert len(found) - before <= 1, "the page's own clock may ask once; a step that is known, or none, does not"
+@pytest.mark.slow
+def test_an_imagined_film_runs_beside_the_one_that_was_seen(runs):
+    """What is dashed is in test_browser.py."""
+    with chromium() as browser, serving(runs["pixels"].id) as (_, url):
+        page = Page(browser, url)
+        look_at_the_film(page)
+        page.page.close()
+        assert page.wrong == []
 
 
-@pytest.mark.browser
-def test_an_imagined_film_runs_beside_the_one_that_was_seen(page, runs):
-    page.open_run(runs["pixels"].id)
+def look_at_the_film(page):
     page.record("last")
     page.page.locator(".ep-dream[data-dreamt='0']").wait_for()
     film = page.page.locator("canvas.ep-dreamt")
@@ -213,14 +156,3 @@ def test_an_imagined_film_runs_beside_the_one_that_was_seen(page, runs):
     seen = page.page.locator(".ep-films .ep-seen").bounding_box()
     assert seen["width"] > 0 and page.page.locator(".ep-dream-strip").is_visible()
     assert film.bounding_box()["x"] > seen["x"]
-
-
-@pytest.mark.browser
-def test_a_policy_without_dreams_shows_nothing_new(page, runs):
-    page.open_run(runs["plain"].id)
-    page.record("last")
-    found = asked(page)
-    page.page.locator(".ep-slider").fill("2")
-    page.page.wait_for_timeout(500)
-    assert page.page.locator(".ep-dream, .ep-dreamt, .ep-films").count() == 0
-    assert len(found) <= 1, "the page's own clock"
