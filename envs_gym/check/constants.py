@@ -50,7 +50,7 @@ def check_constant_actions(study: Study) -> Iterator[Finding]:
             name: [episode(world, seed, action, steps) for seed in range(seeds)] for name, action in actions.items()
         }
         study.facts.return_steps = steps
-        yield from _baselines(study, held, chance, steps)
+        yield from _baselines(study, held, chance)
         if study.repeats:
             yield from _answers(study, world, held, chance)
 
@@ -97,12 +97,21 @@ def episode(world: World, seed: int, action: Any, steps: int) -> Played:
     while not over and length < steps:
         done = action.draw(obs, info) if isinstance(action, Actor) else action
         obs, reward, terminated, truncated, info = world.step(done)
-        value = real(reward)
+        value = _value(reward)
         total, length, over = total + value, length + 1, bool(terminated or truncated)
         paid = [min(paid[0], value), max(paid[1], value)]
         _feed(digest, obs)
         digest.update(repr((value, bool(terminated), bool(truncated))).encode())
     return Played(digest.digest(), total, length, over, *paid)
+
+
+def _value(reward: Any) -> float:
+    """0 where it is no number: random play has said so."""
+    try:
+        value = real(reward)
+    except TypeError:
+        return 0.0
+    return value if np.isfinite(value) else 0.0
 
 
 def _feed(digest: hashlib.blake2b, obs: Any) -> None:
@@ -113,7 +122,7 @@ def _feed(digest: hashlib.blake2b, obs: Any) -> None:
         digest.update(np.ascontiguousarray(obs).tobytes())
 
 
-def _baselines(study: Study, held: dict[str, list[Played]], chance: list[Played], steps: int) -> Iterator[Finding]:
+def _baselines(study: Study, held: dict[str, list[Played]], chance: list[Played]) -> Iterator[Finding]:
     """Returns of the first STEPS steps at most."""
     facts = study.facts
     means = {name: mean_and_deviation([each.total for each in plays])[0] for name, plays in held.items()}
@@ -127,8 +136,8 @@ def _baselines(study: Study, held: dict[str, list[Played]], chance: list[Played]
     if not any(each.least or each.most for each in plays) and not (facts.reward_min or facts.reward_max):
         total = sum(each.length for each in plays) + facts.steps
         yield finding("reward-never-seen", f"every reward was 0 in {total:,} steps of random and constant actions")
-    elif steps < PART_STEPS and not all(each.over for each in plays):
-        return  # so few steps tell nothing
+    elif not _enough(plays):
+        return
     elif same_in_play and len({each.total for each in plays}) == 1 and len(held) > 1:
         yield finding(
             "return-never-differs", f"random or constant, each of {len(plays)} episodes returned {plays[0].total:g}"
@@ -139,6 +148,11 @@ def _baselines(study: Study, held: dict[str, list[Played]], chance: list[Played]
         yield finding("constant-action-is-best", f"{seen}; {plain(facts.reward_threshold)} counts as solved")
     elif means[best] - mean > CLEAR * deviation:
         yield finding("constant-action-beats-random", seen)
+
+
+def _enough(plays: list[Played]) -> bool:
+    """Whether episodes were played to an end, or far enough to say something of all: slow worlds begin slowly, too."""
+    return all(each.over or each.length >= PART_STEPS for each in plays)
 
 
 def _cannot_be_beaten(study: Study, best: list[Played], plays: list[Played]) -> bool:
@@ -154,6 +168,9 @@ def _answers(study: Study, world: World, held: dict[str, list[Played]], chance: 
     digests = {name: tuple(each.digest for each in plays) for name, plays in held.items()}
     space, seeds = world.env.action_space, min(len(plays) for plays in held.values())
     drawn = tuple(each.digest for each in chance[:seeds])
+    if len(held) > 1 and len({*digests.values(), drawn}) == 1 and not _enough(chance):
+        yield finding("not-checked", f"whether actions matter: the first {chance[0].length} steps do not tell")
+        return
     if len(held) > 1 and len({*digests.values(), drawn}) == 1:
         steps = sum(each.length for each in chance[:seeds])
         seen = f"{len(held)} constant actions and random ones led to the same {steps} steps, number for number"

@@ -1,5 +1,6 @@
 """What a check finds of an environment: how bad it is, what was seen, why that matters, and what cures it."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -80,7 +81,14 @@ class Result:
             "ok": not self.count(FAULT),
             **counts,
             "findings": [each._asdict() for each in self.sorted()],
-            "facts": asdict(self.facts),
+            "facts": {name: _plain(value) for name, value in asdict(self.facts).items()},
             "stopped": self.stopped or None,
             "seconds": round(self.seconds, 2),
         }
+
+
+def _plain(value: object) -> object:
+    """JSON knows no infinity."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

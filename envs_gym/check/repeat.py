@@ -168,7 +168,7 @@ def _global_generators() -> dict[str, str]:
     """Their states as text."""
     state = np.random.get_state(legacy=False)
     return {
-        "np.random": repr((state["state"]["key"].tobytes(), state["state"]["pos"])),  # type: ignore[index,call-overload]
+        "np.random": repr((state["state"]["key"].tobytes(), state["state"]["pos"])),
         "random": repr(random.getstate()),
         "torch": torch.get_rng_state().numpy().tobytes().hex(),
     }
