@@ -37,8 +37,9 @@ same seed, with the bootstrapped {level:.1%} interval of its mean, so that all {
 times of 100 where nothing differs. *Same* means: the two intervals overlap, and that of the difference contains 0.
 The engines draw the same numbers, but a rounding in one is soon another episode.
 
-What fused_cpu does not know it refuses by name, and `engine: auto` takes eager. Of Dreamer and PlaNet it knows the scan of the
-model: not that of cells of blocks (`size: 1m` and `12m`), nor batches that are no multiple of 16 sequences."""
+What fused_cpu does not know it refuses by name, and `engine: auto` takes eager. Of Dreamer and PlaNet it knows what
+goes through time and what heads say of it, with a dense cell and batches of a multiple of 16 sequences: cells of blocks
+(`size: 1m` and `12m`) it refuses."""
 HEAD = ("variant", "seeds", "measure", "eager", "fused_cpu", "fused_cpu - eager", "", "seconds, median")
 
 
