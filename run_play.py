@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     say: Say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     if arguments.group:
         return compare(arguments, say)
-    loaded = load_run(arguments.run_id, arguments.checkpoint)
+    loaded = load_run(arguments.run_id, arguments.checkpoint, arguments.trust)
     torch.set_num_threads(loaded.config.torch_threads)
     for note in loaded.notes:
         say(note)

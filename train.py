@@ -29,16 +29,19 @@ from agents.engines.fused_cpu.warm import warm
 from agents.networks.policies import check_name
 from config.commands.train import Arguments, parse_arguments
 from config.debugger import for_debugger
+from config.general import is_general_config, to_keep
 from config.listing import print_variants
 from config.loader import to_plain
 from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, env_info, import_module, make_envs
+from envs_gym.task import task_of
 from report.sinks import group_watchers, sinks_of
 from trainer_callbacks.debug import Debug
 from trainer_callbacks.disk_space import NoRoomError, room_errors
 from trainer_callbacks.failures import beginnings_told, failures_told
 from trainer_callbacks.interrupt import Dropped, Interrupts
+from trainer_callbacks.own import check_callbacks
 from trainer_callbacks.resume import (
     Resumption,
     adopt,
@@ -65,6 +68,7 @@ from utils.user_error import NumbersError, UserError
 utils.quick_start.loaded()
 
 FAILURES = (EnvError, NoRoomError)  # said in one line
+KEEP = "these settings are anybody's; a file of your own keeps them:"
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
 
@@ -72,7 +76,7 @@ def main(argv: list[str], events: Events | None = None) -> int:
     """`events`: where programs read what happens; None: people read it."""
     arguments = parse_arguments(argv)
     if arguments.help:
-        return print_help(arguments)
+        return print_help(arguments, task_of)
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
     if arguments.resume.startswith(PREFIX):
@@ -95,7 +99,7 @@ def train(arguments: Arguments, events: Events | None = None) -> int:
 
 def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> int:
     again, past = find_and_lock(arguments, stack)
-    config = again.config if again else arguments.load()
+    config = again.config if again else arguments.load(task_of)
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
     torch.set_num_threads(config.torch_threads)
@@ -108,6 +112,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
         import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
+        check_callbacks(config)
         envs = make_envs(config, config.n_envs, device)
         warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
         agent = build_agent(config, envs)
@@ -121,6 +126,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if again:
         exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent))
         start = start._replace(lines=(*filter(None, [past]), *exactly))
+    elif is_general_config(config):
+        start = start._replace(lines=(KEEP, *to_keep(config)))
     if sweep := os.environ.get("WANDB_SWEEP_ID"):
         ignored = f"WANDB_SWEEP_ID={sweep} is ignored: sweeps are not there yet"
         start = start._replace(lines=(*start.lines, ignored))
@@ -169,7 +176,8 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | 
     past = fate(found, found.facts())
     if arguments.checkpoint in ("", "last"):
         stack.enter_context(locked(found.path))
-    return find_resumption(arguments.resume, arguments.checkpoint, arguments.overrides, arguments.accept_changes), past
+    words = arguments.resume, arguments.checkpoint, arguments.overrides
+    return find_resumption(*words, arguments.accept_changes, arguments.trust), past
 
 
 def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> dict[str, Any]:
@@ -204,7 +212,7 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
 
 def train_group(arguments: Arguments) -> int:
     """One run per seed: processes side by side, or one after the other where a debugger looks on."""
-    config = arguments.load()
+    config = arguments.load(task_of)
     training_device(config.device)  # what is wrong is said once, not by every process
     with beginnings_told(config, "", None):
         reached = env_info(config).reward_threshold

@@ -1,5 +1,6 @@
 """Which class an algorithm's name stands for, what it is to fused engines, and who plays and learns for it."""
 
+from collections.abc import Callable
 from inspect import get_annotations
 from typing import Any
 
@@ -24,6 +25,7 @@ from agents.q_learning import QLearning
 from agents.reinforce import REINFORCE
 from agents.sac import SAC
 from agents.sockets import Engine, Threads, eager
+from config.plugins import find
 from config.schema import Config, register_algorithm
 from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError
@@ -52,10 +54,21 @@ for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its 
     register_algorithm(_name, get_annotations(_agent)["config"])
 
 
+def find_agent(algo_id: str) -> type[Agent]:
+    """The class of a name: a row of the table, or one's own, whose keys are known since the config was read."""
+    if algo_id in ALGORITHMS:
+        row: type[Agent] = ALGORITHMS[algo_id]
+        return row
+    agent = find("algo_id", "algorithms", algo_id)
+    if not isinstance(agent, type) or not issubclass(agent, Agent):
+        raise UserError(f"algo_id: {algo_id} is no agent: a subclass of agents.base.Agent is")
+    return agent
+
+
 def may_be_fused(config: Config) -> bool:
     """Whether the fused engine's kernels are wanted, as far as can be told before there is an agent."""
     asked = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda
-    known = config.policy == "mlp" and ALGORITHMS[config.algo_id] in RECIPES
+    known = config.policy == "mlp" and find_agent(config.algo_id) in RECIPES
     return asked and known and why_not_here() is None
 
 
@@ -101,7 +114,8 @@ def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
     would not fit, or where the config asks for a policy or an engine that cannot be.
     """
     with one_thread():
-        agent: Agent = ALGORITHMS[config.algo_id](config, envs, rank)
+        make: Callable[..., Agent] = find_agent(config.algo_id)
+        agent = make(config, envs, rank)
     compute_in(config.precision, agent)
     agent.engine = choose_engine(config, agent)
     return agent

@@ -6,6 +6,7 @@ import re
 from math import inf, isqrt
 from typing import NamedTuple
 
+from config.plugins import DOTTED
 from config.schedule import Schedule
 from config.schema import (
     CHANGES,
@@ -89,6 +90,7 @@ def check(config: Config, where: str) -> None:
         check_sizes(config)
         _check_device(config)
         _check_wrappers(config.env_wrappers)
+        _check_callbacks(config.callbacks)
         _check_resize(config.resize_obs)
         _check_thresholds(config)
         _check_spec(config.spec)
@@ -159,6 +161,13 @@ def _check_wrappers(wrappers: tuple[dict[str, object], ...]) -> None:
     for wrapper in wrappers:
         if not isinstance(wrapper.get("id"), str):
             raise UserError(f"env_wrappers takes [{{id: Name, ...}}]; {wrapper} has no id")
+
+
+def _check_callbacks(callbacks: tuple[str | dict[str, object], ...]) -> None:
+    for callback in callbacks:
+        name = callback if isinstance(callback, str) else callback.get("id")
+        if not isinstance(name, str) or not DOTTED.fullmatch(name):
+            raise UserError(f"callbacks takes [module:Name] or [{{id: module:Name, ...}}], not {callback}")
 
 
 def _check_resize(size: bool | tuple[int, ...]) -> None:

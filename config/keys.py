@@ -1,6 +1,7 @@
 """Whether an algorithm has a key; if not, one line that says whose it is or which name was meant."""
 
 from config.field_types import hints, schedulable
+from config.plugins import algorithms, learn_algorithm
 from config.schedule import SCHEDULE_PARTS
 from config.schedule_keys import key_of, schedule_key
 from config.schema import ALGORITHMS
@@ -16,9 +17,10 @@ SET_BY_LOADER = {"variant": "variant is set by ENV:VARIANT"}
 
 
 def check_algorithm(algo_id: object, where: str) -> str:
-    if not isinstance(algo_id, str) or algo_id not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS)
-        raise UserError(f"{where}: no algorithm {algo_id!r} ({known}){nearest(str(algo_id), ALGORITHMS)}")
+    """The name, its keys known from now on: one of your own (`module:Agent`, an entry point) is imported for them."""
+    if not isinstance(algo_id, str) or (algo_id not in ALGORITHMS and not learn_algorithm(algo_id, where)):
+        known = ", ".join(algorithms())
+        raise UserError(f"{where}: no algorithm {algo_id!r} ({known}){nearest(str(algo_id), algorithms())}")
     return algo_id
 
 

@@ -2,6 +2,7 @@
 
 The only entrance: whatever leaves here has known keys, exact types, valid ranges and rules kept."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
@@ -12,11 +13,12 @@ from config.field_types import convert, hints, schedulable
 from config.keys import cannot_schedule, check_algorithm, check_key
 from config.migrations import migrate
 from config.overrides import apply_overrides
+from config.plugins import NOBODY, Trust, algorithms, check_names, config_files
 from config.schedule import is_named
 from config.schedule_keys import Raw, fold
 from config.schema import ALGORITHMS, Config, REINFORCEConfig
 from config.sizes import check_whole_numbers
-from config.variants import EnvironmentFile
+from config.variants import EnvironmentFile, overlay
 from utils.user_error import UserError, nearest
 from utils.user_input import check_value
 
@@ -32,17 +34,19 @@ class ConfigId(NamedTuple):
 
 
 def environment_files() -> dict[str, Path]:
-    """File stem (the environment's id with '/' as '-') -> shipped YAML file, in order."""
-    return {path.stem: path for path in sorted(ENVIRONMENTS.glob("*.yaml"))}
+    """File stem (the environment's id with '/' as '-') -> YAML file, in order: shipped ones, then those of packages."""
+    return {**config_files(), **{path.stem: path for path in sorted(ENVIRONMENTS.glob("*.yaml"))}}
 
 
 def parse_config_id(text: str) -> ConfigId:
     """ENV:VARIANT, both parts required and known."""
-    env_id, colon, variant = text.partition(":")
-    if not env_id or ":" in variant:
+    env_id, _, variant = text.partition(":")
+    if not env_id or (":" in variant and shipped_file(env_id)):
         raise UserError(f"{text!r} is not ENV:VARIANT, for example CartPole-v1:ppo")
-    file = _shipped(env_id)
-    return ConfigId(env_id, file.checked_variant(variant if colon else ""))
+    file = shipped_file(env_id)
+    if file is None:
+        raise _unknown(text)
+    return ConfigId(env_id, file.checked_variant(variant))
 
 
 def load_config(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> Config:
@@ -75,10 +79,18 @@ def to_plain(config: Config) -> dict[str, Any]:
     return plain
 
 
-def from_plain(values: object, where: str = "config.json", overrides: Sequence[str] = ()) -> Config:
-    """The config back from to_plain's data, with every check of a YAML file, and overrides on top."""
+def from_plain(
+    values: object, where: str = "config.json", overrides: Sequence[str] = (), trust: Trust = NOBODY
+) -> Config:
+    """The config back from to_plain's data, with every check of a YAML file, and overrides on top.
+
+    Nothing is imported but the module of an algorithm that is trusted; what else a config names is imported by who
+    makes worlds and agents of it: who has it from elsewhere asks `check_names` first.
+    """
     if not isinstance(values, Mapping):
         raise UserError(f"{where}: a config is a mapping, not {values!r}")
+    if values.get("algo_id") not in [*ALGORITHMS]:  # a list: it may be anything
+        check_names({"algo_id": values.get("algo_id")}, trust, where)
     check_whole_numbers(values, where)
     try:
         values = migrate(values)
@@ -97,19 +109,41 @@ def from_plain(values: object, where: str = "config.json", overrides: Sequence[s
 
 
 def _shipped(env_id: str) -> EnvironmentFile:
-    files = environment_files()
+    file = shipped_file(env_id)
+    if file is None:
+        raise _unknown(f"{env_id}:")
+    return file
+
+
+def _unknown(text: str) -> UserError:
+    """What ENV:VARIANT should have been, where ENV is none of the shipped ones."""
+    versioned = re.search(r"-v\d+$", text)  # then the whole of it is an id, and nothing was said to train it with
+    env_id, _, name = (text, "", "") if versioned or ":" not in text else text.rpartition(":")
+    meant = nearest(env_id.replace("/", "-"), environment_files()) or "; --list-envs shows them"
+    way = f"{name!r} is no algorithm{nearest(name, algorithms())}" if name and name not in algorithms() else ""
+    way = way or f"any other of Gymnasium's takes an algorithm: {env_id}:ppo"
+    return UserError(f"no environment {env_id!r} among the shipped configs{meant}; {way}")
+
+
+def shipped_file(env_id: str) -> EnvironmentFile | None:
+    """Its file, shipped with this program or with an installed package; None where there is none."""
     stem = env_id.replace("/", "-")
-    if stem not in files:
-        meant = nearest(stem, files) or "; --list-envs shows them"
-        raise UserError(f"no environment {env_id!r} among the shipped configs{meant}")
-    return EnvironmentFile.read(files[stem])
+    path = {each.stem: each for each in ENVIRONMENTS.glob("*.yaml")}.get(stem) or config_files().get(stem)
+    return EnvironmentFile.read(path) if path else None
 
 
 def _load(file: EnvironmentFile, variant: str, overrides: Sequence[str]) -> Config:
     file.checked_variant(variant)
-    where = f"{file.path.name}:{variant}"
-    raw, algo_id = apply_overrides(file.raw(variant), overrides, file.algorithm(variant))
-    values = {"env_id": file.path.stem, "project_id": file.path.stem, **raw.values, "algo_id": algo_id}
+    stem, where = file.path.stem, f"{file.path.name}:{variant}"
+    named = {"env_id": stem, "project_id": stem}
+    raw = overlay(Raw(named, dict.fromkeys(named, where)), file.raw(variant))
+    return compose(raw, file.algorithm(variant), overrides, variant, where)
+
+
+def compose(raw: Raw, algo_id: str, overrides: Sequence[str], variant: str, where: str) -> Config:
+    """The checked config of what was written, with overrides on top; `where` it says what has no place of its own."""
+    raw, algo_id = apply_overrides(raw, overrides, algo_id)
+    values = {**raw.values, "algo_id": algo_id}
     raw = fold(_checked(Raw(values, {**dict.fromkeys(values, where), **raw.where})), _defaults(algo_id))
     config = _build(raw, algo_id, variant, where)
     _check_stop(config, raw.where)

@@ -8,9 +8,11 @@ from typing import Protocol
 
 from config.commands.train import Arguments, build_parser
 from config.debugger import for_debugger
+from config.general import Look
 from config.listing import print_variants
 from config.loader import from_plain
 from config.manual import help_text
+from config.plugins import check_names, is_dotted, registered, trust_in
 from config.schema import ALGORITHMS, Config
 from utils.durable_file import check_room
 from utils.run_dir import LAST, RunDir, runs_root
@@ -35,9 +37,9 @@ def answered(arguments: Arguments) -> int | None:
     return None if arguments.list_envs is None else print_variants(arguments.list_envs)
 
 
-def print_help(arguments: Arguments) -> int:
+def print_help(arguments: Arguments, look: Look | None = None) -> int:
     """The flags, and with ENV:VARIANT every key it has: its value there and what it means."""
-    keys = f"\n{help_text(arguments.load())}" if arguments.config_id or arguments.file else ""
+    keys = f"\n{help_text(arguments.load(look))}" if arguments.config_id or arguments.file else ""
     build_parser().print_help()
     print(keys, end="\n" if keys else "")
     return 0
@@ -54,7 +56,9 @@ def checked(arguments: Arguments) -> Config | None:
         run = RunDir.find(arguments.resume)
         check_room(run.path if arguments.checkpoint in ("", "last") else runs_root(), 0)
         facts = run.facts()
-        config = from_plain(facts["config"], run.id, arguments.overrides) if "config" in facts else None
+        trust = trust_in(run, arguments.trust)
+        check_names(facts.get("config"), trust, run.id)
+        config = from_plain(facts["config"], run.id, arguments.overrides, trust) if "config" in facts else None
     else:
         config = arguments.load()
         check_room(runs_root(), 0)
@@ -67,9 +71,13 @@ def checked(arguments: Arguments) -> Config | None:
 
 
 def check_policy(config: Config) -> None:
-    """UserError where there is no policy of that name; a module of one's own that makes worlds may bring more."""
+    """UserError where there is no policy of that name; one's own is looked for when torch is loaded, and a module of
+    one's own that makes worlds may bring more."""
     names = policy_names()
-    if config.policy not in names and ":" not in config.env_id:
+    if config.policy not in names and not is_dotted(config.env_id) and not is_dotted(config.policy):
+        names = (*names, *registered("policies"))
+        if config.policy in names:
+            return
         known = ", ".join(names)
         raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, names)} (known: {known})")
 

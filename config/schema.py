@@ -22,7 +22,7 @@ class Config:
     variant: str = ""
     """Block of the YAML file this config comes from; set by ENV:VARIANT."""
     algo_id: str = ""
-    """Algorithm; the variant's name where that is one."""
+    """Algorithm, one's own as `module:Agent`; the variant's name where that is one."""
     project_id: str = ""
     """Groups runs in trackers; the name of the YAML file where it is not given."""
     description: str = ""
@@ -40,7 +40,7 @@ class Config:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's constructor."""
     env_wrappers: tuple[dict[str, Any], ...] = ()
-    """Wrappers from the registry, innermost first: [{id: Name, ...arguments}]."""
+    """Wrappers, innermost first: [{id: Name, ...arguments}], of the registry or `module:Name`."""
     frame_skip: int = 1
     """Frames for which each action is repeated, below env_wrappers; an env step is then that many frames."""
     obs: Literal["native", "pixels"] = "native"
@@ -64,7 +64,7 @@ class Config:
 
     # Policy
     policy: str = "mlp"
-    """Network of the policy: mlp, cnn (images), lstm or gru (memory), or another row of agents/networks/policies.py."""
+    """Network of the policy: mlp, cnn (images), lstm or gru (memory), or `module:Name` of one's own."""
     policy_kwargs: dict[str, Any] = field(default_factory=dict)
     """Its options: log_std_init; cnn, lstm, gru: cnn: nature | residual, features: 512; lstm, gru: hidden_size."""
     hidden_dims: tuple[int, ...] = (64, 64)
@@ -150,6 +150,10 @@ class Config:
     """Epochs between videos of an evaluation episode, videos/epoch=NN.mp4; null or 0 = none."""
     video_max_steps: int = 1000
     """Steps after which a video ends, whether or not the episode has."""
+
+    # Code of one's own
+    callbacks: tuple[str | dict[str, Any], ...] = ()
+    """Lightning callbacks, `module:Name` or {id: module:Name, ...arguments}; a checkpoint keeps their state_dict."""
 
     @property
     def iteration_steps(self) -> int:

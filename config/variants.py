@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from config.keys import check_algorithm, check_key, everyones_keys, is_field
+from config.plugins import algorithms, registered
 from config.schedule_keys import Raw, superseded
 from config.schema import ALGORITHMS
 from config.yaml_file import read_yaml
@@ -36,7 +37,8 @@ class EnvironmentFile:
         blocks = {key: value for key, value in raw.items() if key not in base and isinstance(value, dict)}
         blocks.pop("_base", None)
         if not any(not name.startswith("_") for name in blocks) and isinstance(base.get("algo_id"), str):
-            blocks[base["algo_id"]] = {}  # a flat file is its own single variant
+            name = base["algo_id"].rpartition(":")[2]  # of one's own: without the module
+            blocks[name] = {}  # a flat file is its own single variant
         file = cls(path, base, blocks)
         file._check()
         return file
@@ -83,7 +85,10 @@ class EnvironmentFile:
         for name in chain:
             if name in ALGORITHMS:
                 return name
-        meant = nearest(variant, [*ALGORITHMS, *everyones_keys()])
+        for name in chain:
+            if name in registered("algorithms"):
+                return check_algorithm(name, f"{self.path.name}:{variant}")
+        meant = nearest(variant, [*algorithms(), *everyones_keys()])
         raise UserError(f"{self.path.name}:{variant}: needs algo_id ({', '.join(ALGORITHMS)}){meant}")
 
     def raw(self, variant: str) -> Raw:

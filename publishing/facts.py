@@ -14,6 +14,7 @@ from agents.playing.loading import LoadedRun
 from config.checks import DEVICE
 from config.field_types import hints
 from config.loader import environment_files, from_plain, to_plain
+from config.plugins import EVERYBODY
 from config.schedule import KINDS
 from config.schema import ALGORITHMS
 from config.variants import EnvironmentFile
@@ -46,7 +47,8 @@ class Text(NamedTuple):
 
 def public_facts(loaded: LoadedRun) -> dict[str, Any]:
     """The config and those facts that play, the card and a leaderboard need."""
-    config = to_plain(from_plain(loaded.facts["config"], loaded.run.id))  # as it was trained: loading makes it playable
+    # as it was trained: loading makes it playable, and has asked whether its names are trusted
+    config = to_plain(from_plain(loaded.facts["config"], loaded.run.id, trust=EVERYBODY))
     versions = loaded.facts.get("versions")
     packages = versions if isinstance(versions, dict) else {}
     return {

@@ -201,6 +201,7 @@ def header_facts(header: Header, budget_told: bool = False) -> list[tuple[str, s
     return [
         ("goal", goal_words(header.goal, None if budget_told else header.max_timesteps)),
         ("agent", agent_words(header.algo_id, header.seed)),
+        *([("general", header.settings)] if header.settings else []),
         ("engine", f"{header.engine}{why}, {header.device}, {header.parameters:,} parameters"),
         ("threads", f"{header.threads}{f' ({header.threads_why})' if header.threads_why else ''}"),
         ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),

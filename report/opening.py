@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from config.commands.train import parse_arguments
+from config.plugins import TooEarlyError, postponed
 from config.preflight import answered, checked, knows_all_algorithms
 from config.schema import Config
 from report.console import standard_output, told
@@ -31,11 +32,14 @@ def _first_words(argv: list[str]) -> int | None:
     arguments = parse_arguments(argv)
     if not knows_all_algorithms():
         return None
-    code = answered(arguments)
-    if code is None:
-        config = checked(arguments)
-        if config is not None and not arguments.quiet:
-            announce(config, arguments.seeds)
+    try:
+        with postponed():
+            code = answered(arguments)
+            config = checked(arguments) if code is None else None
+    except TooEarlyError:  # who has loaded torch says it all
+        return None
+    if config is not None and not arguments.quiet:
+        announce(config, arguments.seeds)
     return code
 
 

@@ -32,6 +32,7 @@ class Header:
     run_path: str
     threads: int = 1
     threads_why: str = ""  # "" where the config says how many
+    settings: str = ""  # where they come from, "" where they are this environment's own
 
 
 @dataclass(frozen=True)

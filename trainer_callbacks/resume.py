@@ -6,7 +6,7 @@ that checkpoint and of the rows up to it, and says in config.json whose child it
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 
 from config.changes import Change, changes, unproven
 from config.loader import from_plain, to_plain
+from config.plugins import check_names, trust_in
 from config.schema import Config
 from config.sizes import check_foreign
 from envs_fast.vec_env import CPU
@@ -91,7 +92,11 @@ def _printable(fact: object) -> str:
 
 
 def find_resumption(
-    selector: str, checkpoint: str, overrides: tuple[str, ...], accept_changes: bool = False
+    selector: str,
+    checkpoint: str,
+    overrides: tuple[str, ...],
+    accept_changes: bool = False,
+    trusted: Sequence[str] = (),
 ) -> Resumption:
     """The run and the checkpoint that --resume and --checkpoint name, checked; who continues holds the run's lock."""
     run = RunDir.find(selector)
@@ -109,10 +114,13 @@ def find_resumption(
             "--accept-changes"
         )
     chosen = {key: sidecar.get(key, facts.get(key)) for key in ("engine", "env_backend")}
-    before = from_plain(sidecar.get("config", facts["config"]), run.id)
+    trust, saved = trust_in(run, trusted), sidecar.get("config", facts["config"])
+    for plain in (saved, facts["config"]):
+        check_names(plain, trust, run.id)
+    before = from_plain(saved, run.id, trust=trust)
     if any(word.startswith("algo_id=") and word != f"algo_id={before.algo_id}" for word in overrides):
         raise UserError(f"algo_id {before.algo_id} stays: another algorithm is another run")
-    after = from_plain(facts["config"], run.id, overrides)
+    after = from_plain(facts["config"], run.id, overrides, trust)
     if run.foreign:
         check_foreign(after, run.id)
     if path or "engine" in facts:  # else it failed before anything was chosen

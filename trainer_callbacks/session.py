@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -15,7 +16,9 @@ import torch
 from lightning.pytorch.profilers import PassThroughProfiler
 
 from agents.base import Agent
+from config.general import is_general_config
 from config.loader import to_plain
+from config.plugins import named_modules
 from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, make_envs
@@ -30,12 +33,14 @@ from trainer_callbacks.dreams import dreams_judged
 from trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
+from trainer_callbacks.own import own_callbacks
 from trainer_callbacks.resume import host_facts, json_hash
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import TESTED, Stop, unheeded
 from trainer_callbacks.video import Video
 from utils import checkpoint_set
 from utils.devices import described
+from utils.provenance import code_hash
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError, UserError
 
@@ -77,7 +82,8 @@ def fit(
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     # a row is made of what was evaluated, Stop reads it, and a checkpoint holds what all of them remember
     trainer = build_trainer(
-        [ApplySchedules(), evaluate, export, video, stop, *watchers, checkpoint], **hardware(agent.device)
+        [ApplySchedules(), evaluate, export, video, stop, *watchers, *own_callbacks(config), checkpoint],
+        **hardware(agent.device),
     )
     try:
         export.begin(header(config, agent, goal, run), config)
@@ -186,6 +192,7 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Hea
         run_path=os.path.relpath(run.path),
         threads=agent.engine.threads.number,
         threads_why=agent.engine.threads.why,
+        settings=config.description.removeprefix("general ") if is_general_config(config) else "",
     )
 
 
@@ -198,7 +205,9 @@ def sidecar_facts(config: Config, agent: Agent) -> dict[str, Any]:
 
 def bits_rest_on(agent: Agent) -> dict[str, Any]:
     """What else must be the same for the rest of a run to be the same, to the bit."""
-    return {"engine": agent.engine.name, "device": agent.device.type, **host_facts(agent.device)}
+    modules = named_modules(to_plain(agent.config))
+    own = {f"code of {module}": code_hash(module) for module in sorted(modules) if module in sys.modules}
+    return {"engine": agent.engine.name, "device": agent.device.type, **host_facts(agent.device), **own}
 
 
 def checkpoint_size(agent: Agent) -> int:

@@ -37,6 +37,18 @@ def source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+@cache
+def code_hash(module: str) -> str:
+    """The same of an imported module, or of the whole package that it lies in; "" where there are no files of it."""
+    package, own = (sys.modules[name].__dict__ for name in (module.split(".")[0], module))
+    files = sorted(path for place in package.get("__path__", ()) for path in Path(place).rglob("*.py"))
+    files = files or [Path(own["__file__"])] if own.get("__file__") else files
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16] if files else ""
+
+
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=10, check=True)
     return done.stdout

@@ -7,7 +7,8 @@ default, are the policy_kwargs, checked against names and types. For example, in
         def __init__(self, plan: Plan, width: int = 256) -> None:
             super().__init__(plan._replace(hidden_dims=(width,)))
 
-and here `"wide": Wide`, or anywhere before the agent is built `POLICIES["wide"] = Wide`.
+and here `"wide": Wide`, or in a config `policy: my_module:Wide`, or the name that an installed package gives it by an
+entry point of the group stride.policies.
 """
 
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from agents.networks.encoders import images
 from agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
 from config.checks import nearest_sizes
 from config.field_types import convert
+from config.plugins import find, registered
 from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError, nearest
@@ -82,8 +84,7 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     They are drawn on the CPU, whatever the device is that the worlds lie on and it is moved to. UserError where the
     name or an option is unknown, or the observation is not one it reads.
     """
-    check_name(config)
-    recipe = POLICIES[config.policy]
+    recipe = find_policy(config.policy)
     options = checked_options(config.policy, recipe, config.policy_kwargs)
     plan = Plan(
         observation_space=envs.observation_space,
@@ -96,6 +97,8 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
         seed=config.seed,
     )
     policy = recipe(plan, **options)
+    if not isinstance(policy, ActorCritic):
+        raise UserError(f"policy: {config.policy} made a {type(policy).__name__}, not an ActorCritic")
     if policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from whole rollouts
         check_whole_worlds(config)
     return policy.to(envs.device)
@@ -103,9 +106,22 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
 
 def check_name(config: Config) -> None:
     """Whether there is such a policy at all: said before anything is compiled for it."""
-    if config.policy not in POLICIES:
-        known = ", ".join(POLICIES)
-        raise UserError(f"unknown policy {config.policy!r}{nearest(config.policy, POLICIES)} (known: {known})")
+    find_policy(config.policy)
+
+
+def find_policy(name: str) -> Callable[..., ActorCritic]:
+    """What makes the networks of that name: a row of the table, `module:Name`, or an installed package's; or the
+    nearest names."""
+    recipe = POLICIES.get(name) or find("policy", "policies", name)
+    if recipe is None:
+        known = [*POLICIES, *registered("policies")]
+        raise UserError(f"unknown policy {name!r}{nearest(name, known)} (known: {', '.join(known)})")
+    if isinstance(recipe, type) and not issubclass(recipe, ActorCritic):
+        raise UserError(f"policy: {name} is no policy: a subclass of ActorCritic is, or a function that makes one")
+    if not callable(recipe):
+        raise UserError(f"policy: {name} is {type(recipe).__name__}, neither a class nor a function")
+    made: Callable[..., ActorCritic] = recipe
+    return made
 
 
 def checked_options(name: str, recipe: Callable[..., object], given: dict[str, object]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from agents.playing.hub_client import Listed, check_repo, hub_errors, retried
 from agents.playing.hub_download import COMMIT, find_commit, list_commit, read_file
 from agents.playing.weights_file import read_weights
 from config.loader import from_plain
+from config.plugins import NOBODY, Trust, check_names, is_dotted
 from config.schema import Config
 from config.sizes import check_foreign, check_whole_numbers
 from envs_gym.wrappers.registry import WRAPPERS
@@ -50,19 +51,19 @@ class HubRun:
         return f"{HUB}{self.repo}@{self.commit}"
 
 
-def fetch(selector: str) -> HubRun:
+def fetch(selector: str, trust: Trust = NOBODY) -> HubRun:
     """Download what `hub:user/repo[@revision]` names; UserError, one printable line, for whatever is not ours."""
     repo, _, revision = selector.removeprefix(HUB).partition("@")
     check_repo(repo)
     if revision and (not REVISION.fullmatch(revision) or ".." in revision):
         raise UserError(f"{revision[:80]!r} is not a revision: a branch, a tag or a commit hash")
     try:
-        return _fetch(repo, revision or "main")
+        return _fetch(repo, revision or "main", trust)
     except UserError as error:
         raise UserError("".join(c if c.isprintable() else " " for c in str(error))[:400]) from error
 
 
-def _fetch(repo: str, revision: str) -> HubRun:
+def _fetch(repo: str, revision: str, trust: Trust) -> HubRun:
     with hub_errors(repo):
         commit = retried(lambda: find_commit(repo, revision))
         if COMMIT.fullmatch(revision) and commit != revision:
@@ -74,7 +75,7 @@ def _fetch(repo: str, revision: str) -> HubRun:
         data = {name: _read(repo, commit, name, files[name], limit) for name, limit in NEEDED.items()}
     facts = _facts(data[FACTS], f"{where}/{FACTS}")
     weights = read_weights(data[WEIGHTS], f"{where}/{WEIGHTS}")
-    config = config_of(facts, len(data[WEIGHTS]), f"{where}/{FACTS}")
+    config = config_of(facts, len(data[WEIGHTS]), f"{where}/{FACTS}", trust)
     return HubRun(repo, commit, facts, config, weights)
 
 
@@ -130,15 +131,16 @@ def _check_plain(value: object, where: str, depth: int) -> None:
         raise UserError(f"{where} holds a number that is not finite")
 
 
-def config_of(facts: Mapping[str, object], size: int, where: str) -> Config:
+def config_of(facts: Mapping[str, object], size: int, where: str, trust: Trust = NOBODY) -> Config:
     """The config with every check of a YAML file, and those of a stranger's; `size` is that of the weights."""
-    config = from_plain(facts["config"], where)
-    if not ENV_ID.fullmatch(config.env_id):
-        raise UserError(f"{where}: env_id {config.env_id[:60]!r} names a module; only registered environments are made")
+    check_names(facts["config"], trust, where)
+    config = from_plain(facts["config"], where, trust=trust)
+    if not ENV_ID.fullmatch(config.env_id.rpartition(":")[2]):
+        raise UserError(f"{where}: env_id {config.env_id[:60]!r} is not the name of an environment")
     if not WORD.fullmatch(config.variant):
         raise UserError(f"{where}: variant is not a name")
-    for wrapper in config.env_wrappers:  # a name of our table; one with a module would import what it names
-        if wrapper.get("id") not in WRAPPERS:
+    for wrapper in config.env_wrappers:  # a name of our table; one with a module is trusted, or was refused above
+        if wrapper.get("id") not in WRAPPERS and not is_dotted(str(wrapper.get("id"))):
             raise UserError(
                 f"{where}: env_wrappers {str(wrapper)[:60]} is not registered; known: {', '.join(WRAPPERS)}"
             )

@@ -7,7 +7,7 @@ Files are data from outside: plain tensors only, checked against the network tha
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from agents.playing.checkpoint_archive import check_archive
 from agents.playing.hub_run import HUB, fetch
 from agents.playing.player import Player
 from config.loader import from_plain
+from config.plugins import check_names, trust_in, trusting
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_foreign
 from envs_fast.vec_env import VecEnv
@@ -76,20 +77,24 @@ class LoadedRun:
         return make_rendered(self.config, render_mode)
 
 
-def load_run(selector: str = "@last", checkpoint: str = "best") -> LoadedRun:
+def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[str] = ()) -> LoadedRun:
     """The run `selector` names (as RunDir.find, or hub:user/repo) at `checkpoint`: best, last or epoch=NN.
+
+    No name of code that a run from elsewhere (the Hub, a path) brings is imported, but for the modules in `trust`.
 
     Reads only: no lock is taken, nothing of the run changes. A run may be in training: what is read was written whole.
     Where `best` or `last` is damaged the one before it is taken, and `notes` says so. UserError, one line, for whatever
     is missing, damaged, of another config, or more than plain data. The agent plays; it cannot go on learning.
     """
     if selector.startswith(HUB):
-        return _load_published(selector, checkpoint)
+        return _load_published(selector, checkpoint, trust)
     run = RunDir.find(selector)
     facts = run.facts()
     if "config" not in facts:
         raise UserError(f"{run.config_json} holds no config")
-    config = to_play(from_plain(facts["config"], run.id))
+    believed = trust_in(run, trust)
+    check_names(facts["config"], believed, run.id)
+    config = to_play(from_plain(facts["config"], run.id, trust=believed))
     if run.foreign:
         check_foreign(config, run.id)
     (path, notes), state = open_checkpoint(run, checkpoint)
@@ -104,9 +109,9 @@ def to_play(config: Config) -> Config:
     return replace(config, env_backend="gym", device="cpu", engine="eager")
 
 
-def _load_published(selector: str, checkpoint: str) -> LoadedRun:
+def _load_published(selector: str, checkpoint: str, trust: Sequence[str]) -> LoadedRun:
     """The one checkpoint that a repository on the Hub holds, pinned to the commit it was read at."""
-    there = fetch(selector)
+    there = fetch(selector, trusting(trust))
     held = str(there.facts["checkpoint"])
     if checkpoint not in (*LINKS, held):
         raise UserError(f"{selector} holds one checkpoint, {held}; it has no {checkpoint!r}")

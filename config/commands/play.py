@@ -4,7 +4,7 @@ import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from config.commands.train import OneLineParser
+from config.commands.train import TRUST, OneLineParser, trusted
 from utils.seed_group import names_group
 from utils.user_error import UserError, nearest
 from utils.user_input import check_name
@@ -37,6 +37,7 @@ class PlayArguments:
     step_by_step: bool
     max_steps: int | None
     json: bool
+    trust: tuple[str, ...] = ()
 
     @property
     def group(self) -> bool:
@@ -95,6 +96,7 @@ def build_play_parser() -> argparse.ArgumentParser:
     parser.add_argument("--step-by-step", action="store_true", help="tell about each step and wait for Enter")
     parser.add_argument("--max-steps", type=int, metavar="N", help="end each episode after N steps")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, no window")
+    parser.add_argument("--trust", metavar="MODULE[,MODULE]", type=trusted, default=(), help=TRUST)
     return parser
 
 

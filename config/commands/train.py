@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from config.debugger import attached
+from config.general import Look, is_general, load_general
 from config.loader import load_config, load_file, parse_config_id
+from config.plugins import trusting
 from config.schema import Config
 from utils.seed_group import names_group, spelled_out
 from utils.user_error import UserError, nearest
@@ -18,6 +20,7 @@ examples:
   python train.py CartPole-v1:ppo policy_lr=1e-3       change any key; schedules too: policy_lr=lin_0.001
   python train.py CartPole-v1:ppo --seed 1,2,3,4,5     one run per seed, as one group
   python train.py CartPole-v1:ppo device=cuda          on a GPU; engine=graphed and precision=bf16 are docs/gpu.md
+  python train.py Ant-v5:sac                           any Gymnasium environment, with the algorithm's general settings
   python train.py --list-envs cart                     what is there, and what it reached here
   python train.py --resume @last                       continue exactly where a run stopped
   python train.py --resume group:NAME                  the same for every unfinished run of a group
@@ -31,6 +34,7 @@ exit codes:
   reached, or not by every seed; 130 and 143 stopped by Ctrl-C or SIGTERM, and saved
 """
 MOST_SEEDS = 1000
+TRUST = "import these modules of this machine where a run from elsewhere names them"
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,16 @@ class Arguments:
     debug: bool
     require_goal: bool
     help: bool
+    trust: tuple[str, ...] = ()
 
-    def load(self) -> Config:
-        """The checked config that the words describe."""
+    def load(self, look: Look | None = None) -> Config:
+        """The checked config that the words describe; `look` at an environment that has none of its own."""
         if self.file:
             return load_file(self.file, self.config_id.rpartition(":")[2], self.overrides)
         if not self.config_id:
             raise UserError("which environment? ENV:VARIANT, for example CartPole-v1:ppo; --list-envs shows them")
+        if is_general(self.config_id):
+            return load_general(self.config_id, self.overrides, look)
         return load_config(*parse_config_id(self.config_id), self.overrides)
 
 
@@ -94,6 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accept-changes", action="store_true", help="with --resume: take a config.json that was edited by hand"
     )
+    parser.add_argument("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
     parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, made for grep, nothing else")
     parser.add_argument(
         "--require-goal", action="store_true", help="exit code 3 unless the closing test reaches the goal"
@@ -137,6 +145,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
         raise UserError("--checkpoint says where to --resume a run; give both")
     if found.accept_changes and not found.resume:
         raise UserError("--accept-changes says how to --resume a run; give both")
+    if found.trust and not found.resume:
+        raise UserError("--trust is for a run from elsewhere that is to go on; what you name yourself is imported")
     if found.json and (len(seeds) > 1 or found.resume.startswith("group:")):
         raise UserError("--json tells of one run; start one for each seed, each with --json")
     if found.json and (found.help or found.list_envs is not None):
@@ -156,7 +166,15 @@ def parse_arguments(argv: list[str]) -> Arguments:
         debug=found.debug or attached(),
         require_goal=found.require_goal,
         help=found.help,
+        trust=trusted(found.trust),
     )
+
+
+def trusted(text: str) -> tuple[str, ...]:
+    """The modules of --trust, each a name."""
+    modules = tuple(part.strip() for part in text.split(",") if part.strip())
+    trusting(modules)
+    return modules
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -1,18 +1,18 @@
 """Every wrapper by the name a config gives it, and how a config's wishes become one stack around each world.
 
-One of your own is one line in a module that `env_id: your_module:Env-v0` or `id: your_module:Name` imports:
-`WRAPPERS["Name"] = Name`, where Name(env, **arguments) is a gymnasium.Wrapper.
+One of your own is `id: your_module:Name`, where Name(env, **arguments) is a gymnasium.Wrapper; or the name that an
+installed package gives it by an entry point of the group stride.wrappers, or a module by `WRAPPERS["Name"] = Name`.
 """
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
 
+from config.plugins import find, import_named, is_dotted, registered
 from config.schema import Config
-from envs_gym.blame import REFUSALS, EnvError, Importing, missing
+from envs_gym.blame import REFUSALS
 from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
 from envs_gym.wrappers.base import RawReward, Remembering, layers
 from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
@@ -93,20 +93,18 @@ def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
 
 
 def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
-    """The class of a name (`module:Name` imports the module first), or the nearest names."""
+    """What wraps a world under that name (`module:Name` imports the module first), or the nearest names."""
     module, _, name = wrapper_id.rpartition(":")
-    if module:
-        try:
-            with Importing(module):
-                importlib.import_module(module)
-        except EnvError as error:
-            if not missing(error, module):
-                raise
-            raise UserError(f"env_wrappers: there is no Python module {module!r} to import") from error
-    if name not in WRAPPERS:
-        known = ", ".join(WRAPPERS)
-        raise UserError(f"env_wrappers: {name!r} is not registered{nearest(name, WRAPPERS)} (known: {known})")
-    return WRAPPERS[name]
+    if is_dotted(wrapper_id):
+        import_named(module, "env_wrappers")  # which may put it under its name into the table
+    wrapper = WRAPPERS.get(name) or find("env_wrappers", "wrappers", wrapper_id)
+    if wrapper is None:
+        known = [*WRAPPERS, *registered("wrappers")]
+        raise UserError(f"env_wrappers: {name!r} is not registered{nearest(name, known)} (known: {', '.join(known)})")
+    if not callable(wrapper) or (isinstance(wrapper, type) and not issubclass(wrapper, gymnasium.Env)):
+        raise UserError(f"env_wrappers: {wrapper_id} is no gymnasium.Wrapper, nor a function that makes one")
+    made: Callable[..., gymnasium.Env] = wrapper
+    return made
 
 
 def _defaults(wrapper: dict[str, object], gamma: float) -> dict[str, Any]:
