@@ -41,7 +41,7 @@ from trainer_callbacks.debug import Debug
 from trainer_callbacks.disk_space import NoRoomError, room_errors
 from trainer_callbacks.failures import beginnings_told, failures_told
 from trainer_callbacks.interrupt import Dropped, Interrupts
-from trainer_callbacks.own import check_callbacks
+from trainer_callbacks.own import own_callbacks
 from trainer_callbacks.resume import (
     Resumption,
     adopt,
@@ -112,7 +112,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
         import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
-        check_callbacks(config)
+        own = own_callbacks(config)
         envs = make_envs(config, config.n_envs, device)
         warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
         agent = build_agent(config, envs)
@@ -136,7 +136,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         with failures_told(run, stack, config), room_errors(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events)
-            outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers)
+            outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, own)
     if outcome.lost:
         print(outcome.lost, file=sys.stderr)
     if interrupts.number:

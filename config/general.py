@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from config.keys import check_algorithm
-from config.loader import compose, shipped_file, to_plain
+from config.loader import compose, environment_files, shipped_file, to_plain
 from config.plugins import DOTTED, TooEarlyError, algorithms, is_dotted
 from config.schedule_keys import Raw
 from config.schema import ALGORITHMS, Config
 from config.variants import EnvironmentFile, overlay
 from config.written import differing, short
-from utils.user_error import UserError
+from utils.user_error import UserError, nearest
 
 GENERAL = Path(__file__).parent / "general"
 SETTINGS = "general settings"  # how the description of such a config begins
@@ -92,9 +92,10 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
 
     UserError where the algorithm does not fit, or has no settings for such a task; TooEarlyError where nobody can look.
     """
-    if look is None:
-        raise TooEarlyError(words)
     env_id, algo_id = split(words)
+    if look is None:
+        _check_known(env_id, words)
+        raise TooEarlyError(words)
     algo_id = check_algorithm(algo_id, words)
     shipped = shipped_file(env_id)
     said: dict[str, object] = {"env_id": shipped.env_id if shipped else env_id, "project_id": env_id.rpartition(":")[2]}
@@ -107,6 +108,15 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
     _check_fit(env_id, algo_id, task)
     raw = EnvironmentFile.read(GENERAL / f"{algo_id}.yaml").raw(task.kind)
     return compose(overlay(about, raw), algo_id, overrides, algo_id, f"general/{algo_id}.yaml:{task.kind}")
+
+
+def _check_known(env_id: str, words: str) -> None:
+    """UserError for an id that nobody registers, in a third of a second: a typo need not wait for torch."""
+    from gymnasium.envs.registration import registry
+
+    if not shipped_file(env_id) and not is_dotted(env_id) and not env_id.startswith("ALE/") and env_id not in registry:
+        meant = nearest(env_id, [*registry, *environment_files()])
+        raise UserError(f"{words}: no environment {env_id!r}, neither shipped nor registered with Gymnasium{meant}")
 
 
 def _bare(about: Raw, overrides: Sequence[str], words: str) -> Config:

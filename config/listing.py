@@ -19,6 +19,7 @@ from utils.user_error import UserError, nearest
 EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "results"
 FEW = 6  # variants of which everything is told
 NARROWEST = 80
+ANY = "any other environment of Gymnasium: ENV:ALGORITHM, such as Ant-v5:sac or mine:MyEnv-v0:ppo"
 HEAD = ("env:variant", "goal", "reached", "solved", "here")
 
 
@@ -66,7 +67,7 @@ def print_variants(term: str) -> int:
     if len(rows) <= FEW:
         lines += [line for env in dict.fromkeys(row.env for row in rows) for line in _details(env, rows, width)]
     elif sys.stdout.isatty():
-        lines += ["", f"--list-envs TERM: {FEW} or fewer are told whole, with rewards, actions and spaces"]
+        lines += ["", f"--list-envs TERM: {FEW} or fewer are told whole, with rewards, actions and spaces", ANY]
     print("\n".join(lines))
     return 0
 

@@ -13,7 +13,7 @@ from config.field_types import convert, hints, schedulable
 from config.keys import cannot_schedule, check_algorithm, check_key
 from config.migrations import migrate
 from config.overrides import apply_overrides
-from config.plugins import NOBODY, Trust, algorithms, check_names, config_files
+from config.plugins import NOBODY, Trust, algorithms, check_names, config_folders
 from config.schedule import is_named
 from config.schedule_keys import Raw, fold
 from config.schema import ALGORITHMS, Config, REINFORCEConfig
@@ -35,7 +35,8 @@ class ConfigId(NamedTuple):
 
 def environment_files() -> dict[str, Path]:
     """File stem (the environment's id with '/' as '-') -> YAML file, in order: shipped ones, then those of packages."""
-    return {**config_files(), **{path.stem: path for path in sorted(ENVIRONMENTS.glob("*.yaml"))}}
+    folders = (*config_folders(), ENVIRONMENTS)  # of two files of one name the shipped one is meant
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
 
 def parse_config_id(text: str) -> ConfigId:
@@ -128,7 +129,8 @@ def _unknown(text: str) -> UserError:
 def shipped_file(env_id: str) -> EnvironmentFile | None:
     """Its file, shipped with this program or with an installed package; None where there is none."""
     stem = env_id.replace("/", "-")
-    path = {each.stem: each for each in ENVIRONMENTS.glob("*.yaml")}.get(stem) or config_files().get(stem)
+    shipped = {path.stem: path for path in ENVIRONMENTS.glob("*.yaml")}
+    path = shipped.get(stem) or environment_files().get(stem)
     return EnvironmentFile.read(path) if path else None
 
 

@@ -180,9 +180,9 @@ def _check_type(what: str, hint: object) -> None:
         raise UserError(f"{what} has a type that no file can give: {hint}") from error
 
 
-def config_files() -> dict[str, Path]:
-    """File stem -> YAML file of the packages that `stride.configs` names; a package is found, not imported."""
-    found: dict[str, Path] = {}
+def config_folders() -> list[Path]:
+    """Where the packages that `stride.configs` names hold YAML files; a package is found, not imported."""
+    found: list[Path] = []
     for point in registered("configs").values():
         try:
             spec = importlib.util.find_spec(point.value)
@@ -190,8 +190,7 @@ def config_files() -> dict[str, Path]:
             spec = None
         if spec is None or spec.submodule_search_locations is None:
             raise UserError(f"entry point stride.configs: {point.name}: there is no package {point.value!r}")
-        for folder in spec.submodule_search_locations:
-            found |= {path.stem: path for path in sorted(Path(folder).glob("*.yaml"))}
+        found += map(Path, spec.submodule_search_locations)
     return found
 
 
@@ -205,7 +204,7 @@ NAMED: dict[str, Callable[[object], list[object]]] = {  # the keys of a config t
     "algo_id": lambda value: [value],
     "policy": lambda value: [value],
     "env_wrappers": lambda value: [item.get("id") for item in _items(value) if isinstance(item, Mapping)],
-    "callbacks": lambda value: _items(value),
+    "callbacks": lambda value: [item.get("id") if isinstance(item, Mapping) else item for item in _items(value)],
 }
 GROUPS = {"algo_id": "algorithms", "policy": "policies", "env_wrappers": "wrappers"}
 

@@ -16,6 +16,7 @@ from envs_fast.vec_env import Obs, Step
 from utils.user_error import UserError
 
 Batch = Sequence[Any] | np.ndarray  # something of each world, indexed by world
+READABLE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 MASK = "action_mask"  # the observation's leaf that says which discrete actions make sense: bool [A]
 Write = Callable[[int, Any], None]  # (world, value from the environment) -> stored in that world's row
 
@@ -28,6 +29,7 @@ def observation_space(space: Space[object]) -> Space[Any]:
     names = [name for name, _ in leaves]
     if not names or len(set(names)) < len(names):
         raise UserError(f"observation space {space} is empty or has two entries of one name: {', '.join(names)}")
+    _check_readable(space, leaves)
     return spaces.Dict({name: _mask_or_leaf_space(name, leaf) for name, leaf in leaves})
 
 
@@ -198,6 +200,18 @@ def _leaf_space(space: Space[object]) -> Space[Any]:
         return spaces.Box(low, high, dtype=np.float32)
     kinds = "box, discrete, multi-discrete, multi-binary and dicts or tuples of these"
     raise UserError(f"observation space {space} is not supported; {kinds} are")
+
+
+def _check_readable(space: Space[object], leaves: Sequence[tuple[str, Space[Any]]]) -> None:
+    """UserError that says how to leave out what no network reads, such as MiniGrid's sentence."""
+    readable = {name for name, leaf in leaves if isinstance(leaf, READABLE)}
+    if len(readable) < len(leaves) and readable and isinstance(space, spaces.Dict):
+        name, leaf = next((name, leaf) for name, leaf in leaves if name not in readable)
+        kept = ",".join(key for key in space.spaces if any(f"{each}.".startswith(f"{key}.") for each in readable))
+        raise UserError(
+            f"observation {name!r} is {type(leaf).__name__}, which no network reads; leave it out: "
+            f"env_wrappers=[{{id:'gymnasium.wrappers:FilterObservation',filter_keys:[{kept}]}}]"
+        )
 
 
 def _all_valid(space: Space[object], num_envs: int) -> Tensor:

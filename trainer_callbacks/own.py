@@ -22,12 +22,6 @@ def find_callback(name: str) -> type[L.Callback]:
     return found
 
 
-def check_callbacks(config: Config) -> None:
-    """Whether all of them can be made: said before there is a run."""
-    for name, arguments in named(config):
-        checked_options(name, find_callback(name), arguments)
-
-
 def own_callbacks(config: Config) -> list[L.Callback]:
     """One of each, in the order of the config; the last of the list watches over what they give to checkpoints."""
     made: list[L.Callback] = []

@@ -66,12 +66,14 @@ def fit(
     start: Start = Start(),  # noqa: B008  (immutable)
     interrupts: Interrupts | None = None,
     watchers: Sequence[L.Callback] = (),
+    own: Sequence[L.Callback] | None = None,
 ) -> Outcome:
     """Train in this run's folder until Stop says so, test, and tell every sink; what is made for it is closed.
 
     A signal ends it well, with what it cost in `outcome.lost`; errors of any kind pass, the sinks having been told.
     """
     began = time.perf_counter()
+    own = own_callbacks(config) if own is None else own  # made by who wants to hear of mistakes before there is a run
     alone = any(isinstance(watcher, Debug) for watcher in watchers)  # a breakpoint sees one world at a time
     evaluate = Evaluate(config, lambda n: make_envs(config, n, agent.device), 1 if alone else MOST_WORLDS)
     watch = Watch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
@@ -82,7 +84,7 @@ def fit(
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     # a row is made of what was evaluated, Stop reads it, and a checkpoint holds what all of them remember
     trainer = build_trainer(
-        [ApplySchedules(), evaluate, export, video, stop, *watchers, *own_callbacks(config), checkpoint],
+        [ApplySchedules(), evaluate, export, video, stop, *watchers, *own, checkpoint],
         **hardware(agent.device),
     )
     try:

@@ -1,0 +1,241 @@
+"""ENV:ALGORITHM without a variant: the general settings of its class of task, and refusals that name what fits."""
+
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import train
+from agents.algorithms import build_agent
+from config.general import GENERAL, TAKES, Task, is_general, load_general, split, to_keep
+from config.listing import print_variants
+from config.loader import load_file, to_plain
+from config.plugins import TooEarlyError
+from config.schema import ALGORITHMS
+from config.variants import EnvironmentFile
+from envs_gym.make import make_envs
+from envs_gym.task import described, task_of
+from report.opening import first_words
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+
+SEEN = {
+    "numbers": spaces.Box(-1, 1, (3,), np.float32),
+    "states": spaces.Discrete(5),
+    "image": spaces.Box(0, 255, (3, 84, 84), np.uint8),
+    "small image": spaces.Box(0, 255, (3, 12, 12), np.uint8),
+}
+DONE = {
+    "choice": spaces.Discrete(3),
+    "choices": spaces.MultiDiscrete([2, 3]),
+    "bounded": spaces.Box(-1, 1, (2,), np.float32),
+    "unbounded": spaces.Box(-np.inf, np.inf, (2,), np.float32),
+}
+
+
+class Anything(gymnasium.Env):
+    """A world of any two spaces."""
+
+    def __init__(self, seen: str = "numbers", done: str = "choice") -> None:
+        self.observation_space, self.action_space = SEEN[seen], DONE[done]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+gymnasium.register("Anything-v0", Anything, max_episode_steps=8)
+QUICK = (("numbers", "choice"), ("states", "bounded"))
+WORLDS = [
+    pytest.param(seen, done, marks=() if (seen, done) in QUICK else pytest.mark.slow, id=f"{seen} {done}")
+    for seen in SEEN
+    for done in DONE
+]
+
+
+def general(algo_id, seen, done, *more):
+    kwargs = [f"env_kwargs.seen={seen!r}", f"env_kwargs.done={done}", *more]
+    return load_general(f"Anything-v0:{algo_id}", kwargs, task_of)
+
+
+@pytest.mark.parametrize(("seen", "done"), WORLDS)
+def test_who_is_said_to_fit_can_be_built_and_nobody_else(seen, done):
+    """The table of who takes which actions against the networks themselves; images are made small, memories short."""
+    task = described(SEEN[seen], DONE[done])
+    for algo_id in TAKES:
+        small = ["threads=1", "engine=eager", "n_envs=1"]
+        small += ["buffer_size=500", "learning_starts=10"] if algo_id in ("dqn", "sac", "dreamer", "planet") else []
+        try:
+            config = general(algo_id, seen, done, *small)
+        except UserError as error:
+            line = str(error)
+            assert not task.fits(algo_id) or "has no general settings" in line, line
+            named = re.search(r"general settings fit of (.*)$", line)
+            assert named and algo_id not in named[1].split(", ") and "ppo" in named[1].split(", ")
+            continue
+        assert task.fits(algo_id) and config.algo_id == config.variant == algo_id
+        envs = make_envs(config, 1)
+        assert build_agent(config, envs).config is config
+        envs.close()
+
+
+UNFIT = [("dqn", "bounded"), ("pqn", "choices"), ("sac", "choice"), ("sac", "unbounded"), ("q_learning", "bounded")]
+
+
+@pytest.mark.parametrize(("algo_id", "done"), [*UNFIT, ("dreamer", "unbounded"), ("planet", "unbounded")])
+def test_who_is_said_not_to_fit_cannot_be_built(algo_id, done):
+    usual = ALGORITHMS[algo_id]
+    config = usual(env_id="Anything-v0", algo_id=algo_id, env_kwargs={"done": done}, max_timesteps=1 << 20, n_envs=1)
+    envs = make_envs(config, 1)
+    with pytest.raises(UserError):
+        build_agent(config, envs)
+    envs.close()
+
+
+def test_the_class_of_a_task():
+    def kind(seen, done="choice"):
+        return described(SEEN[seen], DONE[done]).kind
+
+    assert [kind("numbers"), kind("states"), kind("image"), kind("small image")] == [
+        "discrete", "tabular", "images", "small_images"
+    ]  # fmt: skip
+    assert (
+        kind("numbers", "bounded") == kind("states", "unbounded") == "continuous"
+        and kind("image", "bounded") == "images"
+    )
+    both = spaces.Dict({"far": SEEN["image"], "near": SEEN["small image"], "speed": SEEN["numbers"]})
+    assert described(both, DONE["choice"]).kind == "small_images"
+    counted = spaces.Dict(
+        {"a": spaces.Discrete(7), "b": spaces.MultiDiscrete([2, 3]), "action_mask": spaces.MultiBinary(3)}
+    )
+    assert described(counted, DONE["choice"]).states == 42
+    assert Task("choice", "", 1 << 30, None).fits("dqn") and not Task("choice", "", 1 << 30, None).fits("q_learning")
+
+
+def test_every_block_says_for_what_and_on_what_it_was_chosen():
+    for path in GENERAL.glob("*.yaml"):
+        file = EnvironmentFile.read(path)
+        assert path.stem in TAKES
+        for name in file.variants:
+            values = file.raw(name).values
+            assert name in ("continuous", "discrete", "tabular", "images", "small_images")
+            assert re.match(r"general settings for [\w ]+, (chosen|those)", values["description"]), values[
+                "description"
+            ]
+            assert values["max_timesteps"] and file.algorithm(name) == path.stem
+
+
+def test_ids_and_algorithms_are_told_apart():
+    assert split("Ant-v5:sac") == ("Ant-v5", "sac") and split("ALE/Pong-v5:ppo") == ("ALE/Pong-v5", "ppo")
+    assert split("mypkg:MyEnv-v0:dqn") == ("mypkg:MyEnv-v0", "dqn")
+    assert split("CartPole-v1:my.pkg:Agent") == ("CartPole-v1", "my.pkg:Agent")
+    assert split("mypkg:MyEnv-v0:mypkg:Agent") == ("mypkg:MyEnv-v0", "mypkg:Agent")
+    shipped = (
+        "CartPole-v1:ppo",
+        "CartPole-v1:ppo_lstm",
+        "CartPole-v1:pp",
+        "CartPole-v1",
+        "mypkg:MyEnv-v0",
+        "ppo",
+        ":ppo",
+    )
+    assert not any(map(is_general, shipped))
+    assert all(map(is_general, ("HalfCheetah-v5:ppo", "Nowhere-v0:dqn", "a:B:ppo", "CartPole-v1:sac")))
+
+
+def test_a_shipped_environment_keeps_its_description_and_goal():
+    config = load_general("Pendulum-v1:reinforce", ["spec.returns=[-4000,0]", "seed=7"], task_of)
+    assert (config.env_id, config.variant, config.seed, config.spec.goal) == ("Pendulum-v1", "reinforce", 7, -250)
+    assert config.spec.returns == (-4000, 0) and config.n_steps == 256 and config.policy_lr.start_value == 0.002
+
+
+def test_what_is_printed_to_keep_is_the_same_config(tmp_path):
+    for words, overrides in (
+        ("Pendulum-v1:reinforce", ["n_envs=4"]),
+        ("Anything-v0:ppo", ["env_kwargs.seen=image", "obs=native", "frame_stack=2"]),
+        ("Taxi-v4:dqn", ["hidden_dims=[32]"]),
+    ):
+        config = load_general(words, overrides, task_of)
+        lines = to_keep(config)
+        path = tmp_path / "my.yaml"
+        path.write_text("\n".join(lines))
+        assert len(lines) == 3
+        kept = to_plain(load_file(path))
+        for key, value in to_plain(config).items():
+            if key not in ("description", "project_id", "spec"):
+                assert kept[key] == value, key
+        assert load_file(path).spec.goal == config.spec.goal
+
+
+def test_the_header_says_so_and_the_file_trains(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    words = ["max_timesteps=4096", "n_steps=64", "test_episodes=2", "eval_freq_epochs=null"]
+    assert first_words(["Anything-v0:ppo", *words]) is None
+    assert train.command(["Anything-v0:ppo", *words]) == 0
+    out = capsys.readouterr().out
+    assert "general settings for small discrete tasks, chosen on CartPole-v1" in out
+    assert "env_id: Anything-v0\nppo: {" in out
+    path = tmp_path / "my.yaml"
+    path.write_text("".join(out[out.index("env_id: Anything") :].splitlines(keepends=True)[:2]))
+    assert train.command(["--config", str(path), "-q"]) == 0
+    facts = [run.facts() for run in map(RunDir, sorted((tmp_path / "runs").glob("2*")))]
+    assert facts[0]["config"]["n_steps"] == facts[1]["config"]["n_steps"] == 64
+    assert train.command(["--resume", "@last", "-q", "--max-timesteps", "8192"]) == 0
+
+
+REFUSED = {
+    "Pendulum-v1:dqn": "dqn does not fit Pendulum-v1: its action is 1 number with bounds, it observes numbers; "
+    "general settings fit of ppo, reinforce, sac, dreamer",
+    "CartPole-v1:sac": "sac does not fit CartPole-v1: its action is one of 2",
+    "CartPol-v1:ppo": "no environment 'CartPol-v1', neither shipped nor registered with Gymnasium; did you mean CartPole-v1",
+    "Anything-v0:ppp": "no environment 'Anything-v0' among the shipped configs; --list-envs shows them; 'ppp' is no "
+    "algorithm; did you mean ppo",
+    "no_such_module:Env-v0:ppo": "there is no Python module 'no_such_module' to import",
+    "Anything-v0": "any other of Gymnasium's takes an algorithm: Anything-v0:ppo",
+    "mypkg:Env-v0": "any other of Gymnasium's takes an algorithm: mypkg:Env-v0:ppo",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_refusals_name_what_fits(words, capsys):
+    try:
+        assert first_words([words]) is None
+    except UserError as error:
+        line = str(error)
+    else:
+        assert train.command([words]) == 2
+        line = capsys.readouterr().err
+    assert REFUSED[words] in line, line
+    assert len(line) <= 300
+
+
+def test_who_cannot_look_yet_says_so_before_torch_is_there():
+    with pytest.raises(TooEarlyError):
+        load_general("InvertedPendulum-v5:ppo", [], None)
+
+
+def test_what_no_network_reads_is_named_with_the_cure():
+    class Told(Anything):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Dict({"mission": spaces.Text(8), "x": SEEN["numbers"], "y": SEEN["states"]})
+
+    gymnasium.register("Told-v0", Told, max_episode_steps=8)
+    try:
+        with pytest.raises(UserError, match="observation 'mission' is Text, which no network reads") as error:
+            load_general("Told-v0:ppo", [], task_of)
+        cure = re.search(r"env_wrappers=\S+", str(error.value))
+        assert cure and load_general("Told-v0:ppo", [cure[0]], task_of).env_wrappers
+    finally:
+        del gymnasium.registry["Told-v0"]
+
+
+def test_the_listing_mentions_it(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_variants("")
+    assert "ENV:ALGORITHM, such as Ant-v5:sac" in capsys.readouterr().out

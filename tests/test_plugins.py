@@ -1,0 +1,351 @@
+"""Code of one's own by name, `module:Name` or entry point: trained with, refused in a line, never followed for others."""
+
+import json
+import shutil
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+import torch
+from tiny_runs import TINY
+from tiny_runs import tiny_run as run_of
+
+import run_play
+import train
+from agents.playing.loading import load_run
+from config import plugins
+from config.loader import environment_files, load_config, load_file
+from config.plugins import NOBODY, TooEarlyError, Trust, check_names, named_modules, postponed, trusting
+from report.opening import first_words
+from utils.provenance import code_hash
+from utils.run_dir import RunDir
+from utils.run_files import read_json
+from utils.user_error import UserError
+
+MINE = '''
+from dataclasses import dataclass
+
+import gymnasium
+import lightning as L
+import numpy as np
+
+from agents.networks.actor_critic import ActorCritic, Plan
+from agents.ppo import PPO
+from config.schema import PPOConfig
+
+
+class Net(ActorCritic):
+    def __init__(self, plan: Plan, width: int = 16) -> None:
+        super().__init__(plan._replace(hidden_dims=(width,)))
+
+
+class Halved(gymnasium.ObservationWrapper):
+    def __init__(self, env: gymnasium.Env, factor: float = 0.5) -> None:
+        super().__init__(env)
+        self.factor = factor
+        low, high = env.observation_space.low * factor, env.observation_space.high * factor
+        self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return (observation * self.factor).astype(np.float32)
+
+
+class Slower(L.Callback):
+    """Halves the clip range each `every` iterations; how often it did so is its state."""
+
+    def __init__(self, every: int = 1) -> None:
+        self.every, self.times = every, 0
+
+    def on_train_batch_start(self, trainer, agent, batch, batch_idx) -> None:
+        if agent.progress["iterations"] % self.every == 0:
+            self.times += 1
+        agent.live.clip_range = 0.2 * 0.5**self.times
+
+    def state_dict(self) -> dict:
+        return {"times": self.times}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.times = state["times"]
+
+
+class Hoarder(L.Callback):
+    def state_dict(self) -> dict:
+        return {"seen": {1, 2}}
+
+
+@dataclass(frozen=True)
+class TimidConfig(PPOConfig):
+    """PPO that learns less."""
+
+    timidity: float = 0.5
+    """Share of the clip range that is used."""
+
+
+class Timid(PPO):
+    config: TimidConfig
+
+    def __init__(self, config: TimidConfig, envs, rank: int = 0) -> None:
+        super().__init__(config, envs, rank)
+        self.live.clip_range = config.clip_range * config.timidity
+
+
+class Bare(PPOConfig):
+    more: int = 3
+
+
+class Undecorated(PPO):
+    config: Bare
+
+
+NUMBER = 3
+'''
+FLAT = "algo_id: mypkg:Timid\nenv_id: CartPole-v1\nmax_timesteps: 64\nn_envs: 2\nn_steps: 8\ntimidity: 0.25\n"
+
+
+@pytest.fixture
+def mypkg(tmp_path, monkeypatch):
+    """A module of one's own, on the path."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "mypkg.py").write_text(MINE)
+    (folder / "broken_pkg.py").write_text("import os\nx = 1 / 0\n")
+    (folder / "needs_more.py").write_text("import not_there_at_all\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    yield folder
+    for name in ("mypkg", "broken_pkg", "needs_more", "planted"):
+        sys.modules.pop(name, None)
+    for name in [name for name in plugins.ALGORITHMS if ":" in name or name == "timid"]:
+        del plugins.ALGORITHMS[name]
+
+
+def tiny_run(**changes):
+    return run_of(**{"test_episodes": 2, **changes})
+
+
+def refusal(capsys, *words):
+    capsys.readouterr()
+    assert train.command(list(words)) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: ") and line.count("\n") == 1 and len(line) <= 300, line
+    return line
+
+
+def weights(run):
+    (path,) = {(run.checkpoints / "last.ckpt").resolve()}
+    return torch.load(path, weights_only=True)
+
+
+def test_policy_wrapper_and_callback_of_ones_own_are_trained_with(mypkg):
+    run = tiny_run(
+        policy="mypkg:Net",
+        policy_kwargs="{width:24}",
+        env_wrappers="[{id:'mypkg:Halved',factor:0.25}]",
+        callbacks="['mypkg:Slower']",
+    )
+    state = weights(run)
+    assert any(24 in value.shape for value in state["state_dict"].values())
+    assert state["callbacks"]["Slower"] == {"times": 4}
+    assert read_json(run.config_json)["config"]["callbacks"] == ["mypkg:Slower"]
+    assert load_run("@last").agent.act(load_run("@last").make_env().reset(seed=0)[0]) in (0, 1)
+
+
+def test_a_callback_changes_the_run_and_a_resumed_one_goes_on_to_the_bit(mypkg, capsys):
+    """What it counts comes back: the clip range of iteration 3 depends on how often it was halved before."""
+    constant = {"policy_lr": 0.01, "clip_range": 0.2, "n_epochs": 20}
+    slower = {"callbacks": "[{id:'mypkg:Slower',every:1}]", **constant}
+    straight = tiny_run(**slower)
+    without = tiny_run(**constant)
+    halfway = tiny_run(max_timesteps=32, **slower)
+    assert train.command(["--resume", halfway.id, "--max-timesteps", "64"]) == 0
+    assert ", exact" in capsys.readouterr().out
+    one, other, plain = (weights(run)["state_dict"] for run in (straight, halfway, without))
+    assert all(one[name].equal(other[name]) for name in one)
+    assert not all(one[name].equal(plain[name]) for name in one)
+
+
+def test_exact_is_not_said_when_the_named_code_was_edited(mypkg, capsys):
+    halfway = tiny_run(max_timesteps=32, policy="mypkg:Net", clip_range=0.2, policy_lr=0.01, test_episodes=2)
+    (mypkg / "mypkg.py").write_text(MINE + "\nMORE = 1\n")
+    code_hash.cache_clear()
+    assert train.command(["--resume", halfway.id, "--max-timesteps", "64"]) == 0
+    out = capsys.readouterr().out
+    assert "not to the bit; code of mypkg" in out, out
+
+
+def test_a_state_that_no_checkpoint_could_give_back_is_refused_before_training(mypkg, capsys):
+    line = refusal(capsys, "CartPole-v1:ppo", "callbacks=['mypkg:Hoarder']", "max_timesteps=2048")
+    assert "Hoarder holds a set" in line
+
+
+def test_an_agent_of_ones_own_brings_its_keys(mypkg, capsys, tmp_path):
+    path = tmp_path / "my.yaml"
+    path.write_text(FLAT)
+    config = load_file(path)
+    assert (config.algo_id, config.timidity, config.variant) == ("mypkg:Timid", 0.25, "Timid")
+    assert train.command(["--config", str(path), "-q", "timidity=0.75"]) == 0
+    run = RunDir.find("@last")
+    assert read_json(run.config_json)["config"]["timidity"] == 0.75
+    assert train.command(["--resume", run.id, "-q", "--max-timesteps", "96"]) == 0
+    assert run_play.command(["--headless", "--episodes", "2"]) == 0
+    assert train.command(["--config", str(path), "--help"]) == 0
+    assert "Share of the clip range that is used." in capsys.readouterr().out
+    assert "unknown key 'timiditi'; did you mean timidity" in refusal(capsys, "--config", str(path), "timiditi=1")
+    assert "timidity belongs to mypkg:Timid" in refusal(capsys, "CartPole-v1:ppo", "timidity=1")
+
+
+def test_an_agent_on_any_environment_needs_no_file(mypkg, capsys):
+    words = [f"{key}={value}" for key, value in TINY.items()]
+    assert train.command(["CartPole-v1:mypkg:Timid", "-q", *words]) == 0
+    facts = RunDir.find("@last").facts()
+    assert (facts["env_id"], facts["variant"]) == ("CartPole-v1", "mypkg:Timid")
+    assert facts["config"]["spec"]["goal"] == 475  # what is known of the environment holds for any algorithm
+    assert "max_timesteps is missing" in refusal(capsys, "CartPole-v1:mypkg:Timid")
+
+
+WRONG = {
+    "policy=mypkg:Nett": "policy: mypkg has no 'Nett'; did you mean Net?",
+    "policy=mypgk:Net": "policy: there is no Python module 'mypgk' to import; did you mean mypkg",
+    "policy=agents.networks.polices:X": "no Python module 'agents.networks.polices' to import; did you mean policies",
+    "policy=mypkg:Slower": "policy: mypkg:Slower is no policy: a subclass of ActorCritic is",
+    "policy=mypkg:NUMBER": "policy: mypkg:NUMBER is int, neither a class nor a function",
+    "policy=mlpp": "unknown policy 'mlpp'; did you mean mlp",
+    "policy='mypkg:'": "policy: 'mypkg:' is not module:Name",
+    "policy=broken_pkg:Net": "broken_pkg cannot be imported: ZeroDivisionError: division by zero (",
+    "policy=needs_more:Net": "needs_more cannot be imported: ModuleNotFoundError: No module named 'not_there_at_all'",
+    "policy_kwargs={width:many} policy=mypkg:Net": "policy_kwargs.width takes a whole number",
+    "policy_kwargs={widht:3} policy=mypkg:Net": "mypkg:Net has no 'widht'; did you mean width",
+    "env_wrappers=[{id:'mypkg:Halfed'}]": "env_wrappers: mypkg has no 'Halfed'; did you mean Halved",
+    "env_wrappers=[{id:'mypkg:Net'}]": "env_wrappers: mypkg:Net is no gymnasium.Wrapper",
+    "env_wrappers=[{id:'mypkg:Halved',facter:1}]": "env_wrappers: mypkg:Halved has no 'facter'; did you mean factor",
+    "callbacks=['mypkg:Slow']": "callbacks: mypkg has no 'Slow'; did you mean Slower",
+    "callbacks=['mypkg:Net']": "callbacks: mypkg:Net is no Lightning callback",
+    "callbacks=['Slower']": "callbacks takes [module:Name]",
+    "callbacks=[{id:'mypkg:Slower',evry:2}]": "mypkg:Slower has no 'evry'; did you mean every",
+    "callbacks=['mypkg:Slower','mypkg:Slower']": "two of one class need a state_key each",
+    "algo_id=mypkg:Net": "mypkg:Net is no agent",
+    "algo_id=mypkg:Undecorated": "Bare needs @dataclass(frozen=True)",
+    "algo_id=ppp": "no algorithm 'ppp'",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_is_wrong_is_said_in_one_line(mypkg, capsys, words):
+    line = refusal(capsys, "CartPole-v1:ppo", *words.split(" "))
+    assert WRONG[words] in line, line
+    assert not list((mypkg.parent / "runs").glob("2*")), "a run was begun"
+
+
+def test_before_torch_is_loaded_nothing_of_ones_own_is(mypkg, tmp_path, capsys):
+    """The first words come while torch loads: an algorithm's keys are known only later, and no policy is looked up."""
+    path = tmp_path / "my.yaml"
+    path.write_text(FLAT)
+    assert first_words(["--config", str(path)]) is None and "mypkg" not in sys.modules
+    assert first_words(["CartPole-v1:ppo", "policy=mypkg:Net", "-q"]) is None and "mypkg" not in sys.modules
+    with postponed(), pytest.raises(TooEarlyError):
+        load_file(path)
+
+
+def test_installed_packages_bring_names(mypkg, monkeypatch, tmp_path, capsys):
+    configs = mypkg / "their_configs"
+    configs.mkdir()
+    (configs / "__init__.py").write_text("raise SystemExit('a folder of configs is not imported')")
+    (configs / "Theirs-v0.yaml").write_text("env_id: CartPole-v1\nmax_timesteps: 1e5\ntimid: {timidity: 0.125}\n")
+    points = {"algorithms": ("timid", "mypkg:Timid"), "policies": ("net", "mypkg:Net")}
+    points |= {"wrappers": ("Halved", "mypkg:Halved"), "configs": ("theirs", "their_configs")}
+
+    def entry_points(group):
+        name, value = points[group.removeprefix("stride.")]
+        return [EntryPoint(name, value, group)]
+
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
+    plugins.registered.cache_clear()
+    try:
+        assert "Theirs-v0" in environment_files() and "CartPole-v1" in environment_files()
+        assert load_config("Theirs-v0", "timid").timidity == 0.125
+        words = [f"{key}={value}" for key, value in TINY.items()]
+        asked = ["policy=net", "env_wrappers=[{id:Halved}]", "-q"]
+        assert train.command(["Theirs-v0:timid", *words, *asked]) == 0
+        assert load_run("@last").config.algo_id == "timid"
+        assert "did you mean net" in refusal(capsys, "CartPole-v1:ppo", "policy=nett")
+        assert "no algorithm 'timidd'" in refusal(capsys, "CartPole-v1:ppo", "algo_id=timidd")
+        elsewhere = shutil.copytree(RunDir.find("@last").path, tmp_path / "elsewhere" / "run", symlinks=True)
+        for name in ("algorithms", "policies", "wrappers"):
+            plain = json.loads((elsewhere / "config.json").read_text())["config"]
+            key = {"algorithms": "algo_id", "policies": "policy", "wrappers": "env_wrappers"}[name]
+            with pytest.raises(UserError, match=f"{key} names a module, 'mypkg'"):
+                check_names({key: plain[key]}, NOBODY, "it")
+    finally:
+        plugins.registered.cache_clear()
+
+
+PLANTED = "import pathlib\npathlib.Path(__file__).with_name('executed').touch()\n"
+BRINGS = {
+    "env_id": "planted:CartPole-v1",
+    "policy": "planted:Net",
+    "algo_id": "planted:Agent",
+    "callbacks": ["planted:Callback"],
+    "env_wrappers": [{"id": "planted:Wrapper"}],
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("whole")))
+        return tiny_run().path
+
+
+@pytest.mark.parametrize("key", [*BRINGS, "callback with arguments", "sidecar"])
+def test_a_run_from_elsewhere_never_imports_what_it_names(mypkg, whole, tmp_path, capsys, key):
+    """The module is there, on the path, and harms whoever imports it."""
+    (mypkg / "planted.py").write_text(PLANTED)
+    theirs = shutil.copytree(whole, tmp_path / "theirs" / "run", symlinks=True)
+    name = "callbacks" if key == "callback with arguments" else "policy" if key == "sidecar" else key
+    value = [{"id": "planted:Callback"}] if key == "callback with arguments" else BRINGS[name]
+    for path in [*theirs.glob("checkpoints/*.json")] if key == "sidecar" else [theirs / "config.json"]:
+        if not path.is_symlink():
+            facts = json.loads(path.read_text())
+            path.write_text(json.dumps({**facts, "config": {**facts["config"], name: value}}))
+    commands = [[train.command, "--resume", str(theirs), "--max-timesteps", "128", "--accept-changes"]]
+    commands += [] if key == "sidecar" else [[run_play.command, "--run-id", str(theirs), "--headless"]]
+    for command, *words in commands:
+        assert command(words) == 2
+        line = capsys.readouterr().err
+        assert f"{name} names a module, 'planted'" in line and "--trust planted" in line and line.count("\n") == 1
+    assert "planted" not in sys.modules and not (mypkg / "executed").exists()
+    assert run_play.command(["--run-id", str(theirs), "--headless", "--trust", "other"]) == (
+        0 if key == "sidecar" else 2
+    )
+    assert "planted" not in sys.modules and not (mypkg / "executed").exists()
+
+
+def test_a_run_from_elsewhere_whose_code_is_trusted_by_name_plays_and_goes_on(mypkg, tmp_path, capsys):
+    run = tiny_run(policy="mypkg:Net", callbacks="['mypkg:Slower']")
+    theirs = shutil.copytree(run.path, tmp_path / "theirs" / "run", symlinks=True)
+    for command, *words in (
+        [run_play.command, "--run-id", str(theirs), "--headless", "--episodes", "2"],
+        [train.command, "--resume", str(theirs), "--max-timesteps", "128", "-q"],
+    ):
+        assert command(words) == 2
+        assert command([*words, "--trust", "mypkg"]) == 0
+    assert "--trust is for a run from elsewhere" in refusal(capsys, "CartPole-v1:ppo", "--trust", "mypkg")
+    assert "names of modules" in refusal(capsys, "--resume", str(theirs), "--trust", "my pkg")
+
+
+def test_what_a_config_names():
+    plain = {"env_id": "a.b:Env-v0", "policy": "mlp", "callbacks": ["c:X", {"id": "d.e:Y"}, 3], "algo_id": "ppo"}
+    assert named_modules({**plain, "env_wrappers": [{"id": "f:Z"}, {"id": 3}, None]}) == {
+        "a.b": "env_id", "f": "env_wrappers", "c": "callbacks", "d.e": "callbacks"
+    }  # fmt: skip
+    assert named_modules({"env_id": ["x:y"], "callbacks": "x:y", "env_wrappers": {"id": "x:y"}}) == {}
+    trust = trusting(["a", "d.e"])
+    assert [trust.allows(name) for name in ("a", "a.b", "ab", "d", "d.e", "d.e.f")] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert Trust(everybody=True).allows("x") and not NOBODY.allows("x")
