@@ -13,7 +13,7 @@ from config.field_types import convert, hints, schedulable
 from config.keys import cannot_schedule, check_algorithm, check_key
 from config.migrations import migrate
 from config.overrides import apply_overrides
-from config.plugins import NOBODY, Trust, algorithms, check_names, config_folders
+from config.plugins import NOBODY, Trust, algorithms, check_names, package_folders
 from config.schedule import is_named
 from config.schedule_keys import Raw, fold
 from config.schema import ALGORITHMS, Config, REINFORCEConfig
@@ -35,7 +35,7 @@ class ConfigId(NamedTuple):
 
 def environment_files() -> dict[str, Path]:
     """File stem (the environment's id with '/' as '-') -> YAML file, in order: shipped ones, then those of packages."""
-    folders = (*config_folders(), ENVIRONMENTS)  # of two files of one name the shipped one is meant
+    folders = (*package_folders(), ENVIRONMENTS)  # of two files of one name the shipped one is meant
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
 

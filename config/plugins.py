@@ -28,6 +28,7 @@ from utils.user_error import UserError, nearest
 
 MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 DOTTED = re.compile(rf"({MODULE}):([A-Za-z_]\w*)")
+PLACE = re.compile(rf"{MODULE}:[A-Za-z_][\w./-]*")
 GROUP = "stride."  # of entry points: stride.algorithms, stride.policies, stride.wrappers, stride.configs
 
 
@@ -180,7 +181,7 @@ def _check_type(what: str, hint: object) -> None:
         raise UserError(f"{what} has a type that no file can give: {hint}") from error
 
 
-def config_folders() -> list[Path]:
+def package_folders() -> list[Path]:
     """Where the packages that `stride.configs` names hold YAML files; a package is found, not imported."""
     found: list[Path] = []
     for point in registered("configs").values():
@@ -203,7 +204,10 @@ NAMED: dict[str, Callable[[object], list[object]]] = {  # the keys of a config t
     "env_id": lambda value: [value],
     "algo_id": lambda value: [value],
     "policy": lambda value: [value],
-    "env_wrappers": lambda value: [item.get("id") for item in _items(value) if isinstance(item, Mapping)],
+    "env_wrappers": lambda value: [
+        name for item in _items(value) if isinstance(item, Mapping) for name in (item.get("id"), *_place_names(item))
+    ],
+    "env_kwargs": lambda value: [*_place_names(value)],
     "callbacks": lambda value: [item.get("id") if isinstance(item, Mapping) else item for item in _items(value)],
 }
 GROUPS = {"algo_id": "algorithms", "policy": "policies", "env_wrappers": "wrappers"}
@@ -234,6 +238,14 @@ def check_names(plain: object, trust: Trust, where: str) -> None:
                 f"{where}: {key} names a module, {module[:60]!r}, and what a run from elsewhere names is never "
                 f"imported; to run that code of this machine all the same: --trust {top[:60]}"
             )
+
+
+def _place_names(value: object) -> Iterator[object]:
+    """Every text inside that an environment might take for a module and a name in it."""
+    if isinstance(value, str) and PLACE.fullmatch(value):
+        yield value
+    for item in value.values() if isinstance(value, Mapping) else _items(value):
+        yield from _place_names(item)
 
 
 def _items(value: object) -> list[object]:

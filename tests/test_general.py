@@ -192,7 +192,7 @@ REFUSED = {
     "Pendulum-v1:dqn": "dqn does not fit Pendulum-v1: its action is 1 number with bounds, it observes numbers; "
     "general settings fit of ppo, reinforce, sac, dreamer",
     "CartPole-v1:sac": "sac does not fit CartPole-v1: its action is one of 2",
-    "CartPol-v1:ppo": "no environment 'CartPol-v1', neither shipped nor registered with Gymnasium; did you mean CartPole-v1",
+    "CartPol-v1:ppo": "neither shipped nor registered with Gymnasium; did you mean CartPole-v1",
     "Anything-v0:ppp": "no environment 'Anything-v0' among the shipped configs; --list-envs shows them; 'ppp' is no "
     "algorithm; did you mean ppo",
     "no_such_module:Env-v0:ppo": "there is no Python module 'no_such_module' to import",

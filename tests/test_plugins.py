@@ -1,9 +1,10 @@
-"""Code of one's own by name, `module:Name` or entry point: trained with, refused in a line, never followed for others."""
+"""Code of one's own, `module:Name` or an entry point: trained with, refused in a line, never followed for others."""
 
 import json
 import shutil
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,83 +23,7 @@ from utils.run_dir import RunDir
 from utils.run_files import read_json
 from utils.user_error import UserError
 
-MINE = '''
-from dataclasses import dataclass
-
-import gymnasium
-import lightning as L
-import numpy as np
-
-from agents.networks.actor_critic import ActorCritic, Plan
-from agents.ppo import PPO
-from config.schema import PPOConfig
-
-
-class Net(ActorCritic):
-    def __init__(self, plan: Plan, width: int = 16) -> None:
-        super().__init__(plan._replace(hidden_dims=(width,)))
-
-
-class Halved(gymnasium.ObservationWrapper):
-    def __init__(self, env: gymnasium.Env, factor: float = 0.5) -> None:
-        super().__init__(env)
-        self.factor = factor
-        low, high = env.observation_space.low * factor, env.observation_space.high * factor
-        self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
-
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        return (observation * self.factor).astype(np.float32)
-
-
-class Slower(L.Callback):
-    """Halves the clip range each `every` iterations; how often it did so is its state."""
-
-    def __init__(self, every: int = 1) -> None:
-        self.every, self.times = every, 0
-
-    def on_train_batch_start(self, trainer, agent, batch, batch_idx) -> None:
-        if agent.progress["iterations"] % self.every == 0:
-            self.times += 1
-        agent.live.clip_range = 0.2 * 0.5**self.times
-
-    def state_dict(self) -> dict:
-        return {"times": self.times}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.times = state["times"]
-
-
-class Hoarder(L.Callback):
-    def state_dict(self) -> dict:
-        return {"seen": {1, 2}}
-
-
-@dataclass(frozen=True)
-class TimidConfig(PPOConfig):
-    """PPO that learns less."""
-
-    timidity: float = 0.5
-    """Share of the clip range that is used."""
-
-
-class Timid(PPO):
-    config: TimidConfig
-
-    def __init__(self, config: TimidConfig, envs, rank: int = 0) -> None:
-        super().__init__(config, envs, rank)
-        self.live.clip_range = config.clip_range * config.timidity
-
-
-class Bare(PPOConfig):
-    more: int = 3
-
-
-class Undecorated(PPO):
-    config: Bare
-
-
-NUMBER = 3
-'''
+MINE = (Path(__file__).parent / "own_code.py").read_text()
 FLAT = "algo_id: mypkg:Timid\nenv_id: CartPole-v1\nmax_timesteps: 64\nn_envs: 2\nn_steps: 8\ntimidity: 0.25\n"
 
 
@@ -164,6 +89,7 @@ def test_a_callback_changes_the_run_and_a_resumed_one_goes_on_to_the_bit(mypkg, 
     assert not all(one[name].equal(plain[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_exact_is_not_said_when_the_named_code_was_edited(mypkg, capsys):
     halfway = tiny_run(max_timesteps=32, policy="mypkg:Net", clip_range=0.2, policy_lr=0.01, test_episodes=2)
     (mypkg / "mypkg.py").write_text(MINE + "\nMORE = 1\n")
@@ -206,7 +132,7 @@ def test_an_agent_on_any_environment_needs_no_file(mypkg, capsys):
 WRONG = {
     "policy=mypkg:Nett": "policy: mypkg has no 'Nett'; did you mean Net?",
     "policy=mypgk:Net": "policy: there is no Python module 'mypgk' to import; did you mean mypkg",
-    "policy=agents.networks.polices:X": "no Python module 'agents.networks.polices' to import; did you mean policies",
+    "policy=gymnasium.wrapers:X": "no Python module 'gymnasium.wrapers' to import; did you mean wrappers",
     "policy=mypkg:Slower": "policy: mypkg:Slower is no policy: a subclass of ActorCritic is",
     "policy=mypkg:NUMBER": "policy: mypkg:NUMBER is int, neither a class nor a function",
     "policy=mlpp": "unknown policy 'mlpp'; did you mean mlp",
@@ -286,6 +212,7 @@ BRINGS = {
     "algo_id": "planted:Agent",
     "callbacks": ["planted:Callback"],
     "env_wrappers": [{"id": "planted:Wrapper"}],
+    "env_kwargs": {"inner": {"env_id": "planted:Env-v0"}},
 }
 
 
@@ -338,6 +265,7 @@ def test_what_a_config_names():
     assert named_modules({**plain, "env_wrappers": [{"id": "f:Z"}, {"id": 3}, None]}) == {
         "a.b": "env_id", "f": "env_wrappers", "c": "callbacks", "d.e": "callbacks"
     }  # fmt: skip
+    assert named_modules({"env_kwargs": {"a": "x:Y-v0", "b": ["http://x", "4x4", "x y:z"]}}) == {"x": "env_kwargs"}
     assert named_modules({"env_id": ["x:y"], "callbacks": "x:y", "env_wrappers": {"id": "x:y"}}) == {}
     trust = trusting(["a", "d.e"])
     assert [trust.allows(name) for name in ("a", "a.b", "ab", "d", "d.e", "d.e.f")] == [

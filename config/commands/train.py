@@ -63,9 +63,13 @@ class Arguments:
             return load_file(self.file, self.config_id.rpartition(":")[2], self.overrides)
         if not self.config_id:
             raise UserError("which environment? ENV:VARIANT, for example CartPole-v1:ppo; --list-envs shows them")
-        if is_general(self.config_id):
+        try:
+            named = parse_config_id(self.config_id)
+        except UserError:
+            if not is_general(self.config_id):
+                raise
             return load_general(self.config_id, self.overrides, look)
-        return load_config(*parse_config_id(self.config_id), self.overrides)
+        return load_config(*named, self.overrides)
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -17,6 +17,7 @@ from agents.playing.loading import load_run
 from agents.playing.weights_file import write_weights
 from publishing.facts import public_facts
 from publishing.folder import _json
+from utils.user_error import UserError
 
 REPO = "mallory/gift"
 
@@ -118,9 +119,13 @@ HOSTILE = {  # what is wrong -> (the repository's files from good ones, fragment
     "_target_": (lambda f: config(f, policy_kwargs={"_target_": "os.mkdir", "path": "executed"}), "_target_"),
     "_target_ on top": (lambda f: config(f, _target_="os.mkdir"), "_target_"),
     "module in env_id": (lambda f: config(f, env_id="evil_module:Env-v0"), "names a module"),
-    "module in env_kwargs": (lambda f: config(f, env_kwargs={"entry_point": "evil_module:main"}), "file or a module"),
+    "module in env_kwargs": (lambda f: config(f, env_kwargs={"entry_point": "evil_module:main"}), "names a module"),
     "file in env_kwargs": (lambda f: config(f, env_id="Ant-v5", env_kwargs={"xml_file": "evil.xml"}), "file or a mod"),
     "wrapper": (lambda f: config(f, env_wrappers=[{"id": "evil_module.Wrapper"}]), "not registered"),
+    "module in a wrapper": (lambda f: config(f, env_wrappers=[{"id": "evil_module:W"}]), "env_wrappers names a module"),
+    "module in policy": (lambda f: config(f, policy="evil_module:Net"), "policy names a module, 'evil_module'"),
+    "module in algo_id": (lambda f: config(f, algo_id="evil_module:Agent"), "algo_id names a module, 'evil_module'"),
+    "module in callbacks": (lambda f: config(f, callbacks=[{"id": "evil_module:C"}]), "callbacks names a module"),
     "unknown environment": (lambda f: config(f, env_id="Evil-v0"), "unknown environment 'Evil-v0'"),
     "unknown policy": (lambda f: config(f, policy="evil_module.Net"), "polic"),
     "unknown algorithm": (lambda f: config(f, algo_id="evil_module"), "algo"),
@@ -202,3 +207,19 @@ def test_it_is_refused_in_one_line(hub, gift, capsys, what, tmp_path):
     assert any(part in line for part in fragment.split("|")), line
     assert not list(tmp_path.rglob("executed")) and "evil_module" not in sys.modules
     assert os.listdir(tmp_path / "work") == ["evil_module.py"]
+
+
+def test_what_is_trusted_by_name_is_followed_and_nothing_else(hub, gift, tmp_path):
+    """A policy of the reader's own machine, named by somebody else's run."""
+    code = "from agents.networks.actor_critic import ActorCritic\n\n\nclass Net(ActorCritic):\n    pass\n"
+    (tmp_path / "work" / "their_net.py").write_text(code)
+    named = config(gift, policy="their_net:Net", env_wrappers=[{"id": "evil_module:W"}])
+    try:
+        hub.repo(REPO, named)
+        with pytest.raises(UserError, match="names a module, 'evil_module'"):
+            load_run(f"hub:{REPO}", trust=["their_net"])
+        assert not {"evil_module", "their_net"} & sys.modules.keys()
+        hub.repo(REPO, config(gift, policy="their_net:Net"))
+        assert type(load_run(f"hub:{REPO}", trust=["their_net"]).agent.policy).__name__ == "Net"
+    finally:
+        sys.modules.pop("their_net", None)
