@@ -214,6 +214,8 @@ def train_group(arguments: Arguments) -> int:
     """One run per seed: processes side by side, or one after the other where a debugger looks on."""
     config = arguments.load(task_of)
     training_device(config.device)  # what is wrong is said once, not by every process
+    if is_general_config(config) and not arguments.quiet:
+        print("\n".join((config.description, KEEP, *to_keep(config))))
     with beginnings_told(config, "", None):
         reached = env_info(config).reward_threshold
     if arguments.require_goal:

@@ -74,12 +74,10 @@ def split(words: str) -> tuple[str, str]:
 def is_general(words: str) -> bool:
     """Whether `ENV:ALGORITHM` asks for general settings: an algorithm, and no variant of that name is there."""
     env_id, name = split(words)
-    if not env_id or not name or (is_dotted(env_id) and name not in algorithms() and not is_dotted(name)):
+    if not env_id or not (is_dotted(name) or name in algorithms()):
         return False
     file = shipped_file(env_id)
-    if file is None:
-        return name in algorithms() or is_dotted(name)
-    return name not in file.variants and (name in algorithms() or is_dotted(name))
+    return file is None or name not in file.variants
 
 
 def is_general_config(config: Config) -> bool:
