@@ -24,8 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "stable_baselines3", "matplotlib", "av"}
 HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright", "onnx", "onnxruntime"}
 CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
-# what brings torch, for those who look at a network, not for the tables; and 0.3 s, for ids that are not shipped
-LAZY = {"inspector.played", "gymnasium.envs.registration"}
+LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
@@ -62,6 +61,7 @@ OPENERS = {
     "utils/provenance.py": "the project's own code",
     "utils/device_source.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
+    "config/general.py": "Gymnasium's own list of ids",
     "config/listing.py": "docs/results, the project's own evidence",
     "config/loader.py": "YAML of the project or of the user",
     "config/preflight.py": "the project's own code",

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import train
 from agents.algorithms import build_agent
-from config.general import GENERAL, TAKES, Task, is_general, load_general, split, to_keep
+from config.general import GENERAL, TAKES, Task, gymnasium_ids, is_general, load_general, split, to_keep
 from config.listing import print_variants
 from config.loader import load_file, to_plain
 from config.plugins import TooEarlyError
@@ -192,7 +192,7 @@ REFUSED = {
     "Pendulum-v1:dqn": "dqn does not fit Pendulum-v1: its action is 1 number with bounds, it observes numbers; "
     "general settings fit of ppo, reinforce, sac, dreamer",
     "CartPole-v1:sac": "sac does not fit CartPole-v1: its action is one of 2",
-    "CartPol-v1:ppo": "neither shipped nor registered with Gymnasium; did you mean CartPole-v1",
+    "CartPol-v1:ppo": "unknown environment 'CartPol-v1'; did you mean CartPole-v1",
     "Anything-v0:ppp": "no environment 'Anything-v0' among the shipped configs; --list-envs shows them; 'ppp' is no "
     "algorithm; did you mean ppo",
     "no_such_module:Env-v0:ppo": "there is no Python module 'no_such_module' to import",
@@ -212,6 +212,11 @@ def test_refusals_name_what_fits(words, capsys):
         line = capsys.readouterr().err
     assert REFUSED[words] in line, line
     assert len(line) <= 300
+
+
+def test_gymnasiums_own_ids_are_read_off_its_source():
+    names = {name for name, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("gymnasium.")}
+    assert names <= {*gymnasium_ids()} and len(names) > 40
 
 
 def test_who_cannot_look_yet_says_so_before_torch_is_there():
