@@ -113,14 +113,17 @@ def parts(agent: Dreamer) -> Calls:
     """What an update does, each from the same batch; gradients add up and are thrown away."""
     config, memory = agent.config, agent.memory
     batch, draws = memory.sequences(config.batch_size, config.batch_length), agent.draw()
-    told = agent.policy, batch, draws.posterior, config, agent.unroll
-    states = State(*(part.detach() for part in model_loss(*told).states))
+    states = State(
+        *(part.detach() for part in model_loss(agent.policy, batch, draws.posterior, config, agent.unroll).states)
+    )
     chosen = draws.starts.topk(config.imagined_starts).indices
     start = State(*(part.flatten(0, 1)[chosen] for part in states))
     alive = torch.ones(config.imagined_starts)
 
     def model() -> None:
-        torch.stack([*model_loss(*told).parts.values()]).sum().backward()
+        torch.stack(
+            [*model_loss(agent.policy, batch, draws.posterior, config, agent.unroll).parts.values()]
+        ).sum().backward()
 
     def behaviour() -> None:
         losses, _ = agent.behaviour_loss(start, alive, draws.guess, draws.action)

@@ -45,7 +45,7 @@ def fused_cpu(recipe: type[Recipe] | type[ModelRecipe], learner: Learner, thread
     """The sockets for an agent of this recipe; that of learning alone where the kernels cannot play its worlds."""
     usable = usable_threads(threads)
     if issubclass(recipe, ModelRecipe):
-        return Engine("fused_cpu", "updates only: a world model acts in plain torch", EagerPlay(), ModelLearn(usable))
+        return Engine("fused_cpu", "updates only: the model acts a step at a time", EagerPlay(), ModelLearn(usable))
     make: Any = recipe  # of an agent of its own class
     alone = why_not_played(recipe, learner)
     play: Play

@@ -26,6 +26,7 @@ from agents.engines.fused_cpu.kernels import (
     episodes,
     heads,
     minibatches,
+    model_imagine,
     model_scan,
     policy_gradient,
     q,
@@ -53,6 +54,7 @@ LONGEST: tuple[Kernel, ...] = (  # to compile
     policy_gradient.gradient_part,
     squashed.sac_gradient,
     q.q_gradient,
+    model_imagine.imagine,
     model_scan.backward,
     model_scan.forward,
 )
