@@ -7,14 +7,16 @@ CPU, which they hardly change, on one thread: threads of torch that wait for one
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import cast
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from agents.algorithms import RECIPES, build_agent
+from agents.algorithms import build_agent
 from agents.dreamer import Dreamer
+from agents.engines.fused_cpu.model_learn import ModelLearn
 from agents.model_learning import model_loss
 from agents.networks.world_model import State
 from config.loader import load_config
@@ -27,7 +29,7 @@ SIZES: dict[str, tuple[str, ...]] = {
     "deter 256": ("deter=256", "width=128"),
     "1m": ("size=1m",),
 }
-ENGINES = {"eager": "eager", "kernels": "fused_cpu"}
+ENGINES = {"eager": "eager", "kernels": "auto"}  # which is eager where kernels do not know a size
 SIDE = 512  # of the matrices that torch multiplies to show what its library can
 BEFORE = 64  # env steps of each world that sequences are drawn from, at least
 Calls = dict[str, Callable[[], object]]
@@ -49,8 +51,8 @@ def compared(updates: int, threads: int, sizes: dict[str, tuple[str, ...]] = SIZ
 
 def of_size(name: str, overrides: tuple[str, ...], updates: int, counts: list[int]) -> Figures:
     """Every engine that knows it, on each number of threads."""
-    engines = [engine for engine in ENGINES if engine == "eager" or Dreamer in RECIPES]
-    agents = {engine: agent_of(engine, overrides, max(counts)) for engine in engines}
+    made = {name: agent_of(engine, overrides, max(counts)) for name, engine in ENGINES.items()}
+    agents = {name: agent for name, agent in made.items() if name == "eager" or agent.engine.name != "eager"}
     weights = sum(p.numel() for p in agents["eager"].policy.parameters())
     flops = flops_of(agents["eager"])
     print(f"\n{name}: {weights:,} weights, {flops / 1e9:.2f} GFLOP an update", flush=True)
@@ -70,7 +72,7 @@ def of_size(name: str, overrides: tuple[str, ...], updates: int, counts: list[in
 
 def agent_of(engine: str, overrides: tuple[str, ...], threads: int) -> Dreamer:
     """One that has played a little at random and learnt once."""
-    words = [f"engine={ENGINES[engine]}", f"threads={threads}", "seed=1", *overrides]
+    words = [f"engine={engine}", f"threads={threads}", "seed=1", *overrides]
     config = load_config("CartPole-v1", "dreamer", words)
     agent = cast(Dreamer, build_agent(config, make_envs(config, config.n_envs)))
     optimizer = agent.configure_optimizers()
@@ -94,7 +96,9 @@ def timed(agent: Dreamer, threads: int, updates: int) -> Figures:
     began = time.process_time()
     whole = median_of(each(partial(agent.learn_from, 1), updates))
     cpu = 1e3 * (time.process_time() - began) / (updates + 1)
-    found = {name: statistics.median(each(call, updates)) for name, call in parts(agent).items()}
+    kernels = agent.engine.learn
+    with kernels.lent(agent) if isinstance(kernels, ModelLearn) else nullcontext():
+        found = {name: statistics.median(each(call, updates)) for name, call in parts(agent).items()}
     found["behaviour"] -= found["imagination"]  # which it begins with: what is told is the rest
     return {"update_ms": whole, "cpu_ms": cpu, "parts_ms": found}
 

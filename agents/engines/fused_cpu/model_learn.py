@@ -4,7 +4,8 @@ The agent's own `learn` runs, and is lent another `Unroll` meanwhile. Weights ar
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -231,12 +232,18 @@ class ModelLearn:
         self.unroll = KernelUnroll(threads)
 
     def learn(self, learner: Learner, work: int) -> None:
+        with self.lent(learner):
+            learner.learn(work)
+
+    @contextmanager
+    def lent(self, learner: Learner) -> Iterator[None]:
+        """The agent unrolls, and its optimizer steps, by kernels for as long as a block lasts."""
         assert isinstance(learner, Dreamer | PlaNet)
         own, learner.unroll, optimizer = learner.unroll, self.unroll, learner.optimizer
         if isinstance(optimizer, LaProp):
             optimizer.mover = laprop.step
         try:
-            learner.learn(work)
+            yield
         finally:
             learner.unroll = own
             if isinstance(optimizer, LaProp):

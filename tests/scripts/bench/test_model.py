@@ -28,7 +28,7 @@ def test_an_update_of_dreamer_is_measured_whole_and_in_parts(tmp_path, monkeypat
     assert all(rate > 1e8 for rate in figures["limits_flops"]["1"].values())
     tiny = figures["sizes"]["tiny"]
     rows = tiny["rows"]
-    assert "eager, 1" in rows and tiny["weights"] > 1000 and tiny["flops"] > 1e6
+    assert [*rows] == ["eager, 1", "kernels, 1"] and tiny["weights"] > 1000 and tiny["flops"] > 1e6
     for row in rows.values():
         assert [*row["parts_ms"]] == PARTS and len(row["update_ms"]["all"]) == 2
         assert all(ms > 0 for name, ms in row["parts_ms"].items() if name != "behaviour")
