@@ -434,7 +434,7 @@ class WorldModelConfig(ReplayConfig):
     observation_coef: float = 1.0
     """Weight of telling what is seen: more where what matters are few pixels, or small numbers."""
     end_weight: float = 1.0
-    """How often an end of an episode counts as much as a step that goes on; chances stay those of what was seen."""
+    """How many times as much an end counts as a step that goes on; the chances given to ends stay true."""
     horizon: int = 15
     """Steps imagined."""
 

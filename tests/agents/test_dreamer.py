@@ -1,6 +1,7 @@
 """Dreamer and PlaNet: returns by hand, what gets gradients and what must not, and runs that go on exactly."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import gymnasium as gym
@@ -202,6 +203,17 @@ def test_the_state_acted_on_is_the_state_learnt_from(made, worlds):
     for t in range(12):
         torch.testing.assert_close(carries[t].deter, states.deter[t])
         assert torch.equal(carries[t].stoch, states.stoch[t].round())
+
+
+@BOTH
+def test_the_weights_of_a_config_reach_the_models_loss(made):
+    agent, batch = remembered(made, Counted)
+    u = torch.rand(6, 4, 3, generator=torch.Generator().manual_seed(0))
+    plain = model_loss(agent.policy, batch, u, agent.config).parts
+    weighed = model_loss(agent.policy, batch, u, replace(agent.config, observation_coef=3.0, end_weight=5.0)).parts
+    assert batch.terminated.any()
+    assert weighed["observation"].item() == pytest.approx(3 * plain["observation"].item())
+    assert weighed["going_on"].item() > plain["going_on"].item() and torch.equal(weighed["prior"], plain["prior"])
 
 
 # --- gradients
