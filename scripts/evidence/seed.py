@@ -95,7 +95,7 @@ def measure(run: RunDir) -> dict[str, Any]:
     }
 
 
-def of_a_model(loaded: LoadedRun, rows: list[Row]) -> dict[str, Any]:
+def of_a_model(loaded: LoadedRun, rows: list[dict[str, float]]) -> dict[str, Any]:
     """Where a world model was learnt: seconds from the start to each evaluation, and what an answer costs."""
     if not isinstance(loaded.agent.policy, ModelPolicy):
         return {}
