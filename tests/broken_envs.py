@@ -237,7 +237,7 @@ class TinyReward(Sound):
 class SameReturn(Sound):
     def step(self, action):
         obs, _, _, _, info = super().step(action)
-        return obs, 1.0, self.age >= 6, False, info
+        return obs, 1.0, False, self.age >= 6, info
 
 
 class OneButton(Sound):

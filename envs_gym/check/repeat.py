@@ -45,8 +45,7 @@ def check_repeatability(study: Study) -> Iterator[Finding]:
         study.repeats = not there and not later
         yield from _repeated(study, there, later, changed)
         if study.repeats:
-            yield from _side_by_side(first, second, once, changed)
-            yield from _scribbled(first, once)
+            yield from _disturbed(study, first, second, once, changed)
         if not there:
             yield from _starts(study, first)
 
@@ -103,11 +102,22 @@ def _repeated(study: Study, elsewhere: Apart, again: Apart, changed: list[str]) 
         yield finding("class-attribute-changes", f"{', '.join(changed[:4])} changed while it played")
 
 
-def _side_by_side(first: World, second: World, once: Trace, changed: list[str]) -> Iterator[Finding]:
-    beside = apart(once, trace(first, SEED, len(once.moments) - 1, other=second))
+def _disturbed(study: Study, first: World, second: World, once: Trace, changed: list[str]) -> Iterator[Finding]:
+    """By another instance, and by who works on observations in place; undisturbed it must still do as before."""
+    steps = len(once.moments) - 1
+    beside = apart(once, trace(first, SEED, steps, other=second))
+    spoilt = apart(once, trace(first, SEED, steps, scribble=True))
+    if not beside and not spoilt:
+        return
+    if undisturbed := apart(once, trace(first, SEED, steps)):
+        study.repeats = False
+        yield from _repeated(study, None, undisturbed, changed)
+        return
     if beside:
         name = f" (its class changes {changed[0]})" if changed else ""
         yield finding("shared-state", f"stepping a second instance changes the first{name}: {beside[0]}")
+    if spoilt:
+        yield finding("observation-is-state", f"changing a returned observation changes the world: {spoilt[0]}")
 
 
 def _overwritten(once: Trace) -> Iterator[Finding]:
@@ -116,11 +126,6 @@ def _overwritten(once: Trace) -> Iterator[Finding]:
             later = f"the observation of {'step ' + str(index) if index else 'reset'} has changed by {by:.2g} since"
             yield finding("observation-overwritten", later)
             return
-
-
-def _scribbled(world: World, once: Trace) -> Iterator[Finding]:
-    if difference := apart(once, trace(world, SEED, len(once.moments) - 1, scribble=True)):
-        yield finding("observation-is-state", f"changing a returned observation changes the world: {difference[0]}")
 
 
 def _spoil(obs: Any) -> None:
