@@ -52,7 +52,7 @@ from trainer_callbacks.resume import (
     settings_hash,
 )
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, fit
-from utils import checkpoint_set
+from utils import checkpoint_set, places
 from utils.cores import cores
 from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
@@ -81,7 +81,7 @@ def main(argv: list[str], events: Events | None = None) -> int:
         return print_variants(arguments.list_envs)
     if arguments.resume.startswith(PREFIX):
         group, watchers = arguments.resume, group_watchers(arguments.quiet)
-        program, goal = [sys.executable, __file__], arguments.require_goal
+        program, goal = places.program("train"), arguments.require_goal
         return resume_seeds(program, group, arguments.overrides, cores(), watchers, goal)
     return train_group(arguments) if len(arguments.seeds) > 1 else train(arguments, events)
 
@@ -226,7 +226,7 @@ def train_group(arguments: Arguments) -> int:
     words = [*filter(None, (arguments.config_id, *arguments.overrides))]
     words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
     workers, watchers = max(1, cores() // config.torch_threads), group_watchers(arguments.quiet)
-    program, goal = [sys.executable, __file__], arguments.require_goal
+    program, goal = places.program("train"), arguments.require_goal
     return train_seeds(program, words, arguments.seeds, workers, watchers, goal)
 
 

@@ -16,13 +16,14 @@ import gymnasium
 
 from utils.interrupted import by_signal
 from utils.one_line import describe_error, one_line
-from utils.run_dir import PROJECT
+from utils.places import COMMANDS as PLACE
+from utils.places import PROJECT
 from utils.user_error import UserError
 
 FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "inspector", "publishing", "report", "trainer_callbacks",
            "utils")  # fmt: skip
 COMMANDS = ("train.py", "run_play.py", "run_inspect.py", "run_publish.py")
-OURS = (*(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS), *(str(PROJECT / name) for name in COMMANDS))
+OURS = (*(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS), *(str(PLACE / name) for name in COMMANDS))
 PATHS = sysconfig.get_paths()
 LIBRARIES = tuple(f"{PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")

@@ -16,6 +16,7 @@ from report.curve import Band, Point
 from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
 from utils.one_line import one_line
+from utils.places import spelled
 from utils.run_dir import RunDir
 from utils.run_facts import finite, verdict, whole
 from utils.run_fate import died
@@ -92,7 +93,7 @@ class Group:
     @property
     def command(self) -> str:
         """What trains such a group again."""
-        return shlex.join(["python", "train.py", *self.words, "--seed", shortened([each.seed for each in self.seeds])])
+        return shlex.join([*spelled("train"), *self.words, "--seed", shortened([each.seed for each in self.seeds])])
 
     @property
     def tested(self) -> list[float]:

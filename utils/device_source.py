@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-PROJECT = Path(__file__).resolve().parent.parent
+from utils.places import PROJECT, module_of
+
 OPTIONS = (  # of whoever compiles for a GPU: a product and a sum are rounded twice, as on the CPU, unless fma() is said
     "-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true",
 )  # fmt: skip
@@ -81,7 +82,7 @@ def _lines(file: Path, name: str, pasted: set[str], defined: dict[str, str]) -> 
 
 def _constants(path: str, defined: dict[str, str]) -> Iterator[str]:
     """The constants of a module, but for those that are defined; two meanings of a name are refused."""
-    module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+    module = importlib.import_module(module_of(path))
     for name, value in defines(vars(module)).items():
         if name not in defined:
             yield f"#define {name} {value}"

@@ -23,9 +23,9 @@ import llvmlite  # type: ignore[import-untyped]
 import numba
 from numba.core import config
 
+from utils.places import PROJECT
 from utils.processor import FEATURES, NAME
 
-PROJECT = Path(__file__).resolve().parent.parent
 SOURCES = ("envs_fast", "agents/engines/fused_cpu/kernels")
 ALONE = (  # files whose folder holds other things too: kernels, and the constants they take
     "agents/engines/fused_cpu/frame.py",

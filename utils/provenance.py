@@ -11,7 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PROJECT = Path(__file__).resolve().parent.parent
+from utils.places import PACKAGE, PROJECT, spelled
+
 CODE = ("utils", "config", "envs_fast", "envs_gym", "agents", "trainer_callbacks")
 SUFFIXES = (".py", ".cu", ".cuh")  # a CUDA source is compiled where it is needed
 PACKAGES = ("torch", "lightning", "gymnasium", "numba", "numpy")
@@ -19,6 +20,8 @@ PACKAGES = ("torch", "lightning", "gymnasium", "numba", "numpy")
 
 def git_hash() -> str:
     """The commit the code stands at, with `+changes` where it was edited since; "" outside a checkout."""
+    if PACKAGE:  # whatever repository its site-packages may lie in is another
+        return ""
     try:
         commit = _git("rev-parse", "HEAD")
         changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")  # words change no result
@@ -57,7 +60,7 @@ def _git(*arguments: str) -> str:
 def provenance() -> dict[str, Any]:
     """Plain data for config.json."""
     return {
-        "command": shlex.join(["python", Path(sys.argv[0]).name, *_asked(sys.argv[1:])]),
+        "command": shlex.join([*spelled(Path(sys.argv[0]).stem), *_asked(sys.argv[1:])]),
         "git_hash": git_hash(),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "host": {

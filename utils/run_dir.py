@@ -18,12 +18,12 @@ from typing import Any
 
 from utils import run_files, run_names
 from utils.durable_file import relink, sweep, sync_folder, temporary
+from utils.project import own_runs
 from utils.run_facts import finite, read_facts
 from utils.run_files import read_json, write_json
 from utils.user_error import UserError, nearest
 
 log = logging.getLogger("stride")
-PROJECT = Path(__file__).resolve().parent.parent
 LAST, BEST = "@last", "@best"
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
@@ -31,15 +31,17 @@ STAMP = re.compile(r"\d{8}-\d{6}-")
 
 
 def runs_root() -> Path:
-    """The folder of all runs: $STRIDE_RUNS, or runs/ of the project; a folder, or nothing yet."""
-    root = Path(os.environ.get("STRIDE_RUNS") or PROJECT / "runs").absolute()
+    """The folder of all runs: $STRIDE_RUNS, or the project's (`own_runs`); a folder, or nothing yet."""
+    named = os.environ.get("STRIDE_RUNS")
+    root = Path(named or own_runs()).absolute()
+    whose = "STRIDE_RUNS names" if named else "runs would lie in"
     try:
         if not stat.S_ISDIR(os.stat(root).st_mode):
-            raise UserError(f"STRIDE_RUNS names {root}, which is no folder")
+            raise UserError(f"{whose} {root}, which is no folder")
     except FileNotFoundError:
         return root
     except OSError as error:
-        raise UserError(f"STRIDE_RUNS names {root}: {error.strerror}") from error
+        raise UserError(f"{whose} {root}: {error.strerror}") from error
     return root
 
 

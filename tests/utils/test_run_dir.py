@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from utils import run_dir
+from utils.places import PROJECT
 from utils.run_dir import RunDir, list_runs, read_json, relink, write_json
 from utils.user_error import UserError
 
@@ -166,5 +167,5 @@ def test_an_unwritable_root_is_one_clear_line(tmp_path, monkeypatch):
 
 def test_run_dir_and_statistics_do_not_load_torch():
     code = "import sys; from utils import process_pool, run_dir, statistics, user_error; print('torch' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], cwd=run_dir.PROJECT, capture_output=True, text=True, check=True)
+    out = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"

@@ -1,0 +1,63 @@
+"""`stride train|play|...`: each is the same main as the file of a checkout, which is told to be that command.
+
+Nothing heavy is imported here: what --help, --version and a mistyped word need is a table.
+"""
+
+import os
+import runpy
+import sys
+from importlib.metadata import version
+
+from config.commands.table import Command, commands
+from utils import entry
+from utils.places import PACKAGE, program
+from utils.user_error import UserError, nearest
+
+HEAD = """\
+usage: stride COMMAND ...
+
+"""
+TAIL = """
+`stride COMMAND --help` tells its words. A first one: stride train CartPole-v1:ppo
+Runs lie in the project one stands in (`stride new` makes one), else in ./runs; STRIDE_RUNS=FOLDER says otherwise.
+"""
+
+
+def main() -> int:
+    """Exit code, where the command has not become this process."""
+    return entry.ended(called, sys.argv[1:])
+
+
+def called(argv: list[str]) -> int:
+    """The command that the first word names, with the rest."""
+    word, *rest = argv or ["--help"]
+    known = commands()
+    if word in ("-h", "--help", "help"):
+        print(help_text(known), end="")
+        return 0
+    if word in ("-V", "--version"):
+        print(f"stride {version('stride-rl')}")
+        return 0
+    if word not in known:
+        raise UserError(f"stride has no command {word!r}{nearest(word, known)}; stride --help lists them")
+    return become(known[word], rest)
+
+
+def help_text(known: dict[str, Command]) -> str:
+    width = max(map(len, known)) + 2
+    return HEAD + "".join(f"  {each.name:<{width}}{each.meaning}\n" for each in known.values()) + TAIL
+
+
+def become(command: Command, rest: list[str]) -> int:
+    """The four at the top start anew, as typed in a checkout; what lies in scripts/ is run here."""
+    words = [*command.words, *rest]
+    if not command.of_scripts:
+        os.execv(sys.executable, [*program(command.file), *words])
+    sys.argv = [f"stride {command.name}", *words]
+    module = PACKAGE + command.file.replace("/", ".")
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
