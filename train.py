@@ -10,6 +10,7 @@ import shlex
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from config.preflight import print_help
@@ -34,7 +35,7 @@ from config.listing import print_variants
 from config.loader import to_plain
 from config.schema import Config
 from envs_gym.gym_env import EnvError
-from envs_gym.make import choose_backend, env_info, import_module, make_envs
+from envs_gym.make import choose_backend, env_info, import_module, import_own_modules, make_envs
 from envs_gym.task import task_of
 from report.sinks import group_watchers, sinks_of
 from trainer_callbacks.debug import Debug
@@ -57,6 +58,7 @@ from utils.cores import cores
 from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
 from utils.events import Events, only_events
+from utils.project import folder_of, remember_folder
 from utils.run_dir import RunDir, runs_root
 from utils.run_fate import fate
 from utils.run_files import write_json
@@ -110,6 +112,9 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     check_room(folder, 0)  # before kernels are compiled in vain
     # every name is checked by its registry before a run folder exists
     with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
+        own = folder_of_yaml(arguments, again)
+        if not (again and again.source.foreign):
+            import_own_modules(*own)
         import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
         own = own_callbacks(config)
@@ -123,6 +128,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if arguments.require_goal:
         check_required(config, goal)
     run, start = open_run(config, again, facts_of(config, agent, goal, arguments.group), stack)
+    for each in own if not again or again.fork else ():
+        remember_folder(run.path.parent, run.id, each)
     if again:
         exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent))
         start = start._replace(lines=(*filter(None, [past]), *exactly))
@@ -142,6 +149,13 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if interrupts.number:
         return 128 + interrupts.number
     return entry.GOAL_MISSED if arguments.require_goal and not outcome.solved else 0
+
+
+def folder_of_yaml(arguments: Arguments, again: Resumption | None) -> list[Path]:
+    """Where the file of --config lies, of the run that goes on, too: what it names may lie there."""
+    if arguments.file:
+        return [Path(arguments.file).absolute().parent]
+    return [*filter(None, [again and folder_of(again.source.path.parent, again.source.id)])]
 
 
 def find_device(config: Config, again: Resumption | None) -> torch.device:
@@ -217,6 +231,7 @@ def train_group(arguments: Arguments) -> int:
     if is_general_config(config) and not arguments.quiet:
         print("\n".join((config.description, KEEP, *to_keep(config))))
     with beginnings_told(config, "", None):
+        import_own_modules(*folder_of_yaml(arguments, None))
         reached = env_info(config).reward_threshold
     if arguments.require_goal:
         check_required(config, reached if config.spec.goal is None else config.spec.goal)

@@ -41,17 +41,17 @@ def schedulable(cls: type) -> tuple[str, ...]:
 
 @cache
 def _driven(cls: type) -> tuple[str, ...]:
-    return tuple(name for name, hint in hints(cls).items() if Schedule in _members(hint))
+    return tuple(name for name, hint in hints(cls).items() if Schedule in members(hint))
 
 
 def convert(name: str, hint: object, value: object) -> Any:
     """`value` as the type `hint`; UserError names the field and what it takes."""
     if name == "normalize_obs" and value is True:
         return "rolling"
-    members = _members(hint)
-    if {int, float} <= set(members):
-        members = (_rows_or_fraction(value),)
-    for member in members:
+    options = members(hint)
+    if {int, float} <= set(options):
+        options = (_rows_or_fraction(value),)
+    for member in options:
         result = _take(name, member, value)
         if result is not NO:
             return result
@@ -71,10 +71,11 @@ def build(prefix: str, cls: type[T], values: Mapping[object, object]) -> T:
 
 def takes(hint: object) -> str:
     """What a field takes, in words."""
-    return " or ".join(_word(member) for member in sorted(_members(hint), key=lambda member: member is NoneType))
+    return " or ".join(_word(member) for member in sorted(members(hint), key=lambda member: member is NoneType))
 
 
-def _members(hint: object) -> tuple[Any, ...]:
+def members(hint: object) -> tuple[Any, ...]:
+    """The types of a union, or the one type."""
     return get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
 
 
@@ -185,10 +186,10 @@ def _shown(value: object) -> str:
 
 
 def _advice(hint: object, value: object) -> str:
-    members = _members(hint)
-    words = [str(word).lower() for member in members if get_origin(member) is Literal for word in get_args(member)]
-    if bool in members and isinstance(value, str) and value.lower() in ("yes", "no", "on", "off", "y", "n"):
+    options = members(hint)
+    words = [str(word).lower() for member in options if get_origin(member) is Literal for word in get_args(member)]
+    if bool in options and isinstance(value, str) and value.lower() in ("yes", "no", "on", "off", "y", "n"):
         return f" (only true and false are; {value} is text)"
-    if str in members and not isinstance(value, str):
+    if str in options and not isinstance(value, str):
         return " (put it in quotes)" if isinstance(value, int | float) and not isinstance(value, bool) else ""
     return nearest(value, words) if words and isinstance(value, str) else ""

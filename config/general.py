@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from config.keys import check_algorithm
-from config.loader import compose, environment_files, shipped_file, to_plain
+from config.loader import compose, environment_files, file_of, to_plain
 from config.plugins import DOTTED, TooEarlyError, algorithms, is_dotted
 from config.schedule_keys import Raw
 from config.schema import ALGORITHMS, Config
@@ -80,7 +80,7 @@ def is_general(words: str) -> bool:
     env_id, name = split(words)
     if not env_id or not (is_dotted(name) or name in algorithms()):
         return False
-    file = shipped_file(env_id)
+    file = file_of(env_id)
     return file is None or name not in file.variants
 
 
@@ -99,7 +99,7 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
         _check_known(env_id, words)
         raise TooEarlyError(words)
     algo_id = check_algorithm(algo_id, words)
-    shipped = shipped_file(env_id)
+    shipped = file_of(env_id)
     said: dict[str, object] = {"env_id": shipped.env_id if shipped else env_id, "project_id": env_id.rpartition(":")[2]}
     said |= {"spec": shipped.base["spec"]} if shipped and "spec" in shipped.base else {}
     about = Raw(said, dict.fromkeys(said, words))
@@ -114,7 +114,7 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
 
 def _check_known(env_id: str, words: str) -> None:
     """UserError for an id that nobody can have registered: a typo need not wait for torch, nor for Gymnasium."""
-    plain = not is_dotted(env_id) and not env_id.startswith("ALE/") and not shipped_file(env_id)
+    plain = not is_dotted(env_id) and not env_id.startswith("ALE/") and not file_of(env_id)
     if not plain or "gymnasium" in sys.modules or entry_points(group="gymnasium.envs"):
         return  # a module or a plug-in may register anything
     known = gymnasium_ids()

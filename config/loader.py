@@ -19,6 +19,7 @@ from config.schedule_keys import Raw, fold
 from config.schema import ALGORITHMS, Config, REINFORCEConfig
 from config.sizes import check_whole_numbers
 from config.variants import EnvironmentFile, overlay
+from utils.project import project
 from utils.user_error import UserError, nearest
 from utils.user_input import check_value
 
@@ -33,18 +34,32 @@ class ConfigId(NamedTuple):
     variant: str
 
 
+def config_folders() -> list[Path]:
+    """Where environments are looked for; the first that has a file of the name wins: one's own project, then ours."""
+    own = project()
+    return [*([own.configs] if own else []), ENVIRONMENTS]
+
+
 def environment_files() -> dict[str, Path]:
-    """File stem (the environment's id with '/' as '-') -> YAML file, in order: shipped ones, then those of packages."""
-    folders = (*package_folders(), ENVIRONMENTS)  # of two files of one name the shipped one is meant
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
+    """File stem (the environment's id with '/' as '-') -> YAML file, each folder's in order."""
+    found: dict[str, Path] = {}
+    folders = [*config_folders(), *package_folders()]  # of two files of one name the shipped one is meant
+    for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
+        found.setdefault(path.stem, path)
+    return found
+
+
+def shipped_files() -> dict[str, Path]:
+    """The same of those that everybody has."""
+    return {path.stem: path for path in sorted(ENVIRONMENTS.glob("*.yaml"))}
 
 
 def parse_config_id(text: str) -> ConfigId:
     """ENV:VARIANT, both parts required and known."""
     env_id, _, variant = text.partition(":")
-    if not env_id or (":" in variant and shipped_file(env_id)):
+    if not env_id or (":" in variant and file_of(env_id)):
         raise UserError(f"{text!r} is not ENV:VARIANT, for example CartPole-v1:ppo")
-    file = shipped_file(env_id)
+    file = file_of(env_id)
     if file is None:
         raise _unknown(text)
     return ConfigId(env_id, file.checked_variant(variant))
@@ -57,7 +72,15 @@ def load_config(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> 
     line that names file, block or override, for the first thing that is not. Not looked at here: whether the
     environment can be made, its policy exists, and memory suffices; their own doors say that before a run begins.
     """
-    return _load(_shipped(env_id), variant_id, overrides)
+    return _load(_known(env_id), variant_id, overrides)
+
+
+def load_shipped(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> Config:
+    """The same of what everybody has, whatever a project of one's own says of that environment."""
+    path = shipped_files().get(env_id.replace("/", "-"))
+    if path is None:
+        raise _unknown(f"{env_id}:")
+    return _load(EnvironmentFile.read(path), variant_id, overrides)
 
 
 def load_variant(file: EnvironmentFile, variant: str) -> Config:
@@ -109,8 +132,8 @@ def from_plain(
     return config
 
 
-def _shipped(env_id: str) -> EnvironmentFile:
-    file = shipped_file(env_id)
+def _known(env_id: str) -> EnvironmentFile:
+    file = file_of(env_id)
     if file is None:
         raise _unknown(f"{env_id}:")
     return file
@@ -126,11 +149,11 @@ def _unknown(text: str) -> UserError:
     return UserError(f"no environment {env_id!r} among the shipped configs{meant}; {way}")
 
 
-def shipped_file(env_id: str) -> EnvironmentFile | None:
-    """Its file, shipped with this program or with an installed package; None where there is none."""
+def file_of(env_id: str) -> EnvironmentFile | None:
+    """Its file, of one's own project, shipped, or of an installed package; None where there is none."""
     stem = env_id.replace("/", "-")
-    shipped = {path.stem: path for path in ENVIRONMENTS.glob("*.yaml")}
-    path = shipped.get(stem) or environment_files().get(stem)
+    near = {path.stem: path for folder in reversed(config_folders()) for path in folder.glob("*.yaml")}
+    path = near.get(stem) or environment_files().get(stem)
     return EnvironmentFile.read(path) if path else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from config.loader import load_config, to_plain
+from config.loader import load_shipped, to_plain
 from config.schedule import SCHEDULE_PARTS, SHORT, Schedule, peak_part
 from config.schema import ALGORITHMS, Config
 from utils.user_error import UserError
@@ -54,8 +54,8 @@ def differing(plain: Mapping[str, Any]) -> dict[str, Any]:
 def command_of(config: Config) -> str:
     """train.py's words that make this config of a shipped variant; "" where none do."""
     try:
-        words = list(_changes("", to_plain(load_config(config.env_id, config.variant)), to_plain(config)))
-        again = load_config(config.env_id, config.variant, words)
+        words = list(_changes("", to_plain(load_shipped(config.env_id, config.variant)), to_plain(config)))
+        again = load_shipped(config.env_id, config.variant, words)
     except UserError:
         return ""
     if _without_words(again) != _without_words(config):

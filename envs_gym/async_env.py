@@ -18,6 +18,7 @@ from envs_gym import spaces
 from envs_gym.async_pool import Pool, pulse
 from envs_gym.async_worker import Shared, Task, WorkerSetup, leaves
 from envs_gym.gym_env import GymEnv
+from utils.project import own_imports
 from utils.user_error import UserError
 
 IDLE, FLYING, DONE = 0, 1, 2  # a world waits for an action; was sent one; has a result nobody has received
@@ -64,7 +65,7 @@ class AsyncEnv:
         self._action = torch.zeros((num_envs, *example.shape), dtype=example.dtype)
         for tensor in (*leaves(self._step), self._action):
             tensor.share_memory_()
-        setup = WorkerSetup(env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ))
+        setup = WorkerSetup(env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ), own_imports())
         self._shares = [share.tolist() for share in np.array_split(np.arange(num_envs), workers)]
         self._worker_of = {world: place for place, share in enumerate(self._shares) for world in share}
         self._status = np.full(num_envs, IDLE)

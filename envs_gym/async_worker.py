@@ -4,6 +4,7 @@ The protocol is here too; who waits for whom, and for how long, is decided in as
 """
 
 import ctypes
+import importlib
 import logging
 import os
 import signal
@@ -35,6 +36,7 @@ class WorkerSetup(NamedTuple):
     max_episode_steps: int | None
     worlds: Sequence[int]  # the global indices of its own
     variables: Mapping[str, str]  # the parent's environment now: a fork server remembers an older one
+    imports: Sequence[str] = ()  # modules of the user's project, which may have registered the environment
 
 
 class Shared(NamedTuple):
@@ -73,6 +75,8 @@ def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection) -> No
     logging.getLogger("stride").setLevel(logging.ERROR)  # the parent says once what all workers would say
     worker = Worker(setup.env_id, shared, place, pipe)
     try:
+        for module in setup.imports:
+            importlib.import_module(module)
         worker.build(setup)
         while True:
             worker.do(pipe.recv())

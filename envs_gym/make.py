@@ -24,6 +24,7 @@ from envs_gym.gym_env import GymEnv
 from envs_gym.on_device import OnDevice
 from envs_gym.wrappers.registry import wrappers_of
 from utils.one_line import one_line
+from utils.project import use_own_modules
 from utils.user_error import UserError, nearest
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
@@ -157,6 +158,15 @@ def _types_of(creator: Any) -> dict[str, Any]:
         return get_type_hints(vars(creator)["__init__"] if isinstance(creator, type) else creator)
     except (NameError, TypeError, KeyError):  # a name that only a type checker knows
         return {}
+
+
+def import_own_modules(*folders: Path) -> None:
+    """What lies in the project, in `folders` and where one stands can be imported; what the project lists is.
+
+    For a config that the user wrote or trained, never for one that came from elsewhere.
+    """
+    for module in use_own_modules(*folders):
+        import_module(f"{module}:")
 
 
 def find_spec(env_id: str) -> EnvSpec:

@@ -13,7 +13,7 @@ from agents.networks.policies import POLICIES
 from agents.playing.loading import LoadedRun
 from config.checks import DEVICE
 from config.field_types import hints
-from config.loader import environment_files, from_plain, to_plain
+from config.loader import from_plain, shipped_files, to_plain
 from config.plugins import EVERYBODY
 from config.schedule import KINDS
 from config.schema import ALGORITHMS
@@ -95,7 +95,7 @@ def shown(texts: Sequence[Text]) -> list[str]:
 
 def known_names(config: Names) -> dict[str, set[str]]:
     """Place -> the names that may stand there because they are ours or Gymnasium's."""
-    ours, env_id = environment_files(), str(config["env_id"])
+    ours, env_id = shipped_files(), str(config["env_id"])
     file = ours.get(env_id.replace("/", "-"))
     theirs = {name for name, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("gymnasium.")}
     worlds = theirs | ({env_id} if file else set())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from report.alerts import Alert, counted
 from report.typography import duration, plain, score
+from utils.places import spelled
 from utils.run_facts import INTERRUPTED as INTERRUPTED
 from utils.run_facts import verdict
 
@@ -118,15 +119,22 @@ def _machine_word(value: object) -> str:
 
 def next_commands(outcome: Outcome, config_id: str) -> list[str]:
     """What one may want to type now, with an interpreter that has what it takes."""
-    python = "python" if os.environ.get("VIRTUAL_ENV") else os.path.relpath(sys.executable)
-    resume = f"{python} train.py --resume {Path(outcome.run_path).name}"
+    train, play = typed("train"), typed("run_play")
+    resume = f"{train} --resume {Path(outcome.run_path).name}"
     if outcome.reason == INTERRUPTED:
         return [resume]
     more = f"{resume} --max-timesteps {2 * outcome.env_steps}"
-    play = f"{python} run_play.py --run-id @last"
     if outcome.verdict == "not solved":
         return [more]
     if outcome.verdict == "not tested":
-        return [f"{play} --headless --episodes 100", more]
-    seeds = f"{python} train.py {config_id} --seed 1,2,3,4,5"
-    return [play, f"less {outcome.run_path}/report.md", seeds, f"{python} train.py --list-envs"]
+        return [f"{play} --run-id @last --headless --episodes 100", more]
+    seeds = f"{train} {config_id} --seed 1,2,3,4,5"
+    return [f"{play} --run-id @last", f"less {outcome.run_path}/report.md", seeds, f"{train} --list-envs"]
+
+
+def typed(command: str) -> str:
+    """How one may type it here: `python train.py`, or with the path of an environment that is not active."""
+    program, *words = spelled(command)
+    if not os.environ.get("VIRTUAL_ENV"):
+        program = os.path.relpath(Path(sys.executable).with_name(program) if program != "python" else sys.executable)
+    return " ".join([program, *words])

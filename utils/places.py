@@ -7,7 +7,7 @@ The same files in both: `scripts/wheel` moves the checkout's packages below `str
 import sys
 from pathlib import Path
 
-PACKAGE = __name__.removesuffix("utils.places")  # "" in a checkout, "stride." in a wheel
+PACKAGE = __name__.rpartition("utils.")[0]  # "" in a checkout, "stride." in a wheel
 PROJECT = Path(__file__).resolve().parent.parent  # whose folders are utils, config, agents, ...
 COMMANDS = PROJECT / "commands" if PACKAGE else PROJECT  # of train.py and its like
 RUN = "run_"  # run_play.py is `stride play`

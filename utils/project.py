@@ -8,6 +8,7 @@
 It is looked for from where one stands, never from where a run or anything else that others made lies.
 """
 
+import json
 import os
 import re
 import site
@@ -15,6 +16,7 @@ import sys
 import sysconfig
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +26,8 @@ from utils.user_error import UserError, nearest
 from utils.user_input import read_user_file
 
 FILE, TABLE = "pyproject.toml", re.compile(rb"^\s*\[\s*tool\s*\.\s*stride\s*[\].]", re.M)
-MOST_BYTES = 1 << 20
+MOST_BYTES, MOST_REMEMBERED = 1 << 20, 1 << 26
+REMEMBERED = ".folders.jsonl"
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 DEFAULTS: dict[str, object] = {"imports": [], "configs": "configs", "runs": "runs"}
 
@@ -104,6 +107,34 @@ def use_own_modules(*folders: Path) -> tuple[str, ...]:
         if name not in sys.path:
             sys.path.insert(_place(), name)
     return found.imports if found else ()
+
+
+def own_imports() -> list[str]:
+    """Those of the project's `imports` that have been imported, for processes that are to do so, too."""
+    found = project()
+    return [name for name in found.imports if name in sys.modules] if found else []
+
+
+def remember_folder(runs: Path, run_id: str, folder: Path) -> None:
+    """That a run's YAML file, and so perhaps its environment, lies in `folder`.
+
+    Beside the runs, not in the run's own folder: that may come from others, who must not say what is imported here.
+    """
+    line = json.dumps([run_id, str(folder)]) + "\n"
+    with open(runs / REMEMBERED, "a", encoding="utf-8") as file:  # so short a line is appended whole, or not at all
+        file.write(line)
+
+
+def folder_of(runs: Path, run_id: str) -> Path | None:
+    """What `remember_folder` was told of the run, None where that was nothing."""
+    if not (runs / REMEMBERED).is_file():
+        return None
+    for line in reversed(read_user_file(runs / REMEMBERED, MOST_REMEMBERED).decode(errors="replace").splitlines()):
+        with suppress(ValueError):  # a line that somebody wrote into
+            match json.loads(line):
+                case [str(name), str(folder)] if name == run_id:
+                    return Path(folder)
+    return None
 
 
 def _place() -> int:

@@ -28,10 +28,11 @@ from config.plugins import check_names, trust_in, trusting
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_foreign
 from envs_fast.vec_env import VecEnv
-from envs_gym.make import make_envs
+from envs_gym.make import import_own_modules, make_envs
 from envs_gym.rendered import make_rendered
 from utils import checkpoint_set, run_files
 from utils.checkpoint_set import LINKS, Chosen
+from utils.project import folder_of
 from utils.run_dir import RunDir
 from utils.run_facts import finite
 from utils.run_fate import fate
@@ -97,6 +98,8 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
     config = to_play(from_plain(facts["config"], run.id, trust=believed))
     if run.foreign:
         check_foreign(config, run.id)
+    else:
+        import_own_modules(*filter(None, [folder_of(run.path.parent, run.id)]))
     (path, notes), state = open_checkpoint(run, checkpoint)
     weights, progress = _parts(state, path)
     player = build_player(config, weights, f"{run.id}, {path.stem}")

@@ -23,6 +23,7 @@ DOTTED = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)((?::\w+)?)")
 BY_NAME = {"importlib", "importlib.util", "runpy"}
 LOOKED_AT = {  # who imports by a name that only the running program knows, and whose names these are
     "config/extras.py": "packages of others",
+    "envs_gym/async_worker.py": "modules of the user",
     "envs_gym/make.py": "modules of the user",
     "envs_gym/wrappers/registry.py": "modules of the user",
     "stride/__init__.py": "a table of ours, rewritten",

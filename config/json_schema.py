@@ -1,0 +1,168 @@
+"""The JSON Schema of an environment's YAML file, for editors: every key, what it takes and what it means.
+
+Made of schema.py, field_types.py and checks.py; what only the loader can know (rules between keys) it does not say.
+"""
+
+from dataclasses import MISSING, fields
+from math import inf
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from config.checks import RANGES, Range
+from config.field_types import hints, members, schedulable
+from config.keys import SET_BY_LOADER
+from config.manual import field_docs
+from config.schedule import KINDS, SCHEDULE_PARTS, SHORT, Schedule
+from config.schedule_keys import key_of
+from config.schema import ALGORITHMS
+from config.spec import Quantity, Spec
+from config.variants import INHERIT, VARIANT_NAME
+
+Json = dict[str, Any]
+DIALECT = "http://json-schema.org/draft-07/schema#"  # the one that editors of YAML know
+NUMBER = r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?"  # 1_000 is text to them
+PARTS = {
+    "kind": "How {} changes: linear, cosine, exponential or warmup; null = constant.",
+    "start_value": "{} until the start.",
+    "end_value": "{} from the end on.",
+    "start": "When {} begins to change: in [0, 1] a fraction of max_timesteps, above 1 env steps.",
+    "end": "When {} has changed, likewise.",
+}
+
+
+def schema() -> Json:
+    """The whole of it."""
+    keys = {name: keys_of(cls) for name, cls in ALGORITHMS.items()}
+    everyones: Json = {}
+    for own in keys.values():
+        for key, value in own.items():
+            everyones.setdefault(key, value)
+    blocks = {name: block(own, everyones) for name, own in keys.items()}
+    known = {key: {"$ref": f"#/definitions/keys/{key}"} for key in everyones}
+    return {
+        "$schema": DIALECT,
+        "title": "An environment of Stride: fields for all its variants, and a block for each",
+        "type": "object",
+        "properties": known | {"_base": {"$ref": "#/definitions/any"}} | {name: of_name(name) for name in blocks},
+        "patternProperties": {"^_(?!base$)": {}},
+        "additionalProperties": {"$ref": "#/definitions/variant"},
+        "propertyNames": {"pattern": f"^_|^{VARIANT_NAME.pattern}$"},
+        "definitions": {
+            "keys": everyones,
+            "any": block(everyones, everyones),
+            "variant": by_algorithm("#/definitions/any"),
+            **blocks,
+        },
+    }
+
+
+def keys_of(cls: type) -> Json:
+    """Each key that a config of this class may set."""
+    docs, types = words_of(cls), hints(cls)
+    found = {name: described(cls, name, types[name], docs[name]) for name in types if name not in SET_BY_LOADER}
+    for name in schedulable(cls):
+        for part in ("kind", *SCHEDULE_PARTS):
+            takes = {"enum": [*KINDS, *SHORT, None]} if part == "kind" else optional(number(float, None))
+            found[key_of(name, part)] = {"description": PARTS[part].format(name), **takes}
+    return found
+
+
+def block(keys: Json, everyones: Json) -> Json:
+    """A variant that has these keys."""
+    refer = {key: {"$ref": f"#/definitions/keys/{key}"} if value == everyones[key] else value
+             for key, value in keys.items()}  # fmt: skip
+    inherit = {"type": "string", "description": "The block of this file to start from."}
+    return {"type": "object", "properties": {INHERIT: inherit, **refer}, "additionalProperties": False}
+
+
+def by_algorithm(otherwise: str) -> Json:
+    """What algo_id says it is, else `otherwise`."""
+    rest: Json = {"$ref": otherwise}
+    for name in ALGORITHMS:
+        said = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
+        rest = {"if": said, "then": {"$ref": f"#/definitions/{name}"}, "else": rest}
+    return rest
+
+
+def of_name(name: str) -> Json:
+    """A block that is called as an algorithm, and is of it unless it says or inherits another."""
+    own: Json = {"$ref": f"#/definitions/{name}"}
+    inherits = {"required": [INHERIT]}
+    return {"if": {"anyOf": [inherits, {"required": ["algo_id"]}]}, "then": by_algorithm("#/definitions/any"),
+            "else": own}  # fmt: skip
+
+
+def described(cls: type, name: str, hint: object, doc: str) -> Json:
+    limits = RANGES.get(name)
+    default = next(item.default for item in fields(cls) if item.name == name)
+    usual = {} if default is MISSING or default is None or name == "max_timesteps" else {"default": plain(default)}
+    takes = {"enum": [*ALGORITHMS]} if name == "algo_id" else taken(hint, limits)
+    if name == "normalize_obs":  # true is rolling
+        takes["enum"].append(True)
+    return {"description": doc, **usual, **takes}
+
+
+def taken(hint: object, limits: Range | None = None) -> Json:
+    """What a type takes, as field_types.convert does."""
+    options = [option for member in members(hint) for option in options_of(member, limits)]
+    return options[0] if len(options) == 1 else {"anyOf": options}
+
+
+def options_of(member: Any, limits: Range | None) -> list[Json]:
+    origin, args = get_origin(member), get_args(member)
+    if origin is Literal:
+        return [{"enum": [*args]}]
+    if origin is tuple:
+        return listed(args, limits)
+    if origin is dict:
+        return [{"type": "object", **({"additionalProperties": {"type": "string"}} if args[1] is str else {})}]
+    if member in (int, float):
+        return [number(member, limits), {"type": "string", "pattern": f"^{NUMBER}$"}]
+    if member is Schedule:
+        return [
+            {"type": "string", "pattern": f"^({'|'.join(SHORT)})_{NUMBER}$"},
+            {"type": "object", "required": ["kind"], "additionalProperties": False,
+             "properties": {"kind": {"enum": [*KINDS, *SHORT]}, **{part: number(float, None) for part in SCHEDULE_PARTS}}},
+        ]  # fmt: skip
+    if member in (Spec, Quantity):
+        return [of_class(member)]
+    return [{"type": {bool: "boolean", str: "string", NoneType: "null"}[member]}]
+
+
+def listed(args: tuple[Any, ...], limits: Range | None) -> list[Json]:
+    """A list; whole numbers may come as one, without a list."""
+    if args == (float, float):
+        return [{"type": "array", "items": taken(float), "minItems": 2, "maxItems": 2}]
+    items = taken(args[0], limits)
+    return [{"type": "array", "items": items}, *(options_of(int, limits) if args[0] is int else [])]
+
+
+def number(member: type, limits: Range | None) -> Json:
+    """`limits` are those of the numbers themselves: a schedule is looked at when it is read."""
+    found: Json = {"type": "integer" if member is int else "number"}
+    if limits:
+        found["exclusiveMinimum" if limits.above else "minimum"] = limits.low
+        found |= {} if limits.high == inf else {"maximum": limits.high}
+    return found
+
+
+def optional(takes: Json) -> Json:
+    return {"anyOf": [takes, {"type": "null"}]}
+
+
+def of_class(cls: type) -> Json:
+    """A mapping such as spec."""
+    docs, types = words_of(cls), hints(cls)
+    properties = {name: {"description": docs[name], **taken(types[name])} for name in types}
+    needed = {"required": ["name"]} if cls is Quantity else {}
+    return {"type": "object", "properties": properties, "additionalProperties": False, **needed}
+
+
+def words_of(cls: type) -> dict[str, str]:
+    """Field -> the text under it; an algorithm's own word comes before its base's."""
+    told = field_docs()
+    return {name: text for base in reversed(cls.__mro__) if base in told for name, text in told[base].items()}
+
+
+def plain(value: object) -> object:
+    return [plain(item) for item in value] if isinstance(value, tuple) else value

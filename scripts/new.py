@@ -1,0 +1,88 @@
+"""Begin a project of your own: an environment, its settings, a test, an editor that knows the keys. It trains at once."""
+
+import re
+import shlex
+import string
+import sys
+from pathlib import Path
+
+from scripts import schema
+from scripts.usage import parser_of
+from utils import entry
+from utils.durable_file import replacing
+from utils.places import PACKAGE, PROJECT, program
+from utils.user_error import UserError
+
+TEMPLATE = PROJECT / "template" if PACKAGE else PROJECT / "stride" / "template"
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
+FILES = {  # in the project <- in the template
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    ".gitignore": "gitignore",
+    ".vscode/settings.json": "settings.json",
+    "$module/__init__.py": "init.py",
+    "$module/env.py": "env.py",
+    "configs/$env_id.yaml": "config.yaml",
+    "tests/test_env.py": "test_env.py",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Exit code."""
+    parser = parser_of(__doc__)
+    parser.add_argument("folder", metavar="FOLDER", help="to be made; its name is the project's, such as walker")
+    folder = Path(parser.parse_args(argv).folder)
+    files = project_files(folder.absolute().name)
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise UserError(f"{folder} is there already, and not empty; a new project wants a folder of its own")
+    try:
+        for place, text in files.items():
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            with replacing(folder / place) as file:
+                file.write(text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {folder}: {error.strerror}") from error
+    print("\n".join([f"{folder}/", *(f"  {place}" for place in files), "", *first_steps(folder)]))
+    return 0
+
+
+def project_files(name: str) -> dict[str, str]:
+    """Every file of a new project, by its place in it."""
+    words = words_of(name)
+    made = {
+        string.Template(place).substitute(words): string.Template(text_of(source)).substitute(words)
+        for place, source in FILES.items()
+    }
+    return made | {"configs/schema.json": schema.text() + "\n"}
+
+
+def words_of(name: str) -> dict[str, str]:
+    """What stands for the project in its files; UserError where a name cannot be a package's."""
+    module = name.replace("-", "_").lower()
+    taken = module in sys.stdlib_module_names or module in ("stride", "tests", "configs", "runs", "gymnasium", "torch")
+    if not NAME.fullmatch(name) or taken:
+        why = "taken by another package" if taken else "a name is letters, digits, _ and -, a letter first"
+        raise UserError(f"a project cannot be called {name!r}: {why}")
+    cls = "".join(part.capitalize() for part in module.split("_"))
+    return {"name": name, "module": module, "cls": cls, "env_id": f"{cls}-v0"} | {
+        word: typed(command)
+        for word, command in {"train": "train", "play": "run_play", "inspect": "run_inspect"}.items()
+    } | {"schema": "stride schema > configs/schema.json" if PACKAGE else "python -m scripts.schema"}
+
+
+def typed(command: str) -> str:
+    """How a command is typed in a project: by its name, or by the path of this checkout."""
+    return f"stride {command.removeprefix('run_')}" if PACKAGE else shlex.join(["python", *program(command)[1:]])
+
+
+def text_of(source: str) -> str:
+    return (TEMPLATE / f"{source}.txt").read_text(encoding="utf-8")
+
+
+def first_steps(folder: Path) -> list[str]:
+    words = words_of(folder.absolute().name)
+    return [f"cd {shlex.quote(str(folder))}", f"{words['train']} {words['env_id']}:ppo"]
+
+
+if __name__ == "__main__":
+    entry.run(main)

@@ -1,0 +1,23 @@
+"""Print the JSON Schema of an environment's YAML file; editors check and complete by it."""
+
+import json
+
+from config.json_schema import schema
+from scripts.usage import parser_of
+from utils import entry
+
+
+def main(argv: list[str]) -> int:
+    """Exit code."""
+    parser_of(__doc__).parse_args(argv)
+    print(text())
+    return 0
+
+
+def text() -> str:
+    """As it lies in config/schema.json and in every new project."""
+    return json.dumps(schema(), indent=1)
+
+
+if __name__ == "__main__":
+    entry.run(main)

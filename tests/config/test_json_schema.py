@@ -1,0 +1,82 @@
+"""The JSON Schema that editors read: every shipped file is right by it, and what the loader refuses by name and type is not."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from json_schema import faults
+
+from config.json_schema import schema
+from config.loader import load_file, shipped_files
+from config.schema import ALGORITHMS
+from config.yaml_file import read_yaml
+from utils.user_error import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+WRITTEN = json.loads((ROOT / "config" / "schema.json").read_text())
+WRONG = [
+    "gama: 0.9\nppo: {max_timesteps: 1e5}",
+    "n_envs: many\nppo: {max_timesteps: 1e5}",
+    "n_envs: 0\nppo: {max_timesteps: 1e5}",
+    "ppo: {max_timesteps: 1e5, gamma: 1.5}",
+    "ppo: {max_timesteps: 1e5, clip_rang: 0.2}",
+    "ppo: {max_timesteps: 1e5, buffer_size: 100}",
+    "mine: {algo_id: dqn, max_timesteps: 1e5, clip_range: 0.2}",
+    "ppo: {algo_id: sac, max_timesteps: 1e5, clip_range: 0.2}",
+    "ppo: {max_timesteps: 1e5, policy_lr: wavy_0.1}",
+    "ppo: {max_timesteps: 1e5, spec: {gaol: 3}}",
+    "ppo: {max_timesteps: 1e5, spec: {observations: [{low: 3}]}}",
+    "ppo: {max_timesteps: 1e5, activation: relu6}",
+    "ppo: {max_timesteps: 1e5, normalize_obs: sometimes}",
+    "my variant: {algo_id: ppo, max_timesteps: 1e5}",
+    "mine: {algo_id: ppoo, max_timesteps: 1e5}",
+]
+RIGHT = [
+    "ppo: {max_timesteps: '100_000', policy_lr: lin_3e-4, hidden_dims: 64, normalize_obs: true, batch_size: 0.25}",
+    "_base: {n_envs: 4}\n_mine: {x: 1}\nppo: {max_timesteps: 1e5, clip_range: {kind: linear, start_value: 0.2}}",
+    "mine: {algo_id: dqn, max_timesteps: 1e5, buffer_size: 1000}\nppo: {_inherit_: mine, max_timesteps: 2e5}",
+    "ppo: {max_timesteps: 1e5, policy_lr_schedule: cosine, policy_lr_schedule_end: 0.5, resize_obs: [84, 84]}",
+    "q_learning: {max_timesteps: 1e5}",
+]
+
+
+@pytest.mark.parametrize("path", shipped_files().values(), ids=lambda path: path.stem)
+def test_every_shipped_file_is_right_by_it(path):
+    assert faults(read_yaml(path), WRITTEN) == []
+    assert path.read_text().startswith("# yaml-language-server: $schema=../schema.json\n")
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_the_loader_refuses_is_wrong_by_it(text, tmp_path):
+    (tmp_path / "CartPole-v1.yaml").write_text(text)
+    with pytest.raises(UserError):
+        load_file(tmp_path / "CartPole-v1.yaml")
+    assert faults(read_yaml(tmp_path / "CartPole-v1.yaml"), WRITTEN)
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_what_the_loader_takes_is_right_by_it(text, tmp_path):
+    (tmp_path / "CartPole-v1.yaml").write_text(text)
+    variant = "ppo" if "ppo:" in text else ""
+    load_file(tmp_path / "CartPole-v1.yaml", variant)
+    assert faults(read_yaml(tmp_path / "CartPole-v1.yaml"), WRITTEN) == []
+
+
+def test_every_key_has_its_meaning():
+    made = schema()
+    assert made == WRITTEN
+    assert all(entry["description"] for entry in made["definitions"]["keys"].values())
+    assert made["definitions"]["keys"]["gamma"] | {"description": ""} == {
+        "description": "", "default": 0.99,
+        "anyOf": [{"type": "number", "minimum": 0, "maximum": 1},
+                  {"type": "string", "pattern": made["definitions"]["keys"]["gamma"]["anyOf"][1]["pattern"]}],
+    }  # fmt: skip
+    assert {*ALGORITHMS} <= made["definitions"].keys()
+
+
+def test_it_is_printed_without_torch():
+    code = "import sys; from scripts.schema import main; main([]); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == WRITTEN
