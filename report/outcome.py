@@ -7,7 +7,7 @@ from pathlib import Path
 
 from report.alerts import Alert, counted
 from report.typography import duration, plain, score
-from utils.places import spelled
+from utils.places import COMMANDS, spelled
 from utils.run_facts import INTERRUPTED as INTERRUPTED
 from utils.run_facts import verdict
 
@@ -133,8 +133,8 @@ def next_commands(outcome: Outcome, config_id: str) -> list[str]:
 
 
 def typed(command: str) -> str:
-    """How one may type it here: `python train.py`, or with the path of an environment that is not active."""
+    """How one may type it here: with the paths of a checkout and of an environment that one does not stand in."""
     program, *words = spelled(command)
     if not os.environ.get("VIRTUAL_ENV"):
-        program = os.path.relpath(Path(sys.executable).with_name(program) if program != "python" else sys.executable)
-    return " ".join([program, *words])
+        program = os.path.relpath(sys.executable if program == "python" else Path(sys.executable).with_name(program))
+    return " ".join([program, *(os.path.relpath(COMMANDS / word) if word.endswith(".py") else word for word in words)])

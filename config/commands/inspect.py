@@ -19,8 +19,7 @@ class InspectArguments:
     share: bool
 
 
-def parse_inspect(argv: list[str]) -> InspectArguments:
-    """argv without the program's name; what is unknown or out of range is refused."""
+def build_inspect_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="python run_inspect.py", description="Look into runs and episodes in the browser.", allow_abbrev=False
     )
@@ -31,6 +30,12 @@ def parse_inspect(argv: list[str]) -> InspectArguments:
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=text)
     text = "a public address through Gradio's servers: whoever knows it sees every run"
     parser.add_argument("--share", action="store_true", help=text)
+    return parser
+
+
+def parse_inspect(argv: list[str]) -> InspectArguments:
+    """argv without the program's name; what is unknown or out of range is refused."""
+    parser = build_inspect_parser()
     found, unknown = parser.parse_known_args(argv)
     if unknown:
         flags = [flag for action in parser._actions for flag in action.option_strings]
