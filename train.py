@@ -155,7 +155,8 @@ def folder_of_yaml(arguments: Arguments, again: Resumption | None) -> list[Path]
     """Where the file of --config lies, of the run that goes on, too: what it names may lie there."""
     if arguments.file:
         return [Path(arguments.file).absolute().parent]
-    return [*filter(None, [again and folder_of(again.source.path.parent, again.source.id)])]
+    found = folder_of(again.source.path.parent, again.source.id) if again else None
+    return [found] if found else []
 
 
 def find_device(config: Config, again: Resumption | None) -> torch.device:

@@ -4,6 +4,7 @@ Made of schema.py, field_types.py and checks.py; what only the loader can know (
 """
 
 from dataclasses import MISSING, fields
+from functools import cache
 from math import inf
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -96,7 +97,7 @@ def described(cls: type, name: str, hint: object, doc: str) -> Json:
     limits = RANGES.get(name)
     default = next(item.default for item in fields(cls) if item.name == name)
     usual = {} if default is MISSING or default is None or name == "max_timesteps" else {"default": plain(default)}
-    takes = {"enum": [*ALGORITHMS]} if name == "algo_id" else taken(hint, limits)
+    takes: Json = {"enum": [*ALGORITHMS]} if name == "algo_id" else taken(hint, limits)
     if name == "normalize_obs":  # true is rolling
         takes["enum"].append(True)
     return {"description": doc, **usual, **takes}
@@ -119,11 +120,11 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
     if member in (int, float):
         return [number(member, limits), {"type": "string", "pattern": f"^{NUMBER}$"}]
     if member is Schedule:
+        parts = {"kind": {"enum": [*KINDS, *SHORT]}, **{part: number(float, None) for part in SCHEDULE_PARTS}}
         return [
             {"type": "string", "pattern": f"^({'|'.join(SHORT)})_{NUMBER}$"},
-            {"type": "object", "required": ["kind"], "additionalProperties": False,
-             "properties": {"kind": {"enum": [*KINDS, *SHORT]}, **{part: number(float, None) for part in SCHEDULE_PARTS}}},
-        ]  # fmt: skip
+            {"type": "object", "required": ["kind"], "additionalProperties": False, "properties": parts},
+        ]
     if member in (Spec, Quantity):
         return [of_class(member)]
     return [{"type": {bool: "boolean", str: "string", NoneType: "null"}[member]}]
@@ -158,9 +159,14 @@ def of_class(cls: type) -> Json:
     return {"type": "object", "properties": properties, "additionalProperties": False, **needed}
 
 
+@cache
+def told_once() -> dict[type, dict[str, str]]:
+    return field_docs()
+
+
 def words_of(cls: type) -> dict[str, str]:
     """Field -> the text under it; an algorithm's own word comes before its base's."""
-    told = field_docs()
+    told = told_once()
     return {name: text for base in reversed(cls.__mro__) if base in told for name, text in told[base].items()}
 
 

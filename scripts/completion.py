@@ -27,11 +27,12 @@ SHELLS = {
     # bash breaks words at : and =, and wants what comes after the last of them
     "bash": """\
 _stride() {
-  local line="${COMP_LINE:0:COMP_POINT}" each
+  local line="${COMP_LINE:0:COMP_POINT}" each found
   local word="${line##* }"
   local head="${word%"${word##*[:=]}"}"
   COMPREPLY=()
-  while IFS= read -r each; do COMPREPLY+=("${each#"$head"}"); done < <(stride completion bash --line "$line" 2>/dev/null)
+  found="$(stride completion bash --line "$line" 2>/dev/null)" || return 0
+  while IFS= read -r each; do [[ $each ]] && COMPREPLY+=("${each#"$head"}"); done <<< "$found"
   [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[:=/] ]] && compopt -o nospace 2>/dev/null
 }
 complete -F _stride stride
@@ -92,7 +93,8 @@ def offered(words: list[str], last: str) -> Iterable[str]:
     if command in ("train", "check-env"):
         env = next((word for word in words[1:] if ":" in word and "=" not in word), "")
         return keys(env, last) if env else environments(last)
-    return {"list": environment_files(), "completion": SHELLS}.get(command, ())
+    rest: dict[str, Iterable[str]] = {"list": environment_files(), "completion": SHELLS}
+    return rest.get(command, ())
 
 
 def flags(parser: argparse.ArgumentParser) -> list[str]:

@@ -27,7 +27,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("agents/playing/",),
     ("trainer_callbacks/",),
     ("inspector/", "publishing/", "export/"),
-    ("scripts/", "*.py"),
+    ("scripts/", "stride/", "*.py"),
 )
 WRITTEN_IN = ("scripts/house_rules.py", "tests/test_architecture.py")  # where a checkout says what its storeys are
 NOT_OURS = {"tests", "runs", "docs", "build", "dist", "node_modules"}

@@ -1,4 +1,4 @@
-"""Begin a project of your own: an environment, its settings, a test, an editor that knows the keys. It trains at once."""
+"""Begin a project of your own: an environment, its settings, a test, an editor that knows the keys; trains at once."""
 
 import re
 import shlex
@@ -6,7 +6,6 @@ import string
 import sys
 from pathlib import Path
 
-from scripts import schema
 from scripts.usage import parser_of
 from utils import entry
 from utils.durable_file import replacing
@@ -14,6 +13,7 @@ from utils.places import PACKAGE, PROJECT, program
 from utils.user_error import UserError
 
 TEMPLATE = PROJECT / "template" if PACKAGE else PROJECT / "stride" / "template"
+SCHEMA = PROJECT / "config" / "schema.json"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 FILES = {  # in the project <- in the template
     "pyproject.toml": "pyproject.toml",
@@ -53,7 +53,7 @@ def project_files(name: str) -> dict[str, str]:
         string.Template(place).substitute(words): string.Template(text_of(source)).substitute(words)
         for place, source in FILES.items()
     }
-    return made | {"configs/schema.json": schema.text() + "\n"}
+    return made | {"configs/schema.json": SCHEMA.read_text(encoding="utf-8")}
 
 
 def words_of(name: str) -> dict[str, str]:
@@ -64,10 +64,14 @@ def words_of(name: str) -> dict[str, str]:
         why = "taken by another package" if taken else "a name is letters, digits, _ and -, a letter first"
         raise UserError(f"a project cannot be called {name!r}: {why}")
     cls = "".join(part.capitalize() for part in module.split("_"))
-    return {"name": name, "module": module, "cls": cls, "env_id": f"{cls}-v0"} | {
-        word: typed(command)
-        for word, command in {"train": "train", "play": "run_play", "inspect": "run_inspect"}.items()
-    } | {"schema": "stride schema > configs/schema.json" if PACKAGE else "python -m scripts.schema"}
+    return (
+        {"name": name, "module": module, "cls": cls, "env_id": f"{cls}-v0"}
+        | {
+            word: typed(command)
+            for word, command in {"train": "train", "play": "run_play", "inspect": "run_inspect"}.items()
+        }
+        | {"schema": "stride schema > configs/schema.json" if PACKAGE else "python -m scripts.schema"}
+    )
 
 
 def typed(command: str) -> str:

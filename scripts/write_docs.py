@@ -1,5 +1,4 @@
-"""Writes docs/config.md and config/schema.json from the schema and metrics.yaml; `--check` only says whether one is stale,
-by exit code 1."""
+"""Writes docs/config.md and config/schema.json; `--check` only says whether one of them is stale, by exit code 1."""
 
 import sys
 

@@ -1,8 +1,4 @@
-"""Stride as a library: `import stride`, and what its names stand for is loaded when it is first used.
-
-    agent = stride.load("@last").agent
-    action = agent.act(obs)
-"""
+"""Stride as a library: `stride.load("@last").agent.act(obs)`. What a name stands for is loaded when first used."""
 
 from importlib import import_module
 

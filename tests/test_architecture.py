@@ -29,7 +29,7 @@ LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
-LIGHT_UTILS += ("seed_group",)
+LIGHT_UTILS += ("seed_group", "places", "project")
 LIGHT = ("config/", "report/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT_ROOMS = (
     "brief",
@@ -58,6 +58,7 @@ OPENERS = {
     "utils/kernel_folder.py": "compiled kernels, and the project's own code",
     "utils/memory_use.py": "/proc and /sys",
     "utils/gpu_facts.py": "/proc",
+    "utils/project.py": "pyproject.toml of the user, and where YAML files of runs lie",
     "utils/provenance.py": "the project's own code",
     "utils/device_source.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
@@ -87,7 +88,8 @@ OPENING = {"open", "fdopen", "read_text", "read_bytes", "write_text", "write_byt
            "touch", "FileHandler", "memmap", "fromfile", "tofile", "loadtxt", "genfromtxt"}  # fmt: skip
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 SAFE_LOADERS = {"SafeLoader", "CSafeLoader"}
-FACE = "envs_fast/__init__.py"  # the one package that others use from outside: registers its worlds with Gymnasium
+FACES = ("envs_fast/__init__.py", "stride/__init__.py")  # packages that others use from outside
+MOVER = "utils/project.py"  # who puts the user's own folders on the path
 
 
 def everyone_has_a_storey(house: House) -> Iterator[str]:
@@ -113,7 +115,7 @@ def cupy_has_one_door(house: House) -> Iterator[str]:
 
 def nobody_moves_the_path(house: House) -> Iterator[str]:
     """What is run from the root by its dotted name finds its neighbours, and its imports can stand on top."""
-    for source in house.values():
+    for source in (source for source in house.values() if source.path != MOVER):
         for number, line in enumerate(source.text.splitlines(), 1):
             if "sys.path." in line or "noqa: E402" in line:
                 yield at(source, number, "python -m needs no path of its own, nor imports below other lines")
@@ -163,7 +165,7 @@ def names_say_something(house: House) -> Iterator[str]:
 def modules_introduce_themselves(house: House) -> Iterator[str]:
     for source in house.values():
         if source.path.endswith("__init__.py"):
-            if source.text.strip() and source.path != FACE:
+            if source.text.strip() and source.path not in FACES:
                 yield at(source, 1, "an __init__.py is empty")
         elif not (ast.get_docstring(source.tree) or "").strip():
             yield at(source, 1, "no docstring on top")

@@ -26,8 +26,8 @@ examples:
   python train.py --resume group:NAME                  the same for every unfinished run of a group
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
 environment variables:
-  STRIDE_RUNS=FOLDER    where runs lie, for every command; else in runs/ of one's own project (python -m stride new), else
-                        beside this program, or where one stands if it was installed
+  STRIDE_RUNS=FOLDER    where runs lie, for every command; else in runs/ of a project of one's own (made by
+                        python -m stride new), beside this program, or where one stands if it was installed
   STRIDE_QUIET=1        as -q
   STRIDE_NO_RUN_LOG=1   no run.log in a run's folder
 exit codes:
@@ -94,7 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("words", nargs="*", metavar="ENV:VARIANT key=value", help="what to train, and what to change")
     parser.add_argument("-h", "--help", action="store_true", help="this, or with ENV:VARIANT every key of that variant")
     parser.add_argument("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first word")
-    parser.add_argument("--config", metavar="FILE", default="", help="a YAML file of your own; modules beside it are found")
+    parser.add_argument("--config", metavar="FILE", default="", help="a YAML file of your own; modules beside it count")
     parser.add_argument("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
     parser.add_argument("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
     parser.add_argument("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")

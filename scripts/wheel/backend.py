@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from setuptools import build_meta
-from setuptools.build_meta import (
+from setuptools import build_meta  # type: ignore[import-untyped]
+from setuptools.build_meta import (  # type: ignore[import-untyped]
     build_editable,
     build_sdist,
     get_requires_for_build_editable,
@@ -31,9 +31,7 @@ DESCRIPTION = ("pyproject.toml", "README.md", "LICENSE")
 Settings = dict[str, str | list[str] | None] | None
 
 
-def build_wheel(
-    wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
-) -> str:
+def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
     """PEP 517."""
     target = os.path.abspath(wheel_directory)
     with relocated():

@@ -1,7 +1,7 @@
 """The checkout's packages as one package `stride`: files copied, and each name of ours that a file speaks of rewritten.
 
 What is rewritten: imports, strings that name a module of ours, and what people are told to type. Lines stay where they
-were. Whatever cannot be rewritten with certainty raises Unrecognised, and there is no wheel.
+were. Whatever cannot be rewritten with certainty raises UnrecognisedError, and there is no wheel.
 """
 
 import ast
@@ -34,7 +34,7 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
 }
 
 
-class Unrecognised(Exception):
+class UnrecognisedError(Exception):
     """A line that would not mean in the wheel what it means in the checkout."""
 
 
@@ -105,7 +105,7 @@ def rewritten(text: str, path: str, modules: dict[str, str]) -> str:
 
 
 def changes_of(node: ast.AST, lines: list[bytes], path: str, modules: dict[str, str]) -> Iterator[Change]:
-    """What is rewritten of one node; Unrecognised where that cannot be known."""
+    """What is rewritten of one node; UnrecognisedError where that cannot be known."""
     if isinstance(node, ast.ImportFrom):
         yield from of_import_from(node, lines, path, modules)
     elif isinstance(node, ast.Import):
@@ -113,7 +113,9 @@ def changes_of(node: ast.AST, lines: list[bytes], path: str, modules: dict[str, 
     elif isinstance(node, ast.JoinedStr):
         first = node.values[0] if node.values else None
         if isinstance(first, ast.Constant) and is_a_beginning(str(first.value), modules):
-            raise Unrecognised(f"{path}:{node.lineno}: an f-string that begins with {first.value!r} may name a module")
+            raise UnrecognisedError(
+                f"{path}:{node.lineno}: an f-string that begins with {first.value!r} may name a module"
+            )
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from of_string(node, lines, path, modules)
 
@@ -122,7 +124,7 @@ def of_import_from(node: ast.ImportFrom, lines: list[bytes], path: str, modules:
     """`from config.schema import Config`, also where what is imported is a module itself."""
     name = node.module or ""
     if node.level:
-        raise Unrecognised(f"{path}:{node.lineno}: a relative import; imports are absolute")
+        raise UnrecognisedError(f"{path}:{node.lineno}: a relative import; imports are absolute")
     looked_at(name, node.lineno, path)
     if not is_ours(name, modules):
         return
@@ -138,7 +140,7 @@ def of_import(node: ast.Import, lines: list[bytes], path: str, modules: dict[str
         return
     [alias, *more] = node.names
     if more:
-        raise Unrecognised(f"{path}:{node.lineno}: several modules in one import, one of them ours")
+        raise UnrecognisedError(f"{path}:{node.lineno}: several modules in one import, one of them ours")
     known(alias.name, node.lineno, path, modules)
     top, wanted = alias.name.partition(".")[0], modules[alias.name]
     if alias.asname:
@@ -152,7 +154,7 @@ def of_import(node: ast.Import, lines: list[bytes], path: str, modules: dict[str
 
 def of_string(node: ast.Constant, lines: list[bytes], path: str, modules: dict[str, str]) -> Iterator[Change]:
     """A string that is the name of a module of ours, or of something in it: `envs_fast.gym_single:single_env`."""
-    if not (found := DOTTED.fullmatch(node.value)) or not is_ours(found[1], modules):
+    if not (found := DOTTED.fullmatch(str(node.value))) or not is_ours(found[1], modules):
         return
     name = found[1] + found[2]
     while name not in modules and "." in name:  # a class or a function of the module
@@ -160,7 +162,7 @@ def of_string(node: ast.Constant, lines: list[bytes], path: str, modules: dict[s
     if "." not in name and not found[3]:  # such as config.json and report.md
         return
     if node.end_lineno != node.lineno:
-        raise Unrecognised(f"{path}:{node.lineno}: the name {node.value!r} goes over several lines")
+        raise UnrecognisedError(f"{path}:{node.lineno}: the name {node.value!r} goes over several lines")
     yield after(lines, node, rf"[\"']({re.escape(name)})", modules[name], path)
 
 
@@ -169,7 +171,9 @@ def after(lines: list[bytes], node: ast.expr | ast.stmt, pattern: str, text: str
     number = node.lineno - 1
     found = re.compile(pattern.encode()).match(lines[number], node.col_offset)
     if not found:
-        raise Unrecognised(f"{path}:{node.lineno}: {lines[number].decode().strip()!r} is written in an unknown way")
+        raise UnrecognisedError(
+            f"{path}:{node.lineno}: {lines[number].decode().strip()!r} is written in an unknown way"
+        )
     return Change(number, *found.span(1), text)
 
 
@@ -179,17 +183,19 @@ def is_ours(name: str, modules: dict[str, str]) -> bool:
 
 
 def is_a_beginning(text: str, modules: dict[str, str]) -> bool:
-    """Whether this and more may be the name of a module: `scripts.gpu.`, but not `config.`, as keys of it are called."""
+    """Whether this and more may name a module: `scripts.gpu.`, but not `config.`, as keys of it are called."""
     name = text.removesuffix(".")
     return text != name and "." in name and name in modules
 
 
 def known(name: str, line: int, path: str, modules: dict[str, str]) -> None:
     if name not in modules:
-        raise Unrecognised(f"{path}:{line}: imports {name}, which the wheel does not have")
+        raise UnrecognisedError(f"{path}:{line}: imports {name}, which the wheel does not have")
 
 
 def looked_at(name: str, line: int, path: str) -> None:
     """Whoever imports by names has been read, and is listed with whose names they are."""
     if name in BY_NAME and path not in LOOKED_AT:
-        raise Unrecognised(f"{path}:{line}: {name} imports by a name; look whose it is and list the file in LOOKED_AT")
+        raise UnrecognisedError(
+            f"{path}:{line}: {name} imports by a name; look whose it is and list the file in LOOKED_AT"
+        )

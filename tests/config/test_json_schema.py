@@ -1,4 +1,4 @@
-"""The JSON Schema that editors read: every shipped file is right by it, and what the loader refuses by name and type is not."""
+"""The JSON Schema that editors read: every shipped file is right by it, what the loader refuses is not."""
 
 import json
 import subprocess

@@ -62,7 +62,7 @@ def test_half_a_word_that_makes_no_sense_says_nothing(capsys):
 )
 def test_bash(line, replies, tmp_path):
     stand_in = f'stride() {{ (cd {shlex.quote(str(ROOT))} && {sys.executable} -m scripts.completion "${{@:2}}"); }}'
-    script = f'{stand_in}\n{SHELLS["bash"]}\nCOMP_LINE={shlex.quote(line)}\nCOMP_POINT={len(line)}\n_stride\n'
+    script = f"{stand_in}\n{SHELLS['bash']}\nCOMP_LINE={shlex.quote(line)}\nCOMP_POINT={len(line)}\n_stride\n"
     script += 'printf "%s\\n" "${COMPREPLY[@]}"\n'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == replies
@@ -75,6 +75,8 @@ def test_what_is_printed_is_for_the_shell_that_was_named(capsys):
 
 
 def test_without_torch():
-    code = "import sys; from scripts.completion import completed; completed('stride train Ca'); print('torch' in sys.modules)"
+    code = (
+        "import sys; from scripts.completion import completed as c; c('stride train C'); print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

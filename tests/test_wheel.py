@@ -1,0 +1,180 @@
+"""The wheel, typed in a folder whose own utils, config, agents and scripts come first; and what its hook refuses."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import sysconfig
+import urllib.request
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from scripts.wheel import relocate
+from scripts.wheel.relocate import UnrecognisedError, rewritten
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = {"utils": "stride.utils", "utils.entry": "stride.utils.entry", "train": "stride.commands.train",
+           "envs_fast": "stride.envs_fast", "envs_fast.single": "stride.envs_fast.single",
+           "config": "stride.config"}  # fmt: skip
+QUICK = ["engine=eager", "n_envs=2", "n_steps=16", "batch_size=32", "test_episodes=2"]
+SHADOWS = ("utils.py", "config/__init__.py", "agents/__init__.py", "scripts/__init__.py", "train.py", "stride.py")
+BUILD = "import sys; f = sys.argv[1]; from scripts.wheel import backend as b; b.build_sdist(f); b.build_wheel(f)"
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("from utils import entry  # why", "from stride.utils import entry  # why"),
+        ("from utils.entry import run, ended", "from stride.utils.entry import run, ended"),
+        ("import utils.entry  # isort: skip", "import stride.utils.entry; from stride import utils  # isort: skip"),
+        ("import utils.entry as e", "import stride.utils.entry as e"),
+        ("import train", "from stride.commands import train"),
+        ("from train import main", "from stride.commands.train import main"),
+        ("import numpy, utilsx", "import numpy, utilsx"),
+        ("x = 'envs_fast.single:env'", "x = 'stride.envs_fast.single:env'"),
+        ('x = ["utils.entry.run", "config.json"]', 'x = ["stride.utils.entry.run", "config.json"]'),
+        ('"""Ends: python run_play.py --x"""', '"""Ends: stride play --x"""'),
+        ("say(f'python train.py --resume {run}')", "say(f'stride train --resume {run}')"),
+        ("é = 'utils.entry'; import x", "é = 'stride.utils.entry'; import x"),
+        ("if 1: from utils import entry; import utils.entry", None),
+    ],
+)
+def test_what_is_rewritten(line, wanted):
+    expected = wanted or "if 1: from stride.utils import entry; import stride.utils.entry; from stride import utils"
+    assert rewritten(line, "x.py", MODULES) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("import numpy, utils.entry", "several modules in one import"),
+        ("from . import entry", "a relative import"),
+        ("from utils.nowhere import x", "imports utils.nowhere, which the wheel does not have"),
+        ("from scripts.bench import pairs", "imports scripts.bench, which the wheel does not have"),
+        ("import importlib", "importlib imports by a name"),
+        ("from runpy import run_module", "runpy imports by a name"),
+        ("x = f'utils.entry.{name}'", "may name a module"),
+        ("from   \\\n  utils import entry", "in an unknown way"),
+        ("x = ('utils.'\n 'entry')", "over several lines"),
+    ],
+)
+def test_what_is_refused(line, complaint):
+    with pytest.raises(UnrecognisedError, match=re.escape(complaint)):
+        rewritten(line, "x.py", MODULES)
+
+
+def test_every_file_is_recognised_and_keeps_its_lines(tmp_path):
+    relocate.relocate(ROOT, tmp_path / "stride")
+    tops = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"stride"} | {"train", "run_play"}
+    left = re.compile(rf"^\s*(?:from|import) ({'|'.join(tops)})\b", re.M)
+    for path, place in relocate.shipped(ROOT):
+        if path.suffix == ".py":
+            text = (tmp_path / place).read_text()
+            assert text.count("\n") == (ROOT / path).read_text().count("\n") and not left.search(text), path
+    there = {str(place) for _, place in relocate.shipped(ROOT)}
+    assert {"stride/config/environments/CartPole-v1.yaml", "stride/inspector/page.js", "stride/utils/device_math.cuh",
+            "stride/commands/train.py", "stride/scripts/new.py", "stride/template/env.py.txt"} <= there  # fmt: skip
+    assert not [name for name in there if name.startswith(("stride/tests", "stride/scripts/bench", "stride/stride"))]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A folder with sdist and wheel."""
+    folder = tmp_path_factory.mktemp("built")
+    subprocess.run([sys.executable, "-c", BUILD, folder], cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(built, tmp_path_factory):
+    """A folder with modules of one's own, beside an environment with the wheel, its dependencies this one's."""
+    folder = tmp_path_factory.mktemp("place")
+    venv.create(folder / "venv", with_pip=False)
+    python = folder / "venv" / "bin" / "python"
+    [wheel] = built.glob("*.whl")
+    words = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(words, check=True)
+    site = sysconfig.get_path("purelib", vars={"base": str(folder / "venv")})
+    Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for name in SHADOWS:
+        (folder / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "mine" / name).write_text("raise ImportError('mine, and nobody else is to import it')\n")
+    return folder
+
+
+def typed(place, line, cwd="mine", code=0):
+    env = {name: value for name, value in os.environ.items() if name not in ("STRIDE_RUNS", "PYTHONPATH")}
+    env |= {"VIRTUAL_ENV": str(place / "venv"), "PATH": f"{place / 'venv' / 'bin'}{os.pathsep}{env['PATH']}"}
+    done = subprocess.run(shlex.split(line), cwd=place / cwd, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, f"{line}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_one_name_is_installed(built):
+    [wheel], [sdist] = built.glob("*.whl"), built.glob("*.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"stride", "stride_rl"}
+    assert wheel.stat().st_size < 2e6 and "stride/config/schema.json" in names
+    # what the sdist holds makes the same wheel
+    subprocess.run(["tar", "xzf", sdist, "-C", built], check=True)
+    [unpacked] = (path for path in built.iterdir() if path.is_dir())
+    (again := built / "again").mkdir()
+    code = BUILD.replace("b.build_sdist(f); ", "")
+    subprocess.run([sys.executable, "-c", code, again], cwd=unpacked, check=True, capture_output=True)
+    one, other = (zipfile.ZipFile(path) for path in (wheel, next(again.glob("*.whl"))))
+    assert one.namelist() == other.namelist() and all(one.read(name) == other.read(name) for name in names)
+
+
+@pytest.mark.slow
+def test_train_play_resume_publish_and_load_beside_modules_of_the_same_names(place):
+    assert "did you mean train?" in typed(place, "stride trian", code=2)
+    help_text = typed(place, "stride --help")
+    assert all(f"  {name} " in help_text for name in ("train", "play", "inspect", "publish", "list", "new", "schema"))
+    typed(place, f"stride train CartPole-v1:ppo env_backend=gym max_timesteps=64 --seed 1,2 {' '.join(QUICK)}")
+    runs = sorted((place / "mine" / "runs").glob("2*"))
+    facts = json.loads((runs[0] / "config.json").read_text())
+    assert len(runs) == 2 and facts["command"].startswith("stride train CartPole-v1:ppo") and facts["git_hash"] == ""
+    assert "python" not in (runs[0] / "report.md").read_text().partition("## Versions")[0].replace("| python |", "")
+    typed(place, "stride train --resume @last max_timesteps=128 -q")
+    assert '"episodes": 2' in typed(place, "stride play --headless --episodes 2 --json")
+    assert "nothing was sent" in typed(place, "stride publish --dry-run card")
+    assert "stride play --run-id hub:" in (place / "mine" / "card" / "README.md").read_text()
+    code = "import stride; agent = stride.load('@last').agent; print(agent.act([0, 0, 0, 0.1]))"
+    assert typed(place, f"python -P -c {shlex.quote(code)}").strip() in ("0", "1")
+
+
+@pytest.mark.slow
+def test_a_new_project_in_the_wheel(place):
+    said = typed(place, "stride new walker")
+    assert "stride train Walker-v0:ppo" in said
+    typed(place, f"stride train Walker-v0:ppo max_timesteps=64 -q {' '.join(QUICK)}", "mine/walker")
+    assert len([*(place / "mine" / "walker" / "runs").glob("2*")]) == 1
+    assert "Walker-v0:ppo" in typed(place, "stride list walk", "mine/walker")
+
+
+@pytest.mark.slow
+def test_the_inspector_serves_its_page(place):
+    env = {**os.environ, "STRIDE_RUNS": str(place / "mine" / "runs")}
+    command = [place / "venv" / "bin" / "stride", "inspect", "--port", "0"]
+    with subprocess.Popen(command, cwd=place / "mine", env=env, stdout=subprocess.PIPE, text=True) as served:
+        try:
+            address = next(word for line in served.stdout for word in line.split() if word.startswith("http"))
+            with urllib.request.urlopen(address, timeout=60) as page:
+                assert b"stride" in page.read().lower()
+        finally:
+            served.send_signal(signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_import_is_quick_and_loads_nothing_heavy(place):
+    code = "import sys, stride; print(sorted({'torch', 'numpy', 'numba', 'yaml', 'rich'} & {*sys.modules}))"
+    assert typed(place, f"python -P -c {shlex.quote(code)}").strip() == "[]"
+    code = "import sys; import stride.__main__; print('torch' in sys.modules)"
+    assert typed(place, f"python -P -c {shlex.quote(code)}").strip() == "False"
