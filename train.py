@@ -112,9 +112,9 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     check_room(folder, 0)  # before kernels are compiled in vain
     # every name is checked by its registry before a run folder exists
     with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
-        own = folder_of_yaml(arguments, again)
+        beside = folder_of_yaml(arguments, again)
         if not (again and again.source.foreign):
-            import_own_modules(*own)
+            import_own_modules(*beside)
         import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
         own = own_callbacks(config)
@@ -128,7 +128,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if arguments.require_goal:
         check_required(config, goal)
     run, start = open_run(config, again, facts_of(config, agent, goal, arguments.group), stack)
-    for each in own if not again or again.fork else ():
+    for each in beside if not again or again.fork else ():
         remember_folder(run.path.parent, run.id, each)
     if again:
         exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent))
