@@ -19,7 +19,7 @@ from utils.user_error import UserError, nearest
 EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "results"
 FEW = 6  # variants of which everything is told
 NARROWEST = 80
-ANY = "any other environment of Gymnasium: ENV:ALGORITHM, such as Ant-v5:sac or mine:MyEnv-v0:ppo"
+ANY = "any other of Gymnasium: ENV:ALGORITHM, such as Ant-v5:sac or my:MyEnv-v0:ppo"
 HEAD = ("env:variant", "goal", "reached", "solved", "here")
 
 

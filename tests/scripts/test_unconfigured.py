@@ -1,4 +1,4 @@
-"""The table of environments nobody configured anything for: a row for each seed, also where none was trained."""
+"""The table of environments nobody configured: a row for each seed, also where nothing could be trained."""
 
 import json
 
