@@ -190,7 +190,7 @@ def thinking(net: Stack) -> Iterable[str]:
 def choosing(net: Stack, acting: Acting) -> Iterable[str]:
     """The action, in the environment's units."""
     last, offset = f"y{len(net.layers) - 1}", 0
-    starts = np.broadcast_to(acting.start.numpy(), acting.shape).ravel() if net.choices else np.zeros(0)
+    starts = acting.start.flatten().tolist() if net.choices else []
     for place, options in enumerate(net.choices):
         mask = "NULL" if net.mask is None else f"obs + {net.mask + offset}"
         yield f"action[{place}] = {starts[place]} + NAME_best({last} + {offset}, {mask}, {options});"

@@ -13,7 +13,7 @@ from torch.export import Dim, ExportedProgram
 from agents.playing.loading import LoadedRun
 from envs_fast.vec_env import Obs
 from export.decisions import Decider, Decision, decider
-from export.ports import ACTION, IS_FIRST, Acting, Face, Leaf, Port, Reading, following, leaves
+from export.ports import ACTION, IS_FIRST, Acting, Face, Leaf, Port, Reading, following, leaves, start
 from utils.user_error import UserError
 
 BATCH = "batch"
@@ -102,8 +102,7 @@ def arguments(face: Face, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
 
 
 def _lowest(leaf: Leaf) -> Tensor:
-    start = getattr(leaf.space, "start", 0) if leaf.dtype == torch.int64 else 0
-    return torch.as_tensor(start).to(leaf.dtype)
+    return torch.from_numpy(start(leaf.space)).to(leaf.dtype)
 
 
 def traced(policy: Deployed) -> ExportedProgram:

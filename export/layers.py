@@ -12,6 +12,7 @@ from agents.networks.heads import Categorical, Gaussian, MultiCategorical
 from envs_gym.spaces import MASK
 from export.decisions import OfActor, OfRecurrent, OfSquashed, OfValues
 from export.graph import Deployed
+from export.ports import start
 from utils.user_error import UserError
 
 ACTIVATIONS: dict[type[nn.Module], str] = {nn.Tanh: "tanh", nn.ReLU: "relu"}
@@ -104,11 +105,10 @@ def features(encoder: FlatEncoder, policy: Deployed, places: dict[str, int]) -> 
         elif isinstance(module, StaticNorm):
             yield Numbers(first, array(module.centre), array(module.scale), np.inf)
         elif isinstance(module, OneHot):
-            yield Option(first, int(getattr(space, "start", 0)), len(module.table))
+            yield Option(first, int(start(space)), len(module.table))
         elif isinstance(module, MultiOneHot):
-            starts = np.ravel(getattr(space, "start", np.zeros(size))).tolist()
-            for place, (start, onehot) in enumerate(zip(starts, module.onehots, strict=True)):
-                yield Option(first + place, int(start), len(onehot.table))  # type: ignore[arg-type]
+            for place, (least, onehot) in enumerate(zip(start(space).ravel(), module.onehots, strict=True)):
+                yield Option(first + place, int(least), len(onehot.table))  # type: ignore[arg-type]
         else:
             raise _refusal("networks that read images")
 

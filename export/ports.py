@@ -60,6 +60,12 @@ def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Leaf]:
         yield Leaf(".".join(map(str, path)), path, space)
 
 
+def start(space: Space[Any]) -> np.ndarray:
+    """What the environment counts its integers from, [*shape]; 0 where a space says nothing of it."""
+    known = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
+    return np.broadcast_to(np.asarray(known, np.int64), space.shape or ()).copy()
+
+
 class Reading(nn.Module):
     """The environment's observation [N, ...], a tensor or a dict of them by leaf, -> the policy's."""
 
@@ -68,7 +74,7 @@ class Reading(nn.Module):
         self.leaves = tuple(leaves(space))
         for place, leaf in enumerate(self.leaves):
             if isinstance(leaf.space, spaces.Discrete | spaces.MultiDiscrete):
-                self.register_buffer(f"start{place}", torch.as_tensor(leaf.space.start, dtype=torch.int64))
+                self.register_buffer(f"start{place}", torch.from_numpy(start(leaf.space)))
 
     def forward(self, obs: Obs) -> Obs:
         if not isinstance(obs, dict):
@@ -107,8 +113,7 @@ class Acting(nn.Module):
             self.register_buffer("low", torch.from_numpy(low))
             self.register_buffer("high", torch.from_numpy(high))
         else:
-            start = 0 if isinstance(space, spaces.MultiBinary) else getattr(space, "start")  # noqa: B009  # of two kinds
-            self.register_buffer("start", torch.as_tensor(start, dtype=torch.int64))
+            self.register_buffer("start", torch.from_numpy(start(space)))
 
     def forward(self, action: Tensor) -> Tensor:
         action = action.reshape(-1, *self.shape)
