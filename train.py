@@ -101,6 +101,9 @@ def train(arguments: Arguments, events: Events | None = None) -> int:
 
 def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> int:
     again, past = find_and_lock(arguments, stack)
+    beside = folder_of_yaml(arguments, again.source if again else None)
+    if not again:
+        import_own_modules(*beside)
     config = again.config if again else arguments.load(task_of)
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
@@ -112,9 +115,6 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     check_room(folder, 0)  # before kernels are compiled in vain
     # every name is checked by its registry before a run folder exists
     with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
-        beside = folder_of_yaml(arguments, again)
-        if not (again and again.source.foreign):
-            import_own_modules(*beside)
         import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
         own = own_callbacks(config)
@@ -151,11 +151,11 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     return entry.GOAL_MISSED if arguments.require_goal and not outcome.solved else 0
 
 
-def folder_of_yaml(arguments: Arguments, again: Resumption | None) -> list[Path]:
+def folder_of_yaml(arguments: Arguments, run: RunDir | None) -> list[Path]:
     """Where the file of --config lies, of the run that goes on, too: what it names may lie there."""
     if arguments.file:
         return [Path(arguments.file).absolute().parent]
-    found = folder_of(again.source.path.parent, again.source.id) if again else None
+    found = folder_of(run.path.parent, run.id) if run else None
     return [found] if found else []
 
 
@@ -191,6 +191,8 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | 
     past = fate(found, found.facts())
     if arguments.checkpoint in ("", "last"):
         stack.enter_context(locked(found.path))
+    if not found.foreign:
+        import_own_modules(*folder_of_yaml(arguments, found))
     words = arguments.resume, arguments.checkpoint, arguments.overrides
     return find_resumption(*words, arguments.accept_changes, arguments.trust), past
 
@@ -227,12 +229,12 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
 
 def train_group(arguments: Arguments) -> int:
     """One run per seed: processes side by side, or one after the other where a debugger looks on."""
+    import_own_modules(*folder_of_yaml(arguments, None))
     config = arguments.load(task_of)
     training_device(config.device)  # what is wrong is said once, not by every process
     if is_general_config(config) and not arguments.quiet:
         print("\n".join((config.description, KEEP, *to_keep(config))))
     with beginnings_told(config, "", None):
-        import_own_modules(*folder_of_yaml(arguments, None))
         reached = env_info(config).reward_threshold
     if arguments.require_goal:
         check_required(config, reached if config.spec.goal is None else config.spec.goal)

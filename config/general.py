@@ -19,6 +19,7 @@ from config.schedule_keys import Raw
 from config.schema import ALGORITHMS, Config
 from config.variants import EnvironmentFile, overlay
 from config.written import differing, short
+from utils.project import project
 from utils.user_error import UserError, nearest
 
 GENERAL = Path(__file__).parent / "general"
@@ -115,8 +116,9 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
 def _check_known(env_id: str, words: str) -> None:
     """UserError for an id that nobody can have registered: a typo need not wait for torch, nor for Gymnasium."""
     plain = not is_dotted(env_id) and not env_id.startswith("ALE/") and not file_of(env_id)
-    if not plain or "gymnasium" in sys.modules or entry_points(group="gymnasium.envs"):
-        return  # a module or a plug-in may register anything
+    own = project()
+    if not plain or "gymnasium" in sys.modules or entry_points(group="gymnasium.envs") or (own and own.imports):
+        return  # a module, a plug-in or a project may register anything
     known = gymnasium_ids()
     if known and env_id not in known:
         meant = nearest(env_id, [*known, *environment_files()])

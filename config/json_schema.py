@@ -22,6 +22,7 @@ from config.variants import INHERIT, VARIANT_NAME
 Json = dict[str, Any]
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the one that editors of YAML know
 NUMBER = r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?"  # 1_000 is text to them
+OWN: Json = {"type": "string", "pattern": r"^[\w.]+:\w+$"}  # an algorithm of one's own, module:Agent
 PARTS = {
     "kind": "How {} changes: linear, cosine, exponential or warmup; null = constant.",
     "start_value": "{} until the start.",
@@ -78,7 +79,8 @@ def block(keys: Json, everyones: Json) -> Json:
 
 def by_algorithm(otherwise: str) -> Json:
     """What algo_id says it is, else `otherwise`."""
-    rest: Json = {"$ref": otherwise}
+    of_own = {"required": ["algo_id"], "properties": {"algo_id": OWN}}
+    rest: Json = {"if": of_own, "then": {"type": "object"}, "else": {"$ref": otherwise}}
     for name in ALGORITHMS:
         said = {"required": ["algo_id"], "properties": {"algo_id": {"const": name}}}
         rest = {"if": said, "then": {"$ref": f"#/definitions/{name}"}, "else": rest}
@@ -97,7 +99,7 @@ def described(cls: type, name: str, hint: object, doc: str) -> Json:
     limits = RANGES.get(name)
     default = next(item.default for item in fields(cls) if item.name == name)
     usual = {} if default is MISSING or default is None or name == "max_timesteps" else {"default": plain(default)}
-    takes: Json = {"enum": [*ALGORITHMS]} if name == "algo_id" else taken(hint, limits)
+    takes: Json = {"anyOf": [{"enum": [*ALGORITHMS]}, OWN]} if name == "algo_id" else taken(hint, limits)
     if name == "normalize_obs":  # true is rolling
         takes["enum"].append(True)
     return {"description": doc, **usual, **takes}

@@ -19,6 +19,7 @@ from agents.dreamer import Dreamer
 from agents.engines.fused_cpu.model_learn import ModelLearn
 from agents.model_learning import model_loss
 from agents.networks.world_model import State
+from agents.sockets import Learner
 from config.loader import load_config
 from envs_gym.make import make_envs
 from scripts.bench.limit import multiply_add_limit
@@ -76,7 +77,7 @@ def agent_of(engine: str, overrides: tuple[str, ...], threads: int) -> Dreamer:
     config = load_config("CartPole-v1", "dreamer", words)
     agent = cast(Dreamer, build_agent(config, make_envs(config, config.n_envs)))
     optimizer = agent.configure_optimizers()
-    agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign]
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign, assignment]
     agent.policy.at_random = True
     agent.collect(max(BEFORE, 2 * agent.config.batch_length))
     agent.learn_from(1)
@@ -97,7 +98,7 @@ def timed(agent: Dreamer, threads: int, updates: int) -> Figures:
     whole = median_of(each(partial(agent.learn_from, 1), updates))
     cpu = 1e3 * (time.process_time() - began) / (updates + 1)
     kernels = agent.engine.learn
-    with kernels.lent(agent) if isinstance(kernels, ModelLearn) else nullcontext():
+    with kernels.lent(cast(Learner, agent)) if isinstance(kernels, ModelLearn) else nullcontext():
         found = {name: statistics.median(each(call, updates)) for name, call in parts(agent).items()}
     found["behaviour"] -= found["imagination"]  # which it begins with: what is told is the rest
     return {"update_ms": whole, "cpu_ms": cpu, "parts_ms": found}

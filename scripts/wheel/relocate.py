@@ -22,8 +22,12 @@ TYPED_SCRIPT = re.compile(r"\bpython (?:-m scripts\.|scripts/)(new|schema|comple
 DOTTED = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)((?::\w+)?)")
 BY_NAME = {"importlib", "importlib.util", "runpy"}
 LOOKED_AT = {  # who imports by a name that only the running program knows, and whose names these are
+    "config/commands/export.py": "packages of others",
     "config/extras.py": "packages of others",
+    "config/general.py": "packages of others",
+    "config/plugins.py": "modules of the user",
     "envs_gym/async_worker.py": "modules of the user",
+    "envs_gym/check/subject.py": "modules of the user",
     "envs_gym/make.py": "modules of the user",
     "envs_gym/wrappers/registry.py": "modules of the user",
     "stride/__init__.py": "a table of ours, rewritten",

@@ -125,9 +125,8 @@ def table_of(net: Net, crew: Crew, x: Tensor, memory: Mapping[Pass, Tensor]) -> 
         Pass.X: x,
         Pass.SCRATCH: scratch,
         Pass.SCRATCH_SIZE: size,
-        **memory,
     }
-    return filled(PASS, entries)
+    return filled(PASS, entries | {**memory})
 
 
 class _Judged(Context, Protocol):
@@ -141,7 +140,7 @@ class Losses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: _Judged, two_hot: TwoHot, crew: Crew, logits: Tensor, target: Tensor) -> Tensor:
         loss = torch.empty_like(target)
-        entries = {Bins.TARGETS: len(target), Bins.TARGET: target, Bins.LOSS: loss}
+        entries: dict[Bins, int | Tensor] = {Bins.TARGETS: len(target), Bins.TARGET: target, Bins.LOSS: loss}
         crew.run(model_two_hot.losses, bins_of(two_hot, crew, logits, entries))
         ctx.save_for_backward(logits, target)
         ctx.two_hot, ctx.crew = two_hot, crew
@@ -151,7 +150,8 @@ class Losses(torch.autograd.Function):
     def backward(ctx: _Judged, *slope: Tensor) -> tuple[Tensor | None, ...]:
         logits, target = ctx.saved_tensors
         of_loss, of_logits = slope[0].contiguous(), torch.empty_like(logits)
-        entries = {Bins.TARGETS: len(target), Bins.TARGET: target, Bins.SLOPE: of_loss, Bins.SLOPE_LOGITS: of_logits}
+        entries: dict[Bins, int | Tensor] = {Bins.TARGETS: len(target), Bins.TARGET: target}
+        entries |= {Bins.SLOPE: of_loss, Bins.SLOPE_LOGITS: of_logits}
         ctx.crew.run(model_two_hot.slopes, bins_of(ctx.two_hot, ctx.crew, logits, entries))
         return None, None, of_logits, None
 
