@@ -79,8 +79,8 @@ def split(words: str) -> tuple[str, str]:
 def is_general(words: str) -> bool:
     """Whether `ENV:ALGORITHM` asks for general settings: an algorithm, and no variant of that name is there."""
     env_id, name = split(words)
-    if not env_id or not (is_dotted(name) or name in algorithms()):
-        return False
+    if not env_id or not (name in algorithms() or (is_dotted(name) and name.partition(":")[0] not in algorithms())):
+        return False  # CartPole-v1:ppo:x rather is a word too many than an algorithm of a module `ppo`
     file = file_of(env_id)
     return file is None or name not in file.variants
 

@@ -44,7 +44,7 @@ def build_files(
     weights = write_weights(loaded.agent.policy.state_dict())
     refused = refusal(facts, len(weights))
     if refused:
-        say(f"nobody will be able to load it from the Hub: {refused}")
+        say(f"from the Hub it cannot be loaded as it is: {refused}")
     files = {
         WEIGHTS: weights,
         FACTS: _json(facts),

@@ -172,8 +172,8 @@ def test_a_world_of_ones_own_is_published_with_a_warning(hub, capsys, monkeypatc
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     tiny_run("stride_test_mine:Mine-v0:ppo", "--config", str(tmp_path / "mine.yaml"))
     code, captured = publish(capsys, "--repo", "tester/mine")
-    warnings = [line for line in captured.out.splitlines() if "nobody will be able to load it" in line]
-    assert code == 0 and len(warnings) == 1 and "'stride_test_mine:Mine-v0' names a module" in warnings[0], captured
+    warnings = [line for line in captured.out.splitlines() if "it cannot be loaded as it is" in line]
+    assert code == 0 and len(warnings) == 1 and "env_id names a module, 'stride_test_mine'" in warnings[0], captured
     card = hub.repos["tester/mine"].files["README.md"].decode()
     assert "names a module" in card and "hub:tester/mine" not in card + captured.out
     assert "names a module" in refused_play(capsys, "hub:tester/mine")
