@@ -1,0 +1,249 @@
+"""The pages for those who come from elsewhere: keys, defaults and signatures are looked up, commands are run."""
+
+import ast
+import importlib.util
+import inspect
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+import run_play
+import run_publish
+import train
+from agents.networks.policies import mlp_policy
+from config.loader import load_config, load_file
+from config.schema import DQNConfig, PPOConfig, SACConfig
+from utils.user_error import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("from_sb3", "from_cleanrl")}
+LEARNERS = {"PPO": PPOConfig, "DQN": DQNConfig, "SAC": SACConfig, "ppo.py": PPOConfig, "dqn.py": DQNConfig}
+LEARNERS |= {"sac_continuous_action.py": SACConfig, "policy_kwargs": PPOConfig}
+EVERYONE = ("Every algorithm", "Arguments of every file", "VecNormalize", "Evaluation")
+FILE = re.compile(r"^`([\w.]+)`,[^\n]*\n\n```yaml\n(.*?)^```$", re.M | re.S)
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)
+SAID = re.compile(r"`(\w+)(?:: |=)([^`]+)`")
+THEIR_WORDS = {"key", "normalize", "learning_rate", "env_wrapper", "deterministic"}
+COMMANDS = {"train.py": train.command, "run_play.py": run_play.command, "run_publish.py": run_publish.command}
+needs_sb3 = pytest.mark.skipif(not importlib.util.find_spec("stable_baselines3"), reason="its signatures are looked up")
+
+
+class Row(NamedTuple):
+    """Of a table of five columns."""
+
+    section: str
+    theirs: str
+    their_default: str
+    ours: str
+    our_default: str
+
+
+def tables(page):
+    """(section, cells) of every row of every table, headings and rulers left out."""
+    section, before = "", ""
+    for line in PAGES[page].splitlines():
+        if line.startswith("## "):
+            section = line[3:]
+        if line.startswith("|") and before.startswith("|") and not line.startswith("|---"):
+            yield section, [cell.strip() for cell in line.strip("|").split("|")]
+        before = line
+
+
+def rows(page):
+    """The rows that state a key; one of rl-zoo's says no default of its own."""
+    found = []
+    for section, cells in tables(page):
+        if len(cells) == 4:
+            cells.insert(1, "")
+        if len(cells) == 5:
+            found.append(Row(section, cells[0].strip("`"), cells[1], cells[2].strip("`"), cells[3]))
+    return found
+
+
+ROWS = [(page, row) for page in PAGES for row in rows(page)]
+
+
+def plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_the_tables_are_read():
+    """Of this parser: it finds the rows there are, and no line of a wide table has another number of cells."""
+    text = "\n".join(PAGES.values())
+    wide, rulers = re.findall(r"^\|(?:[^|\n]*\|){4,}$", text, re.M), re.findall(r"^(?:\|---){4,}\|$", text, re.M)
+    assert len(ROWS) == len(wide) - 2 * len(rulers) > 110
+
+
+@pytest.mark.parametrize(("page", "row"), ROWS, ids=lambda each: getattr(each, "theirs", each))
+def test_our_keys_and_their_defaults(page, row):
+    if row.ours == "none":
+        assert row.our_default == ""
+        return
+    stated = yaml.safe_load(row.our_default or '""')
+    if row.ours.startswith("policy_kwargs."):
+        assert inspect.signature(mlp_policy).parameters[row.ours.partition(".")[2]].default == stated
+        return
+    three = [PPOConfig, DQNConfig, SACConfig]
+    configs = [LEARNERS[row.section]] if row.section in LEARNERS else [c for c in three if row.ours in vars(c())]
+    assert configs, row.ours
+    if row.section not in EVERYONE:
+        configs = configs[:1]  # its text says it of PPO, and what others have
+    for config in configs:
+        default = plain(vars(config()).get(row.ours, "no such key"))
+        assert default == stated and type(default) is type(stated), (config, default)
+
+
+def test_what_the_text_says_of_dqn_and_sac():
+    dqn, sac = DQNConfig(), SACConfig()
+    assert (dqn.n_envs, sac.n_envs, dqn.activation, sac.activation) == (1, 1, "relu", "relu")
+    assert dqn.hidden_dims == sac.hidden_dims == (256, 256)
+    assert (dqn.optimizer, sac.optimizer, dqn.optimizer_eps, sac.optimizer_eps) == ("adam", "adam", 1e-8, 1e-8)
+    assert (dqn.double_q, dqn.huber, dqn.max_grad_norm, sac.max_grad_norm) == (True, 1.0, 10.0, None)
+    assert (dqn.epoch_iterations, sac.epoch_iterations, PPOConfig().epoch_iterations) == (1000, 1000, 1)
+    assert PPOConfig().weight_decay == 0 and PPOConfig().test_episodes == 100
+
+
+def loads(key, value):
+    """Whether one of the three takes it."""
+    for variant in ("CartPole-v1:ppo", "CartPole-v1:dqn", "Pendulum-v1:sac"):
+        try:
+            load_config(*variant.split(":"), [f"{key}={value}"])
+        except UserError:
+            continue
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_in_the_text_load(page):
+    said = {(key, value) for key, value in SAID.findall(PAGES[page]) if key not in THEIR_WORDS}
+    ours = [(key, value) for key, value in said if "Policy'" not in value and "dict(" not in value]
+    assert len(ours) > 8
+    assert [each for each in ours if not loads(*each)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_keys_metrics_and_files_that_are_named_are_there(page):
+    metrics = yaml.safe_load((ROOT / "config" / "metrics.yaml").read_text())
+    right = "\n".join(cells[1] for section, cells in tables(page) if section == "Logging")
+    named = re.findall(r"`((?:train|val|test)/[\w/]+)`", right or PAGES[page])
+    assert len(named) > 5 and set(named) <= set(metrics.get("metrics", metrics))
+    paths = [cells[0].strip("`") for section, cells in tables(page) if section == "Where the algorithm lies"]
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", PAGES[page])]
+    inside = re.findall(r"`(agents/[\w/]+\.py)`", PAGES[page])
+    assert links and all((ROOT / "docs" / link).is_file() for link in links), links
+    assert all((ROOT / path).is_file() for path in [*paths, *inside])
+
+
+@needs_sb3
+def test_sb3s_names_and_defaults_are_those_of_its_signatures():
+    """All of them: an argument that the page leaves out fails, too."""
+    from stable_baselines3 import DQN, PPO, SAC
+    from stable_baselines3.common.callbacks import EvalCallback
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    everyone = {row.theirs: row for row in rows("from_sb3") if row.section == "Every algorithm"}
+    for made in (PPO, DQN, SAC, VecNormalize, EvalCallback):
+        section = "Evaluation" if made is EvalCallback else made.__name__
+        told = {row.theirs: row for row in rows("from_sb3") if row.section == section}
+        told |= everyone if made in (PPO, DQN, SAC) else {}
+        there = {name: p.default for name, p in arguments(made).items() if not name.startswith("_")}
+        assert set(told) == set(there), made
+        assert {name: said(row) for name, row in told.items()} == there, made
+
+
+@needs_sb3
+def test_sb3s_policies_and_callbacks_are_named_as_they_are():
+    from stable_baselines3.common import callbacks
+    from stable_baselines3.common.policies import ActorCriticPolicy
+
+    there = arguments(ActorCriticPolicy)
+    for row in (row for row in rows("from_sb3") if row.section == "policy_kwargs"):
+        default = there[row.theirs].default
+        name = default.__name__ if isinstance(default, type) else repr(default)
+        assert name == row.their_default.rpartition("nn.")[2], row
+    named = [cells[0] for section, cells in tables("from_sb3") if section == "Callbacks"]
+    names = [name for cell in named for name in re.findall(r"`(\w+)`", cell)]
+    assert len(names) == 7 and all(hasattr(callbacks, name) for name in names)
+
+
+def arguments(made):
+    return {name: p for name, p in inspect.signature(made.__init__).parameters.items() if name != "self"}
+
+
+def said(row):
+    return ast.literal_eval(row.their_default) if row.their_default else inspect.Parameter.empty
+
+
+@pytest.fixture(params=PAGES)
+def typed(request, tmp_path, monkeypatch):
+    """A folder with the page's files, and its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    for path, text in FILE.findall(PAGES[request.param]):
+        Path(path).write_text(text)
+    return request.param
+
+
+def commands(page, program):
+    """The words behind each of the page's commands of that program."""
+    lines = [line for block in SHELL.findall(PAGES[page]) for line in block.splitlines()]
+    return [words[2:] for words in map(shlex.split, lines) if words[:2] == ["python", program]]
+
+
+def test_the_files_say_what_the_tables_say(typed):
+    if typed == "from_sb3":
+        ppo, dqn = (load_file("cartpole.yaml", name) for name in ("ppo", "dqn"))
+        shipped = load_config("CartPole-v1", "ppo")
+        same = ("n_envs", "n_steps", "gae_lambda", "gamma", "n_epochs", "policy_lr", "clip_range", "minibatch_size")
+        assert [getattr(ppo, name) for name in same] == [getattr(shipped, name) for name in same]
+        assert dqn.epsilon.at(0, 50_000) == 1 and dqn.epsilon.at(8_000, 50_000) == 0.04 and not dqn.double_q
+        assert load_file("pendulum.yaml", "sac").spec.goal == -250
+        return
+    stated = {(row.section, row.theirs): row.their_default for row in rows(typed)}
+    ppo, dqn = (load_file("cleanrl.yaml", name) for name in ("ppo", "dqn"))
+    assert ppo.vf_coef == float(stated["ppo.py", "vf_coef"]) / 2
+    assert ppo.minibatch_size * int(stated["ppo.py", "num_minibatches"]) == ppo.rollout_size
+    assert ppo.policy_lr.start_value == float(stated["ppo.py", "learning_rate"]) == dqn.policy_lr
+    assert ppo.clip_range == ppo.clip_range_vf == float(stated["ppo.py", "clip_coef"])
+    for theirs, ours in {"num_envs": "n_envs", "num_steps": "n_steps", "ent_coef": "ent_coef"}.items():
+        assert getattr(ppo, ours) == float(stated["ppo.py", theirs])
+    for row in (row for row in rows(typed) if row.section == "dqn.py" and row.ours not in ("none", "epsilon")):
+        assert getattr(dqn, row.ours) == float(row.their_default), row
+    assert dqn.epsilon.end_value == float(stated["dqn.py", "end_e"])
+    assert dqn.epsilon.end == float(stated["dqn.py", "exploration_fraction"])
+
+
+def test_every_training_begins_and_ends(typed):
+    """With fewer steps than the page says."""
+    begun = [words for words in commands(typed, "train.py") if "--resume" not in words]
+    assert len(begun) == {"from_sb3": 3, "from_cleanrl": 3}[typed]
+    for words in begun:
+        rollouts = any(":ppo" in word for word in words)
+        few = ["max_timesteps=1024"] if rollouts else ["max_timesteps=96", "learning_starts=32"]
+        assert train.command([*words, "-q", *few, "test_episodes=1", "eval_freq_epochs=null"]) == 0
+
+
+@pytest.mark.slow
+def test_what_is_typed_after_a_training_works(tmp_path, monkeypatch, capsys):
+    """As the page says it, from the first command to the fourth."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    for path, text in FILE.findall(PAGES["from_sb3"]):
+        Path(path).write_text(text)
+    lines = [shlex.split(line) for line in SHELL.search(PAGES["from_sb3"])[1].splitlines()[:4]]
+    assert [words[1] for words in lines] == ["train.py", "run_play.py", "train.py", "run_publish.py"]
+    for words in lines:
+        assert COMMANDS[words[1]](words[2:]) == 0
+    out = capsys.readouterr().out
+    assert "solved: goal reached" in out and "goal met (475)" in out and ", exact" in out
+    assert (tmp_path / "published" / "model.safetensors").is_file()
+
+
+def test_the_readme_leads_here():
+    text = (ROOT / "README.md").read_text()
+    assert all(f"docs/{page}.md" in text for page in PAGES)
