@@ -16,6 +16,7 @@ import run_publish
 import train
 from agents.networks.policies import mlp_policy
 from config.loader import load_config, load_file
+from config.metrics import load_metrics
 from config.schema import DQNConfig, PPOConfig, SACConfig
 from utils.user_error import UserError
 
@@ -128,10 +129,9 @@ def test_settings_in_the_text_load(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_keys_metrics_and_files_that_are_named_are_there(page):
-    metrics = yaml.safe_load((ROOT / "config" / "metrics.yaml").read_text())
     right = "\n".join(cells[1] for section, cells in tables(page) if section == "Logging")
     named = re.findall(r"`((?:train|val|test)/[\w/]+)`", right or PAGES[page])
-    assert len(named) > 5 and set(named) <= set(metrics.get("metrics", metrics))
+    assert len(named) > 5 and set(named) <= set(load_metrics())
     paths = [cells[0].strip("`") for section, cells in tables(page) if section == "Where the algorithm lies"]
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", PAGES[page])]
     inside = re.findall(r"`(agents/[\w/]+\.py)`", PAGES[page])
