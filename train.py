@@ -11,7 +11,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from config.preflight import print_help
 from report.opening import first_words
@@ -34,6 +34,7 @@ from config.general import is_general_config, to_keep
 from config.listing import print_variants
 from config.loader import to_plain
 from config.schema import Config
+from envs_gym.given import is_given
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, env_info, import_module, import_own_modules, make_envs
 from envs_gym.task import task_of
@@ -74,6 +75,13 @@ KEEP = "these settings are anybody's; a file of your own keeps them:"
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
 
+class Ended(NamedTuple):
+    """How a training ended; `run` is None where a signal came before there was anything to save."""
+
+    code: int
+    run: RunDir | None = None
+
+
 def main(argv: list[str], events: Events | None = None) -> int:
     """`events`: where programs read what happens; None: people read it."""
     arguments = parse_arguments(argv)
@@ -89,6 +97,11 @@ def main(argv: list[str], events: Events | None = None) -> int:
 
 
 def train(arguments: Arguments, events: Events | None = None) -> int:
+    """The exit code of one run."""
+    return train_run(arguments, events).code
+
+
+def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
     """One run, new, continued or forked, under the eyes of whoever may interrupt it."""
     with Interrupts() as interrupts, ExitStack() as stack:
         try:
@@ -96,10 +109,10 @@ def train(arguments: Arguments, events: Events | None = None) -> int:
         except Dropped:
             interrupts.stop_reminding()
             print(f"stopped by {interrupts.name} before there was anything to save", file=sys.stderr)
-            return 128 + interrupts.number
+            return Ended(128 + interrupts.number)
 
 
-def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> int:
+def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> Ended:
     again, past = find_and_lock(arguments, stack)
     beside = folder_of_yaml(arguments, again.source if again else None)
     if not again:
@@ -133,7 +146,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if again:
         exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent))
         start = start._replace(lines=(*filter(None, [past]), *exactly))
-    elif is_general_config(config):
+    elif is_general_config(config) and not is_given(config.env_id):  # no file could name that
         start = start._replace(lines=(KEEP, *to_keep(config)))
     if sweep := os.environ.get("WANDB_SWEEP_ID"):
         ignored = f"WANDB_SWEEP_ID={sweep} is ignored: sweeps are not there yet"
@@ -147,8 +160,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if outcome.lost:
         print(outcome.lost, file=sys.stderr)
     if interrupts.number:
-        return 128 + interrupts.number
-    return entry.GOAL_MISSED if arguments.require_goal and not outcome.solved else 0
+        return Ended(128 + interrupts.number, run)
+    return Ended(entry.GOAL_MISSED if arguments.require_goal and not outcome.solved else 0, run)
 
 
 def folder_of_yaml(arguments: Arguments, run: RunDir | None) -> list[Path]:

@@ -2,9 +2,12 @@
 
 Hydra's additions (+, ++, ~, sweeps) are refused: they would add keys nobody reads, or mean several runs."""
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from itertools import accumulate
+from numbers import Integral, Real
 from typing import Any, get_origin
 
 from config.field_types import hints
@@ -17,6 +20,7 @@ from utils.user_input import DEEPEST
 
 PREFIXES = ("++", "+", "~")
 MOST, LONGEST = 200, 10_000  # overrides, and characters of one
+PLAIN = re.compile(r"(?!(?:null|true|false|inf|nan)$)[A-Za-z_][\w.-]*", re.I)  # names that the grammar reads as text
 BRACKETS = {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}
 
 
@@ -44,6 +48,35 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
     for name in raw.values:  # a change of algorithm leaves keys behind that it does not have
         check_key(name, algo_id, raw.where[name])
     return raw, algo_id
+
+
+def in_words(key: str, value: object) -> str:
+    """The override that is read as this value of Python's; UserError for what no config can hold."""
+    return f"{key}={_written(key, value)}"
+
+
+def _written(key: str, value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Integral):  # NumPy's are, too
+        return str(int(value))
+    if isinstance(value, Real):
+        return repr(float(value))
+    if isinstance(value, str | os.PathLike):
+        # the grammar halves backslashes before a quote, and no others
+        text = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + "\\'" * bool(found[2]), os.fspath(value))
+        return f"'{text}'"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_written(key, item) for item in value)}]"
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str) or not PLAIN.fullmatch(name):
+                raise UserError(f"{key}: {name!r} is no name that a config can hold")
+        return f"{{{','.join(f'{name}:{_written(key, item)}' for name, item in value.items())}}}"
+    kinds = "text, numbers, booleans, None, lists and dicts of them are; code is named: 'module:Name'"
+    raise UserError(f"{key}: a {type(value).__name__} is no value of a config; {kinds}")
 
 
 def _bare(text: str) -> str:

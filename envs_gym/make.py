@@ -21,6 +21,7 @@ from envs_fast import registry
 from envs_fast.vec_env import CPU, VecEnv
 from envs_gym import spaces
 from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
+from envs_gym.given import is_given
 from envs_gym.gym_env import GymEnv
 from envs_gym.on_device import OnDevice
 from envs_gym.wrappers.registry import wrappers_of
@@ -173,6 +174,11 @@ def import_own_modules(*folders: Path) -> None:
 def find_spec(env_id: str) -> EnvSpec:
     """Gymnasium's entry of an id (`module:Id-v0` imports the module first); nearest ids or newest version if none."""
     name = import_module(env_id)
+    if name not in gymnasium.registry and is_given(name):
+        raise UserError(
+            f"{name} was made by a function in Python, which no command has; from there it goes on by "
+            "stride.train(resume=..., env=...) and plays by stride.load(..., env=...)"
+        )
     if name not in gymnasium.registry:
         raise UserError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
     return gymnasium.registry[name]

@@ -1,8 +1,16 @@
-"""Stride as a library: `stride.load("@last").agent.act(obs)`. What a name stands for is loaded when first used."""
+"""Stride as a library: `run = stride.train("CartPole-v1:ppo", seed=3)`, `stride.load("@last").agent.predict(batch)`.
+
+What a name stands for is loaded when first used: docs/python.md.
+"""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-NAMES = {"load": "agents.playing.loading:load_run"}
+if TYPE_CHECKING:  # for editors
+    from stride.runs import load as load
+    from stride.runs import train as train
+
+NAMES = {"load": "stride.runs:load", "train": "stride.runs:train"}
 
 
 def __getattr__(name: str) -> object:

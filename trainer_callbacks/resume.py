@@ -21,7 +21,7 @@ from config.sizes import check_foreign
 from envs_fast.vec_env import CPU
 from utils import checkpoint_set, run_files
 from utils.gpu_facts import gpu_facts
-from utils.provenance import provenance, source_hash
+from utils.provenance import command, provenance, source_hash
 from utils.run_dir import RunDir
 from utils.run_facts import mapping
 from utils.run_fate import conclusion
@@ -212,10 +212,10 @@ _PROVENANCE: dict[str, Any] = {}
 
 
 def provenance_once() -> dict[str, Any]:
-    """provenance(), asked of git and the package registry once per process."""
+    """provenance(), asked of git and the package registry once per process, which may train several runs."""
     if not _PROVENANCE:
         _PROVENANCE.update(provenance())
-    return _PROVENANCE
+    return {**_PROVENANCE, "command": command()}
 
 
 def fork_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str, Any]:

@@ -6,6 +6,9 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +18,7 @@ from utils.places import PACKAGE, PROJECT, spelled
 
 CODE = ("utils", "config", "envs_fast", "envs_gym", "agents", "trainer_callbacks")
 SUFFIXES = (".py", ".cu", ".cuh")  # a CUDA source is compiled where it is needed
+_called: ContextVar[Sequence[str]] = ContextVar("_called", default=())  # what a program asks for, in words
 PACKAGES = ("torch", "lightning", "gymnasium", "numba", "numpy")
 
 
@@ -60,7 +64,7 @@ def _git(*arguments: str) -> str:
 def provenance() -> dict[str, Any]:
     """Plain data for config.json."""
     return {
-        "command": shlex.join([*spelled(Path(sys.argv[0]).stem), *_asked(sys.argv[1:])]),
+        "command": command(),
         "git_hash": git_hash(),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "host": {
@@ -68,6 +72,22 @@ def provenance() -> dict[str, Any]:
             "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         },
     }
+
+
+def command() -> str:
+    """What was typed, or what a person would type for what a program asks for."""
+    called = _called.get()
+    return shlex.join(called or [*spelled(Path(sys.argv[0]).stem), *_asked(sys.argv[1:])])
+
+
+@contextmanager
+def called(name: str, words: Sequence[str]) -> Iterator[None]:
+    """While a program calls what a person would type as a command."""
+    before = _called.set([*spelled(name), *words])
+    try:
+        yield
+    finally:
+        _called.reset(before)
 
 
 def _asked(words: list[str]) -> list[str]:

@@ -30,11 +30,12 @@ from config.sizes import check_foreign
 from envs_fast.vec_env import VecEnv
 from envs_gym.make import import_own_modules, make_envs
 from envs_gym.rendered import make_rendered
+from report.metrics_csv import read_csv
 from utils import checkpoint_set, run_files
 from utils.checkpoint_set import LINKS, Chosen
 from utils.project import folder_of
 from utils.run_dir import RunDir
-from utils.run_facts import finite
+from utils.run_facts import finite, mapping
 from utils.run_fate import fate
 from utils.user_error import UserError
 
@@ -63,6 +64,31 @@ class LoadedRun:
     """config.json: goal, status, versions, and later the outcome."""
     notes: tuple[str, ...] = ()
     """What was not as asked for, a line each."""
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.run.path
+
+    @property
+    def id(self) -> str:
+        """What names it to every command."""
+        return self.run.id
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """How the training ended: solved, reason, test_mean, env_steps, ...; {} while it has not."""
+        return mapping(self.facts.get("outcome"))
+
+    @property
+    def metrics(self) -> Any:
+        """metrics.csv as a pandas.DataFrame, or a list of dicts where there is no pandas; read anew each time."""
+        rows = read_csv(self.run.metrics_csv)
+        try:
+            import pandas  # an extra of the user's, and half a second
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows)
 
     @property
     def goal(self) -> float | None:

@@ -9,7 +9,8 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Dream, Tree, copy_into, tree_map
+from agents.experience.nouns import Act, Dream, Tree, copy_into, leaves, tree_map
+from agents.playing.batch import batch_of
 from agents.playing.saliency import Saliency, saliency
 from config.spec import Quantity, Spec
 from envs_fast.vec_env import Obs
@@ -93,7 +94,7 @@ class Player:
     """
 
     def __init__(self, policy: Policy, raw_observation_space: Space[object], raw_action_space: Space[object]) -> None:
-        self.policy = policy
+        self.policy, self._raw_space, self._dtype = policy, raw_observation_space, raw_action_space.dtype
         self._actions = actions(raw_action_space)
         self._random = Random(self._actions.space)
         self._obs = zeros(observation_space(raw_observation_space), 1)
@@ -115,6 +116,34 @@ class Player:
         not fit the space the run was trained on.
         """
         return self.choose(obs, "greedy" if greedy else "sampled").action
+
+    @torch.inference_mode()
+    def predict(self, batch: Any) -> np.ndarray:
+        """The greedy actions [N, ...] for N observations of the environment, as it takes them; nothing advances.
+
+        `batch` is an array [N, ...], a dict or tuple of arrays as the space has them, or a list of N observations.
+        UserError where they do not fit the space, or where the policy remembers: `act` goes through its episodes.
+        """
+        _, _, act = self._begun(batch)
+        return np.asarray(self._actions.convert(act.action.numpy()), self._dtype)
+
+    @torch.inference_mode()
+    def value(self, batch: Any) -> np.ndarray | None:
+        """What is expected from each of N observations on [N]; None where the policy judges nothing: SAC, no critic."""
+        obs, carry, _ = self._begun(batch)
+        is_first = torch.ones(len(leaves(obs)[0]), dtype=torch.bool)
+        value = self.policy.explain(obs, carry, is_first).value
+        return None if value is None else value.numpy().copy()
+
+    def _begun(self, batch: Any) -> tuple[Obs, Tree, Act]:
+        """A batch as the policy sees it, the carry before, and its greedy answer; as if an episode began with each."""
+        obs = batch_of(self._raw_space, batch)
+        count = len(leaves(obs)[0])
+        carry, noise = self.policy.initial(count), uniforms(Key(0, PLAY, 0, 1), (count, self.policy.draws))
+        act = self.policy.act(obs, carry, torch.ones(count, dtype=torch.bool), noise, greedy=True)
+        if any(not torch.equal(*pair) for pair in zip(leaves(carry), leaves(act.carry), strict=True)):
+            raise UserError("this policy remembers what it saw: a batch has no one answer, act(obs) has, step by step")
+        return obs, carry, act
 
     @torch.inference_mode()
     def choose(self, obs: object, mode: Mode) -> Choice:

@@ -1,0 +1,101 @@
+"""Runs from Python: `train` and `load` take the words of the command line as arguments, and hand back a run.
+
+What is wrong is a UserError of one line, before anything begins.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from train import train_run  # isort: skip  # before whoever imports Lightning: it knows how
+
+from agents.playing.hub_run import HUB
+from agents.playing.loading import LoadedRun, load_run
+from config.commands.train import parse_arguments
+from config.keys import check_algorithm
+from config.overrides import in_words
+from envs_gym.given import Maker, id_of, is_given, lent
+from utils.provenance import called
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+
+
+def train(
+    config_id: str = "",
+    /,
+    *,
+    env: Maker | None = None,
+    algo: str = "",
+    config: str | Path = "",
+    resume: str | Path = "",
+    checkpoint: str = "",
+    trust: Sequence[str] = (),
+    quiet: bool = True,
+    **changes: object,
+) -> LoadedRun:
+    """Train `ENV:VARIANT` with these keys of its config changed, and return the run when that is over.
+
+    `env` makes environments of one's own, for the algorithm `algo`; `config` is a YAML file; `resume` names a run that
+    goes on, `checkpoint` one of its to begin a new run from. Not `quiet`: the console of `train.py`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError("stride.train is called in the main thread, where Ctrl-C arrives; processes train side by side")
+    flags = {"config": os.fspath(config), "resume": os.fspath(resume), "checkpoint": checkpoint}
+    flags["trust"] = ",".join(trust)
+    _check_call(config_id, env is not None, algo, flags)
+    with nullcontext("") if env is None else given(env, flags["resume"]) as env_id:
+        words = [f"{env_id}:{algo}"] if algo else [config_id] if config_id else []
+        words += [f"--{name}={value}" for name, value in flags.items() if value]
+        words += [in_words(key, value) for key, value in changes.items()]
+        arguments = parse_arguments([*words, *["-q"] * quiet])
+        with called("train", words):
+            code, run = train_run(replace(arguments, debug=False))  # whoever debugs a program debugs more than this
+        if code > 128:
+            signal.raise_signal(code - 128)  # all is saved: now it is the program's own
+        if run is None:
+            raise KeyboardInterrupt
+        return load_run(str(run.path), trust=trust)
+
+
+def load(
+    selector: str | Path = "@last", checkpoint: str = "best", trust: Sequence[str] = (), env: Maker | None = None
+) -> LoadedRun:
+    """The run that `@last`, `@best`, an id, a folder or `hub:user/repo` names, at best, last or epoch=NN: `load_run`.
+
+    `env`: what `train` was given, where it was.
+    """
+    selector = os.fspath(selector)
+    with nullcontext() if env is None else given(env, selector):
+        return load_run(selector, checkpoint, trust)
+
+
+def _check_call(config_id: str, has_env: bool, algo: str, flags: dict[str, str]) -> None:
+    """UserError where the arguments do not go together."""
+    if config_id.startswith("-") or "=" in config_id:
+        raise UserError(f"{config_id!r} is no ENV:VARIANT; keys are keywords: stride.train('CartPole-v1:ppo', seed=3)")
+    if algo and not has_env:
+        raise UserError(f"algo= goes with env=; an id has it behind a colon: 'CartPole-v1:{algo}'")
+    if has_env and (config_id or flags["config"]):
+        raise UserError("env= brings the environment: say the algorithm by algo=, change keys by their names")
+    if has_env and bool(algo) == bool(flags["resume"]):
+        raise UserError("env= goes with algo=, for example algo='ppo', or with resume=, which knows its own")
+    if algo:
+        check_algorithm(algo, "algo")
+
+
+@contextmanager
+def given(env: Maker, selector: str) -> Iterator[str]:
+    """While a program's own worlds can be made, by this id; the run that is named, if any, has to be of such."""
+    env_id = id_of(env)
+    if selector:
+        known = "" if selector.startswith(HUB) else str(RunDir.find(selector).facts().get("env_id"))
+        if not is_given(known):
+            raise UserError(f"{selector} was not trained on an environment of env=; leave env= out")
+        if known != env_id:
+            raise UserError(f"{selector} was trained on {known}, and env= makes {env_id}")
+    with lent(env_id, env):
+        yield env_id

@@ -1,0 +1,261 @@
+"""`stride.train` and `stride.load` from Python: what they hand back, what they refuse, and docs/python.md, typed."""
+
+import inspect
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from commands import run_command
+from gymnasium import spaces
+from tiny_runs import TINY
+from untrained_runs import untrained
+
+import run_play
+import run_publish
+import stride
+import train as command
+from agents.playing.batch import batch_of
+from config.keys import is_field
+from config.overrides import apply_overrides, in_words
+from config.schedule_keys import Raw
+from envs_gym.blame import EnvError
+from stride.runs import train
+from utils.user_error import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+QUICK = {**TINY, "early_stop_on_eval_threshold": False, "test_episodes": 1, "engine": "eager"}
+OBS = np.array([[0, 0, 0.1, 0.5], [0, 0, -0.1, -0.5], [0.3, 1, 0, 0]], np.float32)
+BOX = spaces.Box(-1, 1, (2,))
+
+
+class Lamp(gymnasium.Env):
+    """Ten steps; SIGINT in step `interrupted`, counted over all worlds."""
+
+    observation_space, action_space = spaces.Dict({"light": BOX, "room": spaces.Discrete(3, start=1)}), BOX
+    steps, interrupted = 0, -1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age = 0
+        return self.seen(), {}
+
+    def step(self, action):
+        Lamp.steps, self.age = Lamp.steps + 1, self.age + 1
+        if Lamp.steps == Lamp.interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.seen(), float(action[0]), False, self.age == 10, {}
+
+    def seen(self):
+        return {"light": np.float32([self.age / 10, 0]), "room": 1 + self.age % 3}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Where the runs of this file lie."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("runs")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(root):
+    return stride.train("CartPole-v1:ppo", seed=3, policy_lr=1e-3, **QUICK)
+
+
+@pytest.fixture(scope="module")
+def mine(root):
+    return stride.train(env=lambda: Lamp(), algo="ppo", **QUICK)
+
+
+def test_a_run_tells_what_was_trained(run):
+    assert run.path.name == run.id and run.path.is_dir() and run.config.seed == 3
+    assert run.config.policy_lr == 1e-3 and run.outcome["env_steps"] == 64
+    assert run.facts["command"].startswith("python train.py CartPole-v1:ppo seed=3 policy_lr=0.001 n_envs=2")
+
+
+def test_metrics_are_a_frame_where_pandas_is_and_rows_where_not(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    rows = run.metrics
+    assert rows[-1]["train/clock/env_steps"] == 64
+    monkeypatch.undo()
+    frame = pytest.importorskip("pandas").DataFrame
+    assert isinstance(run.metrics, frame) and len(run.metrics) == len(rows)
+    assert run.metrics["train/clock/env_steps"].max() == 64
+
+
+def test_a_batch_is_answered_as_each_of_its_rows_alone(run):
+    loaded = stride.load(run.path)
+    for agent in (run.agent, loaded.agent):
+        actions = agent.predict(OBS)
+        assert actions.dtype == np.int64 and actions.tolist() == [first(agent, obs) for obs in OBS]
+        alone = [agent.explain(obs).value for obs in OBS]
+        np.testing.assert_allclose(agent.value(OBS), alone, rtol=1e-5)
+    assert loaded.id == run.id and run.agent.predict(OBS[:0]).shape == (0,)
+
+
+def first(agent, obs):
+    agent.reset()
+    return agent.act(obs)
+
+
+def test_actions_are_in_the_environments_units_and_not_every_policy_judges():
+    agent = untrained("Pendulum-v1:sac").agent
+    actions = agent.predict(OBS[:, :3])
+    assert actions.shape == (3, 1) and actions.dtype == np.float32 and abs(actions).max() > 1  # torques up to 2
+    assert agent.value(OBS[:, :3]) is None
+
+
+def test_a_policy_that_remembers_has_no_answer_to_a_batch():
+    agent = untrained("CartPole-v1:ppo", "policy=lstm", "batch_size=1.0").agent
+    for asked in (agent.predict, agent.value):
+        with pytest.raises(UserError, match="remembers"):
+            asked(OBS)
+    assert untrained("Pendulum-v1:sac", "noise_correlation=0.5").agent.predict(OBS[:, :3]).shape == (3, 1)
+
+
+def test_a_batch_has_the_form_of_the_space():
+    pair = spaces.Tuple((BOX, spaces.Dict({"room": spaces.Discrete(3, start=1)})))
+    light, room = np.eye(2, dtype=np.float32), np.array([1, 3])
+    for batch in ((light, {"room": room}), [(light[0], {"room": 1}), (light[1], {"room": 3})]):
+        seen = batch_of(pair, batch)
+        assert seen["0"].tolist() == light.tolist() and seen["1.room"].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("batch", "complaint"),
+    [
+        (OBS[0], r"one alone is obs\[None\]"),
+        (1.5, "not a single float"),
+        ({"light": OBS[:, :2]}, "the batch has no 'room'"),
+        ({"light": OBS[:, :2], "room": [1, 2]}, "the parts of the batch have 2 and 3 rows"),
+        ({"light": OBS[:, :2], "room": [1, 2, 4]}, "room 4 is outside 1..3"),
+    ],
+)
+def test_what_is_no_batch_is_refused(batch, complaint):
+    space = Lamp.observation_space if isinstance(batch, dict) else spaces.Box(-1, 1, (4,))
+    with pytest.raises(UserError, match=complaint):
+        batch_of(space, batch)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [3, -0.5, 1e-5, True, None, "lin_0.001", "it's \\' \\", "null", "", [1, "a b", [None]], {"a": {"b-c.d": [1.5]}},
+     np.float64(0.5), np.int64(3), (1, 2)],
+)  # fmt: skip
+def test_a_value_of_pythons_is_read_as_itself(value):
+    raw, _ = apply_overrides(Raw({}, {}), [in_words("env_kwargs", value)], "ppo")
+    assert raw.values["env_kwargs"] == (list(value) if isinstance(value, tuple) else value)
+
+
+@pytest.mark.parametrize(
+    ("words", "keys", "complaint"),
+    [
+        (["CartPole-v1:ppo"], {"polcy_lr": 1e-3}, "did you mean policy_lr"),
+        (["CartPole-v1:ppo"], {"seed": [1, 2]}, "seed takes a whole number"),
+        (["CartPole-v1:ppo"], {"policy": Lamp}, "named: 'module:Name'"),
+        (["CartPole-v1:ppo"], {"env_kwargs": {"a b": 1}}, "'a b' is no name"),
+        (["CartPole-v1:ppo"], {"algo": "ppo"}, "algo= goes with env="),
+        (["CartPole-v1:ppo"], {"env": Lamp}, "say the algorithm by algo="),
+        (["CartPol-v1:ppo"], {}, "did you mean CartPole-v1"),
+        (["--help"], {}, "is no ENV:VARIANT"),
+        ([], {}, "which environment"),
+        ([], {"env": Lamp}, "algo='ppo'"),
+        ([], {"env": Lamp, "algo": "pppo"}, "did you mean ppo"),
+        ([], {"env": Lamp, "algo": "dqn"}, "general settings fit of ppo"),
+        ([], {"env": Lamp(), "algo": "ppo"}, "takes a function that makes an environment"),
+        ([], {"env": dict, "algo": "ppo"}, "makes dict, which is no gymnasium.Env"),
+        ([], {"resume": "@lst"}, "no run"),
+    ],
+)
+def test_what_is_wrong_is_one_line_before_anything_begins(words, keys, complaint, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    with pytest.raises(UserError, match=complaint) as found:
+        stride.train(*words, **keys)
+    assert "\n" not in str(found.value) and not (tmp_path / "runs").exists()
+
+
+def test_what_a_maker_raises_names_its_line():
+    with pytest.raises(EnvError, match=r"ZeroDivisionError.*test_python\.py:\d+"):
+        stride.train(env=lambda: 1 / 0, algo="ppo")
+
+
+def test_no_argument_hides_a_key_of_a_config():
+    assert not [name for name in inspect.signature(train).parameters if is_field(name)]
+
+
+def test_an_environment_of_ones_own_goes_on_by_being_given_again(mine):
+    assert mine.config.env_id == "given/Lamp" and "given/Lamp" not in gymnasium.registry
+    batch = {"light": np.zeros((2, 2)), "room": np.array([1, 3])}
+    assert mine.agent.predict(batch).shape == (2, 2) and mine.agent.value(batch).shape == (2,)
+    more = stride.train(resume=mine.id, env=Lamp, max_timesteps=128)
+    assert more.id == mine.id and more.progress["env_steps"] == 128 and more.facts["resumed"]
+    assert stride.load(mine.id, env=Lamp).progress == more.progress
+
+
+def test_nobody_else_knows_it(mine, capsys):
+    for asked in (lambda: stride.load(mine.id), lambda: stride.train(resume=mine.id, max_timesteps=256)):
+        with pytest.raises(UserError, match="made by a function in Python"):
+            asked()
+    words = ["--run-id", mine.id]
+    for main in (
+        lambda: command.command(["--resume", mine.id, "-q", "max_timesteps=256"]),
+        lambda: run_play.command([*words, "--headless"]),
+        lambda: run_publish.command([*words, "--dry-run"]),
+    ):
+        assert main() == 2
+        line = capsys.readouterr().err
+        assert "stride.train(resume=..., env=...)" in line and line.count("\n") == 1
+
+
+def test_the_function_makes_what_the_run_was_trained_on(run, mine):
+    with pytest.raises(UserError, match="leave env= out"):
+        stride.load(run.id, env=Lamp)
+    with pytest.raises(UserError, match="given/Lamp, and env= makes given/CartPoleEnv"):
+        stride.load(mine.id, env=lambda: gymnasium.make("CartPole-v1"))
+
+
+def test_ctrl_c_saves_and_is_the_programs_own(root, monkeypatch):
+    monkeypatch.setattr(Lamp, "interrupted", Lamp.steps + 40)
+    with pytest.raises(KeyboardInterrupt):
+        stride.train(env=Lamp, algo="ppo", **{**QUICK, "max_timesteps": 10_000})
+    loaded = stride.load("@last", env=Lamp)
+    assert 32 <= loaded.progress["env_steps"] < 10_000 and loaded.outcome["reason"] == "interrupted"
+
+
+def test_a_thread_is_refused():
+    found = []
+
+    def asked():
+        with pytest.raises(UserError, match="main thread") as refused:
+            stride.train("CartPole-v1:ppo")
+        found.append(refused)
+
+    thread = threading.Thread(target=asked)
+    thread.start()
+    thread.join()
+    assert found
+
+
+def test_import_loads_nothing_heavy():
+    code = "import sys, stride; assert {'load', 'train'} <= {*dir(stride)}; print({'torch', 'numpy'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+def test_the_page_does_what_it_says(tmp_path):
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
+    (tmp_path / "page.py").write_text("".join(text for kind, text in blocks if kind == "python"))
+    env = {**os.environ, "STRIDE_RUNS": str(tmp_path / "runs"), "PYTHONPATH": str(ROOT)}
+    done = run_command("page.py", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = [line for line in done.stdout.splitlines() if not line.startswith("result=")]
+    told = [line for kind, text in blocks if kind == "text" for line in text.splitlines()]
+    assert [re.sub(r"[\d.-]+", "0", line) for line in shown] == [re.sub(r"[\d.-]+", "0", line) for line in told]
