@@ -148,6 +148,10 @@ def test_train_play_resume_publish_and_load_beside_modules_of_the_same_names(pla
     assert "stride play --run-id hub:" in (place / "mine" / "card" / "README.md").read_text()
     code = "import stride; agent = stride.load('@last').agent; print(agent.act([0, 0, 0, 0.1]))"
     assert typed(place, f"python -P -c {shlex.quote(code)}").strip() in ("0", "1")
+    keys = ", ".join(QUICK).replace("=eager", "='eager'")
+    code = f"import stride; run = stride.train('CartPole-v1:ppo', max_timesteps=64, {keys}); "
+    code += "print(run.facts['command'], run.agent.predict([[0, 0, 0, 0.1]]).shape)"
+    assert re.search(r"^stride train CartPole-v1:ppo .* \(1,\)$", typed(place, f"python -P -c {shlex.quote(code)}"), re.M)
 
 
 @pytest.mark.slow
