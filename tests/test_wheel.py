@@ -151,7 +151,8 @@ def test_train_play_resume_publish_and_load_beside_modules_of_the_same_names(pla
     keys = ", ".join(QUICK).replace("=eager", "='eager'")
     code = f"import stride; run = stride.train('CartPole-v1:ppo', max_timesteps=64, {keys}); "
     code += "print(run.facts['command'], run.agent.predict([[0, 0, 0, 0.1]]).shape)"
-    assert re.search(r"^stride train CartPole-v1:ppo .* \(1,\)$", typed(place, f"python -P -c {shlex.quote(code)}"), re.M)
+    said = typed(place, f"python -P -c {shlex.quote(code)}")
+    assert re.search(r"^stride train CartPole-v1:ppo .* \(1,\)$", said, re.M)
 
 
 @pytest.mark.slow
