@@ -1,7 +1,7 @@
 """Many observations of an environment at once, as a program has them, for a policy."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -34,7 +34,7 @@ def rows_of(space: Space[object], batch: Any) -> Sequence[Any]:
     if isinstance(space, spaces.Tuple) and isinstance(batch, tuple) and len(batch) == len(space.spaces):
         return _together([rows_of(child, part) for child, part in zip(space.spaces, batch, strict=True)])
     if isinstance(batch, list | tuple) or (isinstance(batch, np.ndarray) and batch.ndim):
-        return batch
+        return cast(Sequence[Any], batch)
     raise UserError(f"a batch is N observations, [N, ...], not a single {type(batch).__name__}")
 
 
