@@ -64,7 +64,7 @@ def config_only(arguments: Arguments, events: object = None) -> int:
     if arguments.resume:
         RunDir.find(arguments.resume)
         return 0
-    config = arguments.load()
+    config = arguments.load(accepted)
     if arguments.debug:
         for_debugger(config)
     return 0
