@@ -168,6 +168,7 @@ def test_sac_aims_by_what_it_sees(options):
     assert critic_values(agent, 1, -0.5) == pytest.approx([0, 0], abs=0.25)
 
 
+@pytest.mark.slow
 def test_sac_goes_on_after_a_time_limit():
     agent = driven(sac(Unmoved, ent_coef=1e-4, policy_lr=1e-2), 300)
     assert critic_values(agent, 0, 0.0) == pytest.approx([10, 10], rel=0.05)
@@ -178,6 +179,7 @@ def test_the_entropy_aimed_at_is_one_nat_less_for_each_action_unless_told():
     assert sac(AimedAtSeen, ent_coef=None, target_entropy=-0.5).target_entropy == -0.5
 
 
+@pytest.mark.slow
 def test_the_learnt_temperature_keeps_the_entropy():
     agent = driven(sac(AimedAtSeen, ent_coef=None, target_entropy=-0.5, policy_lr=1e-2), 300)
     obs = torch.tensor([1.0, -1.0]).repeat(256)[:, None]

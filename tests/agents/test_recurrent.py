@@ -205,7 +205,7 @@ def reinforce(envs, **options):
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [
-        (ppo, "lstm"),
+        pytest.param(ppo, "lstm", marks=pytest.mark.slow),
         (reinforce, "gru"),
         pytest.param(ppo, "gru", marks=pytest.mark.slow),
         pytest.param(reinforce, "lstm", marks=pytest.mark.slow),
