@@ -32,6 +32,7 @@ FORMS = (
     Form(re.compile(r"plan\.json|report\.md|curve\.svg|runs\.csv"), OF_GROUP, 16 << 20, there_only=True),
     Form(re.compile(r"config\.json"), (), 16 << 20),
     Form(re.compile(r"metrics\.csv"), (), 1 << 30),
+    Form(re.compile(r"metrics\.mmap"), (), 512 << 20),
     Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
     Form(re.compile(r"run\.log"), (), 1 << 30),
     Form(re.compile(r"report\.md"), (), 16 << 20),

@@ -1,0 +1,157 @@
+"""metrics.mmap: what is written is read, whole, however the writer was stopped and whatever lies there."""
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from utils import metrics_layout as at
+from utils.metrics_reader import MetricsReader
+from utils.metrics_writer import MetricsWriter
+from utils.user_error import UserError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / at.NAME
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[MetricsWriter]:
+    made = MetricsWriter(path, "a-run", {"goal": 475.0}, metrics=3, points=4)
+    yield made
+    made.end("finished", "")
+
+
+def test_what_is_told_is_read(path: Path, writer: MetricsWriter) -> None:
+    reader = MetricsReader(path)
+    assert (reader.read().state, reader.read().values) == ("begun", {})
+    assert (reader.origin.run, reader.origin.facts) == ("a-run", {"goal": 475.0})
+    writer.max_timesteps = 1000
+    writer.row(10, {"loss": 0.5, "return": math.inf})
+    writer.row(20, {"loss": 0.25})
+    writer.progress(30, 3, 12, "evaluation")
+    writer.say("two open", alerts=(2, 5))
+    now = reader.read()
+    assert now[2:11] == (30, 1000, 3, 12, 2, "training", 2, 5, "evaluation")
+    assert now.line == "two open" and now.values == {"loss": (0.25, 20, 2), "return": (math.inf, 10, 1)}
+    assert reader.lives() and reader.silence() < 60
+    writer.end("solved", "Solved: 500 over 100 episodes")
+    assert reader.read()[7:] == ("ended", 2, 5, "", "solved", "Solved: 500 over 100 episodes", now.values)
+
+
+def test_the_ring_holds_the_last_points(path: Path, writer: MetricsWriter) -> None:
+    reader = MetricsReader(path)
+    for step in range(1, 4):
+        writer.row(step, {"loss": step / 2})
+    assert reader.read() and reader.history("loss") == [(1, 0.5), (2, 1.0), (3, 1.5)]
+    for step in range(4, 8):
+        writer.row(step, {"loss": step / 2})
+    assert reader.history("loss") == [(4, 2.0), (5, 2.5), (6, 3.0), (7, 3.5)]
+    assert reader.history("unheard of") == []
+
+
+def test_a_metric_too_many_is_told_once_and_left_out(
+    path: Path, writer: MetricsWriter, caplog: pytest.LogCaptureFixture
+) -> None:
+    for step in range(2):
+        writer.row(step, dict.fromkeys("abcd", 1.0))
+    assert [*MetricsReader(path).read().values] == ["a", "b", "c"]
+    assert [record.message for record in caplog.records] == [
+        "metrics.mmap has no room for d: monitors will not show it"
+    ]
+
+
+@pytest.mark.parametrize("bytes_written", [0, 4, 8, 60, 200, 400])
+def test_a_writer_killed_inside_a_record_leaves_the_one_before(
+    path: Path, writer: MetricsWriter, bytes_written: int
+) -> None:
+    writer.row(10, {"loss": 0.5})
+    before = MetricsReader(path).read()
+    start = at.Layout(3, 4).record(before.sequence + 2)
+    with path.open("r+b") as file:  # as it stands after so many bytes
+        file.seek(start)
+        file.write((before.sequence + 3).to_bytes(8, "little"))
+        file.write(b"\xff" * bytes_written)
+    assert MetricsReader(path).read() == before
+
+
+def test_every_byte_of_a_record_is_guarded(path: Path, writer: MetricsWriter) -> None:
+    writer.row(10, {"loss": 0.5})
+    sound, reader = path.read_bytes(), MetricsReader(path)
+    newest = reader.read()
+    start = at.Layout(3, 4).record(newest.sequence)
+    for place in range(start, start + at.VALUES + at.VALUE.size):
+        path_of_bytes = bytearray(sound)
+        path_of_bytes[place] ^= 0x10
+        with path.open("r+b") as file:
+            file.write(path_of_bytes)
+        assert reader.read().sequence == newest.sequence - 2, place
+
+
+def test_a_reader_follows_the_file_that_takes_its_place(path: Path, writer: MetricsWriter) -> None:
+    reader = MetricsReader(path)
+    writer.row(10, {"loss": 0.5})
+    assert [*reader.read().values] == ["loss"]
+    other = MetricsWriter(path, "another", {}, metrics=9, points=2)
+    other.row(1, {"gain": 1.0})
+    assert [*reader.read().values] == ["gain"] and reader.origin.run == "another"
+    other.end("finished", "")
+    path.unlink()
+    assert reader.read().result == "finished"
+
+
+RECORDS = at.Layout(3, 4).records
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "cut short": (lambda data: data[:-1], "its header is not whole"),
+    "empty": (lambda data: b"", "is no file of metrics"),
+    "another format": (lambda data: b"a,b\n" * 2000, "is no file of metrics"),
+    "another version": (lambda data: data[:8] + b"\x02" + data[9:], "of version 2"),
+    "another byte order": (lambda data: data[:8] + data[8:12][::-1] + data[12:], "of version 16777216"),
+    "more metrics than there are": (lambda data: data[:24] + b"\xff" * 4 + data[28:], "its header is not whole"),
+    "facts": (lambda data: data[: at.FACTS] + b"!" + data[at.FACTS + 1 :], "its header is not whole"),
+    "both records": (lambda data: data[:RECORDS].ljust(len(data), b"\0"), "neither of its records"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_is_damaged_is_told_in_a_line(path: Path, writer: MetricsWriter, name: str) -> None:
+    change, words = DAMAGES[name]
+    path.with_name("copy").mkdir()
+    copy = path.with_name("copy") / at.NAME
+    copy.write_bytes(change(path.read_bytes()))
+    with pytest.raises(UserError, match=words):
+        MetricsReader(copy).read()
+
+
+def test_a_file_cut_short_under_a_reader_is_an_error_and_no_crash(tmp_path: Path, writer: MetricsWriter) -> None:
+    copy = tmp_path / "copy" / at.NAME
+    copy.parent.mkdir()
+    copy.write_bytes((tmp_path / at.NAME).read_bytes())
+    reader = MetricsReader(copy)
+    assert reader.read()
+    os.truncate(copy, 5000)
+    with pytest.raises(UserError, match="cut short"):
+        reader.read()
+
+
+def test_a_dead_writer_is_known_for_dead(path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        MetricsWriter(path, "a-run", {}).row(10, {"loss": 0.5})
+        os._exit(0)
+    os.waitpid(child, 0)
+    reader = MetricsReader(path)
+    assert reader.read().state == "training" and not reader.lives()
+
+
+def test_a_forked_process_writes_nothing(path: Path, writer: MetricsWriter) -> None:
+    child = os.fork()
+    if child == 0:
+        writer.row(10, {"loss": 0.5})
+        writer.end("failed", "")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert MetricsReader(path).read().state == "begun"
