@@ -143,7 +143,7 @@ class MetricsReader:
         state, alerts_open, alerts, doing, result, line = words
         self._learn(names)
         values = at.VALUE.iter_unpack(record[at.VALUES : at.VALUES + names * at.VALUE.size])
-        found = {name: Latest(*value) for name, value in zip(self._names, values, strict=True)}
+        found = {name: Latest(*value) for name, value in zip(self._names[:names], values, strict=True)}
         return Snapshot(
             sequence, told * NANO, steps, most, iterations, updates, rows, at.STATES.get(state, "unknown"),
             alerts_open, alerts, _text(doing), _text(result), _text(line), found,

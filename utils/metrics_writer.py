@@ -50,13 +50,9 @@ class MetricsWriter:
     def row(self, step: float, values: Mapping[str, float]) -> None:
         """Numbers of this step; NaN is one."""
         with self._lock:
-            self._state = at.TRAINING
+            self._state, self._texts = at.TRAINING, (b"", *self._texts[1:])
             self.env_steps, self.rows = int(step), self.rows + 1
-            for name, value in values.items():
-                place = self._places.get(name, -2)
-                place = self._add(name) if place == -2 else place
-                if place >= 0:
-                    self._point(place, step, value)
+            self._write(step, values)
             self._publish()
 
     def progress(self, env_steps: int, iterations: int, updates: int, doing: str = "") -> None:
@@ -125,12 +121,19 @@ class MetricsWriter:
         self._counts.append(0)
         return place
 
-    def _point(self, place: int, step: float, value: float) -> None:
-        count = self._counts[place] = self._counts[place] + 1
-        point = at.POINT.pack(step, value, count & 0xFFFFFFFF)
-        start = self._layout.point(place, count)
-        self._map[start : start + at.POINT_BYTES] = point + at.CRC.pack(crc32(point))
-        at.VALUE.pack_into(self._record, at.VALUES + place * at.VALUE.size, value, step, count)
+    def _write(self, step: float, values: Mapping[str, float]) -> None:
+        """Points into their rings, and the newest of each into the record to come; looked up once, as rows are many."""
+        places, counts, ring, points = self._places, self._counts, self._layout.points, at.POINT.pack
+        first, length, newest, check = self._layout.rings, at.POINT_BYTES, at.VALUE.pack_into, at.CRC.pack
+        for name, value in values.items():
+            place = places[name] if name in places else self._add(name)
+            if place < 0:
+                continue
+            count = counts[place] = counts[place] + 1
+            point = points(step, value, count & 0xFFFFFFFF)
+            start = first + (place * ring + (count - 1) % ring) * length
+            self._map[start : start + length] = point + check(crc32(point))
+            newest(self._record, at.VALUES + place * at.VALUE.size, value, step, count)
 
     def _fill(self) -> int:
         """The record as it is now, all but its first word, which is returned."""
