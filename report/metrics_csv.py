@@ -19,7 +19,7 @@ from utils import run_files
 
 log = logging.getLogger("stride")
 STEPS = "train/clock/env_steps"
-COLUMN = re.compile(r"[A-Za-z0-9_.+-]{1,80}(/[A-Za-z0-9_.+-]{1,80}){1,5}")
+COLUMN = re.compile(r"[A-Za-z0-9_.+-]{1,80}(/[A-Za-z0-9_.+-]{1,80}){0,5}")
 EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
 
 

@@ -6,6 +6,7 @@ from report.group_page import GroupPage
 from report.json_events import JsonEvents
 from report.log_lines import LogLines
 from report.metrics_csv import MetricsCsv
+from report.metrics_mmap import MetricsMmap
 from report.page import ReportPage
 from report.sink import Sink
 from utils.events import Events
@@ -20,6 +21,7 @@ def sinks_of(
     are for programs, and take the console's place."""
     return [
         MetricsCsv(run.metrics_csv, exported),
+        MetricsMmap(run, env_steps),
         LogLines(run),
         ReportPage(run),
         # the last: who is told the end finds all of it on the disk

@@ -7,10 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for editors
+    from report.metrics_file import MetricsFile as MetricsFile
     from stride.runs import load as load
     from stride.runs import train as train
 
-NAMES = {"load": "stride.runs:load", "train": "stride.runs:train"}
+NAMES = {"MetricsFile": "report.metrics_file:MetricsFile", "load": "stride.runs:load", "train": "stride.runs:train"}
 
 
 def __getattr__(name: str) -> object:

@@ -2,6 +2,8 @@
 
 import math
 import os
+import re
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -155,3 +157,32 @@ def test_a_forked_process_writes_nothing(path: Path, writer: MetricsWriter) -> N
         os._exit(0)
     os.waitpid(child, 0)
     assert MetricsReader(path).read().state == "begun"
+
+
+ROW = re.compile(r"\| (\d+) \| (\w+)(?:\[(\d+)\])? \|")
+TYPES = {"u32": "I", "u64": "Q", "i64": "q", "f64": "d"}
+
+
+def test_the_page_tells_the_bytes_there_are() -> None:
+    """Each table: offsets follow from types, and types are those of the code."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "metrics_file.md").read_text()
+    tables = [ROW.findall(part) for part in page.split("|---|---|---|")[1:]]
+    forms = []
+    for rows in tables:
+        form, place = "=", int(rows[0][0])
+        for offset, kind, count in rows:
+            assert int(offset) == place, (offset, kind)
+            form += f"{count}s" if count else TYPES[kind]
+            place += struct.calcsize(f"={form[1:] and form[-len(count + 's') if count else -1 :]}")
+        forms.append(form)
+    header, heartbeat, name, record, value, point = forms
+    assert header == plain(at.PREFIX, at.HEADER) + "3848s" and struct.calcsize(header) == at.HEADER_BYTES
+    assert (heartbeat, name) == ("=Q", f"={at.NAME_TEXT}sI4s")
+    assert record == plain(at.SEQUENCE, at.CRC, at.RECORD) and struct.calcsize(record) == at.VALUES
+    assert (value, point) == (plain(at.VALUE), plain(at.POINT, at.CRC))
+
+
+def plain(*forms: struct.Struct) -> str:
+    """One after the other, each number by itself."""
+    letters = "".join(form.format.removeprefix("=") for form in forms).replace("4x", "4s")
+    return "=" + re.sub(r"(\d+)([IQqd])", lambda found: int(found[1]) * found[2], letters)

@@ -1,0 +1,106 @@
+"""Numbers of a loop of one's own where curves and the monitor expect them: no agent of ours, nothing of torch.
+
+with MetricsFile("runs/mine", max_steps=10_000) as m:
+    m.log(step, reward=1.0, loss=0.25)
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+from report.history import STEPS
+from report.metrics_csv import MetricsCsv, read_csv
+from utils import run_files
+from utils.metrics_layout import BEGUN, NAME, NAME_TEXT, PAUSED, TRAINING
+from utils.metrics_writer import MetricsWriter
+from utils.one_line import describe_error
+from utils.user_error import UserError
+
+METRIC = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+){0,5}")
+RESTORED = 10_000  # rows of before that fill the rings
+FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
+
+
+class MetricsFile:
+    """Makes `folder` with metrics.csv, every row, and metrics.mmap, what monitors look at; closed by the end of `with`.
+
+    `resume_at`: the step whose rows and those before are kept of a folder that has some. `facts`: what else a monitor
+    may tell of the loop, plain data. More than `metrics` names are in metrics.csv alone.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        max_steps: int = 0,
+        goal: float | None = None,
+        resume_at: int | None = None,
+        facts: Mapping[str, object] | None = None,
+        metrics: int = 64,
+    ) -> None:
+        self.folder = Path(folder).absolute()
+        rows = self.folder / "metrics.csv"
+        run_files.make_folder(self.folder)
+        if resume_at is None and run_files.exists(rows) and read_csv(rows):
+            raise UserError(f"{rows} has rows already: name another folder, or say resume_at=STEP to go on with it")
+        told = {**(facts or {}), "goal": goal, "first_step": resume_at or 0}
+        self._csv = MetricsCsv(rows, resume_at)
+        self._writer = MetricsWriter(self.folder / NAME, self.folder.name, told, metrics)
+        self._writer.max_timesteps = max_steps
+        self._known: set[str] = set()
+        self._lock = Lock()
+        for row in read_csv(rows)[-RESTORED:]:
+            self._writer.row(row.get(STEPS, 0.0), row)
+        self._writer.say("", BEGUN)
+
+    def log(self, step: float, values: Mapping[str, float] | None = None, /, **named: float) -> None:
+        """A row: `log(step, reward=1.0)`, or a mapping for names with a slash; of numbers, or what float() takes."""
+        row = {STEPS: _number("step", step)}
+        for name, value in {**(values or {}), **named}.items():
+            if name not in self._known:
+                self._check(name)
+            row[name] = _number(name, value)
+        if not abs(row[STEPS]) < 2**53:
+            raise UserError(f"the step is {step}, not a number of steps")
+        with self._lock:
+            self._csv.row(row)
+            self._writer.row(row[STEPS], row)
+
+    def say(self, line: str, paused: bool = False) -> None:
+        """What it is doing, for who looks; `paused` until the next row where it waits on purpose."""
+        self._writer.say(line, PAUSED if paused else TRAINING)
+
+    def close(self, result: str = FINISHED, line: str = "") -> None:
+        """Its last word; `with` says it by itself. May be called twice."""
+        with self._lock:
+            self._writer.end(result, line)
+            self._csv.end(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        elif isinstance(error, KeyboardInterrupt):
+            self.close(INTERRUPTED)
+        else:
+            self.close(FAILED, describe_error(error))
+
+    def _check(self, name: str) -> None:
+        if not METRIC.fullmatch(name) or len(name) > NAME_TEXT:
+            what = f"at most {NAME_TEXT} letters, digits, '_', '.', '+' and '-', up to five '/' between them"
+            raise UserError(f"{name!r} is not the name of a metric: {what}")
+        if name == STEPS:
+            raise UserError(f"{STEPS} is the step itself, the first argument of log")
+        self._known.add(name)
+
+
+def _number(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
+        raise UserError(f"{name} takes a number, not {type(value).__name__}: {error}") from error
