@@ -42,8 +42,8 @@ class Latest(NamedTuple):
 
     value: float
     step: float
-    count: int
-    """how many values there were"""
+    times: int
+    """how often there was one"""
 
 
 class Snapshot(NamedTuple):
