@@ -26,6 +26,16 @@ SCRIPTS = {
             "publishing: **24 of 24**",
         ],
     ),
+    "monitor": (
+        ["--reads", "3000", "--kills", "10", "--replacements", "20", "--steps", "30000"],
+        [
+            "metrics: **0 torn**, 0 older",
+            "**10 of 10** files whole",
+            "**10 of 10** known",
+            "**0 mixed**",
+            "% of the time",
+        ],
+    ),
     "damage": (["--flips", "20", "--cuts", "10"], ["**30 of 30** damaged", "30 of 30 times", "did go on"]),
     "nan": (["--agents", "3"], ["**54 of 54** caught", "ppo; ppo, fused; sac"]),
     "races": (
