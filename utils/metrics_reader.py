@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from zlib import crc32
@@ -14,7 +15,7 @@ from zlib import crc32
 from utils import metrics_layout as at
 from utils import run_files
 from utils.run_facts import mapping
-from utils.run_lock import BOOT, identity
+from utils.run_lock import identity
 from utils.user_error import UserError
 
 TRIES = 50  # to catch a record that is whole; one that is not there then is damaged
@@ -207,5 +208,6 @@ def _text(data: bytes) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
+@cache
 def _boot() -> str:
-    return BOOT.read_text().strip() if BOOT.exists() else ""
+    return str(identity(os.getpid())["boot"])
