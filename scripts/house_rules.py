@@ -42,12 +42,13 @@ class Import(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A parsed file; `name` is how others import it."""
+    """A parsed file; `name` is how others import it, `nodes` is its tree walked once for all rules."""
 
     path: str
     name: str
     text: str
     tree: ast.Module
+    nodes: list[ast.AST]
     imports: list[Import]
 
 
@@ -57,7 +58,8 @@ House = dict[str, Source]  # by dotted name
 def read_house(root: Path) -> House:
     """Every product file under `root`."""
     sources = [read_source(root, path) for path in product_files(root)]
-    return {source.name: source._replace(imports=[*resolve(source, sources)]) for source in sources}
+    ours = {source.name for source in sources}
+    return {source.name: source._replace(imports=[*resolve(source, ours)]) for source in sources}
 
 
 def product_files(root: Path) -> Iterator[Path]:
@@ -74,19 +76,19 @@ def product_files(root: Path) -> Iterator[Path]:
 def read_source(root: Path, file: Path) -> Source:
     path, text = file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")
     name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return Source(path, name, text, ast.parse(text, path), [])
+    tree = ast.parse(text, path)
+    return Source(path, name, text, tree, [*ast.walk(tree)], [])
 
 
-def resolve(source: Source, sources: list[Source]) -> Iterator[Import]:
+def resolve(source: Source, ours: set[str]) -> Iterator[Import]:
     """Imports as modules: `from package import thing` is package.thing where that is a file of ours."""
-    ours = {each.name for each in sources}
     hidden = {
         id(node)
-        for scope in ast.walk(source.tree)
+        for scope in source.nodes
         if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        for node in ast.walk(scope)
+        for node in _imports_within(scope)
     }
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(alias.name, node.lineno, id(node) in hidden)
@@ -95,6 +97,15 @@ def resolve(source: Source, sources: list[Source]) -> Iterator[Import]:
             for alias in node.names:
                 inner = f"{module}.{alias.name}"
                 yield Import(inner if inner in ours else module, node.lineno, id(node) in hidden)
+
+
+def _imports_within(statement: ast.AST) -> Iterator[ast.AST]:
+    """Of a scope, through whatever statements hold statements; no expression holds an import."""
+    for inner in ast.iter_child_nodes(statement):
+        if isinstance(inner, ast.Import | ast.ImportFrom):
+            yield inner
+        elif isinstance(inner, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _imports_within(inner)
 
 
 def storeys_of(root: Path) -> tuple[tuple[str, ...], ...]:
@@ -152,7 +163,7 @@ def calls_by_address(house: House) -> dict[str, list[Import]]:
     bound: dict[str, set[str]] = {}
     keys: set[int] = set()
     for source in house.values():
-        for node in (node for node in ast.walk(source.tree) if isinstance(node, ast.Dict)):
+        for node in (node for node in source.nodes if isinstance(node, ast.Dict)):
             for key, value in zip(node.keys, node.values, strict=True):
                 if key and dotted(key).startswith("At.") and (home := home_of(source, value, house)):
                     keys.add(id(key))
@@ -161,7 +172,7 @@ def calls_by_address(house: House) -> dict[str, list[Import]]:
     return {
         name: [
             Import(target, node.lineno, False)
-            for node in ast.walk(house[name].tree)
+            for node in house[name].nodes
             if isinstance(node, ast.Attribute) and id(node) not in keys
             for target in sorted(bound.get(dotted(node), set()) - {name})
         ]

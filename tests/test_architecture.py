@@ -145,7 +145,7 @@ def nothing_is_swallowed(house: House) -> Iterator[str]:
     """Broad handlers are only for those who pass the error on: their last word is a bare `raise`."""
     broad = {"Exception", "BaseException"}
     for source in house.values():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ExceptHandler):
                 kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
                 passed_on = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
@@ -176,9 +176,9 @@ def only_plain_data_is_loaded(house: House) -> Iterator[str]:
         for target, line, _ in source.imports:
             if target.split(".")[0] in UNSAFE_MODULES:
                 yield at(source, line, f"{target} runs what it loads")
-        classes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+        classes = [node for node in source.nodes if isinstance(node, ast.ClassDef)]
         own_loaders = {c.name for c in classes if any(dotted(b).split(".")[-1] in SAFE_LOADERS for b in c.bases)}
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Call) and (what := unsafe_call(node, source.path, own_loaders)):
                 yield at(source, node.lineno, what)
             elif isinstance(node, ast.ImportFrom) and node.module in ("torch", "yaml"):
@@ -213,7 +213,7 @@ def is_constant(node: ast.expr | None, value: object) -> bool:
 def runs_are_opened_by_one_door(house: House) -> Iterator[str]:
     for source in house.values():
         found: list[tuple[int, str]] = []
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Call):
                 found.append((node.lineno, dotted(node.func)))
             elif isinstance(node, ast.ImportFrom) and node.module in ("utils.durable_file", "shutil"):
