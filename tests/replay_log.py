@@ -72,7 +72,9 @@ class ReplayLog:
 
     def check(self, drawn, steps, gamma):
         """Every transition drawn is what the log says of its row."""
-        for b, row_id in enumerate(drawn.row_id.tolist()):
+        names = ("row_id", "obs", "action", "reward", "discount", "next_obs")  # as lists: a tensor is slow to ask
+        columns = (getattr(drawn, name).tolist() for name in names)
+        for row_id, obs, action, paid, discount, next_obs in zip(*columns, strict=True):
             row, world = divmod(row_id, self.n)
             assert self.valid <= row < len(self.log) - steps, "a row that may not be drawn"
             first, reward, power = self.log[row][world], 0.0, 1.0
@@ -82,9 +84,9 @@ class ReplayLog:
                 if at.terminated or at.truncated:
                     break
             following = at.final if at.truncated else self.log[row + k + 1][world].stack
-            assert drawn.obs[b].tolist() == first.stack
-            assert drawn.action[b].item() == first.action
-            assert abs(drawn.reward[b].item() - reward) < 1e-5
-            assert abs(drawn.discount[b].item() - (0.0 if at.terminated else power)) < 1e-6
+            assert obs == first.stack
+            assert action == first.action
+            assert abs(paid - reward) < 1e-5
+            assert abs(discount - (0.0 if at.terminated else power)) < 1e-6
             if not at.terminated:
-                assert drawn.next_obs[b].tolist() == following
+                assert next_obs == following
