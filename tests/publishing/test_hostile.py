@@ -29,18 +29,25 @@ class Evil:
         return os.mkdir, ("executed",)
 
 
+@pytest.fixture(scope="module")
+def sound(run):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRIDE_RUNS", str(run.path.parent))
+        loaded = load_run("@last")
+    return {
+        "config.json": _json(public_facts(loaded)),
+        "model.safetensors": write_weights(loaded.agent.policy.state_dict()),
+    }
+
+
 @pytest.fixture
-def gift(hub, monkeypatch, tmp_path):
+def gift(hub, sound, monkeypatch, tmp_path):
     """Good files to spoil; `played` would find what was executed."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     (tmp_path / "work" / "evil_module.py").write_text("import os\nos.mkdir('executed')\n")
     monkeypatch.syspath_prepend(str(tmp_path / "work"))
-    loaded = load_run("@last")
-    return {
-        "config.json": _json(public_facts(loaded)),
-        "model.safetensors": write_weights(loaded.agent.policy.state_dict()),
-    }
+    return {**sound}
 
 
 def test_the_gift_itself_is_sound(hub, gift):
