@@ -73,7 +73,7 @@ def test_dqn_goes_on_after_a_time_limit(options):
     """V = 1 + gamma V = 10; as an end it would be 2.71 at most. Half of each rollout crosses a limit."""
     rest = {"policy_lr": 1e-2, "target_freq": 32, **options}
     rest |= {"target_freq": 16} if "tau" in options else {}
-    assert values(driven(dqn(Endless, **rest), 150), 0) == pytest.approx([1 / (1 - GAMMA)], rel=0.04)
+    assert values(driven(dqn(Endless, **rest), 90), 0) == pytest.approx([1 / (1 - GAMMA)], rel=0.04)
 
 
 @EVERY_SWITCH
@@ -85,31 +85,39 @@ def test_dqn_chooses_by_what_it_sees(options):
 
 @pytest.mark.parametrize("updates_per_step", [0.25, 1.0])
 def test_dqn_learns_at_a_pace_of_its_own(updates_per_step):
-    agent = driven(dqn(ChosenReward, updates_per_step=updates_per_step), 50)
+    agent = driven(dqn(ChosenReward, updates_per_step=updates_per_step), 25)
     assert answers(agent, 0) == [1]
-    assert agent.progress["updates"] == int((50 * 32 - 96) * updates_per_step)
+    assert agent.progress["updates"] == int((25 * 32 - 96) * updates_per_step)
 
 
 # From rollouts
 
 
 def pqn(world, **options):
-    rest = {"n_steps": 16, "hidden_dims": (32,), "policy_lr": 3e-3, "epsilon": 0.5}
+    rest = {"n_steps": 16, "hidden_dims": (32,), "policy_lr": 1e-2, "epsilon": 0.5}
     return PQN(PQNConfig(**{**COMMON, **rest, **options}), world(8))
 
 
-@pytest.mark.parametrize("return_lambda", [0.0, 0.65, 1.0])
-@pytest.mark.parametrize("normalize_obs", [False, "rolling"])
-def test_pqn_knows_values_and_discounts(return_lambda, normalize_obs):
-    options = {"return_lambda": return_lambda, "normalize_obs": normalize_obs}
-    assert values(driven(pqn(SeenReward, **options), 40), 1, -1) == pytest.approx([1, -1], abs=0.08)
-    assert values(driven(pqn(DelayedReward, **options), 40), 0, 1) == pytest.approx([GAMMA, 1], abs=0.08)
-    assert answers(driven(pqn(MatchedReward, **options), 40), 1, -1) == [1, 0]
+NORMALIZED = pytest.mark.parametrize("normalize_obs", [False, "rolling"])
+LAMBDAS = pytest.mark.parametrize("return_lambda", [0.0, 0.65, 1.0])  # all alike where an episode is one step
 
 
-@pytest.mark.parametrize("return_lambda", [0.0, 0.65, 1.0])
+@NORMALIZED
+def test_pqn_knows_what_is_seen_and_chooses_by_it(normalize_obs):
+    assert values(driven(pqn(SeenReward, normalize_obs=normalize_obs), 15), 1, -1) == pytest.approx([1, -1], abs=0.08)
+    assert answers(driven(pqn(MatchedReward, normalize_obs=normalize_obs), 15), 1, -1) == [1, 0]
+
+
+@LAMBDAS
+@NORMALIZED
+def test_pqn_discounts(return_lambda, normalize_obs):
+    agent = driven(pqn(DelayedReward, return_lambda=return_lambda, normalize_obs=normalize_obs), 15)
+    assert values(agent, 0, 1) == pytest.approx([GAMMA, 1], abs=0.08)
+
+
+@LAMBDAS
 def test_pqn_goes_on_after_a_time_limit(return_lambda):
-    agent = driven(pqn(Endless, return_lambda=return_lambda, policy_lr=1e-2), 60)
+    agent = driven(pqn(Endless, return_lambda=return_lambda, policy_lr=1e-2), 45)
     assert values(agent, 0) == pytest.approx([1 / (1 - GAMMA)], rel=0.04)
 
 
@@ -147,7 +155,7 @@ class Unmoved(Aimed):
 
 
 def sac(world, **options):
-    rest = {"policy_lr": 3e-3, "gradient_steps": 4, "tau": 0.05, "ent_coef": 0.01}
+    rest = {"policy_lr": 1e-2, "gradient_steps": 4, "tau": 0.1, "ent_coef": 0.01}
     return SAC(SACConfig(**{**COMMON, **REPLAY, **rest, **options}), world(8))
 
 
@@ -162,7 +170,7 @@ def critic_values(agent, seen, action):
     ids=["fixed", "learnt", "correlated", "normalized"],
 )
 def test_sac_aims_by_what_it_sees(options):
-    agent = driven(sac(AimedAtSeen, **options), 150)
+    agent = driven(sac(AimedAtSeen, **options), 75)
     assert answers(agent, 1, -1) == pytest.approx([0.5, -0.5], abs=0.15)
     assert critic_values(agent, 1, 0.5) == pytest.approx([1, 1], abs=0.1)
     assert critic_values(agent, 1, -0.5) == pytest.approx([0, 0], abs=0.25)
@@ -170,7 +178,7 @@ def test_sac_aims_by_what_it_sees(options):
 
 @pytest.mark.slow
 def test_sac_goes_on_after_a_time_limit():
-    agent = driven(sac(Unmoved, ent_coef=1e-4, policy_lr=1e-2), 300)
+    agent = driven(sac(Unmoved, ent_coef=1e-4, tau=0.05), 300)
     assert critic_values(agent, 0, 0.0) == pytest.approx([10, 10], rel=0.05)
 
 
@@ -181,7 +189,7 @@ def test_the_entropy_aimed_at_is_one_nat_less_for_each_action_unless_told():
 
 @pytest.mark.slow
 def test_the_learnt_temperature_keeps_the_entropy():
-    agent = driven(sac(AimedAtSeen, ent_coef=None, target_entropy=-0.5, policy_lr=1e-2), 300)
+    agent = driven(sac(AimedAtSeen, ent_coef=None, target_entropy=-0.5, tau=0.05), 300)
     obs = torch.tensor([1.0, -1.0]).repeat(256)[:, None]
     u = torch.rand(512, 1, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -236,14 +244,14 @@ STEPS = pytest.mark.parametrize("n_steps", [1, 4])
 
 @STEPS
 def test_a_table_knows_constants_what_is_seen_and_discounting(n_steps):
-    assert table(driven(q_learning(ConstantReward, n_steps=n_steps), 60), 0) == pytest.approx([1], abs=1e-3)
-    assert table(driven(q_learning(SeenReward, n_steps=n_steps), 100), 1, -1) == pytest.approx([1, -1], abs=1e-3)
-    assert table(driven(q_learning(DelayedReward, n_steps=n_steps), 300), 0, 1) == pytest.approx([0.9, 1], abs=1e-3)
+    assert table(driven(q_learning(ConstantReward, n_steps=n_steps), 20), 0) == pytest.approx([1], abs=1e-3)
+    assert table(driven(q_learning(SeenReward, n_steps=n_steps), 30), 1, -1) == pytest.approx([1, -1], abs=1e-3)
+    assert table(driven(q_learning(DelayedReward, n_steps=n_steps), 40), 0, 1) == pytest.approx([0.9, 1], abs=1e-3)
 
 
 @STEPS
 def test_a_table_goes_on_after_a_time_limit(n_steps):
-    assert table(driven(q_learning(Endless, n_steps=n_steps), 600), 0) == pytest.approx([10], rel=1e-2)
+    assert table(driven(q_learning(Endless, n_steps=n_steps), 120), 0) == pytest.approx([10], rel=1e-2)
 
 
 @pytest.mark.parametrize("options", [{}, {"visits_power": 0.6, "policy_lr": 1.0}, {"initial_q": 3.0, "epsilon": 0.1}])
