@@ -44,11 +44,18 @@ def start_command(
     env: Mapping[str, str] | None = None,
 ) -> multiprocessing.process.BaseProcess:
     """The same begun, writing into these files or pipes."""
-    child = _server.Process(
-        target=_become, args=([*map(str, words)], str(cwd), dict(os.environ if env is None else env), out, errors)
-    )
+    typed, given = _program([*map(str, words)]), dict(os.environ if env is None else env)
+    child = _server.Process(target=_become, args=(typed, str(cwd), given, out, errors))
     child.start()
     return child
+
+
+def _program(words: list[str]) -> list[str]:
+    """A file of the top as a wheel has it, which is no file to start: tests/ are run against wheels, too."""
+    from utils.places import COMMANDS, PACKAGE  # not above: the child must find none of the project loaded
+
+    file = COMMANDS / Path(words[0]).name
+    return ["-P", "-m", f"{PACKAGE}commands.{file.stem}", *words[1:]] if PACKAGE and file.is_file() else words
 
 
 def _become(words: list[str], cwd: str, env: dict[str, str], out: Path, errors: Path) -> None:
@@ -59,10 +66,12 @@ def _become(words: list[str], cwd: str, env: dict[str, str], out: Path, errors: 
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    safe = words[0] == "-P"  # python -P: nothing is imported from where one stands
+    words = words[safe:]
     module = words[1] if words[0] == "-m" else ""
-    home = cwd if module else str(Path(words[0]).resolve().parent)
+    home = [] if safe else [cwd] if module else [str(Path(words[0]).resolve().parent)]
     asked = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    sys.path[:] = [home, *asked, *(entry for entry in sys.path if entry and not _is_ours(entry))]
+    sys.path[:] = [*home, *asked, *(entry for entry in sys.path if entry and not _is_ours(entry))]
     sys.argv = words[1:] if module else words
     if module:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -15,6 +15,7 @@ from envs_gym.async_env import AsyncEnv
 from envs_gym.make import find_spec, import_own_modules
 from scripts import new
 from utils import project
+from utils.places import PACKAGE
 from utils.run_dir import runs_root
 from utils.user_error import UserError
 
@@ -109,7 +110,7 @@ def test_runs_lie_in_the_project_unless_the_variable_says_where(walker, monkeypa
     assert runs_root() == walker / "elsewhere"
     monkeypatch.delenv("STRIDE_RUNS")
     monkeypatch.chdir(walker.parent)
-    assert runs_root() == ROOT / "runs"
+    assert runs_root() == (Path("runs") if PACKAGE else ROOT / "runs")
 
 
 def test_its_modules_are_imported_behind_the_standard_library(walker):

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from envs_gym.keyboard import Steering
 from utils.run_dir import RunDir
 from utils.run_files import check_folder
 
-ROOT = run_play.__file__.rpartition("/")[0]
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,9 +16,10 @@ from agents.engines.fused_cpu.warm import warm
 from agents.ppo import PPO
 from envs_fast import registry
 from report.metrics_csv import read_csv
+from utils.places import program
 from utils.run_dir import RunDir, list_runs
 
-ROOT = Path(train.__file__).parent
+ROOT = Path(__file__).resolve().parent.parent
 TINY = ["n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=64", "eval_freq_epochs=2", "eval_warmup_epochs=0"]
 TINY += ["eval_episodes=2"]
 
@@ -216,7 +217,7 @@ def test_the_process_exits_with_2_and_one_line(runs):
 @pytest.mark.parametrize("words", [["CartPole-v1:ppo"], ["--resume", "@last"]], ids=["new", "resumed"])
 def test_a_folder_that_cannot_be_written_to_is_refused_before_torch_is_loaded(words):
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "train.py", *words], cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, "-X", "importtime", *program("train")[1:], *words], cwd=ROOT, capture_output=True, text=True,
         env={**os.environ, "STRIDE_RUNS": "/proc"},
     )  # fmt: skip
     *imports, said = done.stderr.splitlines()

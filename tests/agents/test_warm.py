@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 from driven import agent_for
 
-import train
 from agents.algorithms import may_be_fused
 from agents.engines.fused_cpu import engine
 from agents.engines.fused_cpu import warm as warming
@@ -21,9 +20,10 @@ from agents.engines.fused_cpu.warm import warm
 from agents.playing.loading import load_run
 from config.loader import load_config
 from envs_fast import registry
+from utils.places import program
 from utils.user_error import UserError
 
-ROOT = Path(train.__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["max_timesteps=2048", "eval_freq_epochs=4", "eval_warmup_epochs=0", "eval_episodes=4"]
 # what Numba is told of a processor of 2013 and of one of 2003
 AVX2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"
@@ -33,7 +33,7 @@ PROCESSORS = {"avx2": ("haswell", AVX2), "plain": ("x86-64", "+64bit,+cmov,+cx8,
 def begin(cache, runs, *words, **environment):
     """train.py with a kernel cache of its own."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "STRIDE_RUNS": str(runs), "OMP_NUM_THREADS": "1", **environment}
-    command = [sys.executable, str(ROOT / "train.py"), "CartPole-v1:ppo", *SMALL, *words]
+    command = [*program("train"), "CartPole-v1:ppo", *SMALL, *words]
     return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

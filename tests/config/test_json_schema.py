@@ -12,10 +12,11 @@ from config.json_schema import schema
 from config.loader import load_file, shipped_files
 from config.schema import ALGORITHMS
 from config.yaml_file import read_yaml
+from utils.places import PROJECT
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-WRITTEN = json.loads((ROOT / "config" / "schema.json").read_text())
+WRITTEN = json.loads((PROJECT / "config" / "schema.json").read_text())
 WRONG = [
     "gama: 0.9\nppo: {max_timesteps: 1e5}",
     "n_envs: many\nppo: {max_timesteps: 1e5}",

@@ -14,6 +14,7 @@ from inspector.app import Inspector
 from inspector.guard import Guard, is_any, names_of
 from inspector.scratch import PREFIX, scratch, sweep
 from run_inspect import ended_by_signals
+from utils.places import program
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +136,7 @@ def test_nothing_is_left_of_a_process_at_any_end(tmp_path, number):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     env = {**os.environ, "STRIDE_RUNS": str(tmp_path / "runs"), "TMPDIR": str(temporary)}
-    words = [sys.executable, str(ROOT / "run_inspect.py"), "--port", "0"]
+    words = [*program("run_inspect"), "--port", "0"]
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as process:
         lines = [process.stdout.readline() for _ in range(2)]
         assert "http://127.0.0.1:" in lines[1] and len([*temporary.glob(f"{PREFIX}*")]) == 1

@@ -16,7 +16,7 @@ from utils.run_dir import RunDir
 
 TINY = ["n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=64", "eval_freq_epochs=2", "eval_warmup_epochs=0"]
 TINY += ["eval_episodes=2", "early_stop_on_eval_threshold=false"]
-PAGE = Path(train.__file__).parent / "docs" / "events.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "events.md"
 
 
 @pytest.fixture(autouse=True)

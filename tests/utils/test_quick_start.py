@@ -15,6 +15,7 @@ from agents.networks.policies import POLICIES
 from config.loader import load_config
 from config.preflight import check_policy, policy_names
 from report.opening import first_words
+from utils.places import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 # pages, pictures, trackers, peers, GPU, physics: none of them is needed to train CartPole
@@ -83,13 +84,13 @@ TYPED = """
 import atexit, runpy, sys
 sys.argv[:] = {words!r}
 atexit.register(lambda: print("LOADED:", *sys.modules))
-runpy.run_path(sys.argv[0], run_name="__main__")
+runpy.run_path({folder!r} + sys.argv[0], run_name="__main__")
 """
 
 
 @pytest.mark.parametrize(("words", "code", "said"), AT_ONCE, ids=[words for words, *_ in AT_ONCE])
 def test_what_needs_no_torch_is_said_without_it(tmp_path, words, code, said):
-    done = run(TYPED.format(words=words.split()), STRIDE_RUNS=str(tmp_path))
+    done = run(TYPED.format(folder=f"{COMMANDS}/", words=words.split()), STRIDE_RUNS=str(tmp_path))
     told, _, loaded = done.stdout.rpartition("LOADED:")
     assert done.returncode == code and said in (done.stderr if code else told), done.stderr
     assert "utils.quick_start" in loaded.split() and HEAVY & {*loaded.split()} == set()
@@ -100,7 +101,8 @@ def test_what_needs_no_torch_is_said_without_it(tmp_path, words, code, said):
     "wrong", ["policy_lr=abc", "policy=mpl", "n_steps=0", "spec.goal=[", "max_timesteps=0", "engine=graphed"]
 )
 def test_values_are_checked_without_torch(tmp_path, wrong):
-    done = run(TYPED.format(words=["train.py", "CartPole-v1:ppo", wrong]), STRIDE_RUNS=str(tmp_path))
+    words = ["train.py", "CartPole-v1:ppo", wrong]
+    done = run(TYPED.format(folder=f"{COMMANDS}/", words=words), STRIDE_RUNS=str(tmp_path))
     told, _, loaded = done.stdout.rpartition("LOADED:")
     assert done.returncode == 2 and told == "" and done.stderr.startswith("error: ") and wrong in done.stderr + wrong
     assert "config.overrides" in loaded.split() and (HEAVY - {"hydra", "omegaconf"}) & {*loaded.split()} == set()

@@ -17,7 +17,7 @@ from utils.run_dir import RunDir, list_runs, read_json
 from utils.seed_group import find_group, members, read_plan
 from utils.user_error import UserError
 
-ROOT = Path(train.__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
 TRAINING = """
 import json, os, signal, sys, time
 sys.path.insert(0, ROOT)
