@@ -6,14 +6,13 @@ zsh: the same line with zsh, in ~/.zshrc after compinit.   fish: stride completi
 import argparse
 import glob
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from importlib import import_module
+from inspect import signature
 from typing import get_args, get_origin
 
-from config.commands.inspect import build_inspect_parser
-from config.commands.play import build_play_parser
-from config.commands.publish import build_publish_parser
 from config.commands.table import commands
-from config.commands.train import build_parser
+from config.commands.train import OneLineParser
 from config.field_types import hints, members
 from config.loader import environment_files
 from config.schema import ALGORITHMS
@@ -51,11 +50,18 @@ compdef _stride stride
 complete -c stride -f -a '(stride completion fish --line (commandline -cp) 2>/dev/null)'
 """,
 }
-PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "train": build_parser, "play": build_play_parser, "inspect": build_inspect_parser, "publish": build_publish_parser,
-}  # fmt: skip
-RUN_FLAGS = {"--run-id", "--run_id", "--resume"}
-FILE_FLAGS = {"--config", "--video", "--dry-run"}
+PARSERS = {  # by name, not imported: only the one that is asked for is, and not all commands are there
+    "train": "config.commands.train:build_parser",
+    "play": "config.commands.play:build_play_parser",
+    "inspect": "config.commands.inspect:build_inspect_parser",
+    "publish": "config.commands.publish:build_publish_parser",
+    "check-env": "config.commands.check_env:build_check_parser",
+    "export": "config.commands.export:build_export_parser",
+    "monitor": "config.commands.monitor:build_monitor_parser",
+    "runs": "config.commands.runs:build_runs_parser",
+}
+RUN_WORDS = ("RUN", "RUNS")
+FILE_WORDS = ("FILE", "FOLDER", "PATH")
 NEWEST = 20  # runs that are offered
 
 
@@ -79,22 +85,72 @@ def completed(line: str) -> list[str]:
 
 def offered(words: list[str], last: str) -> Iterable[str]:
     """What may stand after these words."""
+    known = commands()
     if not words:
-        return commands()
-    command, before = words[0], words[-1]
-    if before in RUN_FLAGS:
-        return ["@last", "@best", *(run.id for run in list_runs()[:NEWEST])]
-    if before == "--checkpoint":
-        return ["best", "last"]
-    if before in FILE_FLAGS or command == "new":
-        return files(last)
+        return known
+    if words[0] not in known:
+        return ()
+    parser, rest = parser_of_words(words[0], words[1:])
+    flag, equals, begun = last.partition("=")
+    if equals and flag.startswith("-") and (action := taking(parser, flag)):
+        return [f"{flag}={each}" for each in values(action, begun)]
+    if rest and (action := taking(parser, rest[-1])):
+        found = values(action, last)
+        if found or action.nargs != "?":
+            return found
     if last.startswith("-"):
-        return flags(PARSERS[command]()) if command in PARSERS else ()
-    if command in ("train", "check-env"):
-        env = next((word for word in words[1:] if ":" in word and "=" not in word), "")
+        return flags(parser)
+    return positional(words[0], parser, rest, last)
+
+
+def parser_of_words(command: str, words: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
+    """The parser of a command, or of the one below it that the words name, and the words that are left for it."""
+    if command not in PARSERS:
+        return OneLineParser(), words
+    module, _, name = PARSERS[command].partition(":")
+    build = vars(import_module(module))[name]
+    parser: argparse.ArgumentParser = build(**{each: command for each in signature(build).parameters})  # its `program`
+    for place, word in enumerate(words):
+        if (below := belows(parser)) and word in below:
+            return below[word], words[place + 1 :]
+    return parser, words
+
+
+def belows(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The commands of a command."""
+    return next((dict(each.choices) for each in parser._actions if isinstance(each, argparse._SubParsersAction)), {})
+
+
+def taking(parser: argparse.ArgumentParser, flag: str) -> argparse.Action | None:
+    """The flag, where a value goes with it."""
+    found = parser._option_string_actions.get(flag)
+    return None if found is None or found.nargs == 0 else found
+
+
+def values(action: argparse.Action, last: str) -> list[str]:
+    """Of an argument: its choices, or what its metavar says that it takes."""
+    if action.choices is not None:
+        return [str(each) for each in action.choices]
+    if action.dest == "checkpoint":
+        return ["best", "last"]
+    if action.metavar in RUN_WORDS:
+        return ["@last", "@best", *(run.id for run in list_runs()[:NEWEST])]
+    return files(last) if action.metavar in FILE_WORDS else []
+
+
+def positional(command: str, parser: argparse.ArgumentParser, words: list[str], last: str) -> Iterable[str]:
+    """What may stand where no flag does."""
+    if command == "train":
+        env = next((word for word in words if ":" in word and "=" not in word), "")
         return keys(env, last) if env else environments(last)
-    rest: dict[str, Iterable[str]] = {"list": environment_files(), "completion": SHELLS}
-    return rest.get(command, ())
+    if command in ("check-env", "list", "completion"):
+        first = all(word.startswith("-") for word in words)
+        return () if not first else SHELLS if command == "completion" else environment_files()
+    if command == "new":
+        return files(last)
+    if below := belows(parser):
+        return below
+    return next((values(each, last) for each in parser._actions if not each.option_strings), ())
 
 
 def flags(parser: argparse.ArgumentParser) -> list[str]:

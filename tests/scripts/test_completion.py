@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.completion import SHELLS, completed, main
+from config.commands.table import commands
+from scripts.completion import PARSERS, SHELLS, completed, main
+from utils.places import PROJECT, module_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,12 +32,35 @@ ROOT = Path(__file__).resolve().parents[2]
         ("stride publish --checkpoint ", "best", {"last"}),
         ("stride list Cart", "CartPole-v1", {"CartPole-v1"}),
         ("stride completion ", "bash", {"fish", "zsh"}),
+        ("stride completion bash ", None, set()),
         ("stride nonsense ", None, set()),
+        ("stride check-env Frozen", "FrozenLake-v1", {"FrozenLake8x8-v1"}),
+        ("stride check-env CartPole-v1 --se", "--seconds", set()),
+        ("stride export ", "@best", {"@last"}),
+        ("stride export @last --on", "--onnx", set()),
+        ("stride play --run-id=@", "--run-id=@best", {"--run-id=@last"}),
+        ("stride play --checkpoint=", "--checkpoint=best", {"--checkpoint=last"}),
+        ("stride publish --dry-run --mes", "--message", set()),
+        ("stride train CartPole-v1:ppo --seed ", None, set()),
+        ("stride new --", "--help", set()),
     ],
 )
 def test_offered(line, first, among):
     found = completed(line)
     assert found[:1] == ([first] if first else []) and among <= {*found}
+
+
+def test_every_command_that_parses_words_completes_its_flags():
+    """A command whose words config/commands reads is listed in PARSERS, and each line there is a parser."""
+    read = {path.stem for path in (PROJECT / "config" / "commands").glob("*.py")} - {"__init__", "table"}
+    builds = {name: place.partition(":")[0].rpartition(".")[2] for name, place in PARSERS.items()}
+    assert {module for module in read if "def build_" in source(module)} <= {*builds.values()}
+    for name in commands().keys() & builds.keys():
+        assert "--help" in completed(f"stride {name} --h") and len(completed(f"stride {name} --")) > 1
+
+
+def source(module):
+    return (PROJECT / "config" / "commands" / f"{module}.py").read_text()
 
 
 def test_files_are_offered_where_one_is_meant(tmp_path, monkeypatch):
@@ -61,7 +86,8 @@ def test_half_a_word_that_makes_no_sense_says_nothing(capsys):
     ],
 )
 def test_bash(line, replies, tmp_path):
-    stand_in = f'stride() {{ (cd {shlex.quote(str(ROOT))} && {sys.executable} -m scripts.completion "${{@:2}}"); }}'
+    module = module_of("scripts/completion.py")
+    stand_in = f'stride() {{ (cd {shlex.quote(str(ROOT))} && {sys.executable} -m {module} "${{@:2}}"); }}'
     script = f"{stand_in}\n{SHELLS['bash']}\nCOMP_LINE={shlex.quote(line)}\nCOMP_POINT={len(line)}\n_stride\n"
     script += 'printf "%s\\n" "${COMPREPLY[@]}"\n'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
