@@ -6,16 +6,14 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
-import sysconfig
 import urllib.request
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from scripts.wheel import relocate
+from scripts.wheel import relocate, tests
+from scripts.wheel.installed import build, environment, install
 from scripts.wheel.relocate import UnrecognisedError, rewritten
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,7 +22,8 @@ MODULES = {"utils": "stride.utils", "utils.entry": "stride.utils.entry", "train"
            "config": "stride.config"}  # fmt: skip
 QUICK = ["engine=eager", "n_envs=2", "n_steps=16", "batch_size=32", "test_episodes=2"]
 SHADOWS = ("utils.py", "config/__init__.py", "agents/__init__.py", "scripts/__init__.py", "train.py", "stride.py")
-BUILD = "import sys; f = sys.argv[1]; from scripts.wheel import backend as b; b.build_sdist(f); b.build_wheel(f)"
+SHADOW = "raise ImportError('mine, and nobody else is to import it')\n"
+TELLING = ("tests/config", "tests/test_own_project.py", "tests/test_plugins.py", "tests/utils/test_quick_start.py")
 
 
 @pytest.mark.parametrize(
@@ -87,30 +86,30 @@ def test_every_file_is_recognised_and_keeps_its_lines(tmp_path):
 def built(tmp_path_factory):
     """A folder with sdist and wheel."""
     folder = tmp_path_factory.mktemp("built")
-    subprocess.run([sys.executable, "-c", BUILD, folder], cwd=ROOT, check=True, capture_output=True)
-    return folder
+    build(folder / "sdist", "sdist").rename(folder / "stride.tar.gz")
+    wheel = build(folder / "wheel")
+    return wheel.rename(folder / wheel.name).parent
 
 
 @pytest.fixture(scope="module")
 def place(built, tmp_path_factory):
     """A folder with modules of one's own, beside an environment with the wheel, its dependencies this one's."""
     folder = tmp_path_factory.mktemp("place")
-    venv.create(folder / "venv", with_pip=False)
-    python = folder / "venv" / "bin" / "python"
     [wheel] = built.glob("*.whl")
-    words = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run(words, check=True)
-    site = sysconfig.get_path("purelib", vars={"base": str(folder / "venv")})
-    Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    install(wheel, folder / "venv")
     for name in SHADOWS:
         (folder / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "mine" / name).write_text("raise ImportError('mine, and nobody else is to import it')\n")
+        (folder / "mine" / name).write_text(SHADOW)
     return folder
+
+
+def path_of(place):
+    return f"{place / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
 
 def typed(place, line, cwd="mine", code=0):
     env = {name: value for name, value in os.environ.items() if name not in ("STRIDE_RUNS", "PYTHONPATH")}
-    env |= {"VIRTUAL_ENV": str(place / "venv"), "PATH": f"{place / 'venv' / 'bin'}{os.pathsep}{env['PATH']}"}
+    env |= {"VIRTUAL_ENV": str(place / "venv"), "PATH": path_of(place)}
     done = subprocess.run(shlex.split(line), cwd=place / cwd, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == code, f"{line}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
@@ -124,11 +123,8 @@ def test_one_name_is_installed(built):
     assert wheel.stat().st_size < 2e6 and "stride/config/schema.json" in names
     # what the sdist holds makes the same wheel
     subprocess.run(["tar", "xzf", sdist, "-C", built], check=True)
-    [unpacked] = (path for path in built.iterdir() if path.is_dir())
-    (again := built / "again").mkdir()
-    code = BUILD.replace("b.build_sdist(f); ", "")
-    subprocess.run([sys.executable, "-c", code, again], cwd=unpacked, check=True, capture_output=True)
-    one, other = (zipfile.ZipFile(path) for path in (wheel, next(again.glob("*.whl"))))
+    [unpacked] = built.glob("stride_rl-*/")
+    one, other = (zipfile.ZipFile(path) for path in (wheel, build(built / "again", checkout=unpacked)))
     assert one.namelist() == other.namelist() and all(one.read(name) == other.read(name) for name in names)
 
 
@@ -183,3 +179,26 @@ def test_import_is_quick_and_loads_nothing_heavy(place):
     assert typed(place, f"python -P -c {shlex.quote(code)}").strip() == "[]"
     code = "import sys; import stride.__main__; print('torch' in sys.modules)"
     assert typed(place, f"python -P -c {shlex.quote(code)}").strip() == "False"
+
+
+@pytest.mark.slow
+def test_the_readmes_first_lines_for_pip(tmp_path):
+    """Typed by bash into an empty environment, in a folder that has a utils.py of its own."""
+    [block] = re.findall(r"^```\n(pip wheel .*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert [line.split()[0] for line in block.splitlines()] == ["pip", "stride", "stride", "eval"]
+    environment(tmp_path / "venv")
+    (tmp_path / "utils.py").write_text(SHADOW)
+    env = {name: value for name, value in os.environ.items() if name not in ("STRIDE_RUNS", "PYTHONPATH")}
+    env |= {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PATH": path_of(tmp_path)}  # 0: none is made
+    script = block.replace("path/to/stride", shlex.quote(str(ROOT))) + "complete -p stride\n"
+    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "solved: goal reached" in done.stdout and "_stride stride" in done.stdout.splitlines()[-1]
+    assert len([*(tmp_path / "walker" / "runs").glob("2*")]) == 1
+
+
+@pytest.mark.slow
+def test_fast_tests_pass_in_the_wheel(tmp_path, capfd):
+    """A telling part of them; `python -m scripts.wheel.tests` runs all."""
+    assert tests.main(["--keep", str(tmp_path), "-m", "not slow", "-q", *TELLING]) == 0, capfd.readouterr()
+    assert re.search(r"^[3-9]\d\d passed", capfd.readouterr().out, re.M)

@@ -9,6 +9,7 @@ from pathlib import Path
 from utils.places import PROJECT
 
 BUILD = "import sys; from scripts.wheel import backend; getattr(backend, f'build_{sys.argv[2]}')(sys.argv[1])"
+OURS = ("stride_rl", "__editable__")
 
 
 def build(folder: Path, kind: str = "wheel", checkout: Path = PROJECT) -> Path:
@@ -19,15 +20,23 @@ def build(folder: Path, kind: str = "wheel", checkout: Path = PROJECT) -> Path:
     return made
 
 
-def install(wheel: Path, folder: Path) -> Path:
-    """The Python of a new environment `folder`: the wheel, and as its dependencies whatever is installed here.
-
-    This environment's own .pth files are not read, and so an editable installation is not seen.
-    """
+def environment(folder: Path) -> Path:
+    """The Python of a new environment that has whatever is installed here, pip among it, but this project."""
     venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    words = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run(words, check=True)
+    (lent := folder / "lent").mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(OURS) and path.suffix != ".pth":  # an editable installation is one of these
+            (lent / path.name).symlink_to(path)
     site = sysconfig.get_path("purelib", vars={"base": str(folder)})
-    Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    Path(site, "lent.pth").write_text(f"{lent}\n")
+    pip = folder / "bin" / "pip"
+    pip.write_text(f'#!/bin/sh\nexec {folder}/bin/python -m pip "$@"\n')
+    pip.chmod(0o755)
+    return folder / "bin" / "python"
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """The Python of a new environment with the wheel; its dependencies have to be there by now."""
+    python = environment(folder)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", wheel], check=True)
     return python
