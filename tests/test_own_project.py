@@ -110,7 +110,7 @@ def test_runs_lie_in_the_project_unless_the_variable_says_where(walker, monkeypa
     assert runs_root() == walker / "elsewhere"
     monkeypatch.delenv("STRIDE_RUNS")
     monkeypatch.chdir(walker.parent)
-    assert runs_root() == (Path("runs") if PACKAGE else ROOT / "runs")
+    assert runs_root() == (walker.parent if PACKAGE else ROOT) / "runs"
 
 
 def test_its_modules_are_imported_behind_the_standard_library(walker):

@@ -43,7 +43,7 @@ def test_a_run_leaves_everything_that_was_promised(capsys):
     run = RunDir.find("@last")
     facts = json.loads(run.config_json.read_text())
     assert facts["config"]["n_envs"] == 2 and facts["config"]["schema_version"] == 1
-    assert facts["command"].startswith("python ") and facts["versions"]["torch"] == torch.__version__
+    assert facts["command"].startswith(("python ", "stride ")) and facts["versions"]["torch"] == torch.__version__
     assert facts["engine"] == "fused_cpu" and facts["status"] == "finished" and facts["outcome"]["env_steps"] == 64
     names = {path.name for path in run.checkpoints.iterdir()}
     assert names == {"epoch=02.ckpt", "epoch=02.json", "epoch=04.ckpt", "epoch=04.json",

@@ -11,7 +11,7 @@ from pathlib import Path
 from scripts.wheel.relocate import NAME, UnrecognisedError, dotted, is_ours, moved, rewritten, shipped
 
 BESIDE = "measuring"
-DESCRIPTION = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "LICENSE")
+DESCRIPTION = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "LICENSE", "Makefile")
 SETTINGS = """\
 [tool.pytest.ini_options]
 pythonpath = ["tests", "tests/publishing"]
@@ -19,6 +19,7 @@ testpaths = ["tests"]
 """
 OF_CHECKOUT = {  # what is there to be proven of a checkout alone
     "tests/agents/test_moved_clone.py": "a clone that is moved",
+    "tests/config/test_manual.py::test_the_page_is_up_to_date": "docs/config.md is written from a checkout",
     "tests/scripts/bench": "scripts that measure checkouts",
     "tests/scripts/evidence": "scripts that write docs/results",
     "tests/scripts/faults": "scripts that plant faults",
@@ -38,7 +39,9 @@ IN_TEXT = re.compile(r"\bfrom ([a-z][\w.]*) import\b|\bimport ([a-z][\w.]*(?:, ?
 
 
 def move_tests(checkout: Path, folder: Path) -> list[str]:
-    """Write the copy into an empty folder; the files that are not in it, with reasons."""
+    """Write the copy into an empty folder; the files that are not in it, and tests that are not to be run, each with
+    its reason.
+    """
     places = dict(shipped(checkout))
     modules = {dotted(path): dotted(place) for path, place in places.items() if path.suffix == ".py"}
     scripts = [path.relative_to(checkout) for path in sorted((checkout / "scripts").rglob("*.py"))]
@@ -50,7 +53,7 @@ def move_tests(checkout: Path, folder: Path) -> list[str]:
             write(target, moved_text(checkout, path, modules))
         except UnrecognisedError:  # one that starts scripts by their names: of a checkout, as are its tests
             del modules[dotted(path)]
-    left_out = []
+    left_out = [f"{name}: {why}" for name, why in OF_CHECKOUT.items() if "::" in name]
     for path in (path.relative_to(checkout) for path in sorted((checkout / "tests").rglob("*")) if path.is_file()):
         reason = next((why for name, why in OF_CHECKOUT.items() if path.is_relative_to(name)), "")
         if reason:

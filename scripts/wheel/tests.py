@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scripts.usage import parser_of
 from scripts.wheel.installed import build, install
-from scripts.wheel.moved_tests import move_tests
+from scripts.wheel.moved_tests import OF_CHECKOUT, move_tests
 from utils import entry
 from utils.places import PROJECT
 
@@ -50,6 +50,7 @@ def tested(folder: Path, words: list[str]) -> int:
     bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env = bare | {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
     subprocess.run([python, "-P", "-c", SIGHT], env=env, check=True, cwd=copy)
+    words = [*words, *(f"--deselect={name}" for name in OF_CHECKOUT if "::" in name)]
     return subprocess.run([python, "-P", "-m", "pytest", *words], cwd=copy, env=env, check=False).returncode
 
 

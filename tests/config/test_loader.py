@@ -224,9 +224,9 @@ def test_round_trip_of_everything_unusual() -> None:
 
 
 def test_importing_the_loader_loads_no_torch() -> None:
-    modules = "config.loader, config.listing, config.metrics, config.manual, config.debugger"
+    code = "import sys, config.loader, config.listing, config.metrics, config.manual, config.debugger; "
     heavy = ("torch", "numba", "lightning", "gymnasium")
-    code = f"import sys, {modules}; print([name for name in {heavy} if name in sys.modules])"
+    code += f"print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

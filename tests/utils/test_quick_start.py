@@ -51,7 +51,7 @@ def test_a_training_imports_no_more_than_it_needs(tmp_path):
     done = run(TRAINED, STRIDE_RUNS=str(tmp_path), OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.rpartition("LOADED: ")[2].split()
-    assert {"train", "torch", "agents.ppo"} <= {*loaded}
+    assert {train.__name__, "torch", "agents.ppo"} <= {*loaded}
     assert NOT_NEEDED & {*loaded, *(name.split(".")[0] for name in loaded)} == set()
 
 
