@@ -26,6 +26,7 @@ OF_CHECKOUT = {  # what is there to be proven of a checkout alone
     "tests/scripts/gpu": "scripts that measure checkouts",
     "tests/scripts/test_house.py": "the house as it is read",
     "tests/scripts/test_kernels.py": "sources that a wheel is built from",
+    "tests/scripts/test_smoke.py": "scripts that measure checkouts",
     "tests/scripts/test_unconfigured.py": "scripts that write docs/results",
     "tests/scripts/test_usage.py": "python -m scripts.NAME",
     "tests/test_architecture.py": "the house as it is read",
