@@ -1,7 +1,7 @@
 """A metrics.csv that another process writes, read on from where the last look ended: a look costs what was appended."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from report.history import RATE, STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, History
@@ -13,15 +13,27 @@ MOST = 1 << 20  # bytes that one look reads; of a longer file the first look rea
 
 
 class Follower:
-    """How far a run is, and how well it does."""
+    """How far a run is, and how well it does; who wants more of a row overrides `wanted`, `begin` and `take`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp = (0, 0)
         self._forget()
 
+    def wanted(self, columns: Sequence[str]) -> Collection[str]:
+        """The columns that are read."""
+        return WANTED
+
+    def begin(self, columns: Sequence[str]) -> None:
+        """What was taken so far is read anew, or there is nothing yet."""
+        self.history = History(())
+
+    def take(self, row: Mapping[str, float]) -> None:
+        self.history.add(row)
+
     def _forget(self) -> None:
-        self.history, self._at = History(()), 0
+        self.begin(())
+        self._at = 0
         self._header, self._width = b"", 0
         self._places: Mapping[str, int] = {}
 
@@ -50,7 +62,8 @@ class Follower:
         self._header = line
         columns = line.decode(errors="replace").strip().split(",")
         self._width = len(columns)
-        self._places = {name: columns.index(name) for name in WANTED if name in columns}
+        self._places = {name: columns.index(name) for name in self.wanted(columns) if name in columns}
+        self.begin(columns)
 
     def _fold(self, cells: Sequence[str]) -> None:
         if len(cells) != self._width:
@@ -59,4 +72,4 @@ class Follower:
             row = {name: float(cells[place]) for name, place in self._places.items() if cells[place]}
         except ValueError:
             return
-        self.history.add(row)
+        self.take(row)

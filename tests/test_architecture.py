@@ -26,6 +26,7 @@ HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright", "onnx", "onnxruntime", 
 CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
+LAZY |= {"config.loader", "report.watch"}  # all schemas: the first screen of a monitor does not wait for them
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
@@ -53,6 +54,10 @@ OPENERS = {
     "utils/durable_file.py": "files of the project, and what the door is made of",
     "utils/run_dir.py": "the folder of all runs, and a new run in it",
     "utils/run_lock.py": "/proc",
+    "report/monitor/band.py": "docs/results, the project's own evidence",
+    "report/monitor/faces.py": "metrics.yaml",
+    "report/monitor/fleet.py": "the folder of all runs",
+    "report/monitor/machine.py": "/proc",
     "utils/cuda_kernels.py": "compiled kernels",
     "utils/kernel_cache.py": "compiled kernels, and the project's own code",
     "utils/kernel_folder.py": "compiled kernels, and the project's own code",

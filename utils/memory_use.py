@@ -14,21 +14,27 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 def used() -> int:
     """Bytes in memory of this process and of those it started; where there is no /proc the most it ever had."""
     try:
-        pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        own = _resident("self")
+        return held(os.getpid())
     except OSError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else 1024 * peak
-    for pid in pids:
+
+
+def held(pid: int) -> int:
+    """Bytes of any process and of those it started, whose pages count but where they share them; OSError without it."""
+    started = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    resident, _ = _pages(str(pid))
+    for child in started:
         with suppress(OSError):  # it has just ended
-            own += _resident(pid)
-    return own
+            own, shared = _pages(child)
+            resident += own - shared
+    return resident * PAGE
 
 
-def _resident(pid: str) -> int:
-    """Bytes that are this process's own: pages that it shares with others, such as libraries, count once, as theirs."""
+def _pages(pid: str) -> tuple[int, int]:
+    """In memory, and how many of them are shared with others, such as libraries."""
     _, resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[:3]
-    return (int(resident) - (0 if pid == "self" else int(shared))) * PAGE
+    return int(resident), int(shared)
 
 
 @cache

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from utils import checkpoint_set
 from utils.run_dir import RunDir
 from utils.run_facts import finite, verdict
-from utils.run_lock import owner
+from utils.run_state import DEAD, state_of
 
 
 def died(run: RunDir, facts: Mapping[str, object]) -> str:
     """A sentence about a run that is running by its own account, though no process trains it; "" of any other."""
-    if facts.get("status") != "running" or owner(run.path) is not None:
+    if state_of(run.path, facts) != DEAD:
         return ""
     sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
     where = f"after its checkpoint at {sidecar['env_steps']:,} env steps" if sidecar else "before its first checkpoint"

@@ -95,6 +95,14 @@ def identity(pid: int) -> dict[str, Any]:
     return {} if fields[0] in "ZX" else {"pid": pid, "boot": boot, "started": int(fields[19])}
 
 
+def stopped(pid: int) -> bool:
+    """Whether a process was halted, by Ctrl-Z, SIGSTOP or a debugger, and waits to be let go on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
+
+
 def _without_proc(pid: int) -> dict[str, Any]:
     try:
         os.kill(pid, 0)

@@ -28,6 +28,7 @@ COMMANDS = (
     Command("train", "train", "train an agent: ENV:VARIANT, and key=value for whatever is to be different"),
     Command("play", "run_play", "watch, film, measure or steer what was trained"),
     Command("inspect", "run_inspect", "look into runs and episodes in the browser"),
+    Command("monitor", "scripts/monitor", "look on while runs train, in any terminal"),
     Command("publish", "run_publish", "put a run on the Hugging Face Hub; --dry-run shows what would be sent"),
     Command("list", "train", "what there is to train, and what it reached; TERM tells more", ("--list-envs",)),
     Command("new", "scripts/new", "a project of your own: an environment, its settings, a test; trains at once"),

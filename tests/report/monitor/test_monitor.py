@@ -1,0 +1,279 @@
+"""The monitor without a terminal: what each screen shows of runs and groups, what keys do, what programs are told."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from config.loader import load_config, to_plain
+from config.metrics import load_metrics
+from report.metrics_csv import MetricsCsv
+from report.monitor import band, faces, judge, machine, run_view
+from report.monitor.app import Monitor
+from report.monitor.chosen import chosen
+from report.monitor.lines import Line, clean, spelled
+from report.monitor.told import as_json, as_text
+from report.monitor.watched import Watched
+from scripts import monitor as door
+from tests.pretended_run import BUDGET, facts, outcome, row
+from utils.metrics_layout import NAME
+from utils.metrics_writer import MetricsWriter
+from utils.run_dir import RunDir
+from utils.run_files import write_json
+from utils.run_lock import locked
+from utils.user_error import UserError
+
+GROUP = "20260101-000000-abcd"
+SIZES = [(59, 20), (79, 24), (199, 50)]
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+def made(seed=1, rows=60, status="finished", group="", file=False, **more):
+    """A run as its training would leave it."""
+    if status in ("finished", "interrupted"):
+        more = {"outcome": outcome(), **more}
+    run = RunDir.create("CartPole-v1", "ppo", seed, facts(seed, group, status, **more))
+    table = MetricsCsv(run.metrics_csv)
+    writer = MetricsWriter(run.path / NAME, run.id, {"config_id": "CartPole-v1:ppo"}) if file else None
+    for number in range(1, rows + 1):
+        table.row(row(number))
+        if writer:
+            writer.row(500 * number, row(number))
+    table.end(None)
+    if writer:
+        writer.max_timesteps = BUDGET
+        writer.progress(31_250, 62, 620, "evaluation")
+    return run, writer
+
+
+def aged(run):
+    """It was made a minute ago."""
+    os.utime(run.config_json, (time.time() - 60,) * 2)
+
+
+def seen(monitor, width=99, height=60):
+    """All that is on the screen."""
+    lines = monitor.page(width, height, True)
+    assert len(lines) == height and all(line.cells <= width for line in lines)
+    return "\n".join(line.plain for line in lines)
+
+
+def looking(monitor):
+    monitor.look()
+    monitor.look()
+    return monitor
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("mode", ["run", "runs"])
+def test_every_screen_fits_and_tells_the_state_the_clock_and_the_keys(width, height, mode):
+    made(1, group=GROUP)
+    run, writer = made(2, status="running", file=True)
+    with locked(run.path):
+        monitor = looking(Monitor(run.path))
+        if mode == "runs":
+            monitor.press("m")
+        text = seen(monitor, width, height)
+    writer.end("finished", "")
+    assert "live" in text and "q quit" in text.splitlines()[-1] and text.splitlines()[-1].endswith(monitor.sort[mode])
+    if mode == "run":
+        assert "31,250 / 100,000" in text and "31%" in text and "evaluation under way" in text and " KL " in text
+        assert ("evaluations" in text and "┤" in text) == (width >= run_view.VERY_WIDE)
+    else:
+        assert "solved" in text and (f"group {GROUP}" in text) == (width > 90)
+
+
+def test_a_run_tells_the_same_by_its_file_and_by_its_table():
+    run, writer = made(1, rows=60, status="running", file=True)
+    with locked(run.path):
+        both = Watched(run.path).look()
+        writer.end("finished", "")
+        (run.path / NAME).unlink()
+        table = Watched(run.path).look()
+    assert both.values == pytest.approx(table.values, rel=1e-6) and both.val == table.val and both.state == table.state
+    assert (both.env_steps, table.env_steps) == (31_250, 30_000), "between two rows only the file's clock moves"
+    told = {name: share for name, share in table.phases.items() if share}
+    assert told == pytest.approx({"learn": 0.6, "other": 0.4}) and both.phases == table.phases
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "state", "words"),
+    [
+        ("finished", {}, "finished", "solved (goal reached), 480.0 over 100 fresh episodes, goal 475"),
+        ("interrupted", {}, "interrupted", "python train.py --resume"),
+        ("failed", {"failure": "EnvError: the sky fell (sky.py:3)"}, "failed", "the sky fell (sky.py:3)"),
+        ("running", {}, "dead", "its process ended without a word before its first checkpoint"),
+    ],
+)
+def test_what_ended_says_how_and_what_to_do(status, more, state, words):
+    run, _ = made(1, status=status, **more)
+    aged(run)
+    text = seen(looking(Monitor(run.path)), 139, 40)
+    assert text.splitlines()[0].rstrip().endswith(state) and words in text
+
+
+def test_keys_sort_scroll_freeze_switch_and_quit():
+    first, _ = made(1, status="running")
+    with locked(first.path):
+        monitor = looking(Monitor(first.path))
+        assert seen(monitor).index("Return") < seen(monitor).index("Entropy")
+        monitor.press("s")
+        assert seen(monitor).index("Entropy") < seen(monitor).index("Return"), "by name"
+        monitor.press("down")
+        assert "1 more above" in seen(monitor, 79, 14)
+        monitor.press("right")
+        assert first.id in seen(monitor), "there is no other"
+        second, _ = made(2, status="running")
+        with locked(second.path):
+            monitor._fleet_at = -10.0
+            monitor.press("right")
+            assert second.id in seen(monitor) and "of 2 live" in seen(monitor)
+            monitor.press("right")
+            assert first.id in seen(monitor)
+        monitor.press("p")
+        MetricsCsv(first.metrics_csv, 10**9).row(row(61))
+        monitor.look()
+        assert "30,000 /" in seen(monitor) and "frozen" in seen(monitor)
+        monitor.press("p")
+        monitor.look()
+        assert "30,500 /" in seen(monitor) and "frozen" not in seen(monitor)
+    assert not monitor.press("q")
+
+
+def test_a_group_is_one_row_that_opens_and_its_runs_are_gone_into():
+    for seed in (2, 1):
+        made(seed, group=GROUP)
+    made(3, status="failed", group=GROUP, failure="x")
+    monitor = looking(Monitor(*chosen("group:" + GROUP)))
+    assert seen(monitor).count("CartPole-v1:ppo") == 4, "a group that was asked for stands open"
+    assert "2 solved, 1 failed" in seen(monitor) and "3 seeds" in seen(monitor)
+    monitor.press("enter")
+    assert seen(monitor).count("CartPole-v1:ppo") == 1
+    for key in ("enter", "down", "enter"):
+        monitor.press(key)
+    assert monitor.mode == "run" and "seed 1" in seen(monitor).splitlines()[0], "by their seeds"
+
+
+def test_alerts_that_are_open_stand_below_the_table(monkeypatch):
+    run, _ = made(1, rows=0, config=to_plain(load_config("CartPole-v1", "ppo")))
+    table = MetricsCsv(run.metrics_csv)
+    for number in range(1, 80):
+        table.row(row(number) | {"train/policy/approx_kl": 0.5})
+    table.end(None)
+    text = seen(looking(Monitor(run.path)))
+    assert "! 0.5" in text and "KL above" in text.split("\n ! ")[1] and "policy_lr" in text.split("\n ! ")[1]
+    monkeypatch.setattr(judge.Judge, "_begin", lambda self, look: False)
+    assert "!" not in seen(looking(Monitor(run.path))), "what another version wrote is shown without advice"
+
+
+def test_faces_are_those_of_the_checked_metrics():
+    checked = load_metrics()
+    assert [*faces.declared()] == [*checked]
+    for name, one in faces.declared().items():
+        other = checked[name]
+        assert (one.title, one.precision, one.table, one.highlight) == (
+            other.title, other.precision, other.table, other.highlight
+        )  # fmt: skip
+        assert (one.unit, one.better) == (other.unit, other.better or "none")
+    shown = {one.name for one in faces.arranged([*checked])}
+    assert shown == {name for name in checked if "/clock/" not in name}, "the clock stands above"
+
+
+def test_the_band_is_told_by_quarters_of_seeds_at_the_same_steps():
+    curves = tuple([(0.0, 0.0), (100.0, float(top))] for top in (0, 100, 200, 300, 400))
+    found = band.Shipped(curves, {"gamma": 0.9, "seed": 1})
+    assert found.at(50) == [0, 50, 100, 150, 200] and found.at(500)[-1] == 400, "who ended stays at the last"
+    told = [band.standing(found, 50, value).split(" of ")[0] for value in (-1, 20, 100, 180, 300)]
+    assert told == [
+        "below all 5 shipped seeds at 50 steps", "below the 25th percentile",
+        "between the 25th and 75th percentile", "above the 75th percentile", "above all 5 shipped seeds at 50 steps",
+    ]  # fmt: skip
+    assert band.standing(found, -1, 5.0) == "", "before their first evaluation"
+    assert band.differing(found, {"gamma": 0.8, "seed": 2}) == ["gamma"]
+    assert band.shipped("Nowhere-v0:ppo") is None and len(band.shipped("CartPole-v1:ppo").curves) == 20
+
+
+def test_programs_are_told_one_object():
+    run, _ = made(4)
+    told = json.loads(as_json(run.path, ""))
+    assert (told["state"], told["seed"], told["env_steps"], told["goal"]) == ("finished", 4, 30_000, 475.0)
+    assert told["returns"]["val"]["last"] > 400 and told["metrics"]["train/policy/entropy"] == pytest.approx(0.58)
+    assert told["seconds"] == 20.0 and "shipped seeds" in told["band"]
+    made(5, group=GROUP)
+    runs = json.loads(as_json(None, GROUP))["runs"]
+    assert [(each["seed"], each["state"], each["return"]) for each in runs] == [(5, "solved", 480.0)]
+
+
+def test_one_screen_as_text_has_no_codes_in_a_pipe(capsys):
+    run, _ = made(1)
+    assert door.main(["--latest", "--once"]) == 0
+    text = capsys.readouterr().out
+    assert run.id in text and "\x1b" not in text and "q quit" not in text and text.count("\n") < 40
+    assert as_text(Monitor(run.path)).strip() == text.strip()
+
+
+def test_without_a_terminal_or_a_run_a_line_says_so(monkeypatch):
+    with pytest.raises(UserError, match="no run yet"):
+        door.main(["--once"])
+    made(1)
+    with pytest.raises(UserError, match="--once"):
+        door.main([])
+    with pytest.raises(UserError, match="unknown argument"):
+        door.main(["--onec"])
+    with pytest.raises(UserError, match="one of them"):
+        door.main(["--once", "--json"])
+
+
+def test_the_newest_in_training_is_shown_before_a_newer_one_that_ended(root):
+    live, _ = made(1, status="running")
+    ended, _ = made(2)
+    with locked(live.path):
+        assert chosen("")[0] == live.path and chosen("", latest=True)[0] == ended.path
+    aged(live)
+    assert chosen("")[0] == ended.path
+    write_json(ended.config_json, {"status": 3})
+    assert "damaged" in seen(looking(Monitor(ended.path)))
+
+
+def test_a_loop_of_ones_own_needs_no_run_folder(tmp_path):
+    file = MetricsWriter(tmp_path / NAME, "my loop", {}, metrics=4, points=8)
+    for step in range(1, 6):
+        file.row(step, {"loss": 1 / step, "acc\x1b[2J": 0.5})
+    for words in (str(tmp_path), str(tmp_path / NAME)):
+        text = seen(looking(Monitor(*chosen(words))))
+        assert "my loop" in text and "0.200" in text and "live" in text and "\x1b" not in text
+    file.end("finished", "done")
+    assert "finished" in seen(looking(Monitor(tmp_path))) and "done" in seen(looking(Monitor(tmp_path)))
+
+
+def test_what_a_stranger_wrote_commands_no_terminal_and_is_as_wide_as_it_is_counted():
+    assert clean("a\x1b[2Jb\u202e\u4e2d\u0301c\n") == "a?[2Jb???c?"
+    assert spelled([Line("a", "bold").add("±▲")], unicode=False, colours=False) == ["a+-?"]
+    assert Line("abc", "red").add("def").cut(4).plain == "abcd"
+
+
+def test_this_process_takes_memory_and_processor_time():
+    look = machine.Machine()
+    first = look.look(os.getpid())
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    second = look.look(os.getpid())
+    assert first.cpu is None and second.cpu > 1 and second.memory > 10 << 20 and second.of > second.memory
+    assert look.look(2**22 + 7) is None
+
+
+def test_nothing_heavy_is_loaded_for_the_first_screen():
+    """The rest of the promise, 0.3 s, is measured."""
+    heavy = ("torch", "numpy", "rich", "config.schema")
+    code = f"import sys, scripts.monitor; print([name for name in {heavy} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert told.stdout.strip() == "[]"

@@ -1,0 +1,108 @@
+"""How a run stands, from real processes that hold it, are halted, fall silent and are killed."""
+
+import os
+import signal
+import time
+from contextlib import contextmanager, nullcontext
+
+import pytest
+
+from tests.pretended_run import facts
+from utils import run_state
+from utils.metrics_layout import NAME
+from utils.metrics_writer import MetricsWriter
+from utils.run_dir import RunDir
+from utils.run_fate import died
+from utils.run_files import write_json
+from utils.run_lock import locked
+from utils.run_state import state_of
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    return RunDir.create("CartPole-v1", "ppo", 1, facts())
+
+
+@contextmanager
+def held(folder, beating=True, lock=True):
+    """A process of its own that holds the run and writes its metrics.mmap; gone without a word behind it."""
+    ready, told = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            file = MetricsWriter(folder / NAME, folder.name, {}, metrics=2, points=2)
+            file.row(1, {"loss": 1.0})
+            if not beating:  # it hangs in machine code
+                file._over.set()
+            with locked(folder) if lock else nullcontext():
+                os.write(told, b"1")
+                time.sleep(600)
+        finally:
+            os._exit(0)
+    os.read(ready, 1)
+    try:
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(told)
+
+
+def within(seconds, folder, wanted, about=None):
+    """Whether it is told in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if state_of(folder, facts() if about is None else about) == wanted:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_living_process_is_live_paused_and_live_again_and_dead_when_it_is_killed(run):
+    with held(run.path) as child:
+        assert state_of(run.path, facts()) == "live"
+        os.kill(child, signal.SIGSTOP)
+        assert within(5, run.path, "paused")
+        os.kill(child, signal.SIGCONT)
+        assert within(5, run.path, "live")
+    assert state_of(run.path, facts()) == "dead" and "ended without a word" in died(run, facts())
+
+
+def test_one_that_lives_and_is_not_heard_is_silent(run, monkeypatch):
+    monkeypatch.setattr(run_state, "BEAT_LOST", 0.2)
+    with held(run.path, beating=False):
+        assert within(5, run.path, "silent")
+    assert state_of(run.path, facts()) == "dead"
+
+
+def test_a_run_without_a_heartbeat_is_heard_by_what_it_writes(run, monkeypatch):
+    with locked(run.path):
+        assert state_of(run.path, facts()) == "live"
+        monkeypatch.setattr(run_state, "SILENT_AFTER", -1.0)
+        assert state_of(run.path, facts()) == "silent"
+
+
+@pytest.mark.parametrize("word", ["finished", "interrupted", "failed"])
+def test_what_ended_says_so_itself_even_if_it_does_between_two_looks(run, word):
+    before = run.facts()
+    write_json(run.config_json, facts(status=word))
+    assert state_of(run.path, run.facts()) == word == state_of(run.path, before)
+
+
+def test_a_folder_just_made_is_no_dead_run(run):
+    assert state_of(run.path, facts()) == "live"
+    long_ago = time.time() - 60
+    os.utime(run.config_json, (long_ago, long_ago))
+    assert state_of(run.path, facts()) == "dead"
+
+
+def test_a_loop_of_ones_own_is_known_by_its_file_alone(tmp_path):
+    assert state_of(tmp_path, {}) == "dead"
+    with held(tmp_path, lock=False):
+        assert state_of(tmp_path, {}) == "live"
+    assert state_of(tmp_path, {}) == "dead"
+    file = MetricsWriter(tmp_path / NAME, "mine", {}, metrics=2, points=2)
+    file.end("finished", "")
+    assert state_of(tmp_path, {}) == "finished"

@@ -1,0 +1,92 @@
+"""How a run stands at this instant, in a word that every screen uses: what it says of itself against what can be seen.
+
+A run that says it is running is believed only as long as its process lives; how long ago it was heard tells the rest.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from utils import metrics_layout
+from utils.metrics_reader import MetricsReader
+from utils.run_facts import INTERRUPTED as BY_SIGNAL
+from utils.run_facts import read_facts
+from utils.run_lock import NAME, owner, stopped
+from utils.user_error import UserError
+
+LIVE, SILENT, PAUSED = "live", "silent", "paused"
+INTERRUPTED, FAILED, DEAD, FINISHED = BY_SIGNAL, "failed", "dead", "finished"
+IN_TRAINING = (LIVE, SILENT, PAUSED)  # a process holds the run
+STATES = (*IN_TRAINING, INTERRUPTED, FAILED, DEAD, FINISHED)
+BEAT_LOST = 4.0  # seconds: metrics.mmap has a heartbeat a second
+SILENT_AFTER = 300.0  # of a run without one: a row may take minutes
+BEGINNING = 2.0  # seconds: between a folder's making and its lock
+
+
+def state_of(folder: Path, facts: Mapping[str, object]) -> str:
+    """One of STATES, of the run in `folder` whose config.json holds `facts`; what a newer program says passes as it is.
+
+    silent: its process lives and was not heard for long; paused: it was halted (Ctrl-Z, SIGSTOP); dead: it ended
+    without a word. A loop of somebody's own has no config.json: its metrics.mmap tells it all.
+    """
+    if not facts:
+        return _state_of_file(folder)
+    told = str(facts.get("status", "?"))
+    if told != "running":
+        return told
+    holder = owner(folder)
+    if holder is None:
+        return _abandoned(folder)
+    return judged(stopped(holder["pid"]), *_silence(folder, holder["pid"]))
+
+
+def judged(halted: bool, silence: float, most: float) -> str:
+    """Of a run whose process lives: `silence` are the seconds since it was heard, more than `most` are too many."""
+    return PAUSED if halted else SILENT if silence > most else LIVE
+
+
+def _abandoned(folder: Path) -> str:
+    """Nobody holds it: its process has died, unless it has just ended well, or has only just begun."""
+    try:
+        told = str(read_facts(folder).get("status", "?"))
+    except UserError:
+        return DEAD
+    if told != "running":
+        return told
+    begins = not os.path.lexists(folder / NAME) and _since(folder / "config.json") < BEGINNING
+    return LIVE if begins else DEAD
+
+
+def _state_of_file(folder: Path) -> str:
+    try:
+        with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
+            found = reader.read()
+            if found.state == metrics_layout.STATES[metrics_layout.ENDED]:
+                return found.result if found.result in (INTERRUPTED, FAILED) else FINISHED
+            if not reader.lives():
+                return DEAD
+            halted = stopped(reader.origin.pid) or found.state == metrics_layout.STATES[metrics_layout.PAUSED]
+            return judged(halted, reader.silence(), BEAT_LOST)
+    except UserError:
+        return DEAD
+
+
+def _silence(folder: Path, pid: int) -> tuple[float, float]:
+    """Seconds since its process was heard, and how many are too many: by its heartbeat, else by when it last wrote."""
+    try:
+        with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
+            if reader.origin.pid == pid and reader.lives():
+                return reader.silence(), BEAT_LOST
+    except UserError:  # none yet, or not of this kind: the other files tell
+        pass
+    return min(_since(folder / name) for name in ("config.json", "metrics.csv", "run.log")), SILENT_AFTER
+
+
+def _since(path: Path) -> float:
+    """Seconds since a file was written; of whatever lies there itself, which nobody opens here."""
+    try:
+        return time.time() - os.lstat(path).st_mtime
+    except OSError:
+        return float("inf")
