@@ -38,6 +38,7 @@ from envs_gym.given import is_given
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, env_info, import_module, import_own_modules, make_envs
 from envs_gym.task import task_of
+from report.detached import apart, look_on, train_apart
 from report.sinks import group_watchers, sinks_of
 from trainer_callbacks.debug import Debug
 from trainer_callbacks.disk_space import NoRoomError, room_errors
@@ -89,6 +90,8 @@ def main(argv: list[str], events: Events | None = None) -> int:
         return print_help(arguments, task_of)
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
+    if apart(arguments):
+        return train_apart(argv, arguments)
     if arguments.resume.startswith(PREFIX):
         group, watchers = arguments.resume, group_watchers(arguments.quiet)
         program, goal = places.program("train"), arguments.require_goal
@@ -151,6 +154,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if sweep := os.environ.get("WANDB_SWEEP_ID"):
         ignored = f"WANDB_SWEEP_ID={sweep} is ignored: sweeps are not there yet"
         start = start._replace(lines=(*start.lines, ignored))
+    if arguments.monitor:
+        look_on(run.path)
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.log(NOTE, shlex.join(sys.argv))
         with failures_told(run, stack, config), room_errors(config, f"continue: python train.py --resume {run.id}"):

@@ -13,6 +13,7 @@ from config.preflight import answered, checked, knows_all_algorithms
 from config.schema import Config
 from report.console import standard_output, told
 from report.dashboard import opening_block
+from report.detached import apart, train_apart
 from utils.events import FAILED, line
 from utils.user_error import UserError
 
@@ -38,6 +39,8 @@ def _first_words(argv: list[str]) -> int | None:
             config = checked(arguments) if code is None else None
     except TooEarlyError:  # who has loaded torch says it all
         return None
+    if code is None and apart(arguments):
+        return train_apart(argv, arguments)
     if config is not None and not arguments.quiet:
         announce(config, arguments.seeds)
     return code

@@ -97,10 +97,20 @@ def identity(pid: int) -> dict[str, Any]:
 
 def stopped(pid: int) -> bool:
     """Whether a process was halted, by Ctrl-Z, SIGSTOP or a debugger, and waits to be let go on."""
+    return _standing(pid)[:1] in (["T"], ["t"])
+
+
+def started_by(pid: int, parent: int) -> bool:
+    """Whether it is this process, or one that it started."""
+    return pid == parent or _standing(pid)[1:2] == [str(parent)]
+
+
+def _standing(pid: int) -> list[str]:
+    """What the system tells of a process behind its name: state, parent, ..; [] where it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
+        return []
 
 
 def _without_proc(pid: int) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class Arguments:
     require_goal: bool
     help: bool
     trust: tuple[str, ...] = ()
+    detach: bool = False
+    monitor: bool = False
 
     def load(self, look: Look | None = None) -> Config:
         """The checked config that the words describe; `look` at an environment that has none of its own."""
@@ -112,6 +114,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--require-goal", action="store_true", help="exit code 3 unless the closing test reaches the goal"
     )
     parser.add_argument("--json", action="store_true", help="an event a line on stdout, for programs: docs/events.md")
+    text = "train in the background, which outlives this shell; says how to look on and how to stop it"
+    parser.add_argument("--detach", action="store_true", help=text)
+    text = "a monitor beside the training, in tmux; elsewhere in the console's place, the training in the background"
+    parser.add_argument("--monitor", action="store_true", help=text)
     parser.add_argument("--debug", action="store_true", help="one world, a tiny budget, all checks, a profiler trace")
     parser.add_argument("--group", default="", help=argparse.SUPPRESS)
     return parser
@@ -154,6 +160,9 @@ def parse_arguments(argv: list[str]) -> Arguments:
         raise UserError("--trust is for a run from elsewhere that is to go on; what you name yourself is imported")
     if found.json and (len(seeds) > 1 or found.resume.startswith("group:")):
         raise UserError("--json tells of one run; start one for each seed, each with --json")
+    if (found.detach or found.monitor) and (found.json or found.debug):
+        apart = "--detach" if found.detach else "--monitor"
+        raise UserError(f"{apart} trains where nobody reads; --json and --debug are for who does: give one of them")
     if found.json and (found.help or found.list_envs is not None):
         raise UserError("--json tells of a training; --help and --list-envs are for people")
     return Arguments(
@@ -172,6 +181,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
         require_goal=found.require_goal,
         help=found.help,
         trust=trusted(found.trust),
+        detach=found.detach,
+        monitor=found.monitor,
     )
 
 

@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from report.monitor.lines import Line, spelled
+from utils.interrupted import ENDING
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor; and back
 NARROWEST, LOWEST = 20, 4
@@ -42,7 +43,7 @@ class Screen:
 
     def __enter__(self) -> Self:
         self._before = termios.tcgetattr(self._in)
-        for number in (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT):
+        for number in (*ENDING, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT):
             self._handlers[number] = signal.signal(number, self._noted)
         # a signal wakes up who waits for a key
         self._wake_read, self._wake_write = os.pipe()
@@ -73,7 +74,7 @@ class Screen:
         self._leave()
 
     def _noted(self, number: int, frame: FrameType | None) -> None:
-        if number in (signal.SIGTERM, signal.SIGHUP):
+        if number in ENDING:
             self._ended = True
         elif number == signal.SIGTSTP:  # Ctrl-Z: the shell gets its terminal as it was
             self._leave()

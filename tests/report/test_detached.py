@@ -1,0 +1,71 @@
+"""A training in the background: what it says, that it is found, outlives who began it, and is stopped as told."""
+
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+from config.commands.train import parse_arguments
+from report import detached
+from report.detached import train_apart
+from tests.pretended_run import facts
+from utils.places import PROJECT
+from utils.run_dir import RunDir
+from utils.run_lock import locked
+from utils.run_state import state_of
+from utils.user_error import UserError
+
+
+@pytest.fixture(autouse=True)
+def pretended(tmp_path, monkeypatch):
+    """What stands for train.py: it holds runs as a training does."""
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    monkeypatch.delenv("TMUX", raising=False)
+    monkeypatch.setattr(detached, "program", lambda name: [sys.executable, "-m", "tests.pretended_run"])
+
+
+def begun(*words):
+    return train_apart([*words, "--detach"], parse_arguments(["CartPole-v1:ppo", "--detach", *words[1:]]))
+
+
+def test_a_detached_training_is_found_looked_at_and_stopped_by_what_is_told(capsys):
+    assert begun("7") == 0
+    told = capsys.readouterr().out
+    run = RunDir.find("@last")
+    assert f"python -m scripts.monitor {run.id}" in told and f"python train.py --resume {run.id}" in told
+    pid = int(re.search(r"kill (\d+)", told)[1])
+    assert os.getsid(pid) == pid != os.getsid(0), "the end of this terminal does not reach it"
+    assert state_of(run.path, run.facts()) == "live"
+    os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + 20
+    while state_of(run.path, run.facts()) == "live" and time.monotonic() < end:
+        time.sleep(0.05)
+    assert run.facts()["status"] == "interrupted"
+
+
+def test_one_that_ends_before_it_has_a_run_says_why(capsys):
+    assert begun("no-number") == 1
+    assert "ValueError" in capsys.readouterr().err
+
+
+def test_another_run_is_not_taken_for_the_one_that_was_begun(capsys, monkeypatch):
+    other = RunDir.create("CartPole-v1", "ppo", 3, facts(3))
+    monkeypatch.setattr(detached, "program", lambda name: [sys.executable, "-c", "import time; time.sleep(0.3)"])
+    with locked(other.path):
+        assert begun("1") == 0
+    assert capsys.readouterr().out.strip() == "begins in the background ..."
+
+
+@pytest.mark.parametrize("flag", ["--json", "--debug"])
+def test_who_reads_along_does_not_detach(flag):
+    with pytest.raises(UserError, match="give one of them"):
+        parse_arguments(["CartPole-v1:ppo", "--detach", flag])
+
+
+def test_a_monitor_wants_a_terminal():
+    with pytest.raises(UserError, match="wants a terminal"):
+        train_apart(["--monitor"], parse_arguments(["CartPole-v1:ppo", "--monitor"]))
