@@ -40,6 +40,7 @@ from envs_gym.make import choose_backend, env_info, import_module, import_own_mo
 from envs_gym.task import task_of
 from report.detached import apart, look_on, train_apart
 from report.sinks import group_watchers, sinks_of
+from report.trackers.registry import check_loggers
 from trainer_callbacks.debug import Debug
 from trainer_callbacks.disk_space import NoRoomError, room_errors
 from trainer_callbacks.failures import beginnings_told, failures_told
@@ -133,6 +134,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
         import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
+        check_loggers(config.logger)
         own = own_callbacks(config)
         envs = make_envs(config, config.n_envs, device)
         warm(envs, config.algo_id if may_be_fused(config) else None, config.activation, arguments.quiet)
@@ -160,7 +162,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         log.log(NOTE, shlex.join(sys.argv))
         with failures_told(run, stack, config), room_errors(config, f"continue: python train.py --resume {run.id}"):
             watchers = [Debug(run)] if arguments.debug else []
-            sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events)
+            sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
             outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, own)
     if outcome.lost:
         print(outcome.lost, file=sys.stderr)

@@ -138,7 +138,8 @@ def _tuple(name: str, args: tuple[object, ...], value: object) -> Any:
     items = list(value) if isinstance(value, list | tuple) else [value]
     if args == (float, float):
         return tuple(convert(name, float, item) for item in items) if len(items) == 2 else NO
-    if not isinstance(value, list | tuple) and args[0] is not int:
+    one = args[0] is int or get_origin(args[0]) is Literal  # may come without a list
+    if not isinstance(value, list | tuple) and not one:
         return NO
     if args[0] is int and any(_number(int, item) is NO for item in items):
         return NO

@@ -133,11 +133,12 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
 
 
 def listed(args: tuple[Any, ...], limits: Range | None) -> list[Json]:
-    """A list; whole numbers may come as one, without a list."""
+    """A list; whole numbers and words of a choice may come as one, without a list."""
     if args == (float, float):
         return [{"type": "array", "items": taken(float), "minItems": 2, "maxItems": 2}]
     items = taken(args[0], limits)
-    return [{"type": "array", "items": items}, *(options_of(int, limits) if args[0] is int else [])]
+    one = args[0] is int or get_origin(args[0]) is Literal
+    return [{"type": "array", "items": items}, *(options_of(args[0], limits) if one else [])]
 
 
 def number(member: type, limits: Range | None) -> Json:

@@ -151,6 +151,14 @@ class Config:
     video_max_steps: int = 1000
     """Steps after which a video ends, whether or not the episode has."""
 
+    # Trackers
+    logger: tuple[Literal["csv", "tensorboard", "wandb", "trackio"], ...] = ("csv",)
+    """Where numbers go beside metrics.csv, which is always written; docs/trackers.md says what each wants."""
+    tags: tuple[str, ...] = ()
+    """Words to find the run by in trackers."""
+    notes: str = ""
+    """What a tracker shows beside the run."""
+
     # Code of one's own
     callbacks: tuple[str | dict[str, Any], ...] = ()
     """Lightning callbacks, `module:Name` or {id: module:Name, ...arguments}; a checkpoint keeps their state_dict."""

@@ -1,5 +1,7 @@
 """Every place the numbers of a run go to, and all who watch a group of runs: a row each, told in this order."""
 
+from collections.abc import Sequence
+
 from report.console import Console
 from report.group_console import GroupConsole
 from report.group_page import GroupPage
@@ -9,21 +11,28 @@ from report.metrics_csv import MetricsCsv
 from report.metrics_mmap import MetricsMmap
 from report.page import ReportPage
 from report.sink import Sink
+from report.trackers.registry import couriers
 from utils.events import Events
 from utils.run_dir import RunDir
 from utils.seed_group import Watcher
 
 
 def sinks_of(
-    run: RunDir, env_steps: int = 0, exported: int | None = None, quiet: bool = False, events: Events | None = None
+    run: RunDir,
+    env_steps: int = 0,
+    exported: int | None = None,
+    quiet: bool = False,
+    events: Events | None = None,
+    logger: Sequence[str] = (),
 ) -> list[Sink]:
     """`env_steps`: where a resumed run goes on; `exported`: of the last row that belongs to its checkpoint; `events`
-    are for programs, and take the console's place."""
+    are for programs, and take the console's place; `logger`: the config's."""
     return [
         MetricsCsv(run.metrics_csv, exported),
         MetricsMmap(run, env_steps),
         LogLines(run),
         ReportPage(run),
+        *couriers(run, logger, env_steps),
         # the last: who is told the end finds all of it on the disk
         Console(quiet, env_steps) if events is None else JsonEvents(events, run, env_steps),
     ]

@@ -45,6 +45,7 @@ FORMS = (
     Form(PLAYED, ("videos",), 4 << 30),
     Form(re.compile(rf"{GROUP.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan before groups had folders
     Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
+    Form(re.compile(r"events\.out\.tfevents\.[0-9]{1,20}"), ("logs",), 1 << 30, there_only=True),  # TensorBoard's
     Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # a sink's own
 )
 

@@ -3,11 +3,12 @@
 PyAV brings its own ffmpeg; it is only needed by those who write videos: pip install 'stride-rl[video]'.
 """
 
+import io
 import os
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -91,6 +92,34 @@ def thumbnail(path: Path, width: int = 320) -> bytes:
         picture = frame.reformat(codec.width, codec.height, codec.pix_fmt)
         picture.pts = None
         return b"".join(bytes(packet) for packet in [*codec.encode(picture), *codec.encode(None)])
+
+
+class Gif(NamedTuple):
+    """A moving picture."""
+
+    data: bytes
+    height: int
+    width: int
+
+
+def gif(path: Path, width: int = 160, most: int = 100) -> Gif:
+    """A video as a small one of at most so many frames, evenly spread, in the time it took; for pages of pictures."""
+    from PIL import Image
+
+    av = load_av()
+    with _Errors(path, av.FFmpegError, "read"), av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        every = max(1, -(-stream.frames // most))
+        height = max(1, round(stream.height * width / stream.width))
+        frames = [
+            Image.fromarray(frame.to_ndarray(format="rgb24", width=width, height=height))
+            for number, frame in enumerate(container.decode(stream))
+            if number % every == 0
+        ]
+        shown = max(20, round(1000 * every / float(stream.average_rate)))  # milliseconds; less is taken for slow
+        out = io.BytesIO()
+        frames[0].save(out, "GIF", save_all=True, append_images=frames[1:], duration=shown, loop=0)
+    return Gif(out.getvalue(), height, width)
 
 
 class _Errors:

@@ -1,0 +1,49 @@
+"""The process of a tracker (in_child.py starts it): reads news at once, and brings them as fast as they are taken."""
+
+import json
+import os
+import sys
+import threading
+import time
+
+from report.trackers.mailbox import BEGIN, END, Mailbox, bring
+from report.trackers.registry import in_this_process
+from utils.closed_pipe import Outlet
+
+LINGER = 600.0  # seconds after the end of the training in which a server may still be slow
+SOON = 30.0  # the same where whoever trained is gone without a word
+
+
+def main(name: str) -> int:
+    """`name`: of the tracker. Its errors end this process with a traceback, which whoever started it looks up."""
+    answers = Outlet(os.dup(1), "w")
+    os.dup2(2, 1)  # what packages print is no answer of ours
+    box, tracker = Mailbox(), in_this_process(name)
+    threading.Thread(target=read, args=(box,), daemon=True).start()
+    over = False
+    while not over:
+        news = box.take()
+        over = bring(news, tracker)
+        if news["call"] in (BEGIN, END):
+            lost = f"{box.lost:,} rows were dropped" if box.lost else ""
+            said = {"where": tracker.where, "remark": "; ".join(filter(None, (tracker.remark, lost)))}
+            answers.write(json.dumps(said).encode() + b"\n")
+    return 0
+
+
+def read(box: Mailbox) -> None:
+    """The thread: whatever is told, so that nobody waits for us; then only so long a rest."""
+    news = {}
+    for line in sys.stdin.buffer:
+        news = json.loads(line)
+        box.put(news)
+    ended = news.get("call") == END
+    if not ended:
+        box.put({"call": END, "facts": None})
+    time.sleep(LINGER if ended else SOON)
+    print("gave up: the server is too slow", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,89 @@
+"""A tracker in a process of its own: what packages of others import, raise, hang in or leave behind is not ours.
+
+It outlives the training where a server is slow (child.py says how long). What it prints is in `logs/NAME.txt`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from report.trackers.mailbox import ALERT, BEGIN, END, ROW, VIDEO
+from report.trackers.tracker import Facts, Tracker
+from utils import places, run_files
+
+LAST = 2000  # bytes of what it printed in which its error is looked for
+PATHS = ("WANDB_DIR", "WANDB_SWEEP_PARAM_PATH", "TRACKIO_DIR")  # may be relative to where one stands
+
+
+class InChild(Tracker):
+    """Each call is a line of JSON on its stdin; on its stdout it says `where` and `remark`, likewise."""
+
+    def __init__(self, name: str, title: str, logs: Path) -> None:
+        self.title = title
+        self._name, self._printed = name, logs / f"{name}.txt"
+
+    def begin(self, facts: Facts) -> None:
+        with run_files.open_to_write(self._printed, append=True) as printed:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", places.module_of("report/trackers/child.py"), self._name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=printed,
+                env=_environment(),
+                start_new_session=True,  # a Ctrl-C at the terminal is for the training
+            )
+        self._listener = Thread(target=self._listen, name=f"from {self.title}", daemon=True)
+        self._listener.start()
+        self._send(call=BEGIN, facts=facts)
+
+    def row(self, step: int, values: Mapping[str, float]) -> None:
+        self._send(call=ROW, step=step, values=values)
+
+    def video(self, step: int, path: str) -> None:
+        self._send(call=VIDEO, step=step, path=path)
+
+    def alert(self, step: int, title: str, text: str) -> None:
+        self._send(call=ALERT, step=step, title=title, text=text)
+
+    def end(self, facts: Facts | None) -> None:
+        """Waits for it to end; whoever cannot wait leaves the thread in here, and the process at its work."""
+        self._send(call=END, facts=facts)
+        assert self._child.stdin
+        self._child.stdin.close()
+        self._listener.join()
+        if self._child.wait():
+            raise ChildProcessError(self._why())
+
+    def _send(self, **news: Any) -> None:
+        assert self._child.stdin
+        try:
+            self._child.stdin.write(json.dumps(news).encode() + b"\n")
+            self._child.stdin.flush()
+        except BrokenPipeError as error:
+            raise ChildProcessError(self._why()) from error
+
+    def _listen(self) -> None:
+        assert self._child.stdout
+        for line in self._child.stdout:
+            said = json.loads(line)
+            self.where, self.remark = said["where"], said["remark"]
+
+    def _why(self) -> str:
+        """The last line that it printed, and where the others are."""
+        with run_files.open_file(self._printed) as file:
+            lines = file.read()[-LAST:].decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it ended without a word")
+        return f"{last} ({self._printed.parent.name}/{self._printed.name})"
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the program to be found from anywhere; never from where one stands."""
+    given = {name: os.path.abspath(os.environ[name]) for name in PATHS if os.environ.get(name)}
+    root = places.PROJECT.parent if places.PACKAGE else places.PROJECT
+    found = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH", ""))))
+    return {**os.environ, **given, "PYTHONPATH": found}
