@@ -34,6 +34,7 @@ from config.general import is_general_config, to_keep
 from config.listing import print_variants
 from config.loader import to_plain
 from config.schema import Config
+from config.sweep import unheeded_sweep
 from envs_gym.given import is_given
 from envs_gym.gym_env import EnvError
 from envs_gym.make import choose_backend, env_info, import_module, import_own_modules, make_envs
@@ -153,9 +154,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         start = start._replace(lines=(*filter(None, [past]), *exactly))
     elif is_general_config(config) and not is_given(config.env_id):  # no file could name that
         start = start._replace(lines=(KEEP, *to_keep(config)))
-    if sweep := os.environ.get("WANDB_SWEEP_ID"):
-        ignored = f"WANDB_SWEEP_ID={sweep} is ignored: sweeps are not there yet"
-        start = start._replace(lines=(*start.lines, ignored))
+    if told := arguments.sweep.line if arguments.sweep else unheeded_sweep():
+        start = start._replace(lines=(*start.lines, told))
     if arguments.monitor:
         look_on(run.path)
     with open_run_log(run.run_log, arguments.quiet) as log:

@@ -31,7 +31,7 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
     texts = [_bare(text) for text in overrides]
     for text in texts:  # first of all, because it decides which keys there are
         if text.startswith("algo_id="):
-            algo_id = check_algorithm(_value(text), text)
+            algo_id = check_algorithm(value_of(text), text)
     seen: dict[str, str] = {}
     layer = Raw({}, {})
     for text in texts:
@@ -39,7 +39,7 @@ def apply_overrides(raw: Raw, overrides: Sequence[str], algo_id: str) -> tuple[R
         _check_key(key, algo_id, text)
         _check_new(key, text, seen)
         name, *path = key.split(".")
-        value = _value(text)
+        value = value_of(text)
         if path:
             value = _nested(layer.values.get(name, raw.values.get(name)), path, value, text)
         layer.values[name] = value
@@ -119,7 +119,7 @@ def _check_new(key: str, text: str, seen: dict[str, str]) -> None:
     seen[key] = text
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """The value in the types of Hydra's grammar: numbers, booleans, null, lists, mappings, text."""
     from hydra.core.override_parser.overrides_parser import OverridesParser  # 0.1 s, for those who change something
     from hydra.errors import HydraException

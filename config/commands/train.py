@@ -3,7 +3,7 @@
 import argparse
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from config.debugger import attached
@@ -11,6 +11,7 @@ from config.general import Look, is_general, load_general
 from config.loader import load_config, load_file, parse_config_id
 from config.plugins import trusting
 from config.schema import Config
+from config.sweep import TRACKER, Sweep, find_sweep
 from utils.seed_group import names_group, spelled_out
 from utils.user_error import UserError, nearest
 
@@ -30,11 +31,13 @@ environment variables:
                         python -m stride new), beside this program, or where one stands if it was installed
   STRIDE_QUIET=1        as -q
   STRIDE_NO_RUN_LOG=1   no run.log in a run's folder
+  WANDB_MODE=offline    what W&B's own variables say goes for logger: wandb
 exit codes:
   0 trained; 1 the training failed; 2 the words are wrong, nothing was begun; 3 with --require-goal: the goal was not
   reached, or not by every seed; 130 and 143 stopped by Ctrl-C or SIGTERM, and saved
 """
 MOST_SEEDS = 1000
+IN_SWEEP = "take the values that a sweep of W&B chose (its agent's variables alone say it, too): docs/trackers.md"
 TRUST = "import these modules of this machine where a run from elsewhere names them"
 
 
@@ -59,9 +62,19 @@ class Arguments:
     trust: tuple[str, ...] = ()
     detach: bool = False
     monitor: bool = False
+    sweep: Sweep | None = None
+    """Whose values are among the overrides."""
 
     def load(self, look: Look | None = None) -> Config:
-        """The checked config that the words describe; `look` at an environment that has none of its own."""
+        """The checked config that the words describe; `look` at an environment that has none of its own.
+
+        A run of a sweep tells W&B how it went, whether or not anybody wrote that down.
+        """
+        config = self._load(look)
+        told = self.sweep is None or TRACKER in config.logger
+        return config if told else replace(config, logger=(*config.logger, TRACKER))
+
+    def _load(self, look: Look | None) -> Config:
         if self.file:
             return load_file(self.file, self.config_id.rpartition(":")[2], self.overrides)
         if not self.config_id:
@@ -108,6 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accept-changes", action="store_true", help="with --resume: take a config.json that was edited by hand"
     )
+    parser.add_argument("--wandb_sweep", "--wandb-sweep", action="store_true", help=IN_SWEEP)
     parser.add_argument("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
     parser.add_argument("-q", "--quiet", action="store_true", help="one line at the end, made for grep, nothing else")
     parser.add_argument(
@@ -158,6 +172,13 @@ def parse_arguments(argv: list[str]) -> Arguments:
         raise UserError("--accept-changes says how to --resume a run; give both")
     if found.trust and not found.resume:
         raise UserError("--trust is for a run from elsewhere that is to go on; what you name yourself is imported")
+    sweep = None if found.resume else find_sweep(found.wandb_sweep)
+    if found.resume and found.wandb_sweep:
+        raise UserError(
+            "--wandb_sweep says what a run begins with; --resume takes everything from the run's config.json"
+        )
+    if sweep and len(seeds) > 1:
+        raise UserError(f"a sweep's run has one seed, not --seed {found.seed}; let the sweep choose among seeds")
     if found.json and (len(seeds) > 1 or found.resume.startswith("group:")):
         raise UserError("--json tells of one run; start one for each seed, each with --json")
     if (found.detach or found.monitor) and (found.json or found.debug):
@@ -167,7 +188,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
         raise UserError("--json tells of a training; --help and --list-envs are for people")
     return Arguments(
         config_id=words[0] if words else "",
-        overrides=tuple(overrides),
+        overrides=sweep.overrides(overrides) if sweep else tuple(overrides),
         file=found.config,
         seeds=seeds,
         resume=found.resume,
@@ -183,6 +204,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
         trust=trusted(found.trust),
         detach=found.detach,
         monitor=found.monitor,
+        sweep=sweep,
     )
 
 

@@ -5,6 +5,7 @@ data is a message in Protocol Buffers' encoding: fields, each a number and a kin
 not needed to write them; its own reader reads them in tests.
 """
 
+import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,6 +13,8 @@ VERSION = b"brain.Event:2"
 START = 1  # SessionLog: what was written with this step or a later one before is void
 STRING = 7  # TensorProto
 POLYNOMIAL, MASK, WORD = 0x82F63B78, 0xA282EAD8, 0xFFFFFFFF  # CRC-32C, reflected; what Google's formats add to it
+
+LARGEST = 3.4028234e38  # of four bytes
 
 
 def _table() -> Iterator[int]:
@@ -62,6 +65,8 @@ def double(number: int, value: float) -> bytes:
 
 
 def single(number: int, value: float) -> bytes:
+    """What four bytes cannot hold is infinite to them."""
+    value = math.copysign(math.inf, value) if LARGEST < abs(value) < math.inf else value
     return varint(number << 3 | 5) + struct.pack("<f", value)
 
 
@@ -92,7 +97,7 @@ def summary(seconds: float, step: int, values: Iterable[bytes]) -> bytes:
 def scalars(values: Mapping[str, float]) -> Iterator[bytes]:
     """A Summary.Value each."""
     for tag, value in values.items():
-        yield part(1, tag.encode()) + single(2, max(-3.4e38, min(3.4e38, value)))
+        yield part(1, tag.encode()) + single(2, value)
 
 
 def text(tag: str, words: str) -> bytes:

@@ -46,4 +46,4 @@ class TrackioRun(Tracker):
 
         if facts is not None and facts["report"]:
             self._run.log({"report": trackio.Markdown(run_files.read_bytes(Path(facts["report"])).decode())})
-        self._run.finish()
+        trackio.finish()

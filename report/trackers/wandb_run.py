@@ -84,5 +84,4 @@ def where(run: Any) -> str:
     """A page, or what is typed to send the files."""
     if run.url:
         return str(run.url)
-    folder = Path(run.dir).parent
-    return f"offline; send it: wandb sync {folder}"
+    return f"offline; send it: wandb sync {os.path.relpath(Path(run.dir).parent)}"

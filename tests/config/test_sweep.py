@@ -1,0 +1,119 @@
+"""A sweep's values become overrides: from the file that W&B's agent leaves, with every check that typed words pass."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import config
+from config.commands.train import parse_arguments
+from config.loader import load_config
+from config.metrics import declared
+from config.overrides import in_words
+from utils.user_error import UserError
+
+SPECS = sorted((Path(config.__file__).parent / "sweeps").glob("*.yaml"))
+
+
+@pytest.fixture
+def chosen(tmp_path, monkeypatch):
+    """Leave values as an agent does."""
+
+    def leave(sweep="me/sweeps/1", **values):
+        file = tmp_path / "config-run.yaml"
+        text = yaml.safe_dump({key: {"value": value} for key, value in values.items()}, sort_keys=False)
+        file.write_text(f"wandb_version: 1\n\n{text}")
+        monkeypatch.setenv("WANDB_SWEEP_PARAM_PATH", str(file))
+        if sweep:
+            monkeypatch.setenv("WANDB_SWEEP_ID", sweep)
+
+    return leave
+
+
+def loaded(*words):
+    return parse_arguments(["CartPole-v1:ppo", *words]).load()
+
+
+def test_values_of_every_kind_reach_the_config(chosen):
+    chosen(policy_lr=0.02, hidden_dims=[32, 16], normalize_obs=True, activation="relu", clip_range_vf=None,
+           ent_coef="lin_0.01", env_kwargs={"sutton_barto_reward": False}, n_epochs=3)  # fmt: skip
+    found = loaded("gamma=0.9")
+    assert (found.policy_lr, found.hidden_dims, found.activation, found.n_epochs) == (0.02, (32, 16), "relu", 3)
+    assert (found.normalize_obs, found.clip_range_vf, found.gamma) == ("rolling", None, 0.9)
+    assert found.ent_coef.start_value == 0.01 and found.env_kwargs == {"sutton_barto_reward": False}
+
+
+def test_a_run_of_a_sweep_tells_wandb(chosen):
+    assert loaded().logger == ("csv",)
+    chosen(gamma=0.9)
+    assert loaded().logger == ("csv", "wandb")
+    assert loaded("logger=[tensorboard,wandb]").logger == ("tensorboard", "wandb")
+
+
+def test_the_flag_alone_is_enough_and_needs_an_agent(chosen):
+    with pytest.raises(UserError, match="--wandb_sweep: no sweep chose anything"):
+        loaded("--wandb_sweep")
+    chosen(sweep="", gamma=0.9)
+    assert loaded().gamma != 0.9
+    assert loaded("--wandb_sweep").gamma == loaded("--wandb-sweep").gamma == 0.9
+
+
+def test_an_agent_that_types_them_too_says_them_once(chosen):
+    chosen(policy_lr=1e-5, normalize_reward=True, clip_range_vf=None)
+    found = loaded("--policy_lr=1e-05", "--normalize_reward=True", "--clip_range_vf=None")
+    assert found.policy_lr == 1e-5 and found.normalize_reward is True
+    assert loaded("policy_lr=0.00001").policy_lr == 1e-5
+    with pytest.raises(UserError, match=r"policy_lr=0.1: the sweep says policy_lr=1e-05"):
+        loaded("policy_lr=0.1")
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "complaint"),
+    [
+        ({"polcy_lr": 0.1}, [], "did you mean policy_lr"),
+        ({"gamma": 1.5}, [], "gamma must be at least 0 and at most 1, not 1.5"),
+        ({"n_epochs": "many"}, [], "n_epochs takes a whole number"),
+        ({"gamma": 0.9}, ["--seed", "1,2"], "let the sweep choose among seeds"),
+        ({"gamma": 0.9}, ["--wandb_swep"], "did you mean --wandb_sweep"),
+    ],
+)
+def test_what_is_wrong_is_one_line(chosen, values, words, complaint):
+    chosen(**values)
+    with pytest.raises(UserError, match=complaint):
+        loaded(*words)
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "gamma: 0.9", "gamma: {worth: 0.9}", "a: !!python/name:os.system x"])
+def test_a_file_that_no_agent_wrote_is_refused(tmp_path, monkeypatch, text):
+    (tmp_path / "x.yaml").write_text(text)
+    monkeypatch.setenv("WANDB_SWEEP_PARAM_PATH", str(tmp_path / "x.yaml"))
+    with pytest.raises(UserError, match=r"x\.yaml"):
+        loaded("--wandb_sweep")
+
+
+def test_a_run_that_goes_on_asks_no_sweep(chosen):
+    chosen(gamma=0.9)
+    assert parse_arguments(["--resume", "@last"]).sweep is None
+    with pytest.raises(UserError, match="--resume takes everything"):
+        parse_arguments(["--resume", "@last", "--wandb_sweep"])
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda path: path.stem)
+def test_every_shipped_sweep_can_be_trained(spec):
+    """Both ends of every range, together, and every value of every list, alone."""
+    plan = yaml.safe_load(spec.read_text())
+    declared(plan["metric"]["name"])
+    env_id, variant = plan["command"][-3].split(":")
+    assert plan["command"][-2:] == ["--wandb_sweep", "-q"] and f"project {env_id} {spec.name}" in spec.read_text()
+    ends = [{}, {}]
+    for key, space in plan["parameters"].items():
+        options = space.get("values", [space.get("min"), space.get("max")])
+        for option in options:
+            load_config(env_id, variant, [in_words(key, option)])
+        ends[0][key], ends[1][key] = options[0], options[-1]
+    for end in ends:
+        load_config(env_id, variant, [in_words(key, value) for key, value in end.items()])
+
+
+def test_there_is_one_of_each_kind():
+    assert {yaml.safe_load(spec.read_text())["method"] for spec in SPECS} == {"grid", "random", "bayes"}
