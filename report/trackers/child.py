@@ -7,9 +7,11 @@ import threading
 import time
 
 from report.trackers.mailbox import BEGIN, END, Mailbox, bring
-from report.trackers.registry import in_this_process
+from report.trackers.trackio_run import TrackioRun
+from report.trackers.wandb_run import WandbRun
 from utils.closed_pipe import Outlet
 
+TRACKERS = {"wandb": WandbRun, "trackio": TrackioRun}
 LINGER = 600.0  # seconds after the end of the training in which a server may still be slow
 SOON = 30.0  # the same where whoever trained is gone without a word
 
@@ -18,7 +20,7 @@ def main(name: str) -> int:
     """`name`: of the tracker. Its errors end this process with a traceback, which whoever started it looks up."""
     answers = Outlet(os.dup(1), "w")
     os.dup2(2, 1)  # what packages print is no answer of ours
-    box, tracker = Mailbox(), in_this_process(name)
+    box, tracker = Mailbox(), TRACKERS[name]()
     threading.Thread(target=read, args=(box,), daemon=True).start()
     over = False
     while not over:
@@ -33,11 +35,13 @@ def main(name: str) -> int:
 
 def read(box: Mailbox) -> None:
     """The thread: whatever is told, so that nobody waits for us; then only so long a rest."""
-    news = {}
+    ended = False
     for line in sys.stdin.buffer:
+        if not line.endswith(b"\n"):  # whoever trained was killed while it wrote
+            break
         news = json.loads(line)
         box.put(news)
-    ended = news.get("call") == END
+        ended = news["call"] == END
     if not ended:
         box.put({"call": END, "facts": None})
     time.sleep(LINGER if ended else SOON)

@@ -1,6 +1,6 @@
 """Every tracker that `logger` may name: which package it wants, and who speaks to it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -8,8 +8,6 @@ from report.trackers.courier import Courier
 from report.trackers.in_child import InChild
 from report.trackers.tensorboard_events import TensorBoardEvents
 from report.trackers.tracker import Tracker
-from report.trackers.trackio_run import TrackioRun
-from report.trackers.wandb_run import WandbRun
 from utils.run_dir import RunDir
 from utils.user_error import UserError
 
@@ -20,19 +18,15 @@ class Kind(NamedTuple):
     """A row of the table."""
 
     title: str
-    package: str  # that it wants, "" for none; also the name of the extra that installs it
-    made: Callable[[], Tracker]
+    package: str = ""
+    """That it wants, which is also the name of the extra that installs it; it is imported in a process of its own."""
 
     @property
     def cure(self) -> str:
         return f"pip install 'stride-rl[{self.package}]'"
 
 
-KINDS = {
-    "tensorboard": Kind("TensorBoard", "", TensorBoardEvents),
-    "wandb": Kind("W&B", "wandb", WandbRun),
-    "trackio": Kind("Trackio", "trackio", TrackioRun),
-}
+KINDS = {"tensorboard": Kind("TensorBoard"), "wandb": Kind("W&B", "wandb"), "trackio": Kind("Trackio", "trackio")}
 
 
 def check_loggers(loggers: Sequence[str]) -> None:
@@ -50,11 +44,5 @@ def couriers(run: RunDir, loggers: Sequence[str], env_steps: int = 0) -> list[Co
 
 
 def _tracker(name: str, run: RunDir) -> Tracker:
-    """Packages of others are imported in another process; what is written by ourselves is written here."""
     kind = KINDS[name]
-    return InChild(name, kind.title, run.logs) if kind.package else kind.made()
-
-
-def in_this_process(name: str) -> Tracker:
-    """For the child."""
-    return KINDS[name].made()
+    return InChild(name, kind.title, run.logs) if kind.package else TensorBoardEvents()

@@ -11,8 +11,6 @@ from utils import run_files
 class TrackioRun(Tracker):
     """What it logs of the machine is left out: our rows hold memory and times."""
 
-    title = "Trackio"
-
     def begin(self, facts: Facts) -> None:
         import trackio
 

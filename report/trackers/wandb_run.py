@@ -17,8 +17,6 @@ TAG = 64
 class WandbRun(Tracker):
     """What W&B's own variables say goes first: WANDB_MODE, WANDB_PROJECT, WANDB_ENTITY, WANDB_DIR, WANDB_RUN_GROUP."""
 
-    title = "W&B"
-
     def begin(self, facts: Facts) -> None:
         import wandb
 

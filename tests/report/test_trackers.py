@@ -1,0 +1,301 @@
+"""Trackers: what each is told, and that none slows, stops or changes a training, whatever it does. No torch."""
+
+import json
+import logging
+import os
+import struct
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from told_run import RETURN, STEPS, begun, outcome, row, tell
+
+from report.trackers import courier, registry
+from report.trackers.courier import Courier
+from report.trackers.event_format import checksum, masked, varint
+from report.trackers.mailbox import Mailbox
+from report.trackers.tracker import Tracker
+from utils.user_error import UserError
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    for name in [name for name in os.environ if name.startswith(("WANDB_", "TRACKIO_"))]:
+        monkeypatch.delenv(name)
+
+
+class Heard(Tracker):
+    """Notes what it is told; may be stopped before it takes anything, or fail at a call."""
+
+    title, where = "Heard", "here"
+
+    def __init__(self, fails_at=""):
+        self.calls, self.go = [], threading.Event()
+        self.go.set()
+        self._fails_at = fails_at
+
+    def _hear(self, *call):
+        self.go.wait(30)
+        if call[0] == self._fails_at:
+            raise OSError("the disk is full")
+        self.calls.append(call)
+
+    def begin(self, facts):
+        self._hear("begin", facts)
+
+    def row(self, step, values):
+        self._hear("row", step, values)
+
+    def video(self, step, path):
+        self._hear("video", step, path)
+
+    def alert(self, step, title, text):
+        self._hear("alert", step, title, text)
+
+    def end(self, facts):
+        self._hear("end", facts)
+
+
+def test_all_is_told_in_order(caplog):
+    heard, (run, header, config) = Heard(), begun("tags=[a,b]", "notes=hello", group="g1")
+    with caplog.at_level(logging.INFO, "stride"):
+        tell([Courier(heard, run)], run, header, config)
+    assert [call[0] for call in heard.calls] == ["begin", "row", "row", "row", "row", "alert", "end"]
+    facts = heard.calls[0][1]
+    assert (facts["id"], facts["project"], facts["group"]) == (run.id, "CartPole-v1", "g1")
+    assert (facts["tags"], facts["notes"], facts["resumed_at"]) == (["a", "b"], "hello", 0)
+    assert facts["config"]["gamma"] == config.gamma and facts["config"]["git_hash"] == "abc"
+    assert [call[1] for call in heard.calls[1:5]] == [10, 20, 30, 40] and heard.calls[1][2] == row(10)
+    assert heard.calls[5][1:3] == (20, "Policy loss") and "lower it" in heard.calls[5][3]
+    assert heard.calls[-1][1]["verdict"] == "solved" and heard.calls[-1][1]["test_mean"] == 490.5
+    assert json.dumps([heard.calls[0], heard.calls[-1]])  # whatever it is told can go to another process
+    assert [record.getMessage() for record in caplog.records] == ["Heard: here"]
+
+
+def test_one_that_takes_nothing_costs_a_training_nothing_but_its_own_rows(caplog, monkeypatch):
+    monkeypatch.setattr(courier, "PATIENCE", 0.05)
+    heard, (run, header, config) = Heard(), begun()
+    heard.go.clear()
+    sink = Courier(heard, run, most=3)
+    began = time.perf_counter()
+    tell([sink], run, header, config, rows=500, end=False)
+    assert time.perf_counter() - began < 5  # it would take nothing for 30 seconds
+    with caplog.at_level(logging.INFO, "stride"):
+        sink.end(outcome(run))
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    told = int(line.split("too slow, ")[1].split(" rows")[0])
+    assert "what is left goes on in the background; metrics.csv has every row" in line
+    heard.go.set()
+    for _ in range(500):
+        if heard.calls and heard.calls[-1][0] == "end":
+            break
+        time.sleep(0.01)
+    rows = [call for call in heard.calls if call[0] == "row"]
+    assert len(rows) + told == 500 and len(rows) <= 4  # each was brought or counted; the alert and the end came through
+    assert [call[0] for call in heard.calls[-2:]] == ["alert", "end"]
+
+
+@pytest.mark.parametrize("call", ["begin", "row", "alert", "end"])
+def test_one_that_fails_is_given_up_and_told(call, caplog):
+    heard, (run, header, config) = Heard(fails_at=call), begun()
+    with caplog.at_level(logging.INFO, "stride"):
+        tell([Courier(heard, run)], run, header, config)
+    line = caplog.records[-1].getMessage()
+    assert line == "Heard: given up, OSError: the disk is full; metrics.csv has every row"
+
+
+def test_a_signal_is_not_made_to_wait(monkeypatch):
+    monkeypatch.setattr(courier, "PATIENCE", 30)
+    heard, (run, header, config) = Heard(), begun()
+    heard.go.clear()
+    for ended in (None, outcome(run, reason="interrupted")):
+        sink = Courier(heard, run)
+        sink.begin(header, config)
+        began = time.perf_counter()
+        sink.end(ended)
+        assert time.perf_counter() - began < 10
+    heard.go.set()
+
+
+def test_what_is_no_row_always_fits():
+    box = Mailbox(most=2)
+    for number in range(5):
+        box.put({"call": "row", "step": number})
+    box.put({"call": "alert"})
+    box.put({"call": "end"})
+    assert box.lost == 3 and [box.take()["call"] for _ in range(4)] == ["row", "row", "alert", "end"]
+
+
+def test_a_package_that_is_missing_is_named_before_anything_begins(monkeypatch):
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    registry.check_loggers(("csv", "tensorboard"))
+    with pytest.raises(
+        UserError, match=r"logger: trackio needs the package trackio: pip install 'stride-rl\[trackio\]'"
+    ):
+        registry.check_loggers(("csv", "trackio"))
+
+
+def test_names_of_loggers(tmp_path):
+    run, _, config = begun("logger=tensorboard")
+    assert config.logger == ("tensorboard",)
+    assert len(registry.couriers(run, ("csv", "tensorboard", "tensorboard", "wandb"))) == 2
+    with pytest.raises(
+        UserError, match=r"logger\[0\] takes csv, tensorboard, wandb, trackio, not 'wandbb'; did you mean"
+    ):
+        begun("logger=[wandbb]")
+
+
+# TensorBoard's files
+
+
+def records(path):
+    """(step, {tag: number}) of each record of an event file, by the format's own words; checksums are compared."""
+    data, at, found = path.read_bytes(), 0, []
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        body = data[at + 12 : at + 12 + length]
+        assert data[at + 8 : at + 12] == masked(data[at : at + 8]) and data[at + 12 + length :][:4] == masked(body)
+        found.append(body)
+        at += length + 16
+    return found
+
+
+def test_checksums_are_the_standards():
+    assert checksum(b"123456789") == 0xE3069283  # the check value that every list of CRCs gives for CRC-32C
+    assert masked(b"") == struct.pack("<I", 0xA282EAD8) and varint(300) == b"\xac\x02" and len(varint(-1)) == 10
+
+
+def test_event_files_hold_every_row():
+    run, header, config = begun("logger=[tensorboard]", "tags=[a]")
+    tell(registry.couriers(run, config.logger), run, header, config)
+    (path,) = run.logs.glob("events.out.tfevents.*")
+    found = records(path)
+    assert b"brain.Event:2" in found[0]
+    rows = [body for body in found if b"train/loss/policy" in body and b"text" not in body]
+    # step 10: field 2; the value: field 2 of a Summary.Value behind its tag
+    assert len(rows) == 4 and b"\x10\x0a" in rows[0]
+    assert all(RETURN.encode() + b"\x15" + struct.pack("<f", step) in rows[step // 10 - 1] for step in (10, 30, 40))
+    assert any(b"Solved (goal reached), test 490.5" in body for body in found)
+
+
+def test_a_run_that_goes_on_voids_what_comes_after():
+    run, header, config = begun("logger=[tensorboard]")
+    tell(registry.couriers(run, config.logger), run, header, config, end=False)
+    tell(registry.couriers(run, config.logger, env_steps=20), run, header, config)
+    files = sorted(run.logs.glob("events.out.tfevents.*"))
+    assert len(files) == 2 and not any(body[9:13] == b"\x10\x15\x3a\x02" for body in records(files[0]))
+    assert records(files[1])[1][9:] == b"\x10\x15\x3a\x02\x08\x01"  # step 21, a SessionLog: START
+
+
+# Packages of others, in a process of their own: one that only looks like W&B
+
+FAKE = """
+import json, os, sys, time
+print("this is no answer")
+class Error(Exception): pass
+class Settings(dict): pass
+class Html(str):
+    def __new__(cls, text, inject): return str.__new__(cls, text)
+class Video(str):
+    def __new__(cls, path, format): return str.__new__(cls, path)
+def note(call, *given, **named):
+    with open(os.environ["NOTED"], "a") as file:
+        file.write(json.dumps([call, given, named]) + "\\n")
+class Run:
+    url, dir, summary = "", os.getcwd() + "/x/files", None
+    def __init__(self):
+        self.summary = self
+    def __getattr__(self, name):
+        def call(*given, **named):
+            note(name, *given, **named)
+            exec(os.environ.get("AT_" + name.upper(), ""))
+        return call
+def init(**named):
+    note("init", **named)
+    if named.get("mode") != "offline":
+        exec(os.environ.get("AT_INIT", ""))
+    return Run()
+def teardown(): pass
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A package `wandb` that notes its calls; what it does at one of them is code in AT_..."""
+    (tmp_path / "wandb.py").write_text(textwrap.dedent(FAKE))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("NOTED", str(tmp_path / "noted"))
+    return lambda: [json.loads(line) for line in (tmp_path / "noted").read_text().splitlines()]
+
+
+def told_to_wandb(monkeypatch, caplog, **changes):
+    """(run, the lines for people) after a whole run, with as much time as it takes."""
+    monkeypatch.setattr(courier, "PATIENCE", 60)
+    run, header, config = begun("logger=[wandb]", "tags=[a]", "project_id=p/q", group="g")
+    with caplog.at_level(logging.INFO, "stride"):
+        tell(registry.couriers(run, config.logger), run, header, config, **changes)
+    return run, [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+
+
+def test_wandb_is_told_in_a_process_of_its_own(fake, monkeypatch, caplog):
+    run, lines = told_to_wandb(monkeypatch, caplog)
+    noted = fake()
+    assert [each[0] for each in noted] == [
+        "init",
+        "define_metric",
+        "define_metric",
+        *["log"] * 4,
+        "alert",
+        "update",
+        "finish",
+    ]
+    options = noted[0][2]
+    assert (options["id"], options["project"], options["group"], options["tags"]) == (run.id, "p-q", "g", ["a"])
+    assert options["dir"] == str(run.logs) and options["resume"] == "allow"
+    assert noted[3][1] == [{STEPS: 10, RETURN: 10, "train/loss/policy": -0.25}]
+    assert noted[-2][1][0]["verdict"] == "solved" and noted[-1][2] == {"exit_code": 0}
+    assert "wandb" not in sys.modules and "this is no answer" in (run.logs / "wandb.txt").read_text()
+    assert lines == ["W&B: offline; send it: wandb sync x"]
+
+
+def test_without_a_server_it_writes_files(fake, monkeypatch, caplog):
+    monkeypatch.setenv("AT_INIT", "raise Error('no route to host')")
+    _, lines = told_to_wandb(monkeypatch, caplog)
+    assert [each[2].get("mode") for each in fake() if each[0] == "init"] == [None, "offline"]
+    assert sum(each[0] == "log" for each in fake()) == 4
+    assert lines[-1].startswith("W&B: no server was reached, so it writes files (no route to host)")
+
+
+@pytest.mark.parametrize("what", ["raise KeyError('boom')", "os._exit(3)", "os.kill(os.getpid(), 9)"])
+def test_a_package_that_breaks_harms_nobody(fake, monkeypatch, caplog, what):
+    monkeypatch.setenv("AT_LOG", f"import sys; print('last words', file=sys.stderr, flush=True); {what}")
+    _, lines = told_to_wandb(monkeypatch, caplog)
+    (line,) = [line for line in lines if "given up" in line]
+    assert ("KeyError: 'boom'" if "boom" in what else "last words") in line and "(logs/wandb.txt)" in line
+
+
+def test_whoever_dies_without_a_word_is_told_as_failed(fake):
+    run, header, config = begun("logger=[wandb]")
+    (sink,) = registry.couriers(run, config.logger)
+    tell([sink], run, header, config, end=False)
+    for _ in range(3000):
+        if Path(os.environ["NOTED"]).exists() and any(each[0] == "alert" for each in fake()):
+            break
+        time.sleep(0.02)
+    sink._tracker._child.stdin.write(b'{"call": "row", "st')
+    sink._tracker._child.stdin.close()  # as the kernel does for one that was killed
+    assert sink._tracker._child.wait(60) == 0
+    assert fake()[-1] == ["finish", [], {"exit_code": 1}]
+
+
+def test_in_a_sweep_the_run_is_the_agents(fake, monkeypatch, caplog):
+    monkeypatch.setenv("WANDB_SWEEP_ID", "1")
+    monkeypatch.setenv("WANDB_SWEEP_PARAM_PATH", "wandb/values.yaml")
+    monkeypatch.setenv("AT_FINISH", "note('path', os.environ['WANDB_SWEEP_PARAM_PATH'])")
+    told_to_wandb(monkeypatch, caplog)
+    assert "id" not in fake()[0][2] and "resume" not in fake()[0][2]
+    assert fake()[-1][1] == [os.path.abspath("wandb/values.yaml")]
