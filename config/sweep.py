@@ -6,7 +6,7 @@ They pass every check that typed ones pass. Nothing is imported and nobody is as
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from config.overrides import in_words, value_of
 from config.yaml_file import read_yaml
@@ -14,7 +14,7 @@ from utils.user_error import UserError
 
 SWEEP, VALUES = "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH"
 HEADER = "wandb_version"
-TRACKER = "wandb"
+TRACKER: Final = "wandb"
 
 
 class Sweep(NamedTuple):

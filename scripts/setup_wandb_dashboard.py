@@ -6,10 +6,10 @@ python -m scripts.setup_wandb_dashboard --entity me --project CartPole-v1 --dry-
 
 import argparse
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 from report.trackers.dashboard import MOST, as_json, workspace
+from report.trackers.registry import is_installed
 from scripts.usage import parser_of
 from utils import entry
 from utils.user_error import UserError
@@ -20,7 +20,7 @@ CURE = "pip install 'stride-rl[wandb]'"
 def main(argv: list[str]) -> int:
     """Exit code."""
     asked = parse(argv)
-    if find_spec("wandb_workspaces") is None:
+    if not is_installed("wandb_workspaces"):
         raise UserError(f"a dashboard needs the package wandb-workspaces: {CURE}")
     if asked.dry_run:
         if asked.select_latest:

@@ -34,6 +34,7 @@ COMMANDS = (
     Command("new", "scripts/new", "a project of your own: an environment, its settings, a test; trains at once"),
     Command("check-env", "scripts/check_env", "what is wrong with an environment, and how to cure it"),
     Command("export", "scripts/export", "a trained policy for programs without this one"),
+    Command("setup-wandb-dashboard", "scripts/setup_wandb_dashboard", "a page of W&B for the runs of a project"),
     Command("schema", "scripts/schema", "the JSON Schema of a YAML file, for editors"),
     Command("completion", "scripts/completion", "what bash, zsh or fish needs to complete these words"),
 )

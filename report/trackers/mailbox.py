@@ -1,7 +1,7 @@
 """A queue that nobody who trains ever waits for: where it is full rows are lost, counted, and nothing else is."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Condition
 from typing import Any
 
@@ -39,6 +39,7 @@ class Mailbox:
 
 def bring(news: News, tracker: Tracker) -> bool:
     """Call what the news names; whether that was the end."""
+    calls: dict[str, Callable[..., None]]
     calls = {BEGIN: tracker.begin, ROW: tracker.row, VIDEO: tracker.video, ALERT: tracker.alert, END: tracker.end}
     calls[news["call"]](**{name: value for name, value in news.items() if name != "call"})
     return news["call"] == END

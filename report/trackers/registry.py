@@ -33,8 +33,14 @@ def check_loggers(loggers: Sequence[str]) -> None:
     """UserError where the package of one of them is missing; nothing is imported."""
     for name in loggers:
         package = KINDS[name].package if name in KINDS else ""
-        if package and find_spec(package) is None:
+        if package and not is_installed(package):
             raise UserError(f"logger: {name} needs the package {package}: {KINDS[name].cure}")
+
+
+def is_installed(package: str) -> bool:
+    """Nothing is imported; a folder of that name, as W&B makes one wherever it is called, is no package."""
+    found = find_spec(package)
+    return found is not None and found.origin is not None
 
 
 def couriers(run: RunDir, loggers: Sequence[str], env_steps: int = 0) -> list[Courier]:

@@ -14,14 +14,14 @@ from typing import NamedTuple
 NAME = "stride"
 COMMANDS = {"train": "train", "run_play": "play", "run_inspect": "inspect", "run_publish": "publish"}
 # the others measure a checkout
-SCRIPTS = ("__init__", "usage", "new", "schema", "completion", "check_env", "export", "monitor")
+SCRIPTS = (
+    "__init__", "usage", "new", "schema", "completion", "check_env", "export", "monitor", "setup_wandb_dashboard",
+)  # fmt: skip
 NOT_SHIPPED = {"tests", "scripts", "build", "dist", "runs", NAME}
 SUFFIXES = {".py", ".yaml", ".json", ".css", ".js", ".cu", ".cuh", ".txt"}
 EVIDENCE = Path("docs", "results")  # what --list-envs says was reached
 TYPED = re.compile(rf"\bpython ({'|'.join(COMMANDS)})\.py\b")
-TYPED_SCRIPT = re.compile(
-    r"\bpython (?:-m scripts\.|scripts/)(new|schema|completion|check_env|export|monitor)(?:\.py)?\b"
-)
+TYPED_SCRIPT = re.compile(rf"\bpython (?:-m scripts\.|scripts/)({'|'.join(SCRIPTS[2:])})(?:\.py)?\b")
 DOTTED = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)((?::\w+)?)")
 TESTS = "tests/"  # a copy of which goes the same way (moved_tests.py)
 BY_NAME = {"importlib", "importlib.util", "runpy"}

@@ -139,6 +139,14 @@ def test_a_package_that_is_missing_is_named_before_anything_begins(monkeypatch):
         registry.check_loggers(("csv", "trackio"))
 
 
+def test_a_folder_that_wandb_leaves_is_no_package(tmp_path, monkeypatch):
+    (tmp_path / "some_tracker").mkdir()
+    (tmp_path / "other_tracker.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    names = "some_tracker", "other_tracker", "no_tracker"
+    assert [registry.is_installed(name) for name in names] == [False, True, False]
+
+
 def test_names_of_loggers(tmp_path):
     run, _, config = begun("logger=tensorboard")
     assert config.logger == ("tensorboard",)
