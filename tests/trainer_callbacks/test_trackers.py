@@ -1,10 +1,10 @@
 """Trackers in a training: told what metrics.csv is told, refused before there is a run, chosen by a sweep."""
 
 import pytest
-import train
 import yaml
 from tiny_runs import TINY, tiny_run
 
+import train
 from report.metrics_csv import read_csv
 from report.trackers import registry
 from report.trackers.event_format import part
