@@ -1,7 +1,7 @@
 """The sink that brings a run to a tracker of others: a thread and a bounded queue of its own, and no error ends a run.
 
-What the training waits for is an append to a list. Threads are not written to the terminal from: what a person should
-know of a tracker is told by `end`, in the thread that trains; run.log has it at once.
+What the training waits for is an append to a list. No thread writes to the terminal: what a person should know of a
+tracker is told by `end`, in the thread that trains; run.log has its errors at once.
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ from utils.one_line import describe_error
 from utils.run_dir import RunDir
 from utils.run_log import NOTE
 from utils.user_error import UserError
+from utils.video_file import VideoError
 
 PATIENCE = 5.0  # seconds that the end of a training waits for a tracker
 HURRY = 0.3  # the same after a signal: whoever sent it may send SIGKILL next
@@ -75,7 +76,7 @@ class Courier(Sink):
         try:
             while not bring(self._box.take(), self._tracker):
                 pass
-        except (OSError, UserError) as error:  # a full disk, a process that is gone
+        except (OSError, UserError, VideoError) as error:  # a full disk, a process that is gone, a film that is none
             self._trouble = f"given up, {describe_error(error)}"
             log.log(NOTE, f"{self._tracker.title}: {self._trouble}")
         finally:

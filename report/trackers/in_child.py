@@ -70,8 +70,9 @@ class InChild(Tracker):
     def _listen(self) -> None:
         assert self._child.stdout
         for line in self._child.stdout:
-            said = json.loads(line)
-            self.where, self.remark = said["where"], said["remark"]
+            if line.endswith(b"\n"):  # else it was killed while it wrote
+                said = json.loads(line)
+                self.where, self.remark = said["where"], said["remark"]
 
     def _why(self) -> str:
         """The last line that it printed, and where the others are."""

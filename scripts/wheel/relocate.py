@@ -35,6 +35,7 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "envs_gym/make.py": "modules of the user",
     "envs_gym/wrappers/registry.py": "modules of the user",
     "scripts/completion.py": "a table of ours, rewritten",
+    "report/trackers/registry.py": "packages of others",
     "stride/__init__.py": "a table of ours, rewritten",
     "stride/__main__.py": "ours, by places.PACKAGE",
     "utils/device_source.py": "ours, by places.module_of",

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from told_run import RETURN, STEPS, begun, outcome, tell
 
@@ -16,6 +17,7 @@ from report.trackers.registry import couriers
 from scripts import setup_wandb_dashboard
 from scripts.faults.wandb_server import serving
 from utils.user_error import UserError
+from utils.video_file import VideoFile
 
 pytestmark = pytest.mark.slow
 LOSS = "train/loss/policy"
@@ -32,9 +34,25 @@ def alone(tmp_path, monkeypatch):
 
 
 def told(*overrides, **changes):
+    """A whole run, with a film, a curve and a report."""
     run, header, config = begun(*overrides, **changes)
-    tell(couriers(run, config.logger), run, header, config)
+    (sink,) = couriers(run, config.logger)
+    tell([sink], run, header, config, end=False)
+    (run.logs / "curve.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'></svg>")
+    run.report.write_text("# All went well")
+    sink.media(filmed(run))
+    sink.end(outcome(run))
+    assert not sink._trouble, sink._trouble
     return run
+
+
+def filmed(run):
+    pytest.importorskip("av")
+    path = run.videos / "epoch=01.mp4"
+    with VideoFile(path, 30) as video:
+        for shade in range(150):
+            video.add(np.full((64, 96, 3), shade, np.uint8))
+    return path
 
 
 def test_tensorboards_reader_reads_ours():
@@ -53,23 +71,11 @@ def test_tensorboards_reader_reads_ours():
     assert "policy_lr" in words["config"] and "lower it" in words["alerts/Policy loss"]
 
 
-def test_tensorboards_reader_reads_a_video(tmp_path):
+def test_tensorboards_reader_reads_a_video():
     pytest.importorskip("tensorboard")
-    pytest.importorskip("av")
-    import numpy as np
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from utils.video_file import VideoFile
-
-    run, header, config = begun("logger=[tensorboard]")
-    film = run.videos / "epoch=01.mp4"
-    with VideoFile(film, 30) as video:
-        for shade in range(150):
-            video.add(np.full((64, 96, 3), shade, np.uint8))
-    (sink,) = couriers(run, config.logger)
-    sink.begin(header, config)
-    sink.media(film)
-    sink.end(outcome(run))
+    run = told("logger=[tensorboard]")
     found = EventAccumulator(str(run.logs))
     found.Reload()
     (image,) = found.Images("video")
@@ -81,6 +87,7 @@ def test_wandb_files_are_sent_later_by_its_own_tool(monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = told("logger=[wandb]", "tags=[a]", "project_id=one", group="g")
     (folder,) = (run.logs / "wandb").glob("offline-run-*")
+    assert [*folder.rglob("*.mp4")] and [*folder.rglob("*.html")]
     with serving() as server:
         words = [sys.executable, "-m", "wandb", "sync", str(folder)]
         environment = {**os.environ, **server.variables, "WANDB_MODE": "online"}
@@ -131,6 +138,8 @@ def test_trackios_database_holds_the_run(tmp_path, monkeypatch):
     name, rows, alerts = json.loads(said.stdout)
     assert name == run.id and [row["step"] for row in rows if LOSS in row] == [10, 20, 30, 40]
     assert [alert["title"] for alert in alerts] == ["Policy loss"]
+    kinds = {row[name]["_type"] for row in rows for name in ("video", "report") if name in row}
+    assert kinds == {"trackio.video", "trackio.markdown"}
 
 
 def test_the_dashboard_is_made_once(monkeypatch, capsys):
