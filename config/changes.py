@@ -24,6 +24,10 @@ NEUTRAL = frozenset((
     "video_freq_epochs", "video_max_steps", "description", "project_id", "engine", "device",
 ))  # fmt: skip
 
+LOOKS = frozenset((
+    "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic", "max_timesteps",
+))  # fmt: skip
+
 
 class Change(NamedTuple):
     """A key whose value is another one now."""
@@ -53,6 +57,8 @@ def unproven(found: Sequence[Change], config: Config, engine: str) -> list[Chang
     neutral = set(NEUTRAL)
     if not config.schedules():  # they may count from the budget's end
         neutral.add("max_timesteps")
+    if config.plateau:  # how often is looked, which may follow from the budget, says when something happens
+        neutral -= LOOKS
     if engine == "fused_cpu":
         neutral.add("threads")
     return [change for change in found if change.key not in neutral]

@@ -6,6 +6,9 @@ import re
 from math import inf, isqrt
 from typing import NamedTuple
 
+from config.field_types import schedulable
+from config.metrics import declared, load_metrics
+from config.plateau import EVALUATED, Plateau
 from config.plugins import DOTTED
 from config.schedule import Schedule
 from config.schema import (
@@ -23,7 +26,7 @@ from config.schema import (
 )
 from config.sizes import check_sizes
 from config.spec import Quantity, Spec
-from utils.user_error import UserError
+from utils.user_error import UserError, nearest
 from utils.user_input import LARGEST
 
 LEAST_ROWS = 100  # of each environment, that a replay memory is worth its name
@@ -46,6 +49,7 @@ class Range(NamedTuple):
 
 
 COUNT, POSITIVE, NOT_NEGATIVE, SHARE = Range(1), Range(0, above=True), Range(0), Range(0, 1)
+FACTOR = Range(0.001, 1000)  # at a plateau
 RANGES = {
     "max_timesteps": COUNT,
     "n_envs": COUNT, "max_episode_steps": COUNT, "hidden_dims": COUNT, "epoch_iterations": COUNT,
@@ -93,6 +97,8 @@ def check(config: Config, where: str) -> None:
         _check_callbacks(config.callbacks)
         _check_resize(config.resize_obs)
         _check_thresholds(config)
+        if config.plateau:
+            _check_plateau(config, config.plateau)
         _check_spec(config.spec)
         if isinstance(config, RolloutConfig):
             _check_rollout(config)
@@ -179,6 +185,45 @@ def _check_thresholds(config: Config) -> None:
     number = config.early_stop_on_eval_threshold
     if not isinstance(number, bool) and config.eval_freq_epochs is None:
         raise UserError(f"early_stop_on_eval_threshold={number:g} needs evaluation, but eval_freq_epochs is null")
+
+
+def _check_plateau(config: Config, plateau: Plateau) -> None:
+    metric = plateau.metric
+    if not declared(metric).may_steer:
+        meant = nearest(metric, [name for name, each in load_metrics().items() if each.may_steer])
+        timed = "is of wall time, which no seed repeats" if declared(metric).wall_time else "has no better and no worse"
+        why = "comes after the training" if metric.startswith("test/") else timed
+        raise UserError(f"plateau.metric: {metric} {why}{meant}")
+    if metric.startswith(EVALUATED) and config.eval_freq_epochs is None:
+        raise UserError(f"plateau.metric: {metric} needs evaluation, but eval_freq_epochs is null")
+    _check_range("plateau.patience", plateau.patience, COUNT, 0)
+    _check_range("plateau.min_delta", plateau.min_delta, NOT_NEGATIVE, 0)
+    _check_range("plateau.times", plateau.times, Range(1, 100), 0)
+    if not plateau.scale and plateau.then == "nothing":
+        raise UserError("plateau does nothing: give it scale, for example {policy_lr: 0.5}, or then: stop")
+    if plateau.scale and plateau.times is None and plateau.then == "stop":
+        raise UserError("plateau.then: stop never comes, as times: null scales at every plateau; say how many do")
+    for key, factor in plateau.scale.items():
+        _check_factor(config, key, factor, plateau.times)
+
+
+def _check_factor(config: Config, key: str, factor: float, times: int | None) -> None:
+    """UserError where scaling does nothing, or takes a key out of its range sooner or later."""
+    name, keys = f"plateau.scale.{key}", schedulable(type(config))
+    if key not in keys:
+        raise UserError(
+            f"{name} is not among what may change in {config.algo_id}{nearest(key, keys)} ({', '.join(keys)})"
+        )
+    if not FACTOR.holds(factor) or factor == 1:
+        raise UserError(f"{name} is a factor of {FACTOR} other than 1, not {factor:g}")
+    value = vars(config)[key]
+    if not value:
+        raise UserError(f"{name}: {key} is {'null' if value is None else '0'}, and so there is nothing to scale")
+    if factor > 1 and times is None:
+        raise UserError(f"{name} {factor:g} grows without end; say how often: plateau.times=3")
+    most = max(value.start_value, value.end_value) if isinstance(value, Schedule) else value
+    if key in RANGES:  # one's own keys have none
+        _check_range(f"{key} after {times} plateaus", most * factor ** (times or 0), RANGES[key], 0)
 
 
 def _check_spec(spec: Spec) -> None:

@@ -10,6 +10,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from config.plateau import Plateau
 from config.schedule import Schedule, is_named
 from config.spec import Quantity, Spec
 from utils.one_line import shortened
@@ -85,10 +86,10 @@ def _word(member: object) -> str:
     if get_origin(member) is tuple:
         return "[low, high]" if get_args(member) == (float, float) else f"a list ({takes(get_args(member)[0])} each)"
     if get_origin(member) is dict:
-        return "a mapping of texts" if get_args(member)[1] is str else "a mapping"
+        return {str: "a mapping of texts", float: "a mapping of numbers"}.get(get_args(member)[1], "a mapping")
     words: dict[object, str] = {
         bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null",
-        Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}",
+        Schedule: "a schedule", Spec: "a mapping", Quantity: "{name, low, high}", Plateau: "a mapping",
     }  # fmt: skip
     return words[member]
 
@@ -104,7 +105,7 @@ def _take(name: str, member: object, value: object) -> Any:
         return _mapping(name, args[1], value) if isinstance(value, Mapping) else NO
     if member is Schedule:
         return _schedule(name, value)
-    if member in (Spec, Quantity):
+    if member in (Spec, Quantity, Plateau):
         return build(name, member, value) if isinstance(value, Mapping) else NO
     if member in (int, float):
         return _number(member, value)
@@ -147,8 +148,8 @@ def _tuple(name: str, args: tuple[object, ...], value: object) -> Any:
 
 
 def _mapping(name: str, value_type: object, value: Mapping[object, object]) -> dict[str, Any]:
-    if value_type is str:
-        return {text(name, key): convert(f"{name}.{key}", str, item) for key, item in value.items()}
+    if value_type in (str, float):
+        return {text(name, key): convert(f"{name}.{key}", value_type, item) for key, item in value.items()}
     return {text(name, key): plain_data(f"{name}.{key}", item) for key, item in value.items()}
 
 

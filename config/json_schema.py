@@ -13,6 +13,7 @@ from config.checks import RANGES, Range
 from config.field_types import hints, members, schedulable
 from config.keys import SET_BY_LOADER
 from config.manual import field_docs
+from config.plateau import Plateau
 from config.schedule import KINDS, SCHEDULE_PARTS, SHORT, Schedule
 from config.schedule_keys import key_of
 from config.schema import ALGORITHMS
@@ -118,7 +119,7 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
     if origin is tuple:
         return listed(args, limits)
     if origin is dict:
-        return [{"type": "object", **({"additionalProperties": {"type": "string"}} if args[1] is str else {})}]
+        return [{"type": "object", **({"additionalProperties": taken(args[1])} if args[1] in (str, float) else {})}]
     if member in (int, float):
         return [number(member, limits), {"type": "string", "pattern": f"^{NUMBER}$"}]
     if member is Schedule:
@@ -127,7 +128,7 @@ def options_of(member: Any, limits: Range | None) -> list[Json]:
             {"type": "string", "pattern": f"^({'|'.join(SHORT)})_{NUMBER}$"},
             {"type": "object", "required": ["kind"], "additionalProperties": False, "properties": parts},
         ]
-    if member in (Spec, Quantity):
+    if member in (Spec, Quantity, Plateau):
         return [of_class(member)]
     return [{"type": {bool: "boolean", str: "string", NoneType: "null"}[member]}]
 

@@ -9,12 +9,14 @@ from dataclasses import MISSING, Field, fields
 from types import ModuleType
 from typing import NamedTuple
 
+import config.plateau
 import config.schema
 import config.spec
 from config.checks import RANGES
 from config.field_types import hints, schedulable, takes
 from config.loader import to_plain
 from config.metrics import Metric, load_metrics
+from config.plateau import Plateau
 from config.schedule import EXPONENTIAL_FALL, WARMUP_SHARE
 from config.schema import (
     Config,
@@ -50,9 +52,13 @@ A file of one's own: `python train.py --config my.yaml`.
 
 - Fields on top of the file, or under `_base`, hold for every variant; every other block is a variant.
 - `_inherit_: other` starts from another block. Names with a leading `_` are private: anchors, or blocks to inherit.
-- Mappings (`spec`, `env_kwargs`, `policy_kwargs`) are merged entry by entry, everything else is replaced.
+- Mappings (`spec`, `plateau`, `env_kwargs`, `policy_kwargs`) are merged entry by entry, everything else is replaced.
 - Numbers may be written 1e5 or 100_000; only `true` and `false` are booleans; `null` is none.
 - An unknown key, a wrong type, a number out of range is an error; nothing is ignored."""
+PLATEAUS = """\
+`plateau: {metric: val/roll/ep_rew/mean, patience: 5, scale: {policy_lr: 0.5}, then: stop}` halves the learning rate
+when five evaluations in a row bring no better return, and stops at the next five. Which way is better is said by the
+metric (below); one without a better way, or of wall time, is refused. A resumed run goes on counting."""
 SCHEDULES = f"""\
 A field marked *schedulable* may change with the clock. Over the run `lin_0.001` falls from 0.001 to 0 in a straight
 line, `cos_0.001` along half a cosine, and `exp_0.001` by a constant factor to {EXPONENTIAL_FALL:.0%} of it;
@@ -82,8 +88,8 @@ class Entry(NamedTuple):
 
 def field_docs() -> dict[type, dict[str, str]]:
     """Class -> field -> the text under it."""
-    documented = {**_docs_of(config.schema), **_docs_of(config.spec)}
-    classes = (*CLASSES, Spec, Quantity)
+    documented = {**_docs_of(config.schema), **_docs_of(config.spec), **_docs_of(config.plateau)}
+    classes = (*CLASSES, Spec, Quantity, Plateau)
     return {cls: {name: doc for name, (doc, _) in documented[cls.__name__].items()} for cls in classes}
 
 
@@ -126,6 +132,7 @@ def markdown() -> str:
             parts.append(_table(rows))
     parts += ["## The spec block", "Describes the environment for listing, play and inspector.", _table(entries(Spec))]
     parts += ["`observations` and continuous `actions` hold one of these per number:", _table(entries(Quantity))]
+    parts += ["## The plateau block", PLATEAUS, _table(entries(Plateau))]
     parts += ["## Schedules", SCHEDULES, "## Metrics", _metrics_table(list(load_metrics().values()))]
     return "\n\n".join(parts) + "\n"
 

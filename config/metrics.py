@@ -107,6 +107,11 @@ class Metric:
     alerts: tuple[Rule, ...] = ()
     """When it is alarming."""
 
+    @property
+    def may_steer(self) -> bool:
+        """Whether a plateau may be told by it: it can be better, before the end, and the same seed repeats it."""
+        return self.better is not None and not self.name.startswith("test/") and not self.wall_time
+
 
 @cache
 def load_metrics(path: Path = PATH) -> dict[str, Metric]:

@@ -10,8 +10,9 @@ from itertools import accumulate
 from numbers import Integral, Real
 from typing import Any, get_origin
 
-from config.field_types import hints
+from config.field_types import hints, members
 from config.keys import check_algorithm, check_key
+from config.schedule import Schedule
 from config.schedule_keys import Raw
 from config.schema import ALGORITHMS
 from config.variants import overlay
@@ -105,11 +106,16 @@ def _check_key(key: str, algo_id: str, text: str) -> None:
     if name != name.strip():
         raise UserError(f"{text}: no spaces around '='; write {name.strip()}=value")
     cls = ALGORITHMS[algo_id]
-    mappings = [field for field, hint in hints(cls).items() if get_origin(hint) is dict or is_dataclass(hint)]
+    mappings = [field for field, hint in hints(cls).items() if any(map(_has_parts, members(hint)))]
     if path and name not in mappings:
         raise UserError(f"{text}: {name} has no parts; only {', '.join(mappings)} do")
     if not all(path):
         raise UserError(f"{text}: the key ends in a dot or has an empty part")
+
+
+def _has_parts(kind: Any) -> bool:
+    """A schedule's have names of their own."""
+    return get_origin(kind) is dict or (is_dataclass(kind) and kind is not Schedule)
 
 
 def _check_new(key: str, text: str, seen: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ Ranges and rules between fields live in checks.py, reading files and overrides i
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from config.plateau import Plateau
 from config.schedule import Schedule
 from config.spec import Spec
 
@@ -131,6 +132,8 @@ class Config:
     """Stops when the mean evaluation return reaches the goal (true) or this number, and test_episodes confirm it."""
     early_stop_patience: int = 1
     """How many times in a row the threshold has to be reached."""
+    plateau: Plateau | None = None
+    """What to do where a metric gets no better: the one way for an evaluation to steer training; null = nothing."""
     checkpoint_freq_epochs: int | None = None
     """Epochs between checkpoints; null = with every best evaluation, with others while that takes 1 % of the time."""
 
@@ -182,6 +185,10 @@ class Config:
         """The fields that change with the clock."""
         values = ((item.name, getattr(self, item.name)) for item in fields(self))
         return {name: value for name, value in values if isinstance(value, Schedule)}
+
+    def driven(self) -> tuple[str, ...]:
+        """The fields whose value may change while it is trained: by the clock, or at a plateau."""
+        return (*dict.fromkeys((*self.schedules(), *(self.plateau.scale if self.plateau else ()))),)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ class Header:
     threads: int = 1
     threads_why: str = ""  # "" where the config says how many
     settings: str = ""  # where they come from, "" where they are this environment's own
+    plateau: str = ""  # what a metric that gets no better does, "" where nothing
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Outcome:
     """How a training ended. `solved` is only true when fresh episodes of the final weights confirmed it."""
 
     solved: bool
-    reason: str  # "goal reached", "evaluation return reached", "budget spent", "interrupted"
+    reason: str  # "goal reached", "evaluation return reached", "plateau reached", "budget spent", ..
     goal: float | None
     val_best: float | None
     test_mean: float | None

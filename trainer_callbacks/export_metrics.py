@@ -134,9 +134,7 @@ class ExportMetrics(Callback):
         """Everything gathered since the row before."""
         row = self._clock(agent)
         row |= {f"train/roll/{name}": value for name, value in agent.collector.window.summary().items()}
-        row |= {
-            f"train/hyper/{name}": float(vars(agent.live)[name]) for name in ("policy_lr", *agent.config.schedules())
-        }
+        row |= {f"train/hyper/{name}": float(vars(agent.live)[name]) for name in ("policy_lr", *agent.config.driven())}
         return row | agent.metrics.flush()
 
     def emit(self, row: Row) -> None:

@@ -34,6 +34,7 @@ from trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.own import own_callbacks
+from trainer_callbacks.plateau import AtPlateau
 from trainer_callbacks.resume import host_facts, json_hash
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import TESTED, Stop, unheeded
@@ -78,13 +79,14 @@ def fit(
     evaluate = Evaluate(config, lambda n: make_envs(config, n, agent.device), 1 if alone else MOST_WORLDS)
     watch = Watch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
     export = ExportMetrics(evaluate, sinks, watch, Memory(run.logs, start.env_steps))
-    stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing)
+    plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
+    stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing, plateau)
     checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent), export.checkpoint)
     video = Video(config, run, export.media)
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     # a row is made of what was evaluated, Stop reads it, and a checkpoint holds what all of them remember
     trainer = build_trainer(
-        [ApplySchedules(), evaluate, export, video, stop, *watchers, *own, checkpoint],
+        [ApplySchedules(plateau), evaluate, export, video, *filter(None, [plateau]), stop, *watchers, *own, checkpoint],
         **hardware(agent.device),
     )
     try:
@@ -194,6 +196,7 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Hea
         run_path=os.path.relpath(run.path),
         threads=agent.engine.threads.number,
         threads_why=agent.engine.threads.why,
+        plateau=config.plateau.words() if config.plateau else "",
         settings=config.description.removeprefix("general ") if is_general_config(config) else "",
     )
 

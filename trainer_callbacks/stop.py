@@ -12,6 +12,7 @@ from agents.experience.collector import WINDOW, Policy
 from config.schema import Config
 from report.outcome import INTERRUPTED
 from trainer_callbacks.interrupt import Interrupts
+from trainer_callbacks.plateau import AtPlateau
 
 TESTED = "test/roll/ep_rew/mean"
 
@@ -49,6 +50,7 @@ class Stop(Callback):
         exported: Callable[[], Mapping[str, float]] = dict,
         interrupts: Interrupts | None = None,
         closing: bool = False,
+        plateau: AtPlateau | None = None,
     ) -> None:
         """`exported`: the row of the iteration just done, {} where none was due.
 
@@ -61,7 +63,7 @@ class Stop(Callback):
         self.exported = exported
         self.reason = ""
         self.streak = {"train": 0, "val": 0}
-        self.interrupts, self.closing = interrupts or Interrupts(), closing
+        self.interrupts, self.closing, self.plateau = interrupts or Interrupts(), closing, plateau
         self._evaluated, self._steps = False, 0
 
     def count(self, row: Mapping[str, float]) -> None:
@@ -94,6 +96,8 @@ class Stop(Callback):
             return "goal reached" if reached else "evaluation return reached"
         if self.streak["train"] >= self.patience:
             return "training return reached"
+        if self.plateau and self.plateau.over:
+            return "plateau reached"
         # the next iteration takes as much as this one did; the budget is never overspent
         return "budget spent" if 2 * steps - before > self.budget else ""
 

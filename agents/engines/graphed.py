@@ -148,7 +148,7 @@ class GraphedLearn:
 def graphed(learner: Learner, make: MakeGraph = CudaGraph) -> Engine:
     """The sockets for an agent; from now on its scheduled numbers and its sums lie where a graph finds them."""
     device = learner.collector.envs.device
-    for name in learner.config.schedules():
+    for name in learner.config.driven():
         number = vars(learner.live)[name]
         vars(learner.live)[name] = torch.full((), number, dtype=torch.float32, device=device)
     learner.metrics.stay = True

@@ -1,0 +1,239 @@
+"""A metric that gets no better: what counts as that, what follows, and that a resumed run counts on, to the bit."""
+
+import os
+import signal
+
+import pytest
+from tiny_runs import TINY, tiny_run
+
+import train
+from agents.base import Agent
+from agents.playing.loading import read_checkpoint
+from config.changes import changes, unproven
+from config.loader import from_plain, load_config, load_file, to_plain
+from config.plateau import Plateau
+from report.metrics_csv import read_csv
+from scripts.plain_tree import fingerprint
+from trainer_callbacks.plateau import AtPlateau
+from utils import checkpoint_set
+from utils.run_dir import RunDir
+from utils.run_files import read_json
+from utils.user_error import UserError
+
+LOSS = "train/loss/value"
+NEVER = 1e9  # a gain that nothing reaches: every value after the first is no better
+LR = "train/hyper/policy_lr"
+SOON = {"test_episodes": 0, "eval_episodes": 1, "eval_max_steps": 200}
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+
+
+def block(**keys):
+    inside = {"min_delta": NEVER, "patience": 2, **keys}
+    return "{" + ",".join(f"{key}:{value}" for key, value in inside.items()) + "}"
+
+
+def told(values, **keys):
+    """For each value the factor of policy_lr from there on; and whether it was over in the end."""
+    config = Plateau(**{"patience": 2, "scale": {"policy_lr": 0.5}, **keys})
+    row: dict[str, float] = {}
+    watching = AtPlateau(config, lambda: row)
+    factors = []
+    for value in values:
+        row = {} if value is None else {config.metric: value, "train/roll/episodes": 100}
+        look(watching)
+        factors.append(watching.factors.get("policy_lr"))
+    return factors, watching
+
+
+def look(watching):
+    agent = Agent.__new__(Agent)
+    vars(agent)["progress"] = {"env_steps": 100}
+    watching.on_train_batch_end(None, agent, None, None, 0)
+
+
+def test_as_many_values_in_a_row_without_a_better_one_are_a_plateau():
+    assert told([1, 2, 2, 3, 3, 3, 3])[0] == [1, 1, 1, 1, 1, 0.5, 0.5]
+    assert told([1, 2, 2, 3, 3, 3, 3, 3], times=None)[0] == [1, 1, 1, 1, 1, 0.5, 0.5, 0.25]
+    assert told([1, None, 1, None, 2, None, 1, 1])[0][-2:] == [1, 0.5], "iterations without a row do not count"
+
+
+def test_a_gain_has_to_be_more_than_min_delta_over_the_best():
+    assert told([1, 1.5, 2, 2.5], min_delta=1)[0] == [1, 1, 0.5, 0.5]
+    assert told([1, 1.5, 2.1, 2.5], min_delta=1)[0] == [1, 1, 1, 1]
+
+
+def test_a_loss_gets_better_downwards():
+    assert told([3, 2, 1, 0], metric=LOSS)[0] == [1, 1, 1, 1]
+    assert told([0, 1, 2, 3], metric=LOSS)[0] == [1, 1, 0.5, 0.5]
+
+
+def test_what_is_no_number_is_no_better():
+    assert told([float("nan"), float("nan")])[0] == [1, 0.5]
+    assert told([1, float("nan"), float("nan")])[0] == [1, 1, 0.5]
+
+
+def test_a_rolling_mean_counts_once_it_is_one():
+    row = {"train/roll/ep_rew/mean": 50.0, "train/roll/episodes": 99.0}
+    watching = AtPlateau(Plateau("train/roll/ep_rew/mean", 1, scale={"policy_lr": 0.5}), lambda: row)
+    look(watching)
+    assert watching.best is None
+    row |= {"train/roll/episodes": 100.0}
+    look(watching)
+    assert watching.best == 50
+
+
+def test_stop_comes_after_the_last_time():
+    stops = {"then": "stop", "min_delta": NEVER, "patience": 1}
+    assert [told([0] * n, **stops, times=2)[1].over for n in (1, 2, 3, 4)] == [False, False, False, True]
+    assert [told([0] * n, **stops, scale={})[1].over for n in (1, 2)] == [False, True]
+
+
+def test_a_metric_that_never_comes_is_told_once(caplog):
+    row = {"train/clock/updates": 4.0, "train/loss/value": 1.0, "train/policy/entropy": 1.0}
+    watching = AtPlateau(Plateau("train/loss/q", 2, then="stop"), lambda: row)
+    for _ in range(5):
+        look(watching)
+    (line,) = [record.message for record in caplog.records]
+    assert "no train/loss/q in 2 rows" in line and line.endswith("there are train/loss/value")
+
+
+def test_a_state_goes_on_with_what_is_still_meant():
+    state = told([5, 5, 5])[1].state_dict()
+    same = AtPlateau(Plateau(scale={"policy_lr": 0.1, "clip_range": 0.5}), dict)
+    same.load_state_dict(state)
+    assert (same.factors, same.best, same.plateaus) == ({"policy_lr": 0.5, "clip_range": 1.0}, 5, 1)
+    other = AtPlateau(Plateau(metric=LOSS, scale={"clip_range": 0.5}), dict)
+    other.load_state_dict(state)
+    assert (other.factors, other.best, other.waited) == ({"clip_range": 1.0}, None, 0)
+
+
+@pytest.mark.parametrize("engine", ["eager", "fused_cpu"])
+def test_a_run_is_scaled_over_its_schedule_and_ended(engine):
+    words = block(scale="{policy_lr:0.5,clip_range:0.9}", then="stop")
+    keys = {"policy_lr": "lin_0.01", "clip_range": 0.2, "max_timesteps": 640, "engine": engine, "log_freq_epochs": 1}
+    run = tiny_run(plateau=words, **keys, **SOON)
+    rows = {row["train/clock/iterations"]: row for row in read_csv(run.metrics_csv) if LR in row}
+    # evaluations after 2, 4, 6: a plateau; after 8 and 10 the next, the end
+    assert [max(rows)] == [10]
+    for done, row in rows.items():
+        halved = 0.5 if done > 6 else 1.0
+        assert row[LR] == pytest.approx(0.01 * (1 - (done - 1) / 40) * halved)
+        assert row["train/hyper/clip_range"] == pytest.approx(0.2 * (0.9 if done > 6 else 1), rel=1e-6)
+    facts = read_json(run.config_json)
+    assert facts["outcome"]["reason"] == "plateau reached" and facts["outcome"]["env_steps"] == 160
+    log = run.run_log.read_text()
+    assert "plateau: evaluations steer this run: 2 in a row without a better val/roll/ep_rew/mean by more than" in log
+    assert "plateau at 96 env steps" in log and "policy_lr x 0.5 from now on, clip_range x 0.9 from now on" in log
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1:dqn", "Pendulum-v1:sac", "FrozenLake-v1:q_learning"])
+def test_other_algorithms_learn_by_it(name):
+    """What is learnt is another: whoever learns reads what is scaled."""
+    tabular = name.endswith("q_learning")
+    keys = {"n_steps": 8 if tabular else None, "batch_size": None if tabular else 8, "max_timesteps": 160, **SOON}
+    keys |= {"n_envs": 2, "epoch_iterations": 2, "log_freq_epochs": 1, "policy_lr": 0.01}
+    keys |= {} if tabular else {"learning_starts": 8, "train_freq": 4, "buffer_size": 400, "hidden_dims": 16}
+    ends = [tiny_run(name, **keys, plateau=each) for each in (block(patience=1, scale="{policy_lr:0.001}"), "null")]
+    assert [list(steps(run).values())[-1] for run in ends] == pytest.approx([1e-5, 0.01])
+    assert learnt(ends[0]) != learnt(ends[1])
+
+
+def learnt(run):
+    state = read_checkpoint(run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.ckpt")
+    return fingerprint(state["state_dict"])
+
+
+def test_a_resumed_run_counts_on_to_the_bit(monkeypatch):
+    """Stopped in the middle of the wait for the second plateau, with a factor at work."""
+    words = {"plateau": block(patience=2, times=2, scale="{policy_lr:0.1,clip_range:0.5}"), "max_timesteps": 320}
+    words |= {**SOON, "log_freq_epochs": 1, "policy_lr": 1e-3, "clip_range": 0.2}
+    straight = tiny_run(**words)
+    step = Agent.training_step
+
+    def signalled(agent, dataloader_iter):  # Lightning looks at the name
+        if agent.progress["iterations"] == 8:
+            os.kill(os.getpid(), signal.SIGINT)
+        step(agent, dataloader_iter)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Agent, "training_step", signalled)
+        given = [f"{key}={value}" for key, value in {**TINY, **words}.items()]
+        assert train.command(["CartPole-v1:ppo", "-q", *given]) == 128 + signal.SIGINT
+    halted = RunDir.find("@last")
+    assert len(steps(halted)) < len(steps(straight))
+    assert train.command(["--resume", halted.id, "-q"]) == 0
+    assert learnt(halted) == learnt(straight)
+    assert steps(halted) == steps(straight) and min(steps(halted).values()) == pytest.approx(
+        0.01 * max(steps(halted).values())
+    )
+
+
+def steps(run):
+    return {row["train/clock/iterations"]: row[LR] for row in read_csv(run.metrics_csv) if LR in row}
+
+
+def test_who_goes_on_behind_its_end_gets_patience_anew():
+    run = tiny_run(plateau=block(scale="{}", then="stop"), max_timesteps=640, **SOON)
+    assert read_json(run.config_json)["outcome"]["env_steps"] == 96
+    assert train.command(["--resume", run.id, "-q", "max_timesteps=1280"]) == 0
+    facts = read_json(run.config_json)["outcome"]
+    assert (facts["reason"], facts["env_steps"]) == ("plateau reached", 160)
+
+
+def test_how_often_is_looked_is_no_longer_neutral():
+    plain = load_config("CartPole-v1", "ppo", ["policy_lr=1e-3", "clip_range=0.2"])
+    steered = load_config("CartPole-v1", "ppo", ["policy_lr=1e-3", "clip_range=0.2", "plateau.then=stop"])
+    for config, unsure in ((plain, []), (steered, ["max_timesteps", "eval_freq_epochs"])):
+        other = from_plain({**to_plain(config), "eval_freq_epochs": 7, "max_timesteps": 200_000})
+        found = [change.key for change in unproven(changes(config, other), config, "eager")]
+        assert sorted(found) == sorted(unsure)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["plateau={}"], "plateau does nothing: give it scale"),
+        (["plateau=3"], "plateau takes a mapping or null, not 3"),
+        (["plateau.scal=3"], "did you mean scale?"),
+        (["plateau.metric=val/rol/ep_rew/mean", "plateau.then=stop"], "did you mean val/roll/ep_rew/mean"),
+        (["plateau.metric=train/policy/entropy", "plateau.then=stop"], "has no better and no worse"),
+        (["plateau.metric=train/time/seconds", "plateau.then=stop"], "is of wall time"),
+        (["plateau.metric=test/roll/ep_rew/mean", "plateau.then=stop"], "comes after the training"),
+        (["plateau.then=stop", "eval_freq_epochs=null", "early_stop_on_eval_threshold=false"], "needs evaluation"),
+        (["plateau.then=stop", "plateau.patience=0"], "plateau.patience must be at least 1"),
+        (["plateau.then=halt"], "plateau.then takes nothing, stop"),
+        (["plateau.then=stop", "plateau.times=null", "plateau.scale.policy_lr=0.5"], "never comes"),
+        (["plateau.scale.policy_l=0.5"], "did you mean policy_lr?"),
+        (["plateau.scale.gamma=0.5"], "is not among what may change in ppo"),
+        (["plateau.scale.policy_lr=1"], "other than 1"),
+        (["plateau.scale.policy_lr=half"], "takes a number"),
+        (["plateau.scale.ent_coef=0.5"], "nothing to scale"),
+        (["plateau.scale.target_kl=0.5"], "target_kl is null"),
+        (["plateau.scale.policy_lr=2", "plateau.times=null"], "grows without end"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(words, line):
+    with pytest.raises(UserError) as caught:
+        load_config("CartPole-v1", "ppo", words)
+    assert line in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_key_stays_in_its_range():
+    with pytest.raises(UserError, match="epsilon after 5 plateaus must be at least 0 and at most 1"):
+        load_config("CartPole-v1", "dqn", ["plateau.scale.epsilon=3", "plateau.times=5"])
+
+
+def test_a_block_of_a_file_is_merged_entry_by_entry(tmp_path):
+    file = tmp_path / "CartPole-v1.yaml"
+    file.write_text(
+        "max_timesteps: 1e5\nplateau: {patience: 7, scale: {policy_lr: 0.5}}\n"
+        "ppo: {}\npatient:\n  _inherit_: ppo\n  plateau: {patience: 9}\n"
+    )
+    assert load_file(file, "patient").plateau == Plateau(patience=9, scale={"policy_lr": 0.5})
+    assert load_file(file, "ppo", ["plateau=null"]).plateau is None
+    config = load_file(file, "ppo", ["plateau.times=2"])
+    assert from_plain(to_plain(config)) == config and config.driven() == ("policy_lr",)
