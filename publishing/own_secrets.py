@@ -6,7 +6,6 @@ import base64
 import getpass
 import html
 import json
-import netrc
 import os
 import re
 import socket
@@ -16,18 +15,8 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from publishing.random_text import is_random
+from utils.secret_names import PLAIN_VALUES, is_secret_name, netrc_passwords
 
-NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-SECRET_PARTS = {
-    "token", "tokens", "key", "keys", "secret", "secrets", "pass", "passwd", "password", "passwords", "passphrase",
-    "passcode", "pw", "pwd", "pat", "jwt", "auth", "bearer", "cookie", "cookies", "cred", "creds", "credential",
-    "credentials", "private", "webhook", "webhooks", "dsn", "salt", "otp", "totp", "pin", "sas", "signature", "apikey",
-    "hook", "seedphrase", "mnemonic",
-}  # fmt: skip
-SECRET_ENDS = ("token", "key", "secret", "password", "passwd", "pass", "pwd", "webhook", "credentials")
-SECRET_NAMES = re.compile(r"DATABASE_URL|_URI$|CONNECTION|CONN_STR", re.IGNORECASE)
-PLAIN_NAMES = {"PWD", "OLDPWD"}  # the working folder
-PLAIN_VALUES = {"true", "false", "yes", "none", "null", "auto", "default", "disabled", "enabled", "user", "test"}
 EVERYONES = {  # names of machines and users that tell nothing
     "root", "user", "users", "admin", "ubuntu", "debian", "fedora", "test", "tester", "runner", "nobody", "guest",
     "docker", "jovyan", "ec2-user", "vscode", "codespace", "default", "localhost", "local", "vm", "box", "host",
@@ -54,7 +43,7 @@ def find_own(token: str | None = None, environment: Mapping[str, str] | None = N
     """Everything of this machine that is known to be secret, the longest first."""
     found = list(of_environment(os.environ if environment is None else environment))
     found += [Own("the token of the Hub", token or "")]
-    found += [Own("a password of .netrc", password) for password in _passwords()]
+    found += [Own("a password of .netrc", password) for password in netrc_passwords()]
     found += [Own("the home folder", str(Path.home())), Own("the working folder", os.getcwd())]
     found += [Own(NAME, name) for name in _names()]
     kept = {own for own in found if len(own.value) >= LEAST and own.value.strip("/").lower() not in PLAIN_VALUES}
@@ -70,13 +59,6 @@ def of_environment(environment: Mapping[str, str]) -> Iterable[Own]:
         password = _password(value)
         if password:
             yield from (Own(kind, value), Own(kind, password), Own(kind, unquote(password)))
-
-
-def is_secret_name(name: str) -> bool:
-    """By the words of a name: DB_PASS, openaiKey, GH_PAT; TOKENIZERS_PARALLELISM and COMPASS have none."""
-    words = [word.lower() for word in NAME_WORDS.findall(name)]
-    ends = any(word.endswith(SECRET_ENDS) and word != "monkey" for word in words)
-    return name not in PLAIN_NAMES and (ends or bool(SECRET_PARTS & {*words}) or bool(SECRET_NAMES.search(name)))
 
 
 def held(text: str, own: Own) -> bool:
@@ -106,13 +88,6 @@ def _password(value: str) -> str:
         return urlsplit(value).password or ""
     except ValueError:  # not a URL after all
         return ""
-
-
-def _passwords() -> Iterable[str]:
-    try:
-        return [entry[2] for entry in netrc.netrc().hosts.values() if entry[2]]
-    except (OSError, netrc.NetrcParseError):
-        return []
 
 
 def _names() -> Iterable[str]:

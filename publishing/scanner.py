@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from publishing import places, token_forms
+from publishing import places
 from publishing.own_secrets import Own, held
 from publishing.random_text import random_runs
+from utils import token_forms
 
 SHOWN = 3  # characters of what was found that are shown, and never more than a quarter of it
 

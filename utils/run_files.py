@@ -222,6 +222,15 @@ def point(link: Path, name: str) -> None:
             raise
 
 
+def rename(path: Path, name: str) -> None:
+    """Give a file of a run another name beside it, over what has that name; FileNotFoundError where it is not there."""
+    old, new = locate(path), locate(path.with_name(name))
+    with _opened(path, old.root, old.folders) as folder:
+        for place in (old, new):
+            _meant(folder, place, path.with_name(place.name))
+        os.replace(old.name, new.name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
 def remove(path: Path) -> None:
     """Delete a file of a run, if it is there; of a link the link."""
     place = locate(path)

@@ -16,27 +16,55 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from utils.run_files import open_to_write
+from utils.hidden_secrets import Hidden
+from utils.run_files import open_to_write, rename
+from utils.user_error import UserError
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 NOTE = logging.DEBUG + 5  # what is for the file alone, and no debugging
+MOST, KEPT = 4 << 20, 3  # bytes from which on a file is begun anew, and how many old ones there are
 logging.addLevelName(NOTE, "NOTE")
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class _PlainText(logging.Formatter):
-    """Colour and cursor codes are for terminals; a file is read with less and grep."""
+    """Colour and cursor codes are for terminals; a file is read with less and grep, and handed on with bug reports."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__(form)
+        self._hide = Hidden()
 
     def format(self, record: logging.LogRecord) -> str:
-        return ANSI.sub("", super().format(record))
+        return self._hide(ANSI.sub("", super().format(record)))
 
 
 class _File(logging.FileHandler):
-    """A line that the disk has no room for is lost, and nothing else: what fails loudly is the training itself."""
+    """A line that the disk has no room for is lost, and nothing else: what fails loudly is the training itself.
+
+    A file of MOST bytes becomes run.log.1, that one run.log.2, ..; what was run.log.KEPT is gone.
+    """
 
     def _open(self) -> io.TextIOWrapper:
         file = open_to_write(Path(self.baseFilename), append=True)
         return io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", errors="backslashreplace")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, UserError):
+            if self.stream is None or os.fstat(self.stream.fileno()).st_size >= MOST:
+                self._rotate()
+            super().emit(record)
+
+    def _rotate(self) -> None:
+        """Where a name cannot be given the file just grows on."""
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None  # type: ignore[assignment]  # the next line opens it
+        log = Path(self.baseFilename)
+        with suppress(OSError, UserError):
+            for number in range(KEPT - 1, 0, -1):
+                with suppress(FileNotFoundError):
+                    rename(log.with_name(f"{log.name}.{number}"), f"{log.name}.{number + 1}")
+            rename(log, f"{log.name}.1")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
         return

@@ -34,7 +34,7 @@ FORMS = (
     Form(re.compile(r"metrics\.csv"), (), 1 << 30),
     Form(re.compile(r"metrics\.mmap"), (), 512 << 20),
     Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
-    Form(re.compile(r"run\.log"), (), 1 << 30),
+    Form(re.compile(r"run\.log(?:\.[1-9])?"), (), 1 << 30),  # with a number: what was written before
     Form(re.compile(r"report\.md"), (), 16 << 20),
     Form(re.compile(r"dreams\.json"), (), 1 << 20),
     Form(re.compile(r"\.lock"), (), 4096),

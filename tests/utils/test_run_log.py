@@ -96,3 +96,37 @@ def test_no_file_when_asked(
         log.info("hello")
     assert not (tmp_path / "run.log").exists()
     assert capsys.readouterr().out == "hello\n"
+
+
+def test_a_full_file_is_begun_anew_and_the_oldest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utils.run_log.MOST", 200)
+    with open_run_log(tmp_path / "run.log", quiet=True) as log:
+        for number in range(60):
+            log.info(f"line {number}")
+    names = ["run.log.3", "run.log.2", "run.log.1", "run.log"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    lines = [line for name in names for line in (tmp_path / name).read_text().splitlines()]
+    numbers = [int(line.split()[-1]) for line in lines]
+    assert numbers == list(range(numbers[0], 60)) and numbers[0] > 0, "nothing between them is lost"
+    assert all((tmp_path / name).stat().st_size < 250 for name in names)
+
+
+def test_where_no_name_can_be_given_the_file_grows_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utils.run_log.MOST", 100)
+    (tmp_path / "run.log.1").symlink_to(tmp_path / "elsewhere")  # somebody else's: it is neither followed nor replaced
+    with open_run_log(tmp_path / "run.log", quiet=True) as log:
+        for number in range(9):
+            log.info(f"line {number}")
+    assert (tmp_path / "run.log").read_text().count("\n") == 9 and not (tmp_path / "elsewhere").exists()
+
+
+def test_secrets_reach_stdout_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", "unspeakable")
+    with pytest.raises(ValueError, match="unspeakable"), open_run_log(tmp_path / "run.log") as log:
+        log.info("train.py env_kwargs.password=hunter22")
+        raise ValueError("unspeakable")
+    text = (tmp_path / "run.log").read_text()
+    assert "hunter22" not in text and "unspeakable" not in text and "ValueError: [hidden: $MY_API_KEY]" in text
+    assert "hunter22" in capsys.readouterr().out

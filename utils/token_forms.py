@@ -2,7 +2,7 @@
 
 Written from what the services say in public about their own tokens. A library such as detect-secrets was weighed and
 left out: it reads source code line by line, knows neither paths nor addresses nor what is secret on this machine, and
-what it finds by form is a line here. What has no form is found by `random_text.py`.
+what it finds by form is a line here. What has no form is found by `publishing/random_text.py`.
 """
 
 import re
@@ -87,3 +87,4 @@ FORMS: tuple[tuple[str, str], ...] = (
     ("hexadecimal key", r"(?<![0-9a-zA-Z])(?=[0-9]*[a-fA-F])(?=[a-fA-F]*[0-9])[0-9a-fA-F]{16,}(?![0-9a-zA-Z])"),
 )  # fmt: skip
 COMPILED = tuple((kind, re.compile(form)) for kind, form in FORMS)
+GUESSES = {"secret by its name", "UUID, which may be a key", "hexadecimal key"}  # what much else looks like, too
