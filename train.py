@@ -132,7 +132,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     folder = again.source.path if again else runs_root()
     check_room(folder, 0)  # before kernels are compiled in vain
     # every name is checked by its registry before a run folder exists
-    with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun"):
+    with beginnings_told(config, arguments.group, again), room_errors(config, "nothing was begun", arguments.again):
         import_module(config.env_id)  # which may register a policy or a wrapper
         check_name(config)
         check_loggers(config.logger)
@@ -160,7 +160,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         look_on(run.path)
     with open_run_log(run.run_log, arguments.quiet) as log:
         log.log(NOTE, shlex.join(sys.argv))
-        with failures_told(run, stack, config), room_errors(config, f"continue: python train.py --resume {run.id}"):
+        on, held = f"continue: python train.py --resume {run.id}", lambda: agent.memory.bytes
+        with failures_told(run, stack, config), room_errors(config, on, arguments.again, held):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
             outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, own)

@@ -1,13 +1,15 @@
 """Memory, disk or descriptors that ran out, as one line that says which key to lower and how to go on."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
+from agents.experience.storage import TooLargeError
 from config.loader import to_plain
 from config.schema import Config
+from trainer_callbacks.memory_offer import offer
 from utils.durable_file import OUT_OF_ROOM
 
 HUNGRY = ("buffer_size", "memory_size", "n_envs", "n_steps", "batch_size", "hidden_dims", "frame_stack", "resize_obs")
@@ -20,10 +22,16 @@ class NoRoomError(RuntimeError):
 
 
 @contextmanager
-def room_errors(config: Config, where: str) -> Iterator[None]:
-    """Around building and training; `where` says how to go on."""
+def room_errors(
+    config: Config, where: str, again: Callable[[str], str] = str, held: Callable[[], int] = int
+) -> Iterator[None]:
+    """Around building and training; `where` says how to go on, `again(key=value)` the command with a change, `held`
+    how many bytes the agent's memory has."""
     try:
         yield
+    except TooLargeError as error:
+        add_offer(error, config, error, again)
+        raise
     except OSError as error:
         if error.errno not in SHORT:
             raise
@@ -34,7 +42,17 @@ def room_errors(config: Config, where: str) -> Iterator[None]:
             raise
         values = to_plain(config)
         keys = [f"{key} ({values[key]})" for key in HUNGRY if values.get(key) not in (None, False, 1)]
-        raise NoRoomError(f"out of memory: lower {', '.join(keys)}; {where}") from error
+        told = NoRoomError(f"out of memory: lower {', '.join(keys)}; {where}")
+        add_offer(told, config, error, again, held())
+        raise told from error
+
+
+def add_offer(
+    told: Exception, config: Config, cause: BaseException, again: Callable[[str], str], held: int = 0
+) -> None:
+    """Notes the command that would fit, where there is one; notes are said behind the line, uncut."""
+    if word := offer(config, cause, held):
+        told.add_note(f"this fits: {again(word)}")
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -5,6 +5,7 @@ system pages in and out and which vanishes with the process, however that ends.
 """
 
 import os
+import resource
 import tempfile
 from pathlib import Path
 
@@ -19,7 +20,15 @@ from utils.run_dir import runs_root
 from utils.user_error import UserError
 
 SPARE = 0.9  # share of what is free that a memory may take
-MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+MEMINFO, CGROUP, STATM = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Path("/proc/self/statm")
+
+
+class TooLargeError(UserError):
+    """What a key asks for does not fit; `share` of it does."""
+
+    def __init__(self, line: str, key: str, share: float) -> None:
+        super().__init__(line)
+        self.key, self.share = key, share
 
 
 def allocate(example: T, rows: int, storage: str) -> T:
@@ -66,7 +75,11 @@ def free_bytes(storage: str) -> int:
     limit, used = CGROUP / "memory.max", CGROUP / "memory.current"
     if limit.is_file() and used.is_file() and limit.read_text().strip().isdigit():
         free = min(free, int(limit.read_text()) - int(used.read_text()))
-    return free
+    # `ulimit -v`, and what batch systems set
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most != resource.RLIM_INFINITY and STATM.is_file():
+        free = min(free, most - int(STATM.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE"))
+    return max(0, free)
 
 
 def check_fits(
@@ -79,9 +92,8 @@ def check_fits(
         place = "on the disk of the runs" if storage == "memmap" else "in memory"
         place = f"on {device}" if on_gpu else place
         fits = f"{key}={allowed * count // size:,} fits".replace(",", "_")
-        raise UserError(
-            f"{key} {count:,} takes {readable_size(size)}, {readable_size(allowed)} may be taken {place}; {fits}"
-        )
+        line = f"{key} {count:,} takes {readable_size(size)}, {readable_size(allowed)} may be taken {place}; {fits}"
+        raise TooLargeError(line, key, allowed / size)
 
 
 def check_iteration(config: Config, example: Row, draws: int, rows: int, slots: int) -> None:

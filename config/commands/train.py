@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import shlex
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -86,6 +87,15 @@ class Arguments:
                 raise
             return load_general(self.config_id, self.overrides, look)
         return load_config(*named, self.overrides)
+
+    def again(self, word: str) -> str:
+        """The command that differs in this override; of a run that goes on the override, as another value is another
+        run."""
+        if self.resume:
+            return f"{word}, in a new run"
+        kept = (each for each in self.overrides if each.lstrip("-").partition("=")[0] != word.partition("=")[0])
+        file = ("--config", self.file) if self.file else ()
+        return f"python train.py {shlex.join([*filter(None, [self.config_id]), *file, *kept, word])}"
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -1,0 +1,100 @@
+"""Where memory ran out, a command that fits is offered, and what it says is true."""
+
+import pytest
+
+import train
+from agents.experience import storage
+from agents.experience.storage import TooLargeError
+from config.commands.train import parse_arguments
+from config.loader import load_config
+from trainer_callbacks.disk_space import NoRoomError, room_errors
+from trainer_callbacks.memory_offer import offer
+
+GB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+
+
+def refused(capsys, *words):
+    assert train.command([*words, "-q"]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("CartPole-v1:dqn", ["buffer_size=4_000_000", "gamma=0.9"]),
+        ("CartPole-v1:ppo", ["n_envs=4096", "n_steps=256", "batch_size=16384", "max_timesteps=1e8"]),
+    ],
+)
+def test_what_is_offered_fits_and_little_more_would(name, words, capsys, monkeypatch):
+    monkeypatch.setattr(storage, "free_bytes", lambda _: 40_000_000)
+    line = refused(capsys, name, *words)
+    key = words[0].partition("=")[0]
+    command = line.rpartition("this fits: python train.py ")[2].split()
+    assert command[0] == name and command[-1].startswith(f"{key}=") and {*words[1:]} <= {*command}
+    assert sum(word.startswith(f"{key}=") for word in command) == 1 and line.count("\n") == 1
+    fits = int(command[-1].partition("=")[2])
+    assert f"{key} " in refused(capsys, *command[:-1], f"{key}={2 * fits}") or key == "n_envs"
+    monkeypatch.setattr(train, "open_run", stopped)
+    with pytest.raises(FitsError):
+        train.command([*command, "-q"])
+
+
+class FitsError(Exception):
+    """The agent was built."""
+
+
+def stopped(*_):
+    raise FitsError
+
+
+def test_a_batch_in_rows_still_divides_the_rollout():
+    config = load_config("CartPole-v1", "ppo", ["n_envs=64", "n_steps=32", "batch_size=128"])
+    word = offer(config, TooLargeError("n_steps", "n_steps", 0.5))
+    assert word == "n_envs=28", "30 and 29 would not: 32 x 30 rows are no batches of 128"
+
+
+def test_what_training_asked_for_is_weighed_with_what_it_holds(monkeypatch):
+    config = load_config("CartPole-v1", "dqn", ["buffer_size=1_000_000"])
+    asked = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes.")
+    monkeypatch.setattr("trainer_callbacks.memory_offer.free_bytes", lambda _: 0)
+    assert offer(config, asked, held=8 * GB) == f"buffer_size={int(1e6 * 0.95 * (0.9 * 8 - 1) / 8)}"
+    on_gpu = RuntimeError(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 8.00 GiB of which 1.00 GiB is free"
+    )
+    worlds = load_config("CartPole-v1", "ppo", ["n_envs=1000", "n_steps=32"])
+    assert offer(worlds, on_gpu, held=2 * GB) == f"n_envs={int(1000 * 0.95 * 0.9 * 3 / 4)}"
+
+
+def test_nothing_is_offered_that_would_not_help():
+    wide = load_config("CartPole-v1", "ppo", ["hidden_dims=[30000,30000]"])
+    asked = RuntimeError(f"can't allocate memory: you tried to allocate {4 * 30000**2} bytes")
+    assert offer(wide, asked) == "" and offer(wide, MemoryError()) == ""
+    assert offer(load_config("CartPole-v1", "dqn"), TooLargeError("x", "batch_size", 0.5)) == ""
+
+
+def test_out_of_memory_in_training_is_one_line_with_a_note(monkeypatch):
+    config = load_config("CartPole-v1", "ppo", ["n_envs=1000", "n_steps=32"])
+    words = parse_arguments(["CartPole-v1:ppo", "n_envs=1000", "env_kwargs.a='b c'"])
+    cause = RuntimeError("can't allocate memory: you tried to allocate 4000000000 bytes")
+    monkeypatch.setattr("trainer_callbacks.memory_offer.free_bytes", lambda _: 10**9)
+    refused = pytest.raises(NoRoomError, match=r"out of memory: lower n_envs \(1000\)")
+    with refused as caught, room_errors(config, "go on", words.again):
+        raise cause
+    (note,) = caught.value.__notes__
+    assert note.startswith("this fits: python train.py CartPole-v1:ppo 'env_kwargs.a=") and note.endswith(" n_envs=213")
+    assert "n_envs=1000" not in note
+    assert parse_arguments(["--resume", "@last"]).again("n_envs=3") == "n_envs=3, in a new run"
+
+
+def test_a_limit_of_the_process_is_known(monkeypatch):
+    before = storage.free_bytes("ram")
+    held = int(storage.STATM.read_text().split()[0]) * 4096
+    monkeypatch.setattr(storage.resource, "getrlimit", lambda _: (held + 10**8, held + 10**8))
+    assert 0 < storage.free_bytes("ram") <= 1.01e8 < before
+    monkeypatch.setattr(storage.resource, "getrlimit", lambda _: (held // 2, held // 2))
+    assert storage.free_bytes("ram") == 0
