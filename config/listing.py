@@ -5,15 +5,16 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from config.extras import missing
 from config.loader import environment_files, load_variant
 from config.spec import Spec
 from config.variants import EnvironmentFile
 from utils.durable_file import read_json
-from utils.run_dir import sound_runs
-from utils.run_facts import finite, mapping, verdict
+from utils.run_brief import Brief
+from utils.run_dir import run_lines
+from utils.run_facts import finite, mapping
 from utils.user_error import UserError, nearest
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -75,17 +76,15 @@ def print_variants(term: str) -> int:
 def last_runs() -> dict[str, str]:
     """ENV:VARIANT -> how its newest run on this machine ended, in a word or two."""
     last: dict[str, str] = {}
-    for _, facts in sound_runs():  # the newest first
-        last.setdefault(f"{facts.get('env_id')}:{facts.get('variant')}", _standing(facts))
+    for line in run_lines():  # the newest first
+        last.setdefault(line.variant, _standing(line))
     return last
 
 
-def _standing(facts: Mapping[str, Any]) -> str:
-    outcome, status = mapping(facts.get("outcome")), str(facts.get("status", ""))
-    mean = finite(outcome.get("test_mean"))
-    if status != "finished":
-        return status
-    return verdict(outcome) if mean is None else f"{mean:.5g} {verdict(outcome)}"
+def _standing(line: Brief) -> str:
+    if line.status != "finished":
+        return line.status
+    return line.result if line.test is None else f"{line.test:.5g} {line.result}"
 
 
 def evidence(row: Row) -> tuple[str, str]:

@@ -5,15 +5,15 @@ from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
-from inspector.brief import Brief
+from config.differs import differences
 from inspector.charts import LARGEST, Line, board, bound, chart, clock
-from inspector.differs import differences
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.runs import RunFacts, Runs
 from inspector.table import verdict_badge
 from report.curve import Point
 from report.history import TRAIN, VAL
 from report.typography import duration, score
+from utils.run_brief import Brief
 from utils.statistics import iqm
 from utils.user_error import UserError
 

@@ -4,7 +4,7 @@ import yaml
 from torch import nn
 
 from agents.playing.loading import LoadedRun
-from inspector.differs import everything
+from config.differs import everything
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.overview import configured
 from inspector.runs import RunFacts

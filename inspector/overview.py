@@ -1,8 +1,8 @@
 """One run at a glance: its learning curve, what else was measured, what was configured, where it ran."""
 
+from config.differs import differing
 from config.metrics import load_metrics
 from inspector.charts import Line, board, bound, chart, clock, constant
-from inspector.differs import differing
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
 from inspector.table import badge, moment, verdict_badge

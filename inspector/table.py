@@ -4,12 +4,12 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 
-from inspector.brief import STATUSES, VERDICTS, Brief
 from inspector.charts import bound
 from inspector.markup import Markup, join, note, tag
-from inspector.query import FIELDS, WORDS, Query, middle
 from inspector.runs import Page
+from report.runs.query import FIELDS, WORDS, Query, middle
 from report.typography import duration, score, short
+from utils.run_brief import STATUSES, VERDICTS, Brief
 from utils.run_dir import runs_root
 
 HEAD = {"run": "run", "status": "status", "result": "result", "started": "started", "took": "took", "seed": "seed",

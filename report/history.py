@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from report.alerts import Alert, Event
+from utils.run_tail import STEPS as STEPS
+from utils.run_tail import TRAIN as TRAIN
+from utils.run_tail import TRAIN_BEST as TRAIN_BEST
+from utils.run_tail import VAL as VAL
+from utils.run_tail import VAL_BEST as VAL_BEST
 
-STEPS = "train/clock/env_steps"
 RATE = "train/time/env_steps_per_second"
-TRAIN = "train/roll/ep_rew/mean"
-VAL = "val/roll/ep_rew/mean"
-TRAIN_BEST = "train/roll/ep_rew/best"
-VAL_BEST = "val/roll/ep_rew/best"
 ENDED = "train/roll/episodes"
 TAIL = 40  # values in a sparkline
 

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from config.commands.train import OneLineParser
+from config.commands.one_line import OneLineParser
 
 
 def spelled() -> str:

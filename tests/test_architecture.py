@@ -31,17 +31,15 @@ LAZY |= {"config.loader", "report.watch"}  # all schemas: the first screen of a 
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
-LIGHT_UTILS += ("seed_group", "places", "project")
+LIGHT_UTILS += ("seed_group", "places", "project", "run_brief", "run_index", "run_labels", "run_listing", "run_shelf")
+LIGHT_UTILS += ("run_tail", "runs_root")
 LIGHT = ("config/", "report/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT_ROOMS = (
-    "brief",
     "charts",
     "compare",
-    "differs",
     "guard",
     "markdown",
     "overview",
-    "query",
     "recorded",
     "reported",
 )
@@ -82,7 +80,7 @@ OPENERS = {
     "export/": "the exported file, and what it is compiled with to be verified",
     "scripts/": "evidence, and faults that are planted on purpose",
     "inspector/app.py": "the page's own scripts and styles",
-    "inspector/listing.py": "the folder of all runs",
+    "utils/run_listing.py": "the folder of all runs",
     "inspector/scratch.py": "the folder that is served",
     "inspector/videos.py": "the folder that is served; videos are read through the door",
     "inspector/episode.py": "the folder that is served",

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import shutil
-import stat
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,39 +18,20 @@ from typing import Any
 
 from utils import run_files, run_names
 from utils.durable_file import relink, sweep, sync_folder, temporary
-from utils.project import own_runs
-from utils.run_facts import finite, read_facts
-from utils.run_files import read_json, write_json
+from utils.run_brief import Brief
+from utils.run_facts import read_facts
+from utils.run_files import write_json
+from utils.run_index import RunIndex
+from utils.runs_root import ID as ID
+from utils.runs_root import STAMP as STAMP
+from utils.runs_root import check_id as check_id
+from utils.runs_root import runs_root as runs_root
 from utils.user_error import UserError, nearest
 
 log = logging.getLogger("stride")
 LAST, BEST = "@last", "@best"
+_index, _looking = RunIndex(), threading.Lock()  # what this process knows of all runs, and who looks
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
-ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
-STAMP = re.compile(r"\d{8}-\d{6}-")
-
-
-def runs_root() -> Path:
-    """The folder of all runs: $STRIDE_RUNS, or the project's (`own_runs`); a folder, or nothing yet."""
-    named = os.environ.get("STRIDE_RUNS")
-    root = Path(named or own_runs()).absolute()
-    whose = "STRIDE_RUNS names" if named else "runs would lie in"
-    try:
-        if not stat.S_ISDIR(os.stat(root).st_mode):
-            raise UserError(f"{whose} {root}, which is no folder")
-    except FileNotFoundError:
-        return root
-    except OSError as error:
-        raise UserError(f"{whose} {root}: {error.strerror}") from error
-    return root
-
-
-def check_id(run_id: str) -> str:
-    """The id itself, if it can only name a folder directly under the runs root; whatever came from outside."""
-    if not ID.fullmatch(run_id) or ".." in run_id:
-        shown = run_id if len(run_id) <= 60 else f"{run_id[:57]}..."
-        raise UserError(f"{shown!r} is not a run id: at most 128 letters, digits, '.', '_', '-' and '@', no '..'")
-    return run_id
 
 
 @dataclass(frozen=True)
@@ -232,10 +213,23 @@ def _last() -> Path:
     return path
 
 
-def sound_runs() -> Iterator[tuple[RunDir, dict[str, Any]]]:
-    """Every run that has a config.json with its facts, newest first; a damaged one is told and harms no other."""
-    for run in list_runs():
-        if os.path.lexists(run.config_json):  # else it is still being made
+def run_lines() -> list[Brief]:
+    """A line of every run whose config.json can be read, newest first; a damaged one is told and harms no other."""
+    with _looking:
+        lines = _index.all()
+        _index.save()
+        for line in lines:
+            entry = _index.entry(line.id)
+            if fault := (entry.head.fault if entry.config else "") or entry.best:  # without one it is still being made
+                log.warning("left out: %s", fault)
+        return [line for line in lines if not _index.entry(line.id).head.fault]
+
+
+def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:
+    """The facts of every run that has some (of a group), newest first; a damaged one is told and harms no other."""
+    for line in run_lines():
+        if group in ("", line.group):
+            run = RunDir(runs_root() / line.id)
             try:
                 yield run, run.facts()
             except UserError as error:
@@ -247,26 +241,13 @@ def _best(env_id: str, variant: str) -> RunDir:
 
     Without an environment that of the newest run that has a score.
     """
-    scored: list[tuple[float, str, RunDir]] = []
-    environments: set[str] = set()
-    for run, facts in sound_runs():  # the newest first
-        if not os.path.lexists(run.checkpoints / "best.json"):
-            continue  # never evaluated
-        environments.add(str(facts.get("env_id")))
-        if (env_id and facts.get("env_id") != env_id) or variant not in ("", facts.get("variant")):
-            continue
-        try:
-            sidecar = read_json(run.checkpoints / "best.json")
-        except UserError as error:
-            log.warning("left out: %s", error)
-            continue
-        score = finite(sidecar.get("score")) if isinstance(sidecar, dict) else None
-        if score is not None:
-            env_id = env_id or str(facts.get("env_id"))
-            scored.append((score, run.id, run))
-    if not scored and not env_id:
+    evaluated = [line for line in run_lines() if line.score is not None]  # the newest first
+    env_id = env_id or (evaluated[0].env if evaluated else "")
+    wanted = f"{env_id}:{variant}"
+    found = [line for line in evaluated if line.env == env_id and (not variant or line.variant == wanted)]
+    if found:
+        return RunDir(runs_root() / max(found, key=lambda line: (line.score or 0.0, line.id)).id)
+    if not env_id:
         raise UserError(f"no evaluated run yet under {runs_root()}")
-    if not scored:
-        what = f"{env_id}:{variant}" if variant else env_id
-        raise UserError(f"no evaluated run of {what} under {runs_root()}{nearest(env_id, environments - {env_id})}")
-    return max(scored)[2]
+    others = {line.env for line in evaluated} - {env_id}
+    raise UserError(f"no evaluated run of {wanted.rstrip(':')} under {runs_root()}{nearest(env_id, others)}")

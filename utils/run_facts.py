@@ -42,6 +42,11 @@ def verdict(outcome: Mapping[str, object]) -> str:
     return "not tested" if outcome.get("test_mean") is None else "not solved"
 
 
+def failure(facts: Mapping[str, object]) -> str:
+    """Why a run failed, in the line that was said of it; "" of any other."""
+    return str(facts.get("failure") or "it was not said why") if facts.get("status") == "failed" else ""
+
+
 def finite(value: object) -> float | None:
     """A JSON number as a float, None for all that is none: NaN, infinities, what no float can hold, true and false."""
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from utils import checkpoint_set
 from utils.run_dir import RunDir
+from utils.run_facts import failure as failure
 from utils.run_facts import finite, verdict
 from utils.run_state import DEAD, state_of
 
@@ -15,11 +16,6 @@ def died(run: RunDir, facts: Mapping[str, object]) -> str:
     sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
     where = f"after its checkpoint at {sidecar['env_steps']:,} env steps" if sidecar else "before its first checkpoint"
     return f"{run.id} died: its process ended without a word {where}"
-
-
-def failure(facts: Mapping[str, object]) -> str:
-    """Why a run failed, in the line that was said of it; "" of any other."""
-    return str(facts.get("failure") or "it was not said why") if facts.get("status") == "failed" else ""
 
 
 def fate(run: RunDir, facts: Mapping[str, object]) -> str:

@@ -30,12 +30,14 @@ class Form(NamedTuple):
 
 FORMS = (
     Form(re.compile(r"plan\.json|report\.md|curve\.svg|runs\.csv"), OF_GROUP, 16 << 20, there_only=True),
+    Form(re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}\.json"), ("removed",), 32 << 20, there_only=True),
     Form(re.compile(r"config\.json"), (), 16 << 20),
     Form(re.compile(r"metrics\.csv"), (), 1 << 30),
     Form(re.compile(r"metrics\.mmap"), (), 512 << 20),
     Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
     Form(re.compile(r"run\.log(?:\.[1-9])?"), (), 1 << 30),  # with a number: what was written before
     Form(re.compile(r"report\.md"), (), 16 << 20),
+    Form(re.compile(r"labels\.json"), (), 1 << 16),
     Form(re.compile(r"dreams\.json"), (), 1 << 20),
     Form(re.compile(r"\.lock"), (), 4096),
     Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.json"), ("checkpoints",), 16 << 20),

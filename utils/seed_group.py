@@ -14,7 +14,7 @@ from utils.cores import SHARE, cores
 from utils.entry import GOAL_MISSED
 from utils.interrupted import Noted, name_of
 from utils.process_pool import run_all
-from utils.run_dir import RunDir, runs_root, sound_runs
+from utils.run_dir import RunDir, run_lines, runs_root, sound_runs
 from utils.run_facts import mapping, verdict
 from utils.run_files import exists, list_names, make_folder, read_json, write_json
 from utils.run_names import GROUP
@@ -199,7 +199,7 @@ def _train(program: Sequence[str], group: str, jobs: Sequence[Job], workers: int
 def find_group(selector: str) -> str:
     """The group that `group:NAME`, `group:@last` or `@last-group` names, or one line with the nearest."""
     name = spelled_out(selector).removeprefix(PREFIX)
-    trained = {str(facts.get("group")) for _, facts in _runs()}
+    trained = {line.group for line in run_lines()}
     planned = {name.removesuffix(".json") for name in list_names(_groups())}
     known = {name for name in trained | planned if GROUP.fullmatch(name)}
     if name == "@last" and known:
@@ -212,7 +212,7 @@ def find_group(selector: str) -> str:
 
 def members(group: str) -> list[Member]:
     """The runs of a group, oldest first."""
-    return [member for member in _runs() if member.facts.get("group") == group]
+    return [Member(run, facts) for run, facts in sound_runs(group)][::-1]
 
 
 def standings(group: str) -> list[Standing]:
@@ -220,11 +220,6 @@ def standings(group: str) -> list[Standing]:
     runs = [Standing(int(facts.get("seed", 0)), run, facts) for run, facts in members(group)]
     found, planned = {each.seed: each for each in runs}, read_plan(group)[1]
     return [found.get(seed, Standing(seed)) for seed in (*planned, *sorted(found.keys() - set(planned)))]
-
-
-def _runs() -> list[Member]:
-    """Every sound run, oldest first."""
-    return [Member(run, facts) for run, facts in sound_runs()][::-1]
 
 
 def _threads(facts: Mapping[str, object]) -> int:

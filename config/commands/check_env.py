@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from config.commands.train import OneLineParser
+from config.commands.one_line import OneLineParser
 from utils.user_error import UserError, nearest
 from utils.user_input import check_value
 

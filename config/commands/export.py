@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from config.commands.train import OneLineParser
+from config.commands.one_line import OneLineParser
 from utils.user_error import UserError, nearest
 from utils.user_input import check_name
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from config.commands.train import OneLineParser
+from config.commands.one_line import OneLineParser
 from utils.user_error import UserError, nearest
 
 ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{0,63}")

@@ -4,7 +4,8 @@ import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from config.commands.train import TRUST, OneLineParser, trusted
+from config.commands.one_line import OneLineParser
+from config.commands.train import TRUST, trusted
 from utils.seed_group import names_group
 from utils.user_error import UserError, nearest
 from utils.user_input import check_name

@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import dataclass
 
-from config.commands.train import OneLineParser
+from config.commands.one_line import OneLineParser
 from utils.user_error import UserError, nearest
 from utils.user_input import check_name
 

@@ -5,8 +5,8 @@ import os
 import re
 import shlex
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
+from config.commands.one_line import OneLineParser as OneLineParser
 from config.debugger import attached
 from config.general import Look, is_general, load_general
 from config.loader import load_config, load_file, parse_config_id
@@ -96,13 +96,6 @@ class Arguments:
         kept = (each for each in self.overrides if each.lstrip("-").partition("=")[0] != word.partition("=")[0])
         file = ("--config", self.file) if self.file else ()
         return f"python train.py {shlex.join([*filter(None, [self.config_id]), *file, *kept, word])}"
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """argparse whose complaints are one line like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; --help shows the flags")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -11,14 +11,18 @@ from typing import get_args
 import pytest
 
 from agents.playing.player import Mode
-from inspector import app, brief, curves, listing, rooms, runs, tail
-from inspector.curves import POINTS, WHOLE, Curves
+from inspector import app, rooms, runs
 from inspector.episode import MOST_STEPS
-from inspector.listing import Listing
 from inspector.runs import PAGE, Runs
-from inspector.tail import Tail, read_tail
 from report.history import STEPS, TRAIN, VAL, VAL_BEST
+from report.runs import curves
+from report.runs.curves import POINTS, WHOLE, Curves
+from utils import run_brief as brief
+from utils import run_listing as listing
+from utils import run_tail as tail
 from utils.run_dir import list_runs
+from utils.run_listing import Listing
+from utils.run_tail import Tail, read_tail
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = f"{STEPS},{TRAIN},{VAL},{VAL_BEST},{'a' * 60}\n"

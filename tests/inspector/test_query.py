@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from inspector.brief import Brief
-from inspector.query import parse
 from inspector.runs import Page, Runs
 from inspector.table import HEAD, filters, runs_table
-from inspector.tail import Tail
+from report.runs.query import parse
+from utils.run_brief import Brief
+from utils.run_tail import Tail
 
 NOW = time.time()
 
@@ -106,7 +106,7 @@ def test_a_failed_run_tells_why_and_one_whose_process_is_gone_has_failed(tmp_pat
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(facts))
-    monkeypatch.setattr("inspector.runs.SILENT_AFTER", -1.0)
+    monkeypatch.setattr("utils.run_index.SILENT_AFTER", -1.0)
     gone, failed = Runs().page().lines
     assert failed.reason == "RuntimeError: out of licences (env.py:3)" and failed.status == gone.status == "failed"
     assert "ended without a word" in gone.reason

@@ -5,7 +5,7 @@ import re
 import pytest
 from tiny_runs import tiny_run
 
-from inspector.differs import differences, differing
+from config.differs import differences, differing
 from inspector.markdown import MOST_TEXT, rendered
 from inspector.model import config
 from inspector.reported import report

@@ -11,9 +11,9 @@ from tiny_runs import tiny_run
 import run_inspect
 from agents.playing.episode import record_episode
 from agents.playing.loading import load_run
+from config.differs import differences
 from inspector.charts import Line, chart, clock
 from inspector.compare import compare, curves, groups
-from inspector.differs import differences
 from inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
 from inspector.markup import safe, tag
 from inspector.model import model, modules
@@ -55,7 +55,7 @@ def test_a_run_without_a_word_for_minutes_is_silent_or_has_died(runs, monkeypatc
     facts = json.loads(runs[2].config_json.read_text())
     runs[2].config_json.write_text(json.dumps({**facts, "status": "running"}))
     assert read_run(runs[2]).brief.status == "running"
-    monkeypatch.setattr("inspector.runs.SILENT_AFTER", -1.0)
+    monkeypatch.setattr("utils.run_index.SILENT_AFTER", -1.0)
     assert read_run(runs[2]).brief.status == "failed"
     with locked(runs[2].path):
         assert read_run(runs[2]).brief.status == "silent"

@@ -3,19 +3,23 @@
 The words of a verdict and of a failure are those of utils/run_facts.py and run_fate.py.
 """
 
+import hashlib
+import json
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from inspector.tail import Tail
 from utils import run_files
-from utils.run_dir import STAMP, RunDir
-from utils.run_facts import LARGEST, finite, mapping, read_facts, verdict
-from utils.run_fate import failure
+from utils.run_facts import LARGEST, failure, finite, mapping, read_facts, verdict
+from utils.run_labels import Labels
+from utils.run_tail import Tail
+from utils.runs_root import STAMP
 from utils.user_error import UserError
 
 MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
+DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
 GONE = "its process ended without a word"
 VERDICTS = ("solved", "not solved", "not tested", "trained")
 STATUSES = ("running", "silent", "finished", "failed", "interrupted", "damaged")
@@ -43,11 +47,20 @@ class Brief(NamedTuple):
     spent: float | None = None
     """seconds by the account of its end"""
     test: float | None = None
+    env: str = ""
+    score: float | None = None
+    """of its best checkpoint, by which @best and cleanup choose"""
+    commit: str = ""
+    """of the program that trained it"""
+    settings: str = ""
+    """twelve digits that two runs share where their configs differ in nothing but the seed"""
+    labels: Labels = Labels()
 
     @property
     def words(self) -> str:
         """What a filter looks for words in."""
-        return f"{self.id} {self.variant} {self.status} {self.result} {self.group} {self.reason}".casefold()
+        told = (self.id, self.variant, self.status, self.result, self.group, self.reason, *self.labels.tags)
+        return " ".join(told).casefold()
 
     @property
     def took(self) -> float | None:
@@ -97,7 +110,16 @@ def head_of(folder: Path) -> Brief:
         started=started,
         spent=finite(outcome.get("seconds")),
         test=finite(outcome.get("test_mean")),
+        env=str(facts.get("env_id", "")),
+        commit=str(facts.get("git_hash", "")),
+        settings=settings_of(facts),
     )
+
+
+def settings_of(facts: Mapping[str, Any]) -> str:
+    """Of two runs the same where their configs are, but for the seed and the words that describe them."""
+    config = {key: value for key, value in mapping(facts.get("config")).items() if key not in DESCRIBED}
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12] if config else ""
 
 
 def started_at(run_id: str) -> float | None:
@@ -109,14 +131,16 @@ def started_at(run_id: str) -> float | None:
         return None
 
 
-def wrong_best(run: RunDir) -> str:
-    """What is wrong with best.json, where there is one; "" otherwise."""
-    path = run.checkpoints / "best.json"
+def best_of(folder: Path) -> tuple[float | None, str]:
+    """The score in best.json, None where there is none, and what is wrong with that file."""
+    path = folder / "checkpoints" / "best.json"
     try:
         if not run_files.exists(path):
-            return ""
+            return None, ""
         best = run_files.read_json(path)
     except UserError as error:
-        return str(error)
-    score = best.get("score") if isinstance(best, dict) else math.nan
-    return "" if score is None or finite(score) is not None else "checkpoints/best.json is damaged: it has no score"
+        return None, str(error)
+    found = best.get("score") if isinstance(best, dict) else math.nan
+    score = finite(found)
+    wrong = found is not None and score is None
+    return score, "checkpoints/best.json is damaged: it has no score" if wrong else ""

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from inspector.tail import header, steps_of
+from utils.run_tail import STEPS, VAL, header, steps_of
 from report.curve import Point
-from report.history import STEPS, VAL
 from utils.run_files import open_file, status
 from utils.user_error import UserError
 

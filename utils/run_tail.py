@@ -2,16 +2,22 @@
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from report.history import STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST
 from utils.run_facts import LARGEST
 from utils.run_files import open_file
 from utils.user_error import UserError
 
 MOST_HEADER = 1 << 16  # bytes of the line with the names
 SPANS = (1 << 14, 1 << 17, 1 << 20)  # bytes from the end, more only while no evaluation was found in less
+STEPS = "train/clock/env_steps"
+TRAIN = "train/roll/ep_rew/mean"
+VAL = "val/roll/ep_rew/mean"
+TRAIN_BEST = "train/roll/ep_rew/best"
+VAL_BEST = "val/roll/ep_rew/best"
+LAST_ROWS = 40  # in which the last number of a metric is looked for
 SECONDS = "train/time/seconds"
 NAMES = (STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, SECONDS)
 
@@ -37,6 +43,25 @@ def read_tail(path: Path) -> Tail:
         return Tail(fault=str(error))
     except OSError as error:
         return Tail(fault=f"cannot read {path}: {error.strerror}")
+
+
+def last_values(path: Path) -> dict[str, float]:
+    """The last number of each metric, as far as the end of the file tells; {} where it tells nothing."""
+    found: dict[str, float] = {}
+    try:
+        with open_file(path) as file:
+            columns = header(file)
+            start = max(file.tell(), os.fstat(file.fileno()).st_size - SPANS[1])
+            file.seek(start)
+            lines = file.read(SPANS[1]).split(b"\n")[:-1]
+    except (UserError, OSError):
+        return {}
+    for line in lines[-LAST_ROWS:]:
+        cells = line.split(b",")
+        if len(cells) == len(columns):
+            with suppress(ValueError):  # a line that was overwritten
+                found |= {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
+    return found
 
 
 def header(file: BinaryIO) -> list[str]:

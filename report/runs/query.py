@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from inspector.brief import Brief
+from utils.run_brief import Brief
 from utils.statistics import iqm
 
 Value = float | str | None

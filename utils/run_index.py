@@ -1,0 +1,195 @@
+"""What is known of all runs: a line of each, read again only when its files have changed.
+
+Read only, never locked. What is wrong with a run is told in its line, and harms no other. Between two commands the
+lines are kept in a file (`run_shelf`) that is never the truth: whoever doubts it deletes it.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from utils.run_brief import GONE, Brief, best_of, head_of
+from utils.run_labels import read_labels
+from utils.run_listing import Listing
+from utils.run_lock import owner
+from utils.run_shelf import Kept, Shelf, Value, details_of
+from utils.run_tail import Tail, read_tail
+from utils.runs_root import runs_root
+from utils.user_error import UserError
+
+SILENT_AFTER = 300.0  # seconds without a sign of life: the process was probably killed
+FEWEST = 50  # of fewer runs all is read as quickly as a file about them
+SETTLED = 1_000_000_000  # ns: what changed just before it was read may change again at the same reading of the clock
+TOLD_EVERY = 0.1  # seconds
+Told = Callable[[int, int], None]
+UNREAD = Brief("")
+
+
+@dataclass
+class Entry:
+    """What was read of a run, and inode, size and time of its files by then, "" of those that were not there."""
+
+    folder: str = ""
+    config: str = ""
+    metrics: str = ""
+    checkpoints: str = ""
+    head: Brief = UNREAD
+    line: Brief = UNREAD
+    """all of it, as it was told last"""
+    tail: Tail = UNREAD.tail
+    best: str = ""
+    """what is wrong with best.json"""
+    labels: str = ""
+    """what is wrong with labels.json"""
+    changed: int = 0
+    """when the newest of the files had changed, and when that was looked at, in ns"""
+    looked: int = 0
+    shelved: bool = False
+    """whether the shelf holds just this"""
+
+
+class RunIndex:
+    """All runs under the root. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._listing = Listing()
+        self._entries: dict[str, Entry] = {}
+        self._root = ""
+        self._shelf: Shelf | None = None
+
+    def ids(self) -> dict[str, None]:
+        """The newest first. Where the root is another one, what its shelf holds is known at once."""
+        known = self._listing.ids()
+        if (root := str(runs_root())) != self._root:
+            self._root, self._entries, self._shelf = root, {}, Shelf(Path(root)) if len(known) >= FEWEST else None
+            if self._shelf:
+                self._entries = {each.head.id: _entry(each) for each in self._shelf.read() if each.head.id in known}
+        elif len(self._entries) > len(known):
+            self._entries = {run_id: entry for run_id, entry in self._entries.items() if run_id in known}
+        return known
+
+    def entry(self, run_id: str) -> Entry:
+        return self._entries.setdefault(run_id, Entry())
+
+    def known(self, run_id: str) -> Brief | None:
+        """What was told of a run that has ended, without a look at it."""
+        entry = self._entries.get(run_id)
+        return entry.line if entry and entry.line.id and entry.head.status != "running" else None
+
+    def all(self, told: Told | None = None) -> list[Brief]:
+        """Every run, the newest first. One that has ended is read again where its folder or its config.json has
+        changed; `told(done, of)` while that takes long."""
+        known, found, said = self.ids(), [], time.monotonic()
+        for run_id in known:
+            found.append(self._known_still(run_id) or self.brief(run_id))
+            if told and time.monotonic() - said > TOLD_EVERY:
+                said = time.monotonic()
+                told(len(found), len(known))
+        return found
+
+    def _known_still(self, run_id: str) -> Brief | None:
+        line, folder = self.known(run_id), f"{self._root}/{run_id}"
+        entry = self._entries.get(run_id)
+        if line is None or entry is None or _stamp(_stat(folder)) != entry.folder:
+            return None
+        return line if _stamp(_stat(f"{folder}/config.json")) == entry.config else None
+
+    def brief(self, run_id: str) -> Brief:
+        """The whole line, every file of it looked at."""
+        entry, folder, looked = self.entry(run_id), f"{self._root}/{run_id}", time.time_ns()
+        stats = [_stat(f"{folder}{name}") for name in ("", "/config.json", "/metrics.csv", "/checkpoints")]
+        stamps = tuple(map(_stamp, stats))
+        before = entry.folder, entry.config, entry.metrics, entry.checkpoints
+        if stamps != before or not stamps[1]:
+            entry.shelved, entry.looked = False, looked
+            entry.changed = max((each.st_ctime_ns for each in stats if each), default=0)
+            self._read(entry, Path(folder), before, stamps)
+        entry.line = line_of(entry, standing(entry.head, Path(folder), stats[1:3]), folder)
+        return entry.line
+
+    @staticmethod
+    def _read(entry: Entry, folder: Path, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+        """What has changed, and no more."""
+        entry.folder, entry.config, entry.metrics, entry.checkpoints = now
+        if now[1] != before[1] or not now[1]:
+            kept = {"score": entry.head.score, "labels": entry.head.labels}
+            entry.head = head_of(folder)._replace(**kept)
+        if now[2] != before[2]:
+            entry.tail = read_tail(folder / "metrics.csv") if now[2] else Tail()
+        if now[3] != before[3]:
+            score, entry.best = best_of(folder)
+            entry.head = entry.head._replace(score=score)
+        if now[0] != before[0]:
+            try:
+                entry.head, entry.labels = entry.head._replace(labels=read_labels(folder)), ""
+            except UserError as error:
+                entry.labels = str(error)
+
+    def values(self, keys: Iterable[str], lines: Iterable[Brief]) -> dict[str, dict[str, Value]]:
+        """By run, what its config or the end of its metrics.csv say of these keys; None where they have none."""
+        wanted = [*keys]
+        there = self._shelf.values(wanted) if self._shelf and wanted else {}
+        return {
+            line.id: there[line.id] if line.id in there and self.entry(line.id).shelved
+            else picked(Path(self._root, line.id), wanted)
+            for line in lines
+        }  # fmt: skip
+
+    def save(self) -> None:
+        """Keep what was read since on the shelf, where there is one: a folder that cannot be written to has none."""
+        if self._shelf is None:
+            return
+        fresh = [(run_id, each) for run_id, each in self._entries.items() if not each.shelved and each.line.id]
+        settled = [(run_id, each) for run_id, each in fresh if each.looked - each.changed > SETTLED]
+        if settled and self._shelf.write([(run_id, _kept(each)) for run_id, each in settled], self._listing.ids()):
+            for _, each in settled:
+                each.shelved = True
+
+
+def line_of(entry: Entry, head: Brief, folder: str) -> Brief:
+    if fault := head.fault or entry.tail.fault or entry.best or entry.labels:
+        head = head._replace(status="damaged", fault=fault.replace(f"{folder}/", ""))
+    return head._replace(tail=entry.tail)
+
+
+def picked(folder: Path, keys: Iterable[str]) -> dict[str, Value]:
+    """What a run's own files say of these keys."""
+    config, final = details_of(folder)
+    return {key: final.get(key) if "/" in key else config.get(key) for key in keys}
+
+
+def standing(head: Brief, folder: Path, signs: Iterable[os.stat_result | None]) -> Brief:
+    """The same; of a run that is running by its own account what can be seen of its process."""
+    if head.status != "running":
+        return head
+    heard = [each.st_mtime for each in (*signs, _stat(f"{folder}/run.log")) if each]
+    if time.time() - max(heard, default=0.0) < SILENT_AFTER:
+        return head
+    if owner(folder):
+        return head._replace(status="silent")
+    return head._replace(status="failed", reason=GONE)
+
+
+def _stat(path: str) -> os.stat_result | None:
+    """Of what lies there itself, whatever it is; it is opened by run_files alone."""
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _stamp(found: os.stat_result | None) -> str:
+    return f"{found.st_ino} {found.st_size} {found.st_ctime_ns}" if found else ""
+
+
+def _kept(entry: Entry) -> Kept:
+    stamps = entry.folder, entry.config, entry.metrics, entry.checkpoints
+    return Kept(stamps, (entry.best, entry.labels), entry.changed, entry.looked, entry.head, entry.tail)
+
+
+def _entry(kept: Kept) -> Entry:
+    found = Entry(*kept.stamps, kept.head, UNREAD, kept.tail, *kept.wrong, kept.changed, kept.looked, shelved=True)
+    found.line = line_of(found, kept.head, "")
+    return found

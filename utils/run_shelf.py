@@ -1,0 +1,148 @@
+"""Lines about runs that are kept between two commands: an SQLite file beside the runs, made anew whenever it is wrong.
+
+It is never the truth. Whatever it is (damaged, of another version, a link, not to be written to) a command does
+without it, or puts another one in its place.
+"""
+
+import json
+import math
+import os
+import re
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from utils.run_brief import Brief
+from utils.run_facts import finite, mapping
+from utils.run_files import read_json
+from utils.run_labels import Labels
+from utils.run_tail import Tail, last_values
+from utils.user_error import UserError
+
+NAME = ".index.sqlite"
+PATIENCE = 0.2  # seconds that another command may hold it
+KEY = re.compile(r"[A-Za-z0-9_.+/-]{1,120}")
+LARGEST_DETAIL = 1 << 17  # characters of a config or of a row
+HEAD = tuple(name for name in Brief._fields if name not in ("tail", "labels"))
+COLUMNS = ("folder", "config", "metrics", "checkpoints", "wrong_best", "wrong_labels", "changed", "looked", "tags",
+           *(f"head_{name}" for name in HEAD), "note", *(f"tail_{name}" for name in Tail._fields))  # fmt: skip
+LINES = f"CREATE TABLE lines (id TEXT PRIMARY KEY, {', '.join(COLUMNS)}) WITHOUT ROWID"
+DETAILS = "CREATE TABLE details (id TEXT PRIMARY KEY, config TEXT, final TEXT)"
+Value = float | str | None
+
+
+class Kept(NamedTuple):
+    """What is kept of a run: the stamps of its files, what is wrong with two of them, when that was, and its line."""
+
+    stamps: tuple[str, str, str, str]
+    wrong: tuple[str, str]
+    changed: int
+    looked: int
+    head: Brief
+    tail: Tail
+
+
+Rows = Sequence[tuple[str, Kept]]
+
+
+class Shelf:
+    """The file under one root."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._path = root, root / NAME
+
+    def read(self) -> list[Kept]:
+        """All of it; nothing where it is not what we write."""
+        try:
+            with closing(self._open()) as file:
+                return [_kept(row) for row in file.execute(f"SELECT id, {', '.join(COLUMNS)} FROM lines")]
+        except (sqlite3.Error, UserError, ValueError, TypeError, AttributeError):
+            return []
+
+    def values(self, keys: Iterable[str]) -> dict[str, dict[str, Value]]:
+        """By run, its values of these keys of the config or names of metrics."""
+        wanted = [key for key in keys if KEY.fullmatch(key)]
+        places = ", ".join(f"json_extract({'final' if '/' in key else 'config'}, ?)" for key in wanted)
+        try:
+            with closing(self._open()) as file:
+                rows = file.execute(f"SELECT id, {places} FROM details", [f'$."{key}"' for key in wanted])
+                return {run_id: dict(zip(wanted, found, strict=True)) for run_id, *found in rows}
+        except (sqlite3.Error, UserError, ValueError):
+            return {}
+
+    def write(self, rows: Rows, known: Iterable[str]) -> bool:
+        """Keep these, and of no run that is gone; whether that was possible."""
+        details = [(run_id, *map(json.dumps, details_of(self._root / run_id))) for run_id, _ in rows]
+        for attempt in (1, 2):
+            try:
+                with closing(self._open()) as file, file:
+                    self._replace(file, rows, details, known)
+                return True
+            except (sqlite3.OperationalError, UserError):  # another command holds it, or nobody may write there
+                return False
+            except sqlite3.DatabaseError:
+                if attempt == 1:
+                    with suppress(OSError):
+                        os.unlink(self._path)
+        return False
+
+    @staticmethod
+    def _replace(file: sqlite3.Connection, rows: Rows, details: Sequence[Sequence[str]], known: Iterable[str]) -> None:
+        made = {name for (name,) in file.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")}
+        if made != {LINES, DETAILS}:
+            for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                file.execute(f'DROP TABLE "{name}"')
+            file.execute(LINES)
+            file.execute(DETAILS)
+        gone = [(name,) for (name,) in file.execute("SELECT id FROM lines") if name not in known]
+        for table in ("lines", "details"):
+            file.executemany(f"DELETE FROM {table} WHERE id = ?", gone)
+        marks = ", ".join("?" * (len(COLUMNS) + 1))
+        lines = [(run_id, *_row(each)) for run_id, each in rows]
+        file.executemany(f"INSERT OR REPLACE INTO lines VALUES ({marks})", lines)
+        file.executemany("INSERT OR REPLACE INTO details VALUES (?, ?, ?)", details)
+
+    def _open(self) -> sqlite3.Connection:
+        """UserError where something else is in its place."""
+        try:
+            if not stat.S_ISREG(os.lstat(self._path).st_mode):
+                raise UserError(f"{self._path} is not a file")
+        except FileNotFoundError:
+            pass
+        file = sqlite3.connect(self._path, timeout=PATIENCE)
+        file.execute("PRAGMA synchronous = OFF")  # what a power cut spoils is made anew
+        return file
+
+
+def details_of(folder: Path) -> tuple[dict[str, Value], dict[str, float]]:
+    """The config of a run, what is no number as text, and the last value of each of its metrics."""
+    try:
+        config = mapping(mapping(read_json(folder / "config.json", LARGEST_DETAIL)).get("config"))
+    except UserError:
+        config = {}
+    final = {key: value for key, value in last_values(folder / "metrics.csv").items() if math.isfinite(value)}
+    return {key: _plain(value) for key, value in config.items()}, final
+
+
+def _plain(value: object) -> Value:
+    if value is None or isinstance(value, str) or finite(value) is not None:
+        return value  # type: ignore[return-value]
+    return json.dumps(value)
+
+
+def _row(kept: Kept) -> Iterator[object]:
+    head = kept.head
+    yield from (*kept.stamps, *kept.wrong, kept.changed, kept.looked, " ".join(head.labels.tags))
+    yield from (getattr(head, name) for name in HEAD)
+    yield from (head.labels.note, *kept.tail)
+
+
+def _kept(row: tuple) -> Kept:  # type: ignore[type-arg]
+    first = row[1:10]
+    head, (note, *tail) = row[10 : 10 + len(HEAD)], row[10 + len(HEAD) :]
+    labels = Labels(tuple(first[8].split()), note)
+    brief = Brief(**dict(zip(HEAD, head, strict=True)), labels=labels)
+    return Kept(first[:4], first[4:6], first[6], first[7], brief, Tail(*tail[:-1], evaluated=bool(tail[-1])))
