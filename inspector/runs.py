@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from inspector.middle import middle
 from report.curve import Point
 from report.runs.curves import Curves
 from report.runs.query import Query, parse
@@ -85,10 +86,10 @@ class Runs:
         with self._lock:
             known = self._index.ids()
             if query.newest:
-                return Page(query.arrange(self._newest([*known], most)), len(known), query)
+                return Page(query.arrange(self._newest([*known], most), middle), len(known), query)
             found = query.select(self._all(known))
             if self._arranged[:3] != (words, most, found):
-                page = Page(_cut(query.arrange(found), most), len(found), query)
+                page = Page(_cut(query.arrange(found, middle), most), len(found), query)
                 self._arranged = words, most, found, page
             return self._arranged[3]
 

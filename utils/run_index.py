@@ -70,6 +70,11 @@ class RunIndex:
             self._entries = {run_id: entry for run_id, entry in self._entries.items() if run_id in known}
         return known
 
+    def forget(self) -> None:
+        """Read every run anew."""
+        self.ids()
+        self._entries = {}
+
     def entry(self, run_id: str) -> Entry:
         return self._entries.setdefault(run_id, Entry())
 

@@ -1,0 +1,133 @@
+"""Everything about the runs that are there:   python -m scripts.runs list   (--help says the rest)
+
+A word of the command line is a function below; what only one of them needs is loaded there.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+
+from config.commands.runs import parse_runs
+from report.runs.selection import all_lines, chosen, select
+from report.runs.table import COLUMNS, data, table
+from scripts.usage import spelled
+from utils import entry
+from utils.run_index import RunIndex
+from utils.run_labels import Labels, read_labels, write_labels
+from utils.runs_root import runs_root
+
+NARROWEST = 80
+MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse_runs(argv, spelled())
+    lines = WORDS[arguments.command](arguments)
+    if lines:
+        print("\n".join(lines))
+    return 0
+
+
+def list_runs(asked: argparse.Namespace) -> list[str]:
+    columns = _names(asked.columns)
+    if asked.rebuild:
+        all_lines(RunIndex(), rebuild=True)
+    lines, fields = select(asked.filter, asked.sort, columns, asked.limit)
+    if asked.json:
+        return [json.dumps([data(line, fields) for line in lines])]
+    if not lines:
+        return [f"no run under {runs_root()}{' that matches' if asked.filter else ''}"]
+    width = _width()
+    shown = lines[:MOST_SHOWN] if width and not asked.limit else lines
+    told = table(shown, columns or COLUMNS, fields, width)
+    faults = [f"{line.id}: {line.fault or line.reason}" for line in shown if line.fault or line.reason]
+    more = [f"{len(shown):,} of {len(lines):,} runs; --limit N shows more"] if len(shown) < len(lines) else []
+    return [*told, *faults, *more]
+
+
+def show(asked: argparse.Namespace) -> list[str]:
+    from report.runs.show import shown, told
+
+    [run] = chosen([asked.run])
+    return [json.dumps(told(run))] if asked.json else shown(run, _width() or 2 * NARROWEST)
+
+
+def compare(asked: argparse.Namespace) -> list[str]:
+    from report.runs.compare import compared, picture, told
+
+    runs = chosen(asked.runs, least=2)
+    metrics = _names(asked.metrics)
+    if asked.svg:
+        picture(runs, metrics, asked.svg)
+    return [json.dumps(told(runs, metrics))] if asked.json else compared(runs, metrics, _width() or NARROWEST)
+
+
+def export(asked: argparse.Namespace) -> list[str]:
+    from report.runs.export import exported, written
+
+    columns = _names(asked.columns)
+    lines, fields = select(asked.filter, asked.sort, columns, asked.limit)
+    text = exported(lines, columns, fields, asked.format, asked.by)
+    if not asked.out:
+        return [text.rstrip("\n")]
+    written(asked.out, text)
+    return [f"{len(lines):,} runs -> {asked.out}"]
+
+
+def tag(asked: argparse.Namespace) -> list[str]:
+    told = []
+    for run in chosen([asked.run]):
+        labels = read_labels(run.path)
+        tags = {*labels.tags} - {*asked.tags} if asked.remove else {*labels.tags, *asked.tags}
+        write_labels(run.path, labels._replace(tags=tuple(sorted(tags))))
+        told.append(f"{run.id}: {' '.join(sorted(tags)) or 'no tags'}")
+    return told
+
+
+def note(asked: argparse.Namespace) -> list[str]:
+    [run] = chosen([asked.run])
+    write_labels(run.path, Labels(read_labels(run.path).tags, asked.text))
+    return [f"{run.id}: {asked.text or 'no note'}"]
+
+
+def cleanup(asked: argparse.Namespace) -> list[str]:
+    from report.runs.cleanup import clean
+
+    lines = select(asked.filter).lines
+    return clean(lines, asked.keep_best, asked.recent, asked.dry_run, asked.yes)
+
+
+def explain(asked: argparse.Namespace) -> list[str]:
+    from report.runs.explain import explained, told
+
+    return [json.dumps(told(asked.metric))] if asked.json else explained(asked.metric)
+
+
+def diff(asked: argparse.Namespace) -> list[str]:
+    from agents.playing.tensors import first_tensor  # brings torch
+    from report.runs.diff import configs, first_row, in_words
+
+    first, second = chosen(asked.runs, least=2)
+    found = {"configs": configs(first, second), "row": first_row(first, second), "tensor": first_tensor(first, second)}
+    return [json.dumps(found)] if asked.json else in_words(first.id, second.id, found)
+
+
+WORDS: dict[str, Callable[[argparse.Namespace], Sequence[str]]] = {
+    "list": list_runs, "show": show, "compare": compare, "export": export, "tag": tag, "note": note,
+    "cleanup": cleanup, "explain": explain, "diff": diff,
+}  # fmt: skip
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _width() -> int | None:
+    """Columns of the terminal, None in a pipe: programs read whole lines."""
+    return max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns) if sys.stdout.isatty() else None
+
+
+if __name__ == "__main__":
+    entry.run(main)
