@@ -11,6 +11,7 @@ from report.typography import plain, short
 WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 72, 24, 56, 48
 POINTS = 600  # more cannot be seen at this width
+COLOURS = ("#0969da", "#bf3989", "#1a7f37", "#9a6700", "#8250df", "#cf222e", "#1b7c83", "#6e7781")
 
 # The card paints its own background: a page may be dark while the reader's system is light.
 STYLE = """
@@ -107,6 +108,19 @@ def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None) -> str:
     for name, band in bands.items():
         body += _line(frame, [*band.mean], names[name], 2.5)
     return _card(title, list(names.values()), body, list(bands))
+
+
+def lines_svg(title: str, curves: Mapping[str, Sequence[Point]], goal: float | None) -> str:
+    """Several curves, each in a colour of its own with its name below the title, the goal dashed."""
+    sound = {name: _thin(_finite(points)) for name, points in curves.items()}
+    frame, x_ticks, y_ticks = _frame([point for line in sound.values() for point in line], goal)
+    body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
+    for place, (name, line) in enumerate(sound.items()):
+        colour = COLOURS[place % len(COLOURS)]
+        body += [each.replace("/>", f' stroke="{colour}"/>') for each in _line(frame, line, "several", 2.0)]
+        body.append(f'<text x="{WIDTH - RIGHT - 4}" y="{TOP + 12 + 15 * place}" text-anchor="end" '
+                    f'style="fill: {colour}">{escape(name)}</text>')  # fmt: skip
+    return _card(title, [], body)
 
 
 def _card(title: str, legend: list[str], body: list[str], words: Sequence[str] = ()) -> str:

@@ -23,6 +23,7 @@ SILENT_AFTER = 300.0  # seconds without a sign of life: the process was probably
 FEWEST = 50  # of fewer runs all is read as quickly as a file about them
 SETTLED = 1_000_000_000  # ns: what changed just before it was read may change again at the same reading of the clock
 TOLD_EVERY = 0.1  # seconds
+FILES = ("", "/config.json", "/metrics.csv", "/checkpoints")
 Told = Callable[[int, int], None]
 UNREAD = Brief("")
 
@@ -104,33 +105,15 @@ class RunIndex:
     def brief(self, run_id: str) -> Brief:
         """The whole line, every file of it looked at."""
         entry, folder, looked = self.entry(run_id), f"{self._root}/{run_id}", time.time_ns()
-        stats = [_stat(f"{folder}{name}") for name in ("", "/config.json", "/metrics.csv", "/checkpoints")]
+        stats = [_stat(f"{folder}{name}") for name in FILES]
         stamps = tuple(map(_stamp, stats))
         before = entry.folder, entry.config, entry.metrics, entry.checkpoints
         if stamps != before or not stamps[1]:
             entry.shelved, entry.looked = False, looked
             entry.changed = max((each.st_ctime_ns for each in stats if each), default=0)
-            self._read(entry, Path(folder), before, stamps)
+            _read(entry, Path(folder), before, stamps)
         entry.line = line_of(entry, standing(entry.head, Path(folder), stats[1:3]), folder)
         return entry.line
-
-    @staticmethod
-    def _read(entry: Entry, folder: Path, before: tuple[str, ...], now: tuple[str, ...]) -> None:
-        """What has changed, and no more."""
-        entry.folder, entry.config, entry.metrics, entry.checkpoints = now
-        if now[1] != before[1] or not now[1]:
-            kept = {"score": entry.head.score, "labels": entry.head.labels}
-            entry.head = head_of(folder)._replace(**kept)
-        if now[2] != before[2]:
-            entry.tail = read_tail(folder / "metrics.csv") if now[2] else Tail()
-        if now[3] != before[3]:
-            score, entry.best = best_of(folder)
-            entry.head = entry.head._replace(score=score)
-        if now[0] != before[0]:
-            try:
-                entry.head, entry.labels = entry.head._replace(labels=read_labels(folder)), ""
-            except UserError as error:
-                entry.labels = str(error)
 
     def values(self, keys: Iterable[str], lines: Iterable[Brief]) -> dict[str, dict[str, Value]]:
         """By run, what its config or the end of its metrics.csv say of these keys; None where they have none."""
@@ -153,6 +136,13 @@ class RunIndex:
                 each.shelved = True
 
 
+def look_at(folder: Path) -> Brief:
+    """The line of one run, wherever it lies."""
+    entry, found = Entry(), [_stat(f"{folder}{name}") for name in FILES]
+    _read(entry, folder, ("", "", "", ""), tuple(map(_stamp, found)))
+    return line_of(entry, standing(entry.head, folder, found[1:3]), str(folder))
+
+
 def line_of(entry: Entry, head: Brief, folder: str) -> Brief:
     if fault := head.fault or entry.tail.fault or entry.best or entry.labels:
         head = head._replace(status="damaged", fault=fault.replace(f"{folder}/", ""))
@@ -163,6 +153,24 @@ def picked(folder: Path, keys: Iterable[str]) -> dict[str, Value]:
     """What a run's own files say of these keys."""
     config, final = details_of(folder)
     return {key: final.get(key) if "/" in key else config.get(key) for key in keys}
+
+
+def _read(entry: Entry, folder: Path, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+    """What has changed, and no more."""
+    entry.folder, entry.config, entry.metrics, entry.checkpoints = now
+    if now[1] != before[1] or not now[1]:
+        kept = {"score": entry.head.score, "labels": entry.head.labels}
+        entry.head = head_of(folder)._replace(**kept)
+    if now[2] != before[2]:
+        entry.tail = read_tail(folder / "metrics.csv") if now[2] else Tail()
+    if now[3] != before[3]:
+        score, entry.best = best_of(folder)
+        entry.head = entry.head._replace(score=score)
+    if now[0] != before[0]:
+        try:
+            entry.head, entry.labels = entry.head._replace(labels=read_labels(folder)), ""
+        except UserError as error:
+            entry.labels = str(error)
 
 
 def standing(head: Brief, folder: Path, signs: Iterable[os.stat_result | None]) -> Brief:
