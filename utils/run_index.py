@@ -59,30 +59,37 @@ class RunIndex:
         self._entries: dict[str, Entry] = {}
         self._root = ""
         self._shelf: Shelf | None = None
+        self._shelved: dict[str, Kept] = {}
 
     def ids(self) -> dict[str, None]:
         """The newest first. Where the root is another one, what its shelf holds is known at once."""
-        known = self._listing.ids()
         if (root := str(runs_root())) != self._root:
-            self._root, self._entries, self._shelf = root, {}, Shelf(Path(root)) if len(known) >= FEWEST else None
-            if self._shelf:
-                self._entries = {each.head.id: _entry(each) for each in self._shelf.read() if each.head.id in known}
-        elif len(self._entries) > len(known):
+            self._root, self._entries = root, {}
+            self._shelf = Shelf(Path(root)) if os.path.isdir(root) else None
+            self._shelved = self._shelf.read() if self._shelf and self._shelf.there else {}
+            self._listing.expect(Path(root), self._shelved)
+        known = self._listing.ids()
+        if len(self._entries) > len(known):
             self._entries = {run_id: entry for run_id, entry in self._entries.items() if run_id in known}
         return known
 
     def forget(self) -> None:
         """Read every run anew."""
         self.ids()
-        self._entries = {}
+        self._entries, self._shelved = {}, {}
 
     def entry(self, run_id: str) -> Entry:
-        return self._entries.setdefault(run_id, Entry())
+        if run_id not in self._entries:
+            kept = self._shelved.get(run_id)
+            self._entries[run_id] = _entry(kept) if kept else Entry()
+        return self._entries[run_id]
 
     def known(self, run_id: str) -> Brief | None:
         """What was told of a run that has ended, without a look at it."""
-        entry = self._entries.get(run_id)
-        return entry.line if entry and entry.line.id and entry.head.status != "running" else None
+        entry, kept = self._entries.get(run_id), self._shelved.get(run_id)
+        if entry:
+            return entry.line if entry.line.id and entry.head.status != "running" else None
+        return told_of(kept) if kept and kept.head.status != "running" else None
 
     def all(self, told: Told | None = None) -> list[Brief]:
         """Every run, the newest first. One that has ended is read again where its folder or its config.json has
@@ -97,10 +104,12 @@ class RunIndex:
 
     def _known_still(self, run_id: str) -> Brief | None:
         line, folder = self.known(run_id), f"{self._root}/{run_id}"
-        entry = self._entries.get(run_id)
-        if line is None or entry is None or _stamp(_stat(folder)) != entry.folder:
+        if line is None:
             return None
-        return line if _stamp(_stat(f"{folder}/config.json")) == entry.config else None
+        entry = self._entries.get(run_id)
+        before = (entry.folder, entry.config) if entry else self._shelved[run_id].stamps[:2]
+        now = _stamp(_stat(folder)), _stamp(_stat(f"{folder}/config.json"))
+        return line if now == before and now[1] else None
 
     def brief(self, run_id: str) -> Brief:
         """The whole line, every file of it looked at."""
@@ -120,14 +129,19 @@ class RunIndex:
         wanted = [*keys]
         there = self._shelf.values(wanted) if self._shelf and wanted else {}
         return {
-            line.id: there[line.id] if line.id in there and self.entry(line.id).shelved
+            line.id: there[line.id] if line.id in there and self._is_shelved(line.id)
             else picked(Path(self._root, line.id), wanted)
             for line in lines
         }  # fmt: skip
 
+    def _is_shelved(self, run_id: str) -> bool:
+        """Whether the shelf holds just what is known of a run."""
+        entry = self._entries.get(run_id)
+        return entry.shelved if entry else run_id in self._shelved
+
     def save(self) -> None:
         """Keep what was read since on the shelf, where there is one: a folder that cannot be written to has none."""
-        if self._shelf is None:
+        if self._shelf is None or len(self._listing.ids()) < FEWEST:
             return
         fresh = [(run_id, each) for run_id, each in self._entries.items() if not each.shelved and each.line.id]
         settled = [(run_id, each) for run_id, each in fresh if each.looked - each.changed > SETTLED]
@@ -203,6 +217,10 @@ def _kept(entry: Entry) -> Kept:
 
 
 def _entry(kept: Kept) -> Entry:
-    found = Entry(*kept.stamps, kept.head, UNREAD, kept.tail, *kept.wrong, kept.changed, kept.looked, shelved=True)
-    found.line = line_of(found, kept.head, "")
-    return found
+    rest = *kept.wrong, kept.changed, kept.looked
+    return Entry(*kept.stamps, kept.head, told_of(kept), kept.tail, *rest, shelved=True)
+
+
+def told_of(kept: Kept) -> Brief:
+    fault = kept.head.fault or kept.tail.fault or kept.wrong[0] or kept.wrong[1]
+    return kept.head._replace(status="damaged", fault=fault) if fault else kept.head

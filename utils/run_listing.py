@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from utils.runs_root import ID, STAMP, runs_root
@@ -17,6 +18,10 @@ class Listing:
         self._root, self._stamp = Path(), 0
         self._ids: dict[str, None] = {}
         self._others: list[str] = []
+
+    def expect(self, root: Path, known: Iterable[str]) -> None:
+        """Names that were runs when somebody last looked: of these that are there, nothing else is asked."""
+        self._root, self._stamp, self._ids, self._others = root, 0, dict.fromkeys(known), []
 
     def ids(self) -> dict[str, None]:
         """All runs in the order in which they are shown."""

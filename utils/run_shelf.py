@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from utils.run_brief import Brief
 from utils.run_facts import finite, mapping
@@ -22,13 +22,16 @@ from utils.run_labels import Labels
 from utils.run_tail import Tail, last_values
 from utils.user_error import UserError
 
+NOTHING = Labels()
 NAME = ".index.sqlite"
 PATIENCE = 0.2  # seconds that another command may hold it
 KEY = re.compile(r"[A-Za-z0-9_.+/-]{1,120}")
 LARGEST_DETAIL = 1 << 17  # characters of a config or of a row
 HEAD = tuple(name for name in Brief._fields if name not in ("tail", "labels"))
-COLUMNS = ("folder", "config", "metrics", "checkpoints", "wrong_best", "wrong_labels", "changed", "looked", "tags",
-           *(f"head_{name}" for name in HEAD), "note", *(f"tail_{name}" for name in Tail._fields))  # fmt: skip
+COLUMNS = ("folder", "config", "metrics", "checkpoints", "wrong_best", "wrong_labels", "changed", "looked",
+           *(f"head_{name}" for name in HEAD), *(f"tail_{name}" for name in Tail._fields), "tags", "note")  # fmt: skip
+FIRST = 9  # place of the head in a row, behind the id and the first eight
+BEFORE_TAIL, BEHIND = Brief._fields.index("tail"), FIRST + len(HEAD)
 LINES = f"CREATE TABLE lines (id TEXT PRIMARY KEY, {', '.join(COLUMNS)}) WITHOUT ROWID"
 DETAILS = "CREATE TABLE details (id TEXT PRIMARY KEY, config TEXT, final TEXT)"
 Value = float | str | None
@@ -54,13 +57,18 @@ class Shelf:
     def __init__(self, root: Path) -> None:
         self._root, self._path = root, root / NAME
 
-    def read(self) -> list[Kept]:
-        """All of it; nothing where it is not what we write."""
+    @property
+    def there(self) -> bool:
+        return os.path.lexists(self._path)
+
+    def read(self) -> dict[str, Kept]:
+        """All of it by its id; nothing where it is not what we write."""
         try:
             with closing(self._open()) as file:
-                return [_kept(row) for row in file.execute(f"SELECT id, {', '.join(COLUMNS)} FROM lines")]
+                rows = file.execute(f"SELECT id, {', '.join(COLUMNS)} FROM lines").fetchall()
+            return {row[0]: _kept(row) for row in rows}
         except (sqlite3.Error, UserError, ValueError, TypeError, AttributeError):
-            return []
+            return {}
 
     def values(self, keys: Iterable[str]) -> dict[str, dict[str, Value]]:
         """By run, its values of these keys of the config or names of metrics."""
@@ -134,15 +142,16 @@ def _plain(value: object) -> Value:
 
 
 def _row(kept: Kept) -> Iterator[object]:
-    head = kept.head
-    yield from (*kept.stamps, *kept.wrong, kept.changed, kept.looked, " ".join(head.labels.tags))
+    head, labels = kept.head, kept.head.labels
+    yield from (*kept.stamps, *kept.wrong, kept.changed, kept.looked)
     yield from (getattr(head, name) for name in HEAD)
-    yield from (head.labels.note, *kept.tail)
+    yield from (*kept.tail, " ".join(labels.tags), labels.note)
 
 
-def _kept(row: tuple) -> Kept:  # type: ignore[type-arg]
-    first = row[1:10]
-    head, (note, *tail) = row[10 : 10 + len(HEAD)], row[10 + len(HEAD) :]
-    labels = Labels(tuple(first[8].split()), note)
-    brief = Brief(**dict(zip(HEAD, head, strict=True)), labels=labels)
-    return Kept(first[:4], first[4:6], first[6], first[7], brief, Tail(*tail[:-1], evaluated=bool(tail[-1])))
+def _kept(row: tuple[Any, ...]) -> Kept:
+    """Thousands are made while somebody waits for a list."""
+    tail = Tail._make(row[BEHIND:-2])
+    labels = Labels(tuple(row[-2].split()), row[-1]) if row[-2] or row[-1] else NOTHING
+    behind_tail = FIRST + BEFORE_TAIL
+    head = Brief._make((*row[FIRST:behind_tail], tail, *row[behind_tail:BEHIND], labels))
+    return Kept(row[1:5], row[5:7], row[7], row[8], head, tail)

@@ -30,6 +30,7 @@ COMMANDS = (
     Command("inspect", "run_inspect", "look into runs and episodes in the browser"),
     Command("monitor", "scripts/monitor", "look on while runs train, in any terminal"),
     Command("publish", "run_publish", "put a run on the Hugging Face Hub; --dry-run shows what would be sent"),
+    Command("runs", "scripts/runs", "what was trained: find, compare, export, tag, explain, clean up"),
     Command("list", "train", "what there is to train, and what it reached; TERM tells more", ("--list-envs",)),
     Command("new", "scripts/new", "a project of your own: an environment, its settings, a test; trains at once"),
     Command("check-env", "scripts/check_env", "what is wrong with an environment, and how to cure it"),

@@ -15,7 +15,7 @@ NAME = "stride"
 COMMANDS = {"train": "train", "run_play": "play", "run_inspect": "inspect", "run_publish": "publish"}
 # the others measure a checkout
 SCRIPTS = (
-    "__init__", "usage", "new", "schema", "completion", "check_env", "export", "monitor", "setup_wandb_dashboard",
+    "__init__", "usage", "new", "schema", "completion", "check_env", "export", "monitor", "runs", "setup_wandb_dashboard",
 )  # fmt: skip
 NOT_SHIPPED = {"tests", "scripts", "build", "dist", "runs", NAME}
 SUFFIXES = {".py", ".yaml", ".json", ".css", ".js", ".cu", ".cuh", ".txt"}
