@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from inspector.middle import middle
 from report.curve import Point
-from report.runs.curves import Curves
-from report.runs.query import Query, parse
+from report.ledger.curves import Curves
+from report.ledger.query import Query, parse
 from utils.run_brief import Brief, facts_of
 from utils.run_dir import RunDir, runs_root
 from utils.run_index import RunIndex

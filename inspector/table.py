@@ -8,7 +8,7 @@ from inspector.charts import bound
 from inspector.markup import Markup, join, note, tag
 from inspector.middle import middle
 from inspector.runs import Page
-from report.runs.query import FIELDS, WORDS, Query
+from report.ledger.query import FIELDS, WORDS, Query
 from report.typography import duration, score, short
 from utils.run_brief import STATUSES, VERDICTS, Brief
 from utils.run_dir import runs_root

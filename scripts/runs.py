@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from config.commands.runs import parse_runs
-from report.runs.selection import all_lines, chosen, select
-from report.runs.table import COLUMNS, data, table
+from report.ledger.selection import all_lines, chosen, select
+from report.ledger.table import COLUMNS, data, table
 from scripts.usage import spelled
 from utils import entry
 from utils.run_index import RunIndex
@@ -48,14 +48,14 @@ def list_runs(asked: argparse.Namespace) -> list[str]:
 
 
 def show(asked: argparse.Namespace) -> list[str]:
-    from report.runs.show import shown, told
+    from report.ledger.show import shown, told
 
     [run] = chosen([asked.run])
     return [json.dumps(told(run))] if asked.json else shown(run, _width() or 2 * NARROWEST)
 
 
 def compare(asked: argparse.Namespace) -> list[str]:
-    from report.runs.compare import compared, picture, told
+    from report.ledger.compare import compared, picture, told
 
     runs = chosen(asked.runs, least=2)
     metrics = _names(asked.metrics)
@@ -65,7 +65,8 @@ def compare(asked: argparse.Namespace) -> list[str]:
 
 
 def export(asked: argparse.Namespace) -> list[str]:
-    from report.runs.export import exported, written
+    from report.ledger.export import exported
+    from report.ledger.written import written
 
     columns = _names(asked.columns)
     lines, fields = select(asked.filter, asked.sort, columns, asked.limit)
@@ -93,21 +94,21 @@ def note(asked: argparse.Namespace) -> list[str]:
 
 
 def cleanup(asked: argparse.Namespace) -> list[str]:
-    from report.runs.cleanup import clean
+    from report.ledger.cleanup import clean
 
     lines = select(asked.filter).lines
     return clean(lines, asked.keep_best, asked.recent, asked.dry_run, asked.yes)
 
 
 def explain(asked: argparse.Namespace) -> list[str]:
-    from report.runs.explain import explained, told
+    from report.ledger.explain import explained, told
 
     return [json.dumps(told(asked.metric))] if asked.json else explained(asked.metric)
 
 
 def diff(asked: argparse.Namespace) -> list[str]:
     from agents.playing.tensors import first_tensor  # brings torch
-    from report.runs.diff import configs, first_row, in_words
+    from report.ledger.diff import configs, first_row, in_words
 
     first, second = chosen(asked.runs, least=2)
     found = {"configs": configs(first, second), "row": first_row(first, second), "tensor": first_tensor(first, second)}

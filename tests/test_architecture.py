@@ -28,7 +28,9 @@ CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
 LAZY |= {"config.loader", "report.watch"}  # all schemas: the first screen of a monitor does not wait for them
-LAZY |= {f"report.runs.{word}" for word in ("show", "compare", "export", "cleanup", "explain", "diff")}  # of one word each
+LAZY |= {
+    f"report.ledger.{word}" for word in ("show", "compare", "export", "cleanup", "explain", "diff")
+}  # of one word each
 LAZY |= {"agents.playing.tensors"}  # brings torch: for who compares tensors
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
@@ -84,9 +86,10 @@ OPENERS = {
     "inspector/app.py": "the page's own scripts and styles",
     "utils/run_listing.py": "the folder of all runs",
     "utils/run_shelf.py": "the index beside the runs, which is made anew",
-    "report/runs/show.py": "what lies in a run's folder is counted, and not opened",
-    "report/runs/cleanup.py": "the folder of all runs",
-    "report/runs/explain.py": "the project's own code",
+    "report/ledger/written.py": "a file of the user's own",
+    "report/ledger/show.py": "what lies in a run's folder is counted, and not opened",
+    "report/ledger/cleanup.py": "the folder of all runs",
+    "report/ledger/explain.py": "the project's own code",
     "inspector/scratch.py": "the folder that is served",
     "inspector/videos.py": "the folder that is served; videos are read through the door",
     "inspector/episode.py": "the folder that is served",

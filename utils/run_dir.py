@@ -221,7 +221,7 @@ def run_lines() -> list[Brief]:
         for line in lines:
             entry = _index.entry(line.id)
             if fault := (entry.head.fault if entry.config else "") or entry.best:  # without one it is still being made
-                log.warning("left out: %s", fault)
+                log.warning("left out: %s: %s", line.id, fault)
         return [line for line in lines if not _index.entry(line.id).head.fault]
 
 

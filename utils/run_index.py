@@ -121,7 +121,7 @@ class RunIndex:
             entry.shelved, entry.looked = False, looked
             entry.changed = max((each.st_ctime_ns for each in stats if each), default=0)
             _read(entry, Path(folder), before, stamps)
-        entry.line = line_of(entry, standing(entry.head, Path(folder), stats[1:3]), folder)
+        entry.line = line_of(entry, standing(entry.head, Path(folder), stats[1:3]))
         return entry.line
 
     def values(self, keys: Iterable[str], lines: Iterable[Brief]) -> dict[str, dict[str, Value]]:
@@ -154,12 +154,12 @@ def look_at(folder: Path) -> Brief:
     """The line of one run, wherever it lies."""
     entry, found = Entry(), [_stat(f"{folder}{name}") for name in FILES]
     _read(entry, folder, ("", "", "", ""), tuple(map(_stamp, found)))
-    return line_of(entry, standing(entry.head, folder, found[1:3]), str(folder))
+    return line_of(entry, standing(entry.head, folder, found[1:3]))
 
 
-def line_of(entry: Entry, head: Brief, folder: str) -> Brief:
+def line_of(entry: Entry, head: Brief) -> Brief:
     if fault := head.fault or entry.tail.fault or entry.best or entry.labels:
-        head = head._replace(status="damaged", fault=fault.replace(f"{folder}/", ""))
+        head = head._replace(status="damaged", fault=fault)
     return head._replace(tail=entry.tail)
 
 
@@ -170,21 +170,24 @@ def picked(folder: Path, keys: Iterable[str]) -> dict[str, Value]:
 
 
 def _read(entry: Entry, folder: Path, before: tuple[str, ...], now: tuple[str, ...]) -> None:
-    """What has changed, and no more."""
+    """What has changed, and no more; what is wrong is told without the folder's name."""
     entry.folder, entry.config, entry.metrics, entry.checkpoints = now
+    own = f"{folder}/"
     if now[1] != before[1] or not now[1]:
-        kept = {"score": entry.head.score, "labels": entry.head.labels}
-        entry.head = head_of(folder)._replace(**kept)
+        head = head_of(folder)
+        fault = head.fault.replace(own, "")
+        entry.head = head._replace(fault=fault, score=entry.head.score, labels=entry.head.labels)
     if now[2] != before[2]:
-        entry.tail = read_tail(folder / "metrics.csv") if now[2] else Tail()
+        tail = read_tail(folder / "metrics.csv") if now[2] else Tail()
+        entry.tail = tail._replace(fault=tail.fault.replace(own, ""))
     if now[3] != before[3]:
-        score, entry.best = best_of(folder)
-        entry.head = entry.head._replace(score=score)
+        score, wrong = best_of(folder)
+        entry.head, entry.best = entry.head._replace(score=score), wrong.replace(own, "")
     if now[0] != before[0]:
         try:
             entry.head, entry.labels = entry.head._replace(labels=read_labels(folder)), ""
         except UserError as error:
-            entry.labels = str(error)
+            entry.labels = str(error).replace(own, "")
 
 
 def standing(head: Brief, folder: Path, signs: Iterable[os.stat_result | None]) -> Brief:

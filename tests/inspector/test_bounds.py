@@ -15,8 +15,8 @@ from inspector import app, rooms, runs
 from inspector.episode import MOST_STEPS
 from inspector.runs import PAGE, Runs
 from report.history import STEPS, TRAIN, VAL, VAL_BEST
-from report.runs import curves
-from report.runs.curves import POINTS, WHOLE, Curves
+from report.ledger import curves
+from report.ledger.curves import POINTS, WHOLE, Curves
 from utils import run_brief as brief
 from utils import run_listing as listing
 from utils import run_tail as tail

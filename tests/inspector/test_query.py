@@ -6,9 +6,10 @@ import time
 
 import pytest
 
+from inspector.middle import middle
 from inspector.runs import Page, Runs
 from inspector.table import HEAD, filters, runs_table
-from report.runs.query import parse
+from report.ledger.query import parse
 from utils.run_brief import Brief
 from utils.run_tail import Tail
 
@@ -61,7 +62,7 @@ def test_words_find_runs(words, seeds):
 
 
 def order(words):
-    return [[each.seed for each in members] for members in parse(words).arrange(LINES)]
+    return [[each.seed for each in members] for members in parse(words).arrange(LINES, middle)]
 
 
 def test_runs_are_sorted_by_any_column_and_what_has_no_value_comes_last():
@@ -81,7 +82,7 @@ def test_seeds_of_a_group_stand_together_at_their_middle():
 
 
 def test_a_group_is_a_row_over_those_of_its_seeds():
-    page = runs_table(Page(parse("").arrange(LINES), 5, parse("sort:-best")))
+    page = runs_table(Page(parse("").arrange(LINES, middle), 5, parse("sort:-best")))
     assert page.count("data-fold") == 1 and page.count('class="member"') == 2 and page.count("data-run") == 5
     group = re.search(r"<tr data-fold.*?</tr>", page)[0]
     assert "2 seeds" in group and "1–2" in group and "solved" in group and "1 of 2" in group and "350.0" in group

@@ -10,7 +10,8 @@ import pytest
 
 from utils import run_dir
 from utils.places import PROJECT
-from utils.run_dir import RunDir, list_runs, read_json, relink, write_json
+from utils.run_dir import RunDir, list_runs, relink
+from utils.run_files import read_json, write_json
 from utils.user_error import UserError
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from utils.run_tail import STEPS, VAL, header, steps_of
 from report.curve import Point
 from utils.run_files import open_file, status
+from utils.run_tail import STEPS, VAL, header, steps_of
 from utils.user_error import UserError
 
 WHOLE = 2 << 20  # bytes that are read at once; of a larger file as many, in pieces from all over it

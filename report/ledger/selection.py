@@ -1,0 +1,82 @@
+"""Runs as people name them, and as a filter finds them."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from report.ledger.query import FIELDS, Look, asked, further, in_order, looks
+from utils.run_brief import Brief
+from utils.run_dir import RunDir
+from utils.run_index import RunIndex
+from utils.run_shelf import details_of
+from utils.runs_root import runs_root
+from utils.user_error import UserError, nearest
+
+GROUP = "group:"
+NEWEST = 20
+PATIENCE = 1.0  # seconds before it is said that runs are being read
+
+
+class Selection(NamedTuple):
+    """Lines in order, and every field that was asked for."""
+
+    lines: list[Brief]
+    fields: Mapping[str, Look]
+
+
+def select(text: str = "", sort: str = "", columns: Sequence[str] = (), limit: int = 0) -> Selection:
+    """The runs that a filter lets through; UserError for a field that there is not."""
+    index = RunIndex()
+    lines = all_lines(index)
+    keys = [*dict.fromkeys([*further(text, sort), *(name for name in columns if name not in FIELDS)])]
+    more = looks(keys, index.values(keys, lines) if keys else {}, lambda: _known(lines)) if lines else {}
+    tests = asked(text, more) if lines else ()
+    found = [line for line in lines if all(test(line) for test in tests)]
+    fields = {**FIELDS, **more}
+    if sort:
+        found = in_order([(fields[sort.lstrip("-")](line), line) for line in found], sort.startswith("-"))
+    return Selection(found[: limit or None], fields)
+
+
+def _known(lines: Sequence[Brief]) -> list[str]:
+    """Keys and metrics of the newest runs."""
+    return [key for line in lines[:NEWEST] for part in details_of(runs_root() / line.id) for key in part]
+
+
+def all_lines(index: RunIndex, rebuild: bool = False) -> list[Brief]:
+    """Every run; where many must be read for the first time that is told on a terminal."""
+    began, live = time.monotonic(), sys.stderr.isatty()
+
+    def told(done: int, of: int) -> None:
+        if live and time.monotonic() - began > PATIENCE:
+            print(f"\rreading {done:,} of {of:,} runs", end="", file=sys.stderr, flush=True)
+
+    if rebuild:
+        index.forget()
+    lines = index.all(told)
+    index.save()
+    if live and time.monotonic() - began > PATIENCE:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    return lines
+
+
+def chosen(words: Sequence[str], least: int = 1) -> list[RunDir]:
+    """Runs by their selectors, all runs of `group:NAME` by their seeds; each once."""
+    found: dict[str, RunDir] = {}
+    for word in words:
+        for run in _group(word.removeprefix(GROUP)) if word.startswith(GROUP) else [RunDir.find(word)]:
+            found[str(run.path)] = run
+    if len(found) < least:
+        raise UserError(f"{least} runs are wanted, and {' '.join(words)} is {len(found)}")
+    return [*found.values()]
+
+
+def _group(name: str) -> list[RunDir]:
+    lines = RunIndex().all()
+    names = sorted({line.group for line in lines if line.group})
+    name = names[-1] if name == "@last" and names else name
+    found = sorted((line for line in lines if line.group == name and name), key=lambda line: (line.seed or 0, line.id))
+    if not found:
+        raise UserError(f"no run belongs to a group {name[:60]!r}{nearest(name, names)}")
+    return [RunDir(runs_root() / line.id) for line in found]

@@ -1,0 +1,110 @@
+"""All that is known of a run: what it is, how it ended, what people said of it, its settings, its last numbers."""
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from config.differs import differing
+from config.metrics import load_metrics
+from report.history import TRAIN, VAL
+from report.ledger.curves import Curves
+from report.ledger.plot import overlay
+from report.ledger.query import FIELDS
+from report.ledger.table import aligned, data
+from report.typography import number
+from report.watch import read_alerts
+from utils.checkpoint_set import names
+from utils.run_dir import RunDir
+from utils.run_facts import mapping
+from utils.run_fate import conclusion, fate
+from utils.run_index import look_at
+from utils.run_labels import read_labels
+from utils.run_tail import last_values
+from utils.user_error import UserError
+
+SAID = ("engine", "engine_reason", "env_backend", "device", "git_hash", "group", "parent", "host", "versions")
+HEIGHT = 10
+
+
+def shown(run: RunDir, width: int) -> list[str]:
+    facts, labels = run.facts(), read_labels(run.path)
+    line = look_at(run.path)
+    head = {
+        "run": run.id, "what": f"{line.variant}, seed {line.seed}", "status": line.status,
+        "outcome": conclusion(mapping(facts.get("outcome"))) if facts.get("outcome") else "",
+        "fate": fate(run, facts), "fault": line.fault, "tags": " ".join(labels.tags), "note": labels.note,
+        "begun": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.started)) if line.started else "",
+        "env steps": f"{line.tail.steps:,}", "settings": line.settings,
+        **{name: _said(facts.get(name)) for name in SAID},
+        "checkpoints": " ".join(names(run.checkpoints)), "folder": str(run.path), "size": size_said(run.path),
+    }  # fmt: skip
+    lines = [f"{name:<15} {text}" for name, text in head.items() if text]
+    return [*lines, *_settings(facts), *_numbers(run), *_alerts(run), *_curve(run, line.goal, width)]
+
+
+def told(run: RunDir) -> dict[str, object]:
+    """The same for programs."""
+    line = look_at(run.path)
+    return {**data(line, FIELDS), "facts": run.facts(), "metrics": last_values(run.metrics_csv),
+            "checkpoints": names(run.checkpoints), "bytes": size_of(run.path)}  # fmt: skip
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of what lies in a run's folder."""
+    total, folders = 0, [folder]
+    while folders:
+        for each in folders.pop().iterdir():
+            found = each.lstat()
+            total += found.st_size
+            if each.is_dir() and not each.is_symlink():
+                folders.append(each)
+    return total
+
+
+def size_said(folder: Path) -> str:
+    return f"{size_of(folder) / 2**20:,.1f} MiB"
+
+
+def _said(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {each}" for key, each in value.items() if isinstance(each, str | int | float))
+    return str(value or "")
+
+
+def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        rows = differing(facts)
+    except UserError as error:  # of another version
+        yield f"settings        {error}"
+        return
+    yield from ("", "settings that are not the algorithm's defaults")
+    yield from (f"  {key}={value}" + (f"  (default {usual})" if usual else "") for key, value, usual in rows)
+
+
+def _numbers(run: RunDir) -> Iterator[str]:
+    """The last value of every metric, those that are declared in their order and their precision."""
+    found, declared = last_values(run.metrics_csv), load_metrics()
+    if not found:
+        return
+    order = [name for name in declared if name in found] + sorted(found.keys() - declared.keys())
+    rows = {"metric": ["last of each metric"], "value": [""], "unit": [""], "title": [""]}
+    for name in order:
+        metric = declared.get(name)
+        rows["metric"].append(f"  {name}")
+        rows["value"].append(number(found[name], metric.precision) if metric else f"{found[name]:.6g}")
+        rows["unit"].append(metric.unit if metric and metric.unit != "none" else "")
+        rows["title"].append(metric.title if metric else "not declared")
+    yield from ("", *aligned(rows, {"metric", "unit", "title"}))
+
+
+def _alerts(run: RunDir) -> Iterator[str]:
+    for each in read_alerts(run):
+        yield f"alert           {each.title} {each.bound}, first at {each.first:,} env steps"
+
+
+def _curve(run: RunDir, goal: float | None, width: int) -> list[str]:
+    curves = Curves(run.metrics_csv)
+    curves.refresh()
+    points = curves.points(VAL) or curves.points(TRAIN)
+    return ["", *overlay({"return": points}, goal, min(width, 100), HEIGHT)] if len(points) > 1 else []
