@@ -72,7 +72,9 @@ class Shelf:
 
     def values(self, keys: Iterable[str]) -> dict[str, dict[str, Value]]:
         """By run, its values of these keys of the config or names of metrics."""
-        wanted = [key for key in keys if KEY.fullmatch(key)]
+        wanted = [key for key in keys if KEY.fullmatch(key) and self.there]
+        if not wanted:
+            return {}
         places = ", ".join(f"json_extract({'final' if '/' in key else 'config'}, ?)" for key in wanted)
         try:
             with closing(self._open()) as file:

@@ -43,12 +43,10 @@ def told(runs: Sequence[RunDir], metrics: Sequence[str]) -> dict[str, object]:
     """The same for programs."""
     wanted = [meant(word).name for word in metrics]
     lines, last = [look_at(run.path) for run in runs], [last_values(run.metrics_csv) for run in runs]
+    fields = [{name: FIELDS[name](line) for name in ("id", *TOLD)} for line in lines]
+    numbers = [{"metrics": {name: each.get(name) for name in wanted}} for each in last]
     return {
-        "runs": [
-            {name: FIELDS[name](line) for name in ("id", *TOLD)} | {"metrics": {name: each.get(name) for name in wanted}}
-            for line, each in zip(lines, last, strict=True)
-        ],
-        "differences": differences(runs),
+        "runs": [told | more for told, more in zip(fields, numbers, strict=True)], "differences": differences(runs),
     }  # fmt: skip
 
 

@@ -99,7 +99,11 @@ def _numbers(run: RunDir) -> Iterator[str]:
 
 
 def _alerts(run: RunDir) -> Iterator[str]:
-    for each in read_alerts(run):
+    try:
+        alerts = read_alerts(run)
+    except UserError:  # of a config of another version, which was told above
+        return
+    for each in alerts:
         yield f"alert           {each.title} {each.bound}, first at {each.first:,} env steps"
 
 

@@ -18,6 +18,7 @@ from report.history import STEPS, TRAIN, VAL, VAL_BEST
 from report.ledger import curves
 from report.ledger.curves import POINTS, WHOLE, Curves
 from utils import run_brief as brief
+from utils import run_index
 from utils import run_listing as listing
 from utils import run_tail as tail
 from utils.run_dir import list_runs
@@ -60,7 +61,7 @@ def counted(monkeypatch):
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda path, *rest: (found.append(path), real(path, *rest))[1])
 
-    for module, name in ((brief, "read_facts"), (runs, "read_tail"), (curves, "open_file")):
+    for module, name in ((brief, "read_facts"), (run_index, "read_tail"), (curves, "open_file")):
         count(module, name)
     return found
 
