@@ -77,6 +77,7 @@ def test_quiet_is_one_line(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_group_of_seeds_is_one_run_each_and_a_summary(capsys):
     assert train.command(["CartPole-v1:ppo", *TINY, "--seed", "3,5"]) == 0
     printed = capsys.readouterr().out

@@ -220,11 +220,13 @@ def test_what_was_seen_before_decides(kind, policy, share_trunk):
     assert value[1].tolist() == pytest.approx([0.9, 0.9], abs=0.15)
 
 
+@pytest.mark.slow
 def test_without_a_memory_it_is_a_coin_toss():
     agent = driven(ppo(RememberedReward(8), policy="mlp"), 80)
     assert abs(agent.collector.window.summary()["ep_rew/mean"]) < 0.5
 
 
+@pytest.mark.slow
 def test_reinforce_remembers_without_a_critic():
     agent = driven(reinforce(RememberedReward(8), policy_targets="returns"), 250)
     assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
