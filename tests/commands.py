@@ -16,6 +16,11 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ["torch._dynamo", "lightning.pytorch", "gymnasium", "numba", "hydra.core.override_parser.overrides_parser"]
+HEAVY += ["gymnasium.envs.classic_control", "torch.utils.serialization"]
+HEAVY += [  # what Numba imports before it has its first kernel
+    "numba.cpython.randomimpl", "numba.experimental.function_type", "numba.np.linalg", "numba.np.npyimpl",
+    "numba.np.polynomial", "numba.np.random.generator_methods", "numba.typed.typedset",
+]  # fmt: skip
 
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(HEAVY)

@@ -39,6 +39,8 @@ SMALL = {
     "max_timesteps": "1280",  # 20 iterations
     "log_freq_epochs": "2",
     "eval_episodes": "3",
+    "test_episodes": "10",
+    "n_epochs": "2",
     "eval_freq_epochs": "5",
     "checkpoint_freq_epochs": "5",
     "eval_warmup_epochs": "0",
@@ -77,7 +79,7 @@ CASES = {
         "policy_targets=advantages",
         "epoch_iterations=3",
     ],
-    "ppo, lstm": ["CartPole-v1:ppo", "policy=lstm", "normalize_obs=true", "n_epochs=4"],
+    "ppo, lstm": ["CartPole-v1:ppo", "policy=lstm", "normalize_obs=true"],
     "ppo, bf16": ["CartPole-v1:ppo", "precision=bf16", "n_epochs=1"],
     "ppo, on Gymnasium's worlds": ["CartPole-v1:ppo", "env_backend=gym", "normalize_obs=true"],
     "ppo, accumulating": ["CartPole-v1:ppo", "accumulate=2", "n_epochs=2"],
@@ -179,7 +181,10 @@ def rows(run: RunDir) -> list[dict[str, float]]:
     return [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+LONG = ("planet by kernels", "dreamer by kernels")
+
+
+@pytest.mark.parametrize("case", [pytest.param(CASES[x], marks=[pytest.mark.slow] * (x in LONG), id=x) for x in CASES])
 def test_2n_equals_n_and_a_new_process_and_n(case):
     resumes_to_the_bit(*case)
 
@@ -267,11 +272,12 @@ def test_every_algorithm_on_every_engine_resumes_to_the_bit(algo_id, memory, eng
 
 
 ATARI = ["CartPole-v1:ppo", "env_kwargs.obs_type=ram", "spec={}"]
+MUJOCO = ("eval_max_steps=60",)  # whose whole episodes are 1,000 steps of physics
 OPTIONAL = {
     "mujoco": {
-        "HalfCheetah, sac": ["HalfCheetah-v5:sac", *REPLAY],
-        "Hopper, sac, eager, normalised": ["Hopper-v5:sac", *REPLAY, "engine=eager", "normalize_obs=true"],
-        "Ant, ppo, normalised": ["Pendulum-v1:ppo", "env_id=Ant-v5", "spec={}", "normalize_obs=true"],
+        "HalfCheetah, sac": ["HalfCheetah-v5:sac", *REPLAY, *MUJOCO],
+        "Hopper, sac, eager, normalised": ["Hopper-v5:sac", *REPLAY, *MUJOCO, "engine=eager", "normalize_obs=true"],
+        "Ant, ppo, normalised": ["Pendulum-v1:ppo", *MUJOCO, "env_id=Ant-v5", "spec={}", "normalize_obs=true"],
     },
     "ale_py": {
         "Pong, ppo": [*ATARI, "env_id=ALE/Pong-v5", "eval_max_steps=60"],
