@@ -3,8 +3,10 @@
 A tag says what its text is or the text is refused; there are no dates and no bytes. Knows nothing of configs;
 metrics.yaml is read by it too."""
 
+import copy
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -75,22 +77,28 @@ for tag in MAKE:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in the file; anything else is a UserError of one line with file:line."""
+    return copy.deepcopy(_mapping(read_user_file(path, MOST_BYTES), path.name))
+
+
+@lru_cache(maxsize=64)
+def _mapping(text: bytes, name: str) -> dict[str, Any]:
+    """Parsed once: a command asks for a file again, a group of seeds, listings and notebooks many times."""
     try:
-        loader = Loader(read_user_file(path, MOST_BYTES))
+        loader = Loader(text)
         root = loader.get_single_node()
-        check_size(root, path.name)
+        check_size(root, name)
         data = None if root is None else loader.construct_document(root)
     except UserError:
         raise
     except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{path.name}{_explained(error)}") from error
+        raise UserError(f"{name}{_explained(error)}") from error
     except RecursionError as error:
-        raise UserError(f"{path.name}: nested too deep") from error
+        raise UserError(f"{name}: nested too deep") from error
     if not isinstance(data, dict):
-        raise UserError(f"{path.name} holds {'nothing' if data is None else 'no mapping'}; expected keys and values")
+        raise UserError(f"{name} holds {'nothing' if data is None else 'no mapping'}; expected keys and values")
     for key in data:
         if not isinstance(key, str):
-            raise UserError(f"{path.name}: the key {key!r} is not text")
+            raise UserError(f"{name}: the key {key!r} is not text")
     return data
 
 

@@ -6,6 +6,7 @@ learnt, B samples of a minibatch, D transitions drawn. Memory is float32 where n
 
 import dis
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import pairwise
 from types import FunctionType
 
@@ -152,6 +153,13 @@ Memory = np.ndarray | Tensor
 Kernels = Mapping[At, Kernel]
 
 
+@cache
+def globals_of(function: FunctionType) -> tuple[tuple[str, str], ...]:
+    """The globals its code loads, each with what the instruction behind it names; alike for every frame."""
+    words = pairwise(dis.get_instructions(function))
+    return tuple((word.argval, following.argval) for word, following in words if word.opname == "LOAD_GLOBAL")
+
+
 class Frame:
     """The table, the memory it points to, and which kernels were looked at."""
 
@@ -208,14 +216,12 @@ class Frame:
         while waiting:
             function = waiting.pop()
             seen.add(function)
-            for word, next_word in pairwise(dis.get_instructions(function)):
-                if word.opname != "LOAD_GLOBAL":
-                    continue
-                if function.__globals__.get(word.argval) is At:
-                    found.add(entry := At[next_word.argval])
+            for name, following in globals_of(function):
+                if function.__globals__.get(name) is At:
+                    found.add(entry := At[following])
                     called = self._kernels.get(entry)
                 else:
-                    called = function.__globals__.get(word.argval)
+                    called = function.__globals__.get(name)
                 inner = getattr(called, "py_func", None)
                 if inner and inner not in seen:
                     waiting.append(inner)
