@@ -21,6 +21,7 @@ from utils.run_dir import RunDir
 from utils.run_facts import finite, verdict, whole
 from utils.run_fate import died
 from utils.run_files import exists
+from utils.run_state import LIVE, state_of
 from utils.seed_group import Standing, find_group, folder_of, read_plan, standings
 from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from utils.user_error import UserError
@@ -142,8 +143,9 @@ def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
     if standing.status == "interrupted":
         return "stopped", "a signal ended it; it goes on where it stopped"
     if standing.status != "finished":
-        gone = died(run, standing.facts)
-        return ("died", gone.partition(": ")[2]) if gone else ("running", "it is still in training")
+        gone, state = died(run, standing.facts), state_of(run.path, standing.facts)
+        going_on = "it is still in training" + ("" if state == LIVE else f", {state}")
+        return ("died", gone.partition(": ")[2]) if gone else ("running", going_on)
     return verdict(standing.outcome), ""
 
 

@@ -1,5 +1,5 @@
 """A run that trains nothing and is one in every other respect: its folder, lock, metrics.csv and metrics.mmap, a row
-each tenth of a second, until a signal, its budget or `failed` ends it.   python -m tests.pretended_run SEED [GROUP]"""
+each PAUSE seconds, until a signal, its budget or `failed` ends it.   python -m tests.pretended_run SEED [GROUP [PAUSE]]"""
 
 import math
 import os
@@ -44,7 +44,7 @@ def row(number):
     return told
 
 
-def main(seed, group=""):
+def main(seed, group="", pause="0.1"):
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.append(True))
     stopped = []
@@ -57,7 +57,7 @@ def main(seed, group=""):
         for number in range(1, BUDGET // STEP + 1):
             table.row(row(number))
             file.row(STEP * number, row(number))
-            time.sleep(0.1)
+            time.sleep(float(pause))
             if stopped:
                 break
         status = "interrupted" if stopped else "finished"

@@ -22,7 +22,7 @@ MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects wi
 DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
 GONE = "its process ended without a word"
 VERDICTS = ("solved", "not solved", "not tested", "trained")
-STATUSES = ("running", "silent", "finished", "failed", "interrupted", "damaged")
+STATUSES = ("running", "silent", "paused", "finished", "failed", "dead", "interrupted", "damaged")
 
 
 class Brief(NamedTuple):
@@ -30,7 +30,7 @@ class Brief(NamedTuple):
 
     id: str
     status: str = "damaged"
-    """one of STATUSES: silent is running by its own account, its process lives, and nothing was heard for minutes"""
+    """one of STATUSES, as utils/run_state.py tells them of one that is running by its own account"""
     variant: str = "?"
     tail: Tail = Tail()
     goal: float | None = None

@@ -13,13 +13,12 @@ from pathlib import Path
 from utils.run_brief import GONE, Brief, best_of, head_of
 from utils.run_labels import read_labels
 from utils.run_listing import Listing
-from utils.run_lock import owner
 from utils.run_shelf import Kept, Shelf, Value, details_of
+from utils.run_state import DEAD, PAUSED, SILENT, state_of
 from utils.run_tail import Tail, read_tail
 from utils.runs_root import runs_root
 from utils.user_error import UserError
 
-SILENT_AFTER = 300.0  # seconds without a sign of life: the process was probably killed
 FEWEST = 50  # of fewer runs all is read as quickly as a file about them
 SETTLED = 1_000_000_000  # ns: what changed just before it was read may change again at the same reading of the clock
 TOLD_EVERY = 0.1  # seconds
@@ -121,7 +120,7 @@ class RunIndex:
             entry.shelved, entry.looked = False, looked
             entry.changed = max((each.st_ctime_ns for each in stats if each), default=0)
             _read(entry, Path(folder), before, stamps)
-        entry.line = line_of(entry, standing(entry.head, Path(folder), stats[1:3]))
+        entry.line = line_of(entry, standing(entry.head, Path(folder)))
         return entry.line
 
     def values(self, keys: Iterable[str], lines: Iterable[Brief]) -> dict[str, dict[str, Value]]:
@@ -154,7 +153,7 @@ def look_at(folder: Path) -> Brief:
     """The line of one run, wherever it lies."""
     entry, found = Entry(), [_stat(f"{folder}{name}") for name in FILES]
     _read(entry, folder, ("", "", "", ""), tuple(map(_stamp, found)))
-    return line_of(entry, standing(entry.head, folder, found[1:3]))
+    return line_of(entry, standing(entry.head, folder))
 
 
 def line_of(entry: Entry, head: Brief) -> Brief:
@@ -190,16 +189,12 @@ def _read(entry: Entry, folder: Path, before: tuple[str, ...], now: tuple[str, .
             entry.labels = str(error).replace(own, "")
 
 
-def standing(head: Brief, folder: Path, signs: Iterable[os.stat_result | None]) -> Brief:
+def standing(head: Brief, folder: Path) -> Brief:
     """The same; of a run that is running by its own account what can be seen of its process."""
-    if head.status != "running":
-        return head
-    heard = [each.st_mtime for each in (*signs, _stat(f"{folder}/run.log")) if each]
-    if time.time() - max(heard, default=0.0) < SILENT_AFTER:
-        return head
-    if owner(folder):
-        return head._replace(status="silent")
-    return head._replace(status="failed", reason=GONE)
+    state = state_of(folder, {"status": head.status}) if head.status == "running" else head.status
+    if state == DEAD:
+        return head._replace(status=DEAD, reason=GONE)
+    return head._replace(status=state) if state in (SILENT, PAUSED) else head
 
 
 def _stat(path: str) -> os.stat_result | None:

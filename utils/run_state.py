@@ -20,6 +20,7 @@ LIVE, SILENT, PAUSED = "live", "silent", "paused"
 INTERRUPTED, FAILED, DEAD, FINISHED = BY_SIGNAL, "failed", "dead", "finished"
 IN_TRAINING = (LIVE, SILENT, PAUSED)  # a process holds the run
 STATES = (*IN_TRAINING, INTERRUPTED, FAILED, DEAD, FINISHED)
+WAITING, ENDED = (metrics_layout.STATES[word] for word in (metrics_layout.PAUSED, metrics_layout.ENDED))
 BEAT_LOST = 4.0  # seconds: metrics.mmap has a heartbeat a second
 SILENT_AFTER = 300.0  # of a run without one: a row may take minutes
 BEGINNING = 2.0  # seconds: between a folder's making and its lock
@@ -63,11 +64,11 @@ def _state_of_file(folder: Path) -> str:
     try:
         with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
             found = reader.read()
-            if found.state == metrics_layout.STATES[metrics_layout.ENDED]:
+            if found.state == ENDED:
                 return found.result if found.result in (INTERRUPTED, FAILED) else FINISHED
             if not reader.lives():
                 return DEAD
-            halted = stopped(reader.origin.pid) or found.state == metrics_layout.STATES[metrics_layout.PAUSED]
+            halted = stopped(reader.origin.pid) or found.state == WAITING
             return judged(halted, reader.silence(), BEAT_LOST)
     except UserError:
         return DEAD
@@ -77,7 +78,7 @@ def _silence(folder: Path, pid: int) -> tuple[float, float]:
     """Seconds since its process was heard, and how many are too many: by its heartbeat, else by when it last wrote."""
     try:
         with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
-            if reader.origin.pid == pid and reader.lives():
+            if reader.origin.pid == pid and reader.lives() and reader.read().state != ENDED:
                 return reader.silence(), BEAT_LOST
     except UserError:  # none yet, or not of this kind: the other files tell
         pass

@@ -35,9 +35,10 @@ class Face(NamedTuple):
         return rest.partition("/")[0] if stage == "train" and "/" in rest else stage if rest else ""
 
     @property
-    def order(self) -> tuple[int, bool, str, int, str]:
+    def order(self) -> tuple[bool, int, str, int, str]:
+        """What the console shows comes first: a small screen ends before the rest."""
         area = AREAS.index(self.area) if self.area in AREAS else len(AREAS)
-        return area, not self.table, self.area, self.place, self.name
+        return not self.table, area, self.area, self.place, self.name
 
 
 @cache

@@ -130,7 +130,7 @@ def _goal(look: Look, width: int) -> tuple[str, float | None, Line, str]:
 def _speed(look: Look) -> str:
     now = f"{look.rate:,.0f} steps/s now" if math.isfinite(look.rate) else ""
     mean = f"{look.mean_rate:,.0f} mean" if math.isfinite(look.mean_rate) else ""
-    spent = f"{duration(look.elapsed)} so far" if math.isfinite(look.elapsed) else ""
+    spent = f"in {duration(look.elapsed)}" if math.isfinite(look.elapsed) else ""
     left = f"{duration(look.left)} left" if math.isfinite(look.left) else ""
     return ", ".join(filter(None, (left, now, mean, spent)))
 

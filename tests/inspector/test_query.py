@@ -99,7 +99,7 @@ def test_the_menus_say_what_the_line_understands():
         assert {each.seed for each in query.select(LINES)} != {1, 2, 3, 4, 5} or not query.grouped or "<30d" in term
 
 
-def test_a_failed_run_tells_why_and_one_whose_process_is_gone_has_failed(tmp_path, monkeypatch):
+def test_a_failed_run_tells_why_and_one_whose_process_is_gone_is_dead(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     for name, facts in {
         "20260101-000001-a": {"status": "failed", "failure": "RuntimeError: out of licences (env.py:3)"},
@@ -107,9 +107,10 @@ def test_a_failed_run_tells_why_and_one_whose_process_is_gone_has_failed(tmp_pat
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(facts))
-    monkeypatch.setattr("utils.run_index.SILENT_AFTER", -1.0)
+    monkeypatch.setattr("utils.run_state.BEGINNING", -1.0)
     gone, failed = Runs().page().lines
-    assert failed.reason == "RuntimeError: out of licences (env.py:3)" and failed.status == gone.status == "failed"
+    assert failed.reason == "RuntimeError: out of licences (env.py:3)"
+    assert (failed.status, gone.status) == ("failed", "dead")
     assert "ended without a word" in gone.reason
     assert time.strftime("%Y%m%d-%H%M%S", time.localtime(failed.started)) == "20260101-000001"
 

@@ -54,9 +54,10 @@ def test_runs_are_listed_and_filtered(runs):
 def test_a_run_without_a_word_for_minutes_is_silent_or_has_died(runs, monkeypatch):
     facts = json.loads(runs[2].config_json.read_text())
     runs[2].config_json.write_text(json.dumps({**facts, "status": "running"}))
-    assert read_run(runs[2]).brief.status == "running"
-    monkeypatch.setattr("utils.run_index.SILENT_AFTER", -1.0)
-    assert read_run(runs[2]).brief.status == "failed"
+    assert read_run(runs[2]).brief.status == "running", "it has just begun"
+    monkeypatch.setattr("utils.run_state.BEGINNING", -1.0)
+    monkeypatch.setattr("utils.run_state.SILENT_AFTER", -1.0)
+    assert read_run(runs[2]).brief.status == "dead"
     with locked(runs[2].path):
         assert read_run(runs[2]).brief.status == "silent"
     runs[2].config_json.write_text(json.dumps(facts))
