@@ -92,15 +92,21 @@ def own_version() -> str:
 
 
 def speeds(run: Run, policy: Deployed, known: list[Sample]) -> str:
-    """The median of single calls for one observation, one thread each, the same Python around both."""
+    """How long a call takes, in words."""
+    mine, torchs = milliseconds(run, policy, known)
+    return f"a call     {mine:.3f} ms, torch {torchs:.3f} ms (one observation, one thread, from Python)"
+
+
+def milliseconds(run: Run, policy: Deployed, known: list[Sample]) -> tuple[float, float]:
+    """The file's and torch's: medians of single calls for one observation, one thread each, the same Python around."""
     given = [policy.face.fed(sample.obs, policy.face.empty(), sample.is_first) for sample in known[:TIMED]]
 
     def by_torch(inputs: Mapping[str, Any]) -> object:
         return policy.module(*arguments(policy.face, inputs))
 
     with torch.inference_mode():
-        mine, torchs = (median(seconds(call, inputs) for inputs in given) for call in (run, by_torch))
-    return f"a call     {mine * 1e3:.3f} ms, torch {torchs * 1e3:.3f} ms (one observation, one thread, from Python)"
+        mine, torchs = (1e3 * median(seconds(call, inputs) for inputs in given) for call in (run, by_torch))
+    return mine, torchs
 
 
 def seconds(call: Callable[[Mapping[str, Any]], object], inputs: Mapping[str, Any]) -> float:

@@ -4,6 +4,7 @@ When to draw is decided here, what it looks like in dashboard.
 """
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -42,8 +43,12 @@ TESTED = "test/roll/episodes"  # in the row of the closing test
 
 
 def standard_output() -> rich_console.Console:
-    """Stdout; a pipe stays a pipe even where FORCE_COLOR is set, or CI logs would fill with redrawn tables."""
-    return rich_console.Console(highlight=False, force_terminal=None if sys.stdout.isatty() else False)
+    """Stdout; a pipe stays a pipe even where FORCE_COLOR is set, or CI logs would fill with redrawn tables.
+
+    So does what `!` of a notebook takes for a terminal: the lines below its cell cannot be drawn over.
+    """
+    is_terminal = sys.stdout.isatty() and "JPY_PARENT_PID" not in os.environ  # by Jupyter, for kernels and their children
+    return rich_console.Console(highlight=False, force_terminal=None if is_terminal else False)
 
 
 class Console(Sink):

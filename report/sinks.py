@@ -9,6 +9,7 @@ from report.json_events import JsonEvents
 from report.log_lines import LogLines
 from report.metrics_csv import MetricsCsv
 from report.metrics_mmap import MetricsMmap
+from report.notebook import Notebook, in_notebook
 from report.page import ReportPage
 from report.sink import Sink
 from report.trackers.registry import couriers
@@ -27,6 +28,7 @@ def sinks_of(
 ) -> list[Sink]:
     """`env_steps`: where a resumed run goes on; `exported`: of the last row that belongs to its checkpoint; `events`
     are for programs, and take the console's place; `logger`: the config's."""
+    eyes = Notebook(run, env_steps) if in_notebook() and not quiet else Console(quiet, env_steps)
     return [
         MetricsCsv(run.metrics_csv, exported),
         MetricsMmap(run, env_steps),
@@ -34,7 +36,7 @@ def sinks_of(
         ReportPage(run),
         *couriers(run, logger, env_steps),
         # the last: who is told the end finds all of it on the disk
-        Console(quiet, env_steps) if events is None else JsonEvents(events, run, env_steps),
+        eyes if events is None else JsonEvents(events, run, env_steps),
     ]
 
 

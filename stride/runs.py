@@ -19,6 +19,7 @@ from config.commands.train import parse_arguments
 from config.keys import check_algorithm
 from config.overrides import in_words
 from envs_gym.given import Maker, id_of, is_given, lent
+from report.notebook import in_notebook
 from utils.provenance import called
 from utils.run_dir import RunDir
 from utils.user_error import UserError
@@ -34,16 +35,18 @@ def train(
     resume: str | Path = "",
     checkpoint: str = "",
     trust: Sequence[str] = (),
-    quiet: bool = True,
+    quiet: bool | None = None,
     **changes: object,
 ) -> LoadedRun:
     """Train `ENV:VARIANT` with these keys of its config changed, and return the run when that is over.
 
     `env` makes environments of one's own, for the algorithm `algo`; `config` is a YAML file; `resume` names a run that
-    goes on, `checkpoint` one of its to begin a new run from. Not `quiet`: the console of `train.py`.
+    goes on, `checkpoint` one of its to begin a new run from. `quiet` prints one line at the end, as in a program unless said
+    otherwise; not quiet is the console of `train.py`, or in a notebook, there unless said otherwise, a display.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UserError("stride.train is called in the main thread, where Ctrl-C arrives; processes train side by side")
+    quiet = not in_notebook() if quiet is None else quiet
     flags = {"config": os.fspath(config), "resume": os.fspath(resume), "checkpoint": checkpoint}
     flags["trust"] = ",".join(trust)
     _check_call(config_id, env is not None, algo, flags)

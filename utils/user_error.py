@@ -19,6 +19,10 @@ class UserError(ValueError):
     def __init__(self, text: str = "") -> None:
         super().__init__(one_line(text))
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it instead of a traceback: the line alone."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class NumbersError(ArithmeticError, ValueError):
     """A NaN or an infinity where learning needs a number; nothing has learnt from it. Exit code 1."""

@@ -1,0 +1,147 @@
+"""What an answer costs by an exported file, beside torch's own: ms of a call, for each kind of policy and of file.
+
+    python -m scripts.bench.export                 a line for each policy
+    python -m scripts.bench.export --record        and docs/export.md's table, docs/benchmarks/export.json
+
+Each policy is trained for a moment, as weights change no cost, and each file is held against the run's player on real
+episodes first, as by scripts.export. A figure is the median of 200 calls, the best of some turns, file and torch in turn.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+import train
+from agents.playing.loading import LoadedRun, load_run
+from config.commands.train import parse_arguments
+from export import c_header
+from export.files import Kind, built, facts_of, milliseconds, runner
+from export.graph import Deployed, deployed
+from export.verify import compare, samples
+from scripts.bench.measure import machine
+from scripts.usage import parser_of
+from utils import entry
+from utils.durable_file import replacing, write_json
+from utils.provenance import PROJECT, git_hash
+from utils.user_error import UserError
+
+PAGE = PROJECT / "docs" / "export.md"
+FIGURES = PROJECT / "docs" / "benchmarks" / "export.json"
+MARK = re.compile(r"(<!-- timing -->\n).*?(<!-- /timing -->)", re.S)
+KINDS: tuple[Kind, ...] = ("onnx", "torch", "c")
+BRIEFLY = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false", "engine=eager", "-q")
+POLICIES = {
+    "MLP, choices": ("CartPole-v1:ppo", "max_timesteps=256"),
+    "MLP, torques": ("Pendulum-v1:ppo", "n_steps=64", "batch_size=1.0", "max_timesteps=256"),
+    "CNN on 4 x 84 x 84": ("CartPole-v1:ppo_pixels", "n_envs=2", "n_steps=4", "batch_size=1.0", "max_timesteps=8"),
+    "LSTM": ("CartPole-v1:ppo_lstm", "max_timesteps=256"),
+    "DQN": ("CartPole-v1:dqn", "max_timesteps=256"),
+    "SAC": ("Pendulum-v1:sac", "max_timesteps=256"),
+}
+
+
+class Row(NamedTuple):
+    """One policy: milliseconds by kind of file, and the largest difference from the player that any file showed."""
+
+    policy: str
+    variant: str
+    weights: int
+    torch_ms: float
+    ms: dict[str, float]
+    worst: float
+    observations: int
+
+
+def main(argv: list[str]) -> int:
+    """Exit code."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--observations", type=int, default=1000, metavar="N", help="to verify by (default 1,000)")
+    parser.add_argument("--turns", type=int, default=5, metavar="N", help="of 200 calls each (default 5)")
+    parser.add_argument("--policies", default="", metavar="WORD", help="only those with this word in their name")
+    parser.add_argument("--record", action="store_true", help="write docs/export.md's table and its figures")
+    asked = parser.parse_args(argv)
+    chosen = {name: words for name, words in POLICIES.items() if asked.policies.lower() in name.lower()}
+    if not chosen or (asked.record and chosen != POLICIES):
+        raise UserError(f"policies are {', '.join(POLICIES)}; --record wants all of them")
+    torch.set_num_threads(1)
+    facts = {"machine": machine(1, "onnxruntime"), "commit": git_hash()}
+    print(facts["machine"], flush=True)
+    rows = []
+    for name, words in chosen.items():
+        rows.append(measured(name, trained(words), asked.observations, asked.turns))
+        print(line(rows[-1]), flush=True)
+    if asked.record:
+        write_json(FIGURES, {**facts, "rows": [row._asdict() for row in rows]})
+        with replacing(PAGE) as file:
+            file.write(with_table(PAGE.read_text(encoding="utf-8"), rows).encode())
+    return 0
+
+
+def trained(words: tuple[str, ...]) -> LoadedRun:
+    """A run of a moment, in a folder that is gone afterwards: what plays is in memory."""
+    before = os.environ.get("STRIDE_RUNS")
+    with tempfile.TemporaryDirectory(prefix="bench-export-") as folder:
+        os.environ["STRIDE_RUNS"] = folder  # nobody's @last moves
+        try:
+            if train.train(parse_arguments([*words, *BRIEFLY])):
+                raise UserError(f"training {words[0]} failed")
+            return load_run("@last", "last")
+        finally:
+            os.environ.pop("STRIDE_RUNS")
+            if before is not None:
+                os.environ["STRIDE_RUNS"] = before
+
+
+def measured(name: str, loaded: LoadedRun, observations: int, turns: int) -> Row:
+    """Every kind of file that this policy can be, verified and timed."""
+    policy = deployed(loaded)
+    known = samples(loaded, policy.face, observations)
+    times, torchs, worst = {}, [], 0.0
+    for kind in KINDS:
+        if kind == "c" and not in_c(policy):
+            continue
+        data = built(policy, kind, facts_of(loaded, policy), known, "policy")
+        run = runner(policy, kind, data, "policy")
+        worst = max(worst, compare(run, policy.face, known).worst)
+        pairs = [milliseconds(run, policy, known) for _ in range(turns)]
+        times[kind] = min(mine for mine, _ in pairs)
+        torchs += [other for _, other in pairs]
+    variant = f"{loaded.config.env_id}:{loaded.config.variant}"
+    weights = sum(each.numel() for each in policy.module.parameters())
+    return Row(name, variant, weights, min(torchs), times, worst, len(known))
+
+
+def in_c(policy: Deployed) -> bool:
+    """Whether C is written of such a network; without a compiler it is an error like any other."""
+    c_header.compiler()
+    try:
+        c_header.check(policy)
+    except UserError:
+        return False
+    return True
+
+
+def line(row: Row) -> str:
+    told = "  ".join(f"{kind} {ms:.3f} ms" for kind, ms in row.ms.items())
+    return f"{row.policy:<20} {told}  torch {row.torch_ms:.3f} ms, at most {row.worst:.1e} apart"
+
+
+def with_table(page: str, rows: list[Row]) -> str:
+    """The page with these rows for its table."""
+    shown: Callable[[Row, str], str] = lambda row, kind: f"{row.ms[kind]:.3f} ms" if kind in row.ms else ""
+    table = ["| policy | run | weights | `--onnx` | `--torch` | `--c` | torch | furthest |", f"|{'---|' * 8}"]
+    for row in rows:
+        cells = [row.policy, row.variant, f"{row.weights:,}", *(shown(row, kind) for kind in KINDS)]
+        table.append("| " + " | ".join([*cells, f"{row.torch_ms:.3f} ms", f"{row.worst:.1e}"]) + " |")
+    if not MARK.search(page):
+        raise UserError(f"{PAGE.name} has no place for the table: <!-- timing --> and <!-- /timing -->")
+    return MARK.sub(lambda found: found[1] + "\n".join(table) + "\n" + found[2], page)
+
+
+if __name__ == "__main__":
+    entry.run(main)
