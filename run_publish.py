@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     arguments = parse_publish(argv)
     if arguments.repo:
         check_repo(arguments.repo)
-    loaded = load_run(arguments.run_id, arguments.checkpoint)
+    loaded = load_run(arguments.run_id, arguments.checkpoint, arguments.trust)
     torch.set_num_threads(loaded.config.torch_threads)
     for note in loaded.notes:
         say(note)

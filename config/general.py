@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from config.keys import check_algorithm
-from config.loader import compose, environment_files, file_of, to_plain
+from config.loader import compose, environment_files, file_of, id_in, to_plain
 from config.plugins import DOTTED, TooEarlyError, algorithms, is_dotted
 from config.schedule_keys import Raw
 from config.schema import ALGORITHMS, Config
@@ -101,7 +101,10 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
         raise TooEarlyError(words)
     algo_id = check_algorithm(algo_id, words)
     shipped = file_of(env_id)
-    said: dict[str, object] = {"env_id": shipped.env_id if shipped else env_id, "project_id": env_id.rpartition(":")[2]}
+    said: dict[str, object] = {
+        "env_id": id_in(shipped, env_id) if shipped else env_id,
+        "project_id": env_id.rpartition(":")[2],
+    }
     said |= {"spec": shipped.base["spec"]} if shipped and "spec" in shipped.base else {}
     about = Raw(said, dict.fromkeys(said, words))
     if algo_id not in TAKES:

@@ -57,6 +57,8 @@ def shipped_files() -> dict[str, Path]:
 def parse_config_id(text: str) -> ConfigId:
     """ENV:VARIANT, both parts required and known."""
     env_id, _, variant = text.partition(":")
+    if ":" in variant and own_file_of(text.rpartition(":")[0]):
+        env_id, _, variant = text.rpartition(":")
     if not env_id or (":" in variant and file_of(env_id)):
         raise UserError(f"{text!r} is not ENV:VARIANT, for example CartPole-v1:ppo")
     file = file_of(env_id)
@@ -72,7 +74,7 @@ def load_config(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> 
     line that names file, block or override, for the first thing that is not. Not looked at here: whether the
     environment can be made, its policy exists, and memory suffices; their own doors say that before a run begins.
     """
-    return _load(_known(env_id), variant_id, overrides)
+    return _load(_known(env_id), variant_id, overrides, env_id)
 
 
 def load_shipped(env_id: str, variant_id: str, overrides: Sequence[str] = ()) -> Config:
@@ -149,19 +151,38 @@ def _unknown(text: str) -> UserError:
     return UserError(f"no environment {env_id!r} among the shipped configs{meant}; {way}")
 
 
+def own_file_of(env_id: str) -> EnvironmentFile | None:
+    """The file of one's own project for `module:ENV`, None where there is none, or no module."""
+    own, (module, _, name) = project(), env_id.rpartition(":")
+    path = own.configs / f"{name.replace('/', '-')}.yaml" if own and module and name else None
+    return EnvironmentFile.read(path) if path and path.is_file() else None
+
+
+def id_in(file: EnvironmentFile, env_id: str) -> str:
+    """What the file calls its environment; with the module that was named, where only that makes it known."""
+    own, module = project(), env_id.rpartition(":")[0]
+    known = not module or ":" in file.env_id or (own and module in own.imports)
+    return file.env_id if known else f"{module}:{file.env_id}"
+
+
 def file_of(env_id: str) -> EnvironmentFile | None:
     """Its file, of one's own project, shipped, or of an installed package; None where there is none."""
+    if own := own_file_of(env_id):
+        return own
     stem = env_id.replace("/", "-")
     near = {path.stem: path for folder in reversed(config_folders()) for path in folder.glob("*.yaml")}
     path = near.get(stem) or environment_files().get(stem)
     return EnvironmentFile.read(path) if path else None
 
 
-def _load(file: EnvironmentFile, variant: str, overrides: Sequence[str]) -> Config:
+def _load(file: EnvironmentFile, variant: str, overrides: Sequence[str], typed: str = "") -> Config:
+    """`typed`: the environment as somebody named it, maybe with its module."""
     file.checked_variant(variant)
     stem, where = file.path.stem, f"{file.path.name}:{variant}"
     named = {"env_id": stem, "project_id": stem}
     raw = overlay(Raw(named, dict.fromkeys(named, where)), file.raw(variant))
+    if ":" in typed:
+        raw.values["env_id"] = id_in(file, typed)
     return compose(raw, file.algorithm(variant), overrides, variant, where)
 
 

@@ -4,6 +4,7 @@ import argparse
 from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser
+from config.commands.train import TRUST, trusted
 from utils.user_error import UserError, nearest
 from utils.user_input import check_name
 
@@ -29,6 +30,7 @@ class PublishArguments:
     folder: str | None
     message: str
     allow_text: bool
+    trust: tuple[str, ...] = ()
 
     @property
     def dry_run(self) -> bool:
@@ -53,6 +55,7 @@ def build_publish_parser() -> argparse.ArgumentParser:
     parser.add_argument("--message", metavar="TEXT", default="", help="of the commit")
     parser.add_argument("--allow-text", action="store_true",
                         help="publish texts of yours that look like a secret, a path or an address")  # fmt: skip
+    parser.add_argument("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
     return parser
 
 
@@ -67,4 +70,4 @@ def parse_publish(argv: list[str]) -> PublishArguments:
         raise UserError(f"{found.run_id} is published already; --run-id takes a run of this machine")
     if found.folder:
         check_name(found.folder, "--dry-run")
-    return PublishArguments(**vars(found))
+    return PublishArguments(**{**vars(found), "trust": trusted(found.trust)})
