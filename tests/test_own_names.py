@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+import run_play
 import run_publish
 from config.commands.train import parse_arguments
 from config.general import is_general
@@ -54,5 +55,6 @@ def test_publishing_trusts_the_modules_it_is_told(monkeypatch, capsys):
     monkeypatch.setattr(run_publish, "load_run", loaded)
     assert run_publish.command(["--run-id", "/x/y", "--dry-run", "--trust", "mypkg,other.part"]) == 2
     assert "loads ('/x/y', 'best', ('mypkg', 'other.part'))" in capsys.readouterr().err
-    assert run_publish.command(["--run-id", "/x/y", "--trust", "my pkg"]) == 2
-    assert "names of modules" in capsys.readouterr().err
+    for command in (run_publish.command, run_play.command):
+        assert command(["--run-id", "/x/y", "--trust", "my pkg"]) == 2
+        assert "names of modules" in capsys.readouterr().err

@@ -58,7 +58,7 @@ class _File(logging.FileHandler):
         """Where a name cannot be given the file just grows on."""
         if self.stream is not None:
             self.stream.close()
-            self.stream = None  # type: ignore[assignment]  # the next line opens it
+            self.stream = None  # the next line opens it
         log = Path(self.baseFilename)
         with suppress(OSError, UserError):
             for number in range(KEPT - 1, 0, -1):

@@ -97,7 +97,7 @@ def build_play_parser() -> argparse.ArgumentParser:
     parser.add_argument("--step-by-step", action="store_true", help="tell about each step and wait for Enter")
     parser.add_argument("--max-steps", type=int, metavar="N", help="end each episode after N steps")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, no window")
-    parser.add_argument("--trust", metavar="MODULE[,MODULE]", type=trusted, default=(), help=TRUST)
+    parser.add_argument("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
     return parser
 
 
@@ -108,7 +108,7 @@ def parse_play(argv: list[str]) -> PlayArguments:
     if unknown:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
-    arguments = PlayArguments(**vars(found))
+    arguments = PlayArguments(**{**vars(found), "trust": trusted(found.trust)})
     _check_numbers(arguments)
     _check_together(arguments)
     return _for_group(arguments, argv) if arguments.group else arguments
