@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import random
 import struct
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from told_run import RETURN, STEPS, begun, outcome, row, tell
 
 from report.trackers import courier, registry
 from report.trackers.courier import Courier
-from report.trackers.event_format import checksum, masked, varint
+from report.trackers.event_format import WORD, _loop, checksum, masked, varint
 from report.trackers.mailbox import Mailbox
 from report.trackers.tracker import Tracker
 from utils.user_error import UserError
@@ -174,6 +175,9 @@ def records(path):
 
 def test_checksums_are_the_standards():
     assert checksum(b"123456789") == 0xE3069283  # the check value that every list of CRCs gives for CRC-32C
+    for size in (0, 1, 3, 4, 5, 1023, 1024, 1025, 1027, 5000):  # in blocks as byte by byte
+        data = random.Random(size).randbytes(size)
+        assert checksum(data) == _loop(data, WORD) ^ WORD
     assert masked(b"") == struct.pack("<I", 0xA282EAD8) and varint(300) == b"\xac\x02" and len(varint(-1)) == 10
 
 
