@@ -20,7 +20,7 @@ from config.metrics import load_metrics
 from report.metrics_csv import read_csv
 from report.trackers.registry import KINDS, is_installed
 from scripts.faults.record import command_line
-from scripts.faults.wandb_server import Mode, serving
+from scripts.faults.wandb_server import Mode, serving_apart
 from utils import entry
 from utils.run_dir import RunDir
 
@@ -75,8 +75,8 @@ def ways() -> Iterator[tuple[str, Mode | None]]:
 @contextmanager
 def told_to(mode: Mode | None) -> Iterator[None]:
     """With a server of this mode for W&B."""
-    with serving(mode) if mode else nullcontext() as server:
-        os.environ.update(server.variables if server else {})
+    with serving_apart(mode) if mode else nullcontext({}) as variables:
+        os.environ.update(variables)
         yield
 
 

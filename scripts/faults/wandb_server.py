@@ -6,12 +6,18 @@ It keeps what it was sent: rows of runs, and pages. Nothing leaves the machine.
 import json
 import re
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from subprocess import PIPE, Popen
 from threading import Thread
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from scripts.usage import parser_of
+from utils import entry
+from utils.provenance import PROJECT
 
 Mode = Literal["answers", "stalls", "drops", "fails"]
 KEY = "0" * 40  # what the client takes for a key
@@ -36,7 +42,7 @@ class WandbServer(ThreadingHTTPServer):
     @property
     def variables(self) -> dict[str, str]:
         """Of the environment, for a client that is to come here."""
-        return {"WANDB_BASE_URL": f"http://127.0.0.1:{self.server_port}", "WANDB_API_KEY": KEY}
+        return variables_of(self.server_port)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is none of our business."""
@@ -118,6 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing on the terminal."""
 
 
+def variables_of(port: int) -> dict[str, str]:
+    return {"WANDB_BASE_URL": f"http://127.0.0.1:{port}", "WANDB_API_KEY": KEY}
+
+
 @contextmanager
 def serving(mode: Mode = "answers") -> Iterator[WandbServer]:
     """A server until the end of the block."""
@@ -125,3 +135,27 @@ def serving(mode: Mode = "answers") -> Iterator[WandbServer]:
         Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
+
+
+@contextmanager
+def serving_apart(mode: Mode) -> Iterator[dict[str, str]]:
+    """The same in a process of its own, whose work is not counted as ours; the variables for its clients."""
+    words = [sys.executable, "-m", "scripts.faults.wandb_server", mode]
+    with Popen(words, stdin=PIPE, stdout=PIPE, text=True, cwd=PROJECT) as process:
+        assert process.stdin and process.stdout
+        yield variables_of(int(process.stdout.readline()))
+        process.stdin.close()
+
+
+def main(argv: list[str]) -> int:
+    """Serve until stdin is closed; the port is said."""
+    parser = parser_of(__doc__)
+    parser.add_argument("mode", choices=get_args(Mode))
+    with serving(parser.parse_args(argv).mode) as server:
+        print(server.server_port, flush=True)
+        sys.stdin.read()
+    return 0
+
+
+if __name__ == "__main__":
+    entry.run(main)
