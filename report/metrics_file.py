@@ -7,6 +7,7 @@ with MetricsFile("runs/mine", max_steps=10_000) as m:
 import os
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -15,7 +16,8 @@ from typing import Self
 from report.history import STEPS
 from report.metrics_csv import MetricsCsv, read_csv
 from utils import run_files
-from utils.metrics_layout import BEGUN, NAME, NAME_TEXT, PAUSED, TRAINING
+from utils.metrics_layout import BEGUN, ENDED, NAME, NAME_TEXT, PAUSED, STATES, TRAINING
+from utils.metrics_reader import MetricsReader
 from utils.metrics_writer import MetricsWriter
 from utils.one_line import describe_error
 from utils.user_error import UserError
@@ -46,6 +48,7 @@ class MetricsFile:
         run_files.make_folder(self.folder)
         if resume_at is None and run_files.exists(rows) and read_csv(rows):
             raise UserError(f"{rows} has rows already: name another folder, or say resume_at=STEP to go on with it")
+        _check_free(self.folder / NAME)
         told = {**(facts or {}), "goal": goal, "first_step": resume_at or 0}
         self._csv = MetricsCsv(rows, resume_at)
         self._writer = MetricsWriter(self.folder / NAME, self.folder.name, told, metrics)
@@ -97,6 +100,14 @@ class MetricsFile:
         if name == STEPS:
             raise UserError(f"{STEPS} is the step itself, the first argument of log")
         self._known.add(name)
+
+
+def _check_free(path: Path) -> None:
+    """UserError while another process writes there."""
+    if run_files.exists(path):
+        with closing(MetricsReader(path)) as reader:
+            if reader.read().state != STATES[ENDED] and reader.origin.pid != os.getpid() and reader.lives():
+                raise UserError(f"{path.parent} is being written by process {reader.origin.pid}: name another folder")
 
 
 def _number(name: str, value: float) -> float:

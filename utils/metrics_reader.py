@@ -95,7 +95,9 @@ class MetricsReader:
         raise UserError(f"{self.path} is damaged: neither of its records is whole")
 
     def history(self, name: str) -> list[tuple[float, float]]:
-        """(step, value) of its last points, oldest first; call `read` before. [] for a metric it does not know."""
+        """(step, value) of its last points, oldest first; [] for a metric it does not know."""
+        if name not in self._names:
+            self.read()
         if name not in self._names:
             return []
         start = self._layout.point(self._names.index(name), 1)

@@ -1,7 +1,10 @@
 """Numbers of anybody's loop, and of our trainings, in metrics.mmap: from the first step to the last word."""
 
+import errno
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -11,11 +14,17 @@ import pytest
 from tiny_runs import tiny_run
 
 import stride
+import train
+from config.loader import load_config
+from report.alerts import Alert, Event
 from report.history import STEPS
 from report.metrics_csv import read_csv
 from report.metrics_file import MetricsFile
+from report.metrics_mmap import MetricsMmap
+from report.outcome import Header
 from utils.metrics_layout import NAME
 from utils.metrics_reader import MetricsReader
+from utils.run_dir import RunDir
 from utils.run_facts import verdict
 from utils.user_error import UserError
 
@@ -103,6 +112,22 @@ def test_threads_may_log_side_by_side(tmp_path: Path) -> None:
     assert all(now.values[f"of/{n}"] == (199, 199, 200) for n in range(4))
 
 
+def test_a_folder_that_another_process_writes_is_left_to_it(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        MetricsFile(tmp_path)
+        os.write(write, b".")
+        signal.pause()
+    os.read(read, 1)
+    with pytest.raises(UserError, match=f"is being written by process {child}"):
+        MetricsFile(tmp_path)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with MetricsFile(tmp_path) as m:
+        m.log(1, reward=1)
+
+
 def test_no_torch_is_loaded(tmp_path: Path) -> None:
     code = f"import sys, stride; stride.MetricsFile({str(tmp_path)!r}).close(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=DOCS.parent)
@@ -133,6 +158,48 @@ def test_a_training_tells_what_its_csv_holds(trained) -> None:
     for name in {name for row in rows for name in row}:
         told = [(row[STEPS], row[name]) for row in rows if name in row]
         assert [(step, pytest.approx(value, 1e-6)) for step, value in told] == reader.history(name), name
+
+
+def test_a_resumed_training_goes_on_with_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    run = tiny_run(test_episodes=0)
+    reader = reading(run.path)
+    before, first = reader.history(STEPS), reader.origin
+    assert train.command(["--resume", run.id, "-q", "max_timesteps=96"]) == 0
+    now = reader.read()
+    assert (now.env_steps, now.max_timesteps) == (96, 96) and first.facts["first_step"] == 0
+    assert reader.origin.facts["first_step"] == 64 and reader.origin.wall > first.wall
+    assert reader.history(STEPS)[: len(before)] == before and reader.history(STEPS)[-1] == (96, 96)
+
+
+def test_alerts_are_counted_and_an_error_is_told(trained, tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    config = load_config("CartPole-v1", "ppo")
+    header = Header("CartPole-v1:ppo", "ppo", "eager", "", "fast", "", "cpu", 2, 1, 10, 475.0, 64, str(tmp_path))
+    sink = MetricsMmap(run)
+    sink.begin(header, config)
+    kl, entropy = (Alert(name, name, "above 1", 1, 1, 1, 1, 2.0, "2", "", "") for name in ("kl", "entropy"))
+    for begins, alert in ((True, kl), (True, entropy), (False, kl), (True, kl), (False, entropy)):
+        sink.alert(Event(begins, alert, 10, "2"))
+    now = reading(tmp_path).read()
+    assert (now.alerts_open, now.alerts, now.line) == (1, 3, "over: entropy 2, no longer above 1")
+    sink.beat({"env_steps": 12, "iterations": 3, "updates": 4}, "evaluation")
+    assert reading(tmp_path).read()[2:6] == (12, config.max_timesteps, 3, 4)
+    sink.end(None)
+    assert reading(tmp_path).read().result == "failed"
+
+
+def test_a_training_does_without_where_the_file_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    monkeypatch.setattr("utils.metrics_writer.mmap.mmap", refuse)
+    run = tiny_run(test_episodes=0)
+    assert run.facts()["status"] == "finished" and len(read_csv(run.metrics_csv)) > 1
+    assert "metrics.mmap cannot be made (No such device): monitors will read metrics.csv" in run.run_log.read_text()
 
 
 READERS = ["python", pytest.param("c", marks=pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler here"))]

@@ -48,7 +48,7 @@ def test_the_ring_holds_the_last_points(path: Path, writer: MetricsWriter) -> No
     reader = MetricsReader(path)
     for step in range(1, 4):
         writer.row(step, {"loss": step / 2})
-    assert reader.read() and reader.history("loss") == [(1, 0.5), (2, 1.0), (3, 1.5)]
+    assert reader.history("loss") == [(1, 0.5), (2, 1.0), (3, 1.5)]
     for step in range(4, 8):
         writer.row(step, {"loss": step / 2})
     assert reader.history("loss") == [(4, 2.0), (5, 2.5), (6, 3.0), (7, 3.5)]
