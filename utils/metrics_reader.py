@@ -106,7 +106,7 @@ class MetricsReader:
         for place in range(0, len(ring), at.POINT_BYTES):
             step, value, number = at.POINT.unpack_from(ring, place)
             (check,) = at.CRC.unpack_from(ring, place + at.POINT.size)
-            if number and check == crc32(ring[place : place + at.POINT.size]):  # else it is being written, or never was
+            if check == crc32(ring[place : place + at.POINT.size]):  # else it is being written, or never was
                 found.append((number, step, value))
         newest = max((number for number, _, _ in found), default=0)
         found.sort(key=lambda point: (point[0] - newest - 1) & 0xFFFFFFFF)  # numbers begin anew after 2**32

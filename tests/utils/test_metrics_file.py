@@ -53,6 +53,9 @@ def test_the_ring_holds_the_last_points(path: Path, writer: MetricsWriter) -> No
         writer.row(step, {"loss": step / 2})
     assert reader.history("loss") == [(4, 2.0), (5, 2.5), (6, 3.0), (7, 3.5)]
     assert reader.history("unheard of") == []
+    first, data = at.Layout(3, 4).rings, path.read_bytes()
+    numbers = [at.POINT.unpack_from(data, first + place * at.POINT_BYTES)[2] for place in range(4)]
+    assert numbers == [5, 6, 7, 4]  # number k in place (k - 1) modulo 4
 
 
 def test_a_metric_too_many_is_told_once_and_left_out(
@@ -78,6 +81,26 @@ def test_a_writer_killed_inside_a_record_leaves_the_one_before(
         file.write((before.sequence + 3).to_bytes(8, "little"))
         file.write(b"\xff" * bytes_written)
     assert MetricsReader(path).read() == before
+
+
+def test_a_record_is_marked_while_it_is_written(path: Path, writer: MetricsWriter) -> None:
+    class Noting:
+        def __init__(self, words: memoryview) -> None:
+            self.words, self.stored = words, list[tuple[int, int]]()
+
+        def __setitem__(self, place: int, word: int) -> None:
+            self.words[place] = word
+            self.stored.append((place, word))
+
+    words = writer._words
+    noting = Noting(words)
+    writer.__dict__["_words"] = noting
+    sequence = MetricsReader(path).read().sequence + 2
+    writer.row(10, {"loss": 0.5})
+    writer.__dict__["_words"] = words
+    place = at.Layout(3, 4).record(sequence) // 8
+    stored = [each for each in noting.stored if each[0] != at.HEARTBEAT // 8]
+    assert stored == [(place, sequence + 1), (place, sequence)] and len(noting.stored) > len(stored)
 
 
 def test_every_byte_of_a_record_is_guarded(path: Path, writer: MetricsWriter) -> None:
