@@ -27,6 +27,8 @@ def main(argv: list[str]) -> int:
 
 def program() -> str:
     """As it was called; scripts.usage loads every schema for this, and the first screen has 0.3 s."""
+    if sys.argv[0].startswith("stride "):
+        return sys.argv[0]
     spec = sys.modules["__main__"].__spec__
     return f"python -m {spec.name}" if spec else "python scripts/monitor.py"
 

@@ -1,8 +1,5 @@
 """A run that trains nothing and is one in every other respect: its folder, lock, metrics.csv and metrics.mmap, a row
-each PAUSE seconds, until a signal, its budget or `failed` ends it.
-
-    python -m tests.pretended_run SEED [GROUP [PAUSE]]
-"""
+each PAUSE seconds, until a signal or its budget ends it.   python -m tests.pretended_run SEED [GROUP [PAUSE]]"""
 
 import math
 import os

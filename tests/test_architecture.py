@@ -57,6 +57,7 @@ OPENERS = {
     "utils/durable_file.py": "files of the project, and what the door is made of",
     "utils/run_dir.py": "the folder of all runs, and a new run in it",
     "utils/run_lock.py": "/proc",
+    "report/detached.py": "where tmux is",
     "report/monitor/band.py": "docs/results, the project's own evidence",
     "report/monitor/faces.py": "metrics.yaml",
     "report/monitor/fleet.py": "the folder of all runs",

@@ -13,7 +13,8 @@ from utils.user_error import UserError
 
 RESULTS = PROJECT / "docs" / "results"
 FEWEST = 4  # seeds of which quarters can be told
-IGNORED = ("seed", "schema_version", "description")  # they make no other settings
+# what makes no other settings: who learns and how fast, not what
+IGNORED = {"seed", "schema_version", "description", "engine", "device", "threads", "torch_threads"}
 
 Curve = list[tuple[float, float]]  # (env steps, evaluation), ascending
 
@@ -56,7 +57,7 @@ def standing(found: Shipped, env_steps: float, value: float) -> str:
 
 def differing(found: Shipped, config: Mapping[str, Any]) -> list[str]:
     """The keys that are otherwise in this run than in what was shipped."""
-    both = found.config.keys() & config.keys() - set(IGNORED)
+    both = found.config.keys() & config.keys() - IGNORED
     return sorted(key for key in both if found.config[key] != config[key])
 
 
