@@ -12,6 +12,7 @@ from utils.places import PACKAGE, PROJECT
 from utils.user_error import UserError, nearest
 
 COMPUTING = ("agents", "trainer_callbacks", "envs_gym", "utils", "report/dreams.py", "report/memory.py")
+STAGED = re.compile(r"\b(?:train|val|test|\{stage\})/|\{stage\}/")  # what a file without cannot compute a metric
 MOST_PLACES = 8
 ANY = r"[a-z0-9_]+(?:/[a-z0-9_]+)*"  # what braces of an f-string may stand for
 
@@ -78,7 +79,10 @@ def sources() -> tuple[Place, ...]:
     found: list[Place] = []
     for path in paths:
         shown = path.relative_to(PROJECT).as_posix()
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if not STAGED.search(text):
+            continue
+        tree = ast.parse(text)
         found += _in_function(tree, shown, "", _constants(tree))
     return tuple(found)
 
