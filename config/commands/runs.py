@@ -42,11 +42,13 @@ MOST = 10_000_000
 
 
 def build_runs_parser(program: str) -> argparse.ArgumentParser:
-    about = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     parser = OneLineParser(
-        prog=program, description="Everything about the runs that are there.", epilog=EXAMPLES.format(program=program),
-        **about,
-    )  # fmt: skip
+        prog=program,
+        description="Everything about the runs that are there.",
+        epilog=EXAMPLES.format(program=program),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     words = parser.add_subparsers(dest="command", metavar="WORD", required=True)
     parts = {name: words.add_parser(name, help=text, description=text, allow_abbrev=False)
              for name, text in COMMANDS.items()}  # fmt: skip

@@ -12,7 +12,7 @@ from utils.places import PACKAGE, PROJECT
 from utils.user_error import UserError, nearest
 
 COMPUTING = ("agents", "trainer_callbacks", "envs_gym", "utils", "report/dreams.py", "report/memory.py")
-STAGED = re.compile(r"\b(?:train|val|test|\{stage\})/|\{stage\}/")  # what a file without cannot compute a metric
+STAGED = re.compile(r"(?:train|val|test|\{stage\})/")  # a file without such a word computes no metric
 MOST_PLACES = 8
 ANY = r"[a-z0-9_]+(?:/[a-z0-9_]+)*"  # what braces of an f-string may stand for
 

@@ -124,7 +124,7 @@ def terms(text: str) -> list[tuple[str, str, str, str]]:
         if word in ("or", "not", "||"):
             raise UserError(f"a filter has no {word!r}; a list is any of them: seed=1,2, and != is not")
         if word not in FILLERS:
-            found.append((word, *(term.groups() if term else ("", "", ""))))
+            found.append((word, term[1], term[2], term[3]) if term else (word, "", "", ""))
     return found
 
 
