@@ -245,7 +245,8 @@ def test_a_thread_is_refused():
 
 def test_import_loads_nothing_heavy():
     code = "import sys, stride; assert {'load', 'train'} <= {*dir(stride)}; print({'torch', 'numpy'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    home = Path(stride.__file__).parent.parent
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=home, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
 

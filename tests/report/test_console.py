@@ -206,7 +206,7 @@ def test_beginning_and_end_name_the_facts() -> None:
         assert fact in text
     for fact in ("solved: goal reached", "489.3 +- 21.0 over 100 episodes", "runs/x"):
         assert fact in text
-    assert text.index("next") < text.index("run_play.py --run-id @last")
+    assert text.index("next") < text.index("python run_play.py --run-id @last")
 
 
 def test_outcome_words() -> None:

@@ -12,6 +12,7 @@ import pytest
 from envs_fast import cartpole, world
 from utils import counter_rng, provenance, simd_math
 from utils.device_source import PROJECT, defines, read_source
+from utils.places import module_of
 
 DEFINE = re.compile(r"^#define (\w+) (\S+)$", re.MULTILINE)
 
@@ -52,7 +53,7 @@ def module(monkeypatch):
     def make(name: str, **constants: object) -> None:
         made = types.ModuleType(name)
         vars(made).update(constants)
-        monkeypatch.setitem(sys.modules, name, made)
+        monkeypatch.setitem(sys.modules, module_of(f"{name}.py"), made)
 
     return make
 
