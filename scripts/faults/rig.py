@@ -1,16 +1,20 @@
 """What the fault scripts share: a tiny run, the real command in a process of its own, and what a run amounts to.
 
-The process is forked from one that has everything imported, so that a trial costs a second and not five; it runs
-`train.command` with the words a person would type, and its exit code is the shell's.
+The process is forked from one that has trained before: what a first training imports and loads, kernels among it, is
+there. It runs `train.command` with the words a person would type, and its exit code is the shell's.
 """
 
+import contextlib
+import io
 import os
 import re
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -72,6 +76,19 @@ def evenly(cases: Sequence[T], count: int) -> list[T]:
     return [cases[place * len(cases) // count] for place in range(count)]
 
 
+@cache
+def warm() -> None:
+    """A training in this process, whose run is thrown away; by one thread, as threads are not forked."""
+    torch.set_num_threads(1)
+    kept = dict(os.environ)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        os.environ["STRIDE_RUNS"] = folder
+        code = train.command([*TINY, "threads=1"])
+    os.environ.clear()
+    os.environ.update(kept)
+    assert code == 0
+
+
 def start(
     words: tuple[str, ...] | list[str],
     root: Path,
@@ -79,6 +96,7 @@ def start(
     main: Callable[[list[str]], int] = train.command,
 ) -> Child:
     """`train.py WORDS` (or another `main`) with its runs under `root`; `prepare` may plant a fault in the process."""
+    warm()
     root.mkdir(parents=True, exist_ok=True)
     log = root.parent / f"{root.name}.said"
     began = time.monotonic()
