@@ -47,7 +47,7 @@ def standard_output() -> rich_console.Console:
 
     So does what `!` of a notebook takes for a terminal: the lines below its cell cannot be drawn over.
     """
-    is_terminal = sys.stdout.isatty() and "JPY_PARENT_PID" not in os.environ  # by Jupyter, for kernels and their children
+    is_terminal = sys.stdout.isatty() and "JPY_PARENT_PID" not in os.environ  # which Jupyter gives to kernels
     return rich_console.Console(highlight=False, force_terminal=None if is_terminal else False)
 
 

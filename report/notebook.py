@@ -31,8 +31,8 @@ def in_notebook() -> bool:
     """Whether this program is the kernel of a notebook, whose front end shows HTML."""
     if "ipykernel" not in sys.modules:
         return False
-    from IPython import get_ipython
     from ipykernel.zmqshell import ZMQInteractiveShell
+    from IPython import get_ipython
 
     return isinstance(get_ipython(), ZMQInteractiveShell)
 

@@ -1,7 +1,7 @@
-"""The look of a run in a notebook: pure functions from what its display remembers to HTML, for light pages and dark ones.
+"""The look of a run in a notebook: pure functions from what its display remembers to HTML, for pages light and dark.
 
-Styles stand in the tags: a stylesheet of ours would be the whole notebook's, and front ends take it out of what they did
-not see made. For the same reason the curve is an image, whose colours stay inside.
+Styles stand in the tags: a stylesheet of ours would be the whole notebook's, and front ends take it out of what they
+did not see made. For the same reason the curve is an image, whose colours stay inside.
 """
 
 import math
@@ -124,7 +124,7 @@ def _row(cells: Sequence[tuple[str, str]]) -> str:
 
 
 def _curve(view: View) -> str:
-    """"" until there is a line to draw."""
+    """ "" until there is a line to draw."""
     if max(len(view.train), len(view.val)) < 2:
         return ""
     title = f"{view.header.config_id}, seed {view.header.seed}"

@@ -41,8 +41,8 @@ def train(
     """Train `ENV:VARIANT` with these keys of its config changed, and return the run when that is over.
 
     `env` makes environments of one's own, for the algorithm `algo`; `config` is a YAML file; `resume` names a run that
-    goes on, `checkpoint` one of its to begin a new run from. `quiet` prints one line at the end, as in a program unless said
-    otherwise; not quiet is the console of `train.py`, or in a notebook, there unless said otherwise, a display.
+    goes on, `checkpoint` one of its to begin a new run from. `quiet` prints one line at the end; unless said otherwise
+    it is so, but in a notebook, where a display is redrawn. Elsewhere not quiet is the console of `train.py`.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UserError("stride.train is called in the main thread, where Ctrl-C arrives; processes train side by side")

@@ -4,14 +4,12 @@
     python -m scripts.bench.export --record        and docs/export.md's table, docs/benchmarks/export.json
 
 Each policy is trained for a moment, as weights change no cost, and each file is held against the run's player on real
-episodes first, as by scripts.export. A figure is the median of 200 calls, the best of some turns, file and torch in turn.
+episodes first, as by scripts.export. A figure is the median of 200 calls, the best of some turns.
 """
 
 import os
 import re
 import tempfile
-from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -131,12 +129,16 @@ def line(row: Row) -> str:
     return f"{row.policy:<20} {told}  torch {row.torch_ms:.3f} ms, at most {row.worst:.1e} apart"
 
 
+def cell(row: Row, kind: str) -> str:
+    """ "" for a kind of file that such a policy cannot be."""
+    return f"{row.ms[kind]:.3f} ms" if kind in row.ms else ""
+
+
 def with_table(page: str, rows: list[Row]) -> str:
     """The page with these rows for its table."""
-    shown: Callable[[Row, str], str] = lambda row, kind: f"{row.ms[kind]:.3f} ms" if kind in row.ms else ""
     table = ["| policy | run | weights | `--onnx` | `--torch` | `--c` | torch | furthest |", f"|{'---|' * 8}"]
     for row in rows:
-        cells = [row.policy, row.variant, f"{row.weights:,}", *(shown(row, kind) for kind in KINDS)]
+        cells = [row.policy, row.variant, f"{row.weights:,}", *(cell(row, kind) for kind in KINDS)]
         table.append("| " + " | ".join([*cells, f"{row.torch_ms:.3f} ms", f"{row.worst:.1e}"]) + " |")
     if not MARK.search(page):
         raise UserError(f"{PAGE.name} has no place for the table: <!-- timing --> and <!-- /timing -->")

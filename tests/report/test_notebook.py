@@ -1,0 +1,152 @@
+"""The display of a notebook, its front end played by a list: when it is drawn, what stands in it, and where."""
+
+import io
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from config.loader import load_config
+from report.alerts import Alert, Event
+from report.console import standard_output
+from report.history import RATE, STEPS, TRAIN, VAL
+from report.notebook import Notebook, in_notebook
+from report.outcome import Header, Outcome
+from report.sinks import sinks_of
+from utils.run_dir import RunDir
+
+CONFIG = load_config("CartPole-v1", "ppo")
+HEADER = Header("CartPole-v1:ppo", "ppo", "eager", "", "fast", "", "cpu", 8, 3, 9155, 475.0, 150_000, "runs/20260101-x")
+OUTCOME = Outcome(True, "goal reached", 475.0, 492.1, 489.34, 21.04, 100, 61_440, 13.6, "runs/20260101-x")
+ALERT = Alert("train/policy/approx_kl", "KL", "above 0.1", 1, 2, 3, 1, 0.3, "0.3", "It strays.", "Lower policy_lr.")
+VOID = {"img", "br"}
+
+
+class Tags(HTMLParser):
+    """Who opens is closed; what tags there are, and the text between them."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.seen, self.text, self.images = [], set(), "", []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.add(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        else:
+            self.images += [value for name, value in attrs if name == "src"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += f"{data} "
+
+
+class Display(Notebook):
+    """A notebook whose front end is a list, and whose clock goes when told."""
+
+    def __init__(self, run=None, first_step=0):
+        self.now, self.drawn = 0.0, []
+        super().__init__(run, first_step, self.drawn.append, lambda: self.now)
+
+    def tell(self, count, seconds, start=0, **more):
+        for number in range(start + 1, start + count + 1):
+            self.now += seconds
+            self.row({STEPS: 750.0 * number, TRAIN: 2.0 * number, RATE: 4812.0, **more})
+
+    def last(self):
+        return Tags(self.drawn[-1]["text/html"])
+
+
+@pytest.fixture
+def display():
+    made = Display()
+    made.begin(HEADER, CONFIG)
+    return made
+
+
+def test_it_is_drawn_at_once_then_twice_a_second_and_at_the_end(display):
+    assert len(display.drawn) == 1 and "0 / 150,000" in display.last().text
+    display.tell(100, 0.05)
+    assert 9 <= len(display.drawn) - 1 <= 11
+    display.end(OUTCOME)
+    text = display.last().text
+    assert "solved : goal reached" in text and "489.3 ± 21.0 over 100 episodes" in text
+    assert 'stride.load("20260101-x")' in text and "75,000 / 150,000" in text
+    assert display.drawn[-1]["text/plain"].startswith("CartPole-v1:ppo: Solved (goal reached), test 489.3")
+
+
+def test_the_clock_goes_on_without_rows(display):
+    display.tell(4, 1.0)
+    before = len(display.drawn)
+    display.beat({"env_steps": 9000}, "evaluation")
+    assert len(display.drawn) == before
+    display.now += 1.0
+    display.beat({"env_steps": 9000}, "evaluation")
+    assert "9,000 / 150,000" in display.last().text and "evaluation under way" in display.last().text
+
+
+def test_numbers_bars_and_curve_say_what_was_told(display):
+    display.tell(8, 1.0)
+    display.alert(Event(True, ALERT, 6000, "0.3"))
+    display.tell(1, 1.0, 8, **{VAL: 237.5, ALERT.name: 0.25})
+    found = display.last()
+    assert "237.5 / 475" in found.text and "best 237.5 at 6,750" in found.text and "no evaluation" not in found.text
+    assert "18.00" in found.text and "▲ 2.00" in found.text and "! 0.25000" in " ".join(found.text.split())
+    assert "KL above 0.1" in found.text and "Lower policy_lr." in found.text
+    assert len(found.images) == 1 and found.images[0].startswith("data:image/svg+xml;base64,")
+    widths = re.findall(r"width:([\d.]+)%", display.drawn[-1]["text/html"])
+    assert widths == ["4.5", "50.0"]  # of the budget, and of the goal
+
+
+def test_a_page_around_it_keeps_its_own_style_and_runs_no_word_of_a_config(display):
+    display.begin(replace(HEADER, config_id="<script>alert(1)</script>:ppo", run_path='runs/"><img onerror=x>'), CONFIG)
+    display.tell(3, 1.0)
+    display.end(OUTCOME)
+    assert display.last().seen <= {"div", "b", "br", "span", "table", "tr", "td", "img", "details", "summary", "code"}
+    assert "<script>alert(1)</script>:ppo" in display.last().text
+
+
+def test_an_error_leaves_what_was_reached(display):
+    display.tell(3, 1.0)
+    display.end(None)
+    assert "failed" in display.last().text and "2,250 / 150,000" in display.last().text
+    assert display.drawn[-1]["text/plain"] == "CartPole-v1:ppo: failed"
+    silent = Display()
+    silent.end(None)  # before there was anything
+    assert silent.drawn == []
+
+
+def test_a_run_that_goes_on_is_drawn_from_its_beginning(tmp_path):
+    rows = "".join(f"{step},{step / 100}\n" for step in range(1000, 6000, 1000))
+    (tmp_path / "metrics.csv").write_text(f"{STEPS},{TRAIN}\n{rows}")
+    display = Display(RunDir(tmp_path), 4000)
+    display.begin(HEADER, CONFIG)
+    assert len(display.last().images) == 1  # of 1,000 to 4,000
+    assert [point.x for point in display._train] == [1000, 2000, 3000, 4000]
+    display.now += 2.0
+    display.row({STEPS: 5000.0, TRAIN: 50.0})
+    assert "left 4:50" in display.last().text and display._train[-1] == (5000, 50)  # 2 s for each 1,000 steps
+
+
+def test_a_program_that_is_no_kernel_has_its_console(tmp_path):
+    assert not in_notebook()
+    assert not [sink for sink in sinks_of(RunDir(tmp_path)) if isinstance(sink, Notebook)]
+
+
+def test_what_a_cell_calls_by_an_exclamation_mark_is_no_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    assert standard_output().is_terminal
+    monkeypatch.setenv("JPY_PARENT_PID", "7")
+    assert not standard_output().is_terminal
