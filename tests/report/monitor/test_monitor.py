@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -277,3 +278,29 @@ def test_nothing_heavy_is_loaded_for_the_first_screen():
     code = f"import sys, scripts.monitor; print([name for name in {heavy} if name in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert told.stdout.strip() == "[]"
+
+
+NVML = r"""
+static int first, second;
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned place, void **device) { *device = place ? &second : &first; return 0; }
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *rates) {
+    rates[0] = device == &first ? 45 : 0; rates[1] = 7; return 0;
+}
+int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory) {
+    memory[0] = 80ULL << 30; memory[1] = 77ULL << 30; memory[2] = 3ULL << 30; return device == &first ? 0 : 3;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_gpus_are_asked_through_nvidias_library_where_it_is(tmp_path, monkeypatch):
+    """Against a stand-in with its functions, whose second device refuses; no GPU has shown this screen yet."""
+    assert machine.Machine().gpus() == [] or os.path.exists("/proc/driver/nvidia/version")
+    (tmp_path / "nvml.c").write_text(NVML)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "nvml.so", tmp_path / "nvml.c"], check=True)
+    monkeypatch.setattr(machine, "NVML", str(tmp_path / "nvml.so"))
+    found = machine.Machine().gpus()
+    assert found == [machine.Gpu(45, 3 << 30, 80 << 30)]
+    assert run_view.machine_words(None, found) == "gpu 45 %, 3.0 of 80.0 GiB"
