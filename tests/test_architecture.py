@@ -28,9 +28,8 @@ CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
 LAZY |= {"config.loader", "report.watch"}  # all schemas: the first screen of a monitor does not wait for them
-LAZY |= {
-    f"report.ledger.{word}" for word in ("show", "compare", "export", "cleanup", "explain", "diff")
-}  # of one word each
+WORDS = ("show", "compare", "export", "written", "cleanup", "explain", "diff")
+LAZY |= {f"report.ledger.{word}" for word in WORDS}  # each of one word of `stride runs`
 LAZY |= {"agents.playing.tensors"}  # brings torch: for who compares tensors
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")

@@ -143,7 +143,7 @@ class Watched:
         if self.rows.curves.get(name):
             return self.rows.curves[name]
         if self._reader is not None and self._before is not None and name in self._before.values:
-            count = self._before.values[name].count
+            count = self._before.values[name].times
             if self._tails.get(name, (0, ()))[0] != count:
                 with suppress(UserError):  # cut short meanwhile: the next look says so
                     self._tails[name] = count, self._reader.history(name)

@@ -24,7 +24,7 @@ BLOCK = 1024  # bytes
 @cache
 def tables() -> np.ndarray:
     """What a byte adds to the checksum of a block from each place of it: [from the block's end, byte]."""
-    byte = np.arange(256, dtype=np.uint32)
+    byte: np.ndarray = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         byte = byte >> 1 ^ np.where(byte & 1, np.uint32(POLYNOMIAL), np.uint32(0))
     places = [byte]

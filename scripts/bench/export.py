@@ -10,6 +10,7 @@ episodes first, as by scripts.export. A figure is the median of 200 calls, the b
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -50,7 +51,7 @@ class Row(NamedTuple):
     variant: str
     weights: int
     torch_ms: float
-    ms: dict[str, float]
+    ms: Mapping[Kind, float]
     worst: float
     observations: int
 
@@ -129,7 +130,7 @@ def line(row: Row) -> str:
     return f"{row.policy:<20} {told}  torch {row.torch_ms:.3f} ms, at most {row.worst:.1e} apart"
 
 
-def cell(row: Row, kind: str) -> str:
+def cell(row: Row, kind: Kind) -> str:
     """ "" for a kind of file that such a policy cannot be."""
     return f"{row.ms[kind]:.3f} ms" if kind in row.ms else ""
 

@@ -42,8 +42,8 @@ from scripts.faults.worlds import (
     Fault,
 )  # fmt: skip
 from utils import entry
+from utils.durable_file import read_json
 from utils.provenance import PROJECT
-from utils.run_dir import read_json
 from utils.run_fate import died
 
 MODULE = f"scripts.faults.worlds:{ENV_ID}"

@@ -26,7 +26,8 @@ from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.video import Video
 from utils import entry, run_lock
 from utils.cores import SHARE, cores
-from utils.run_dir import RunDir, read_json
+from utils.durable_file import read_json
+from utils.run_dir import RunDir
 
 PHASES: dict[str, tuple[type, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
     "building": (Agent, "setup", 1),

@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -75,7 +75,8 @@ def ways() -> Iterator[tuple[str, Mode | None]]:
 @contextmanager
 def told_to(mode: Mode | None) -> Iterator[None]:
     """With a server of this mode for W&B."""
-    with serving_apart(mode) if mode else nullcontext({}) as variables:
+    server: AbstractContextManager[dict[str, str]] = serving_apart(mode) if mode else nullcontext({})
+    with server as variables:
         os.environ.update(variables)
         yield
 

@@ -14,7 +14,17 @@ from typing import NamedTuple
 NAME = "stride"
 COMMANDS = {"train": "train", "run_play": "play", "run_inspect": "inspect", "run_publish": "publish"}
 # the others measure a checkout
-SCRIPTS = ("__init__", "usage", "new", "schema", "completion", "check_env", "export", "monitor", "runs")
+SCRIPTS: tuple[str, ...] = (
+    "__init__",
+    "usage",
+    "new",
+    "schema",
+    "completion",
+    "check_env",
+    "export",
+    "monitor",
+    "runs",
+)
 SCRIPTS += ("setup_wandb_dashboard",)
 NOT_SHIPPED = {"tests", "scripts", "build", "dist", "runs", NAME}
 SUFFIXES = {".py", ".yaml", ".json", ".css", ".js", ".cu", ".cuh", ".txt"}
