@@ -95,7 +95,7 @@ OVERRIDES = [  # (overrides on CartPole-v1:ppo, fragment)
     ("gamma=0.9,0.99", "gamma=0.9,0.99: several values for one run"),
     ("gamma=[1", "gamma=[1: cannot be read"),
     ("gamma@x=1", "unknown key 'gamma@x'"),
-    ("gamma.x=1", "gamma.x=1: gamma has no parts; only spec, env_kwargs, policy_kwargs do"),
+    ("gamma.x=1", "gamma.x=1: gamma has no parts; only spec, env_kwargs, policy_kwargs, plateau do"),
     ("spec.=1", "the key ends in a dot"),
     ("spec.gaol=1", "spec.gaol=1: spec has no 'gaol'; did you mean goal"),
     ("spec.goal.x=1", "spec.goal.x=1: goal is 475, which has no parts"),
