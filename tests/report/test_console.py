@@ -17,6 +17,7 @@ from report.dashboard import Page, head, shown_metrics, table
 from report.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
 from report.outcome import Header, Outcome
 from report.typography import bar, duration, number, score, sparkline
+from utils.places import spelled
 
 METRICS = load_metrics()
 CONFIG = load_config("CartPole-v1", "ppo")
@@ -206,7 +207,7 @@ def test_beginning_and_end_name_the_facts() -> None:
         assert fact in text
     for fact in ("solved: goal reached", "489.3 +- 21.0 over 100 episodes", "runs/x"):
         assert fact in text
-    assert text.index("next") < text.index("python run_play.py --run-id @last")
+    assert text.index("next") < text.index(f"{spelled('run_play')[-1]} --run-id @last")
 
 
 def test_outcome_words() -> None:
