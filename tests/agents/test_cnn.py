@@ -248,12 +248,8 @@ CASES = {
 }
 
 
-SLOW = {"ppo lstm": pytest.mark.slow, "reinforce": pytest.mark.slow}
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=name, marks=SLOW.get(name, ())) for name, case in CASES.items()]
-)
+@pytest.mark.slow  # test_dict_obs has the image that tells among the fast ones
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_seen_decides(case):
     kind, config, options, iterations = case
     given = {"n_envs": 8, "n_steps": 16, "hidden_dims": (16,), "policy_kwargs": {"cnn": "residual", "features": 16}}
