@@ -80,7 +80,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path):
-    made = Terminal(tmp_path / "runs", f"stride-{os.getpid()}")
+    made = Terminal(tmp_path / "runs", f"stride-{os.getpid()}-{time.monotonic_ns()}")
     yield made
     made.end()
 
