@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from config.commands.runs import parse_runs
 from report.ledger.selection import all_lines, chosen, select
 from report.ledger.table import COLUMNS, data, table
+from report.ledger.written import written
 from scripts.usage import spelled
 from utils import entry
 from utils.run_index import RunIndex
@@ -66,7 +67,6 @@ def compare(asked: argparse.Namespace) -> list[str]:
 
 def export(asked: argparse.Namespace) -> list[str]:
     from report.ledger.export import exported
-    from report.ledger.written import written
 
     columns = _names(asked.columns)
     lines, fields = select(asked.filter, asked.sort, columns, asked.limit)

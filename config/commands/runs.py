@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from config.commands.one_line import OneLineParser
@@ -50,8 +51,10 @@ def build_runs_parser(program: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     words = parser.add_subparsers(dest="command", metavar="WORD", required=True)
-    parts = {name: words.add_parser(name, help=text, description=text, allow_abbrev=False)
-             for name, text in COMMANDS.items()}  # fmt: skip
+    parts = {
+        name: words.add_parser(name, help=text, description=text, allow_abbrev=False)
+        for name, text in COMMANDS.items()
+    }  # fmt: skip
     for name in ("list", "export"):
         parts[name].add_argument("--filter", metavar="TEXT", default="", help="such as 'env=CartPole and test>=475'")
         parts[name].add_argument("--sort", metavar="FIELD", default="", help="-FIELD begins with the highest")
@@ -59,6 +62,11 @@ def build_runs_parser(program: str) -> argparse.ArgumentParser:
         parts[name].add_argument("--limit", type=int, metavar="N", default=0, help="so many at most; 0: all")
     for name in ("list", "show", "compare", "diff", "explain"):
         parts[name].add_argument("--json", action="store_true", help="one JSON value on standard output")
+    _of_single_words(parts)
+    return parser
+
+
+def _of_single_words(parts: Mapping[str, argparse.ArgumentParser]) -> None:
     parts["list"].add_argument("--rebuild", action="store_true", help="read every run anew, whatever the index says")
     parts["show"].add_argument("run", metavar="RUN", nargs="?", default="@last")
     parts["compare"].add_argument("runs", metavar="RUN", nargs="+")
@@ -81,7 +89,6 @@ def build_runs_parser(program: str) -> argparse.ArgumentParser:
     parts["cleanup"].add_argument("--yes", action="store_true", help="do not ask")
     parts["explain"].add_argument("metric", metavar="METRIC", nargs="?", default="", help="its name or end; none: all")
     parts["diff"].add_argument("runs", metavar="RUN", nargs=2)
-    return parser
 
 
 def parse_runs(argv: list[str], program: str) -> argparse.Namespace:
