@@ -16,8 +16,8 @@ from envs_gym.blame import EnvError, own_line
 from inspector.overview import overview
 from inspector.runs import Runs
 from inspector.table import runs_table
-from utils.run_dir import RunDir, list_runs, read_json
-from utils.run_files import write_json
+from utils.run_dir import RunDir, list_runs
+from utils.run_files import read_json, write_json
 
 
 class Worn(gymnasium.Env):

@@ -14,7 +14,8 @@ from agents.playing.loading import load_run
 from envs_gym.answers import FIRST
 from envs_gym.gym_env import GymEnv
 from utils import checkpoint_set
-from utils.run_dir import RunDir, list_runs, read_json
+from utils.run_dir import RunDir, list_runs
+from utils.run_files import read_json
 
 SHORT = {"n_steps": 4, "eval_freq_epochs": 1}  # evaluated worlds live longer than those of the training
 YAML = """

@@ -16,7 +16,8 @@ from trainer_callbacks import session
 from trainer_callbacks.evaluate import Evaluate
 from utils import run_dir
 from utils.durable_file import write_json
-from utils.run_dir import RunDir, list_runs, read_json
+from utils.run_dir import RunDir, list_runs
+from utils.run_files import read_json
 from utils.user_error import UserError
 
 OWN = """

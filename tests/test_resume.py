@@ -28,7 +28,8 @@ from report.metrics_csv import read_csv
 from scripts.plain_tree import fingerprint
 from utils import checkpoint_set
 from utils.durable_file import write_json
-from utils.run_dir import RunDir, list_runs, read_json
+from utils.run_dir import RunDir, list_runs
+from utils.run_files import read_json
 from utils.run_lock import locked
 from utils.user_error import UserError
 

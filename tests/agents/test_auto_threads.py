@@ -14,7 +14,8 @@ from config.loader import load_config
 from scripts.plain_tree import fingerprint
 from utils import seed_group
 from utils.cores import SHARE
-from utils.run_dir import RunDir, read_json
+from utils.run_dir import RunDir
+from utils.run_files import read_json
 from utils.user_error import UserError
 
 

@@ -14,7 +14,8 @@ from trainer_callbacks.checkpoint import AtomicIO
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.interrupt import Dropped, Interrupts
 from utils import checkpoint_set
-from utils.run_dir import RunDir, list_runs, read_json
+from utils.run_dir import RunDir, list_runs
+from utils.run_files import read_json
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
 

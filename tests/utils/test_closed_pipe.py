@@ -7,7 +7,8 @@ import pytest
 from commands import start_command
 from tiny_runs import TINY, tiny_run
 
-from utils.run_dir import RunDir, read_json
+from utils.run_dir import RunDir
+from utils.run_files import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDLESS = "import sys; sys.path.insert(0, sys.argv[1]); from utils.closed_pipe import outlive_readers\n"

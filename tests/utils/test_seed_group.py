@@ -13,7 +13,8 @@ import pytest
 import train
 from report.sinks import group_watchers
 from utils import seed_group
-from utils.run_dir import RunDir, list_runs, read_json
+from utils.run_dir import RunDir, list_runs
+from utils.run_files import read_json
 from utils.seed_group import find_group, members, read_plan
 from utils.user_error import UserError
 
@@ -22,7 +23,8 @@ TRAINING = """
 import json, os, signal, sys, time
 sys.path.insert(0, ROOT)
 from utils.durable_file import write_json
-from utils.run_dir import RunDir, read_json
+from utils.run_dir import RunDir
+from utils.run_files import read_json
 words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 if "--resume" in words:
     run = RunDir.find(words["--resume"])
