@@ -1,7 +1,7 @@
 """What an answer costs by an exported file, beside torch's own: ms of a call, for each kind of policy and of file.
 
     python -m scripts.bench.export                 a line for each policy
-    python -m scripts.bench.export --record        and docs/export.md's table, docs/benchmarks/export.json
+    python -m scripts.bench.export --record        and in docs/export.md's table, docs/benchmarks/export.json
 
 Each policy is trained for a moment, as weights change no cost, and each file is held against the run's player on real
 episodes first, as by scripts.export. A figure is the median of 200 calls, the best of some turns.
@@ -10,7 +10,6 @@ episodes first, as by scripts.export. A figure is the median of 200 calls, the b
 import os
 import re
 import tempfile
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -25,7 +24,7 @@ from export.verify import compare, samples
 from scripts.bench.measure import machine
 from scripts.usage import parser_of
 from utils import entry
-from utils.durable_file import replacing, write_json
+from utils.durable_file import read_json, replacing, write_json
 from utils.provenance import PROJECT, git_hash
 from utils.user_error import UserError
 
@@ -38,9 +37,9 @@ POLICIES = {
     "MLP, choices": ("CartPole-v1:ppo", "max_timesteps=256"),
     "MLP, torques": ("Pendulum-v1:ppo", "n_steps=64", "batch_size=1.0", "max_timesteps=256"),
     "CNN on 4 x 84 x 84": ("CartPole-v1:ppo_pixels", "n_envs=2", "n_steps=4", "batch_size=1.0", "max_timesteps=8"),
-    "LSTM": ("CartPole-v1:ppo_lstm", "max_timesteps=256"),
-    "DQN": ("CartPole-v1:dqn", "max_timesteps=256"),
-    "SAC": ("Pendulum-v1:sac", "max_timesteps=256"),
+    "LSTM": ("CartPole-v1:ppo_lstm", "max_timesteps=1024"),
+    "DQN": ("CartPole-v1:dqn", "learning_starts=128", "max_timesteps=256"),
+    "SAC": ("Pendulum-v1:sac", "learning_starts=128", "max_timesteps=256"),
 }
 
 
@@ -49,9 +48,8 @@ class Row(NamedTuple):
 
     policy: str
     variant: str
-    weights: int
     torch_ms: float
-    ms: Mapping[Kind, float]
+    ms: dict[str, float]
     worst: float
     observations: int
 
@@ -61,24 +59,32 @@ def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--observations", type=int, default=1000, metavar="N", help="to verify by (default 1,000)")
     parser.add_argument("--turns", type=int, default=5, metavar="N", help="of 200 calls each (default 5)")
-    parser.add_argument("--policies", default="", metavar="WORD", help="only those with this word in their name")
+    parser.add_argument("--policies", default="", metavar="WORD[,WORD]", help="some, by words in their names: LSTM,SAC")
     parser.add_argument("--record", action="store_true", help="write docs/export.md's table and its figures")
     asked = parser.parse_args(argv)
-    chosen = {name: words for name, words in POLICIES.items() if asked.policies.lower() in name.lower()}
-    if not chosen or (asked.record and chosen != POLICIES):
-        raise UserError(f"policies are {', '.join(POLICIES)}; --record wants all of them")
+    wanted = asked.policies.lower().split(",")
+    chosen = {name: words for name, words in POLICIES.items() if any(word in name.lower() for word in wanted)}
+    if not chosen:
+        raise UserError(f"--policies {asked.policies}: there are {', '.join(POLICIES)}")
     torch.set_num_threads(1)
-    facts = {"machine": machine(1, "onnxruntime"), "commit": git_hash()}
-    print(facts["machine"], flush=True)
-    rows = []
+    print(machine(1, "onnxruntime"), flush=True)
     for name, words in chosen.items():
-        rows.append(measured(name, trained(words), asked.observations, asked.turns))
-        print(line(rows[-1]), flush=True)
-    if asked.record:
-        write_json(FIGURES, {**facts, "rows": [row._asdict() for row in rows]})
-        with replacing(PAGE) as file:
-            file.write(with_table(PAGE.read_text(encoding="utf-8"), rows).encode())
+        row = measured(name, trained(words), asked.observations, asked.turns)
+        print(line(row), flush=True)
+        if asked.record:
+            record(row)
     return 0
+
+
+def record(row: Row) -> None:
+    """This row in place of the one before, the others as they are, in the figures and on the page."""
+    known = {each["policy"]: Row(**each) for each in read_json(FIGURES)["rows"]} if FIGURES.exists() else {}
+    known[row.policy] = row
+    rows = [known[name] for name in POLICIES if name in known]
+    facts = {"machine": machine(1, "onnxruntime"), "commit": git_hash()}
+    write_json(FIGURES, {**facts, "rows": [each._asdict() for each in rows]})
+    with replacing(PAGE) as file:
+        file.write(with_table(PAGE.read_text(encoding="utf-8"), rows).encode())
 
 
 def trained(words: tuple[str, ...]) -> LoadedRun:
@@ -100,7 +106,8 @@ def measured(name: str, loaded: LoadedRun, observations: int, turns: int) -> Row
     """Every kind of file that this policy can be, verified and timed."""
     policy = deployed(loaded)
     known = samples(loaded, policy.face, observations)
-    times, torchs, worst = {}, [], 0.0
+    times: dict[str, float] = {}
+    torchs, worst = [], 0.0
     for kind in KINDS:
         if kind == "c" and not in_c(policy):
             continue
@@ -111,8 +118,7 @@ def measured(name: str, loaded: LoadedRun, observations: int, turns: int) -> Row
         times[kind] = min(mine for mine, _ in pairs)
         torchs += [other for _, other in pairs]
     variant = f"{loaded.config.env_id}:{loaded.config.variant}"
-    weights = sum(each.numel() for each in policy.module.parameters())
-    return Row(name, variant, weights, min(torchs), times, worst, len(known))
+    return Row(name, variant, min(torchs), times, worst, len(known))
 
 
 def in_c(policy: Deployed) -> bool:
@@ -130,16 +136,16 @@ def line(row: Row) -> str:
     return f"{row.policy:<20} {told}  torch {row.torch_ms:.3f} ms, at most {row.worst:.1e} apart"
 
 
-def cell(row: Row, kind: Kind) -> str:
+def cell(row: Row, kind: str) -> str:
     """ "" for a kind of file that such a policy cannot be."""
     return f"{row.ms[kind]:.3f} ms" if kind in row.ms else ""
 
 
 def with_table(page: str, rows: list[Row]) -> str:
     """The page with these rows for its table."""
-    table = ["| policy | run | weights | `--onnx` | `--torch` | `--c` | torch | furthest |", f"|{'---|' * 8}"]
+    table = ["| policy | run | `--onnx` | `--torch` | `--c` | torch | furthest |", f"|{'---|' * 7}"]
     for row in rows:
-        cells = [row.policy, row.variant, f"{row.weights:,}", *(cell(row, kind) for kind in KINDS)]
+        cells = [row.policy, row.variant, *(cell(row, kind) for kind in KINDS)]
         table.append("| " + " | ".join([*cells, f"{row.torch_ms:.3f} ms", f"{row.worst:.1e}"]) + " |")
     if not MARK.search(page):
         raise UserError(f"{PAGE.name} has no place for the table: <!-- timing --> and <!-- /timing -->")
