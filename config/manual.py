@@ -1,4 +1,4 @@
-"""The manual of the config, read from schema.py itself: for `--help` and as markdown for docs/config.md."""
+"""The manual of the config, read from config/algorithms itself: for `--help` and as markdown for docs/config.md."""
 
 import ast
 import inspect
@@ -9,9 +9,6 @@ from dataclasses import MISSING, Field, fields
 from types import ModuleType
 from typing import NamedTuple
 
-import config.plateau
-import config.schema
-import config.spec
 from config.checks import RANGES
 from config.field_types import hints, schedulable, takes
 from config.loader import to_plain
@@ -44,7 +41,7 @@ TITLES: dict[type, str] = {
 }  # fmt: skip
 CLASSES: tuple[type, ...] = tuple(TITLES)
 INTRODUCTION = """\
-Generated from config/schema.py and config/metrics.yaml by `python -m scripts.write_docs`; edit those.
+Generated from config/algorithms/ and config/metrics.yaml by `python -m scripts.write_docs`; edit those.
 
 A config is a block of `config/environments/<env>.yaml` with the fields above it: `python train.py CartPole-v1:ppo`.
 Any key changes on the command line: `python train.py CartPole-v1:ppo gamma=0.98 spec.goal=400 env_kwargs.gravity=5`.
@@ -88,9 +85,10 @@ class Entry(NamedTuple):
 
 def field_docs() -> dict[type, dict[str, str]]:
     """Class -> field -> the text under it."""
-    documented = {**_docs_of(config.schema), **_docs_of(config.spec), **_docs_of(config.plateau)}
     classes = (*CLASSES, Spec, Quantity, Plateau)
-    return {cls: {name: doc for name, (doc, _) in documented[cls.__name__].items()} for cls in classes}
+    documented = {module: _docs_of(sys.modules[module]) for module in {cls.__module__ for cls in classes}}
+    told = {cls: documented[cls.__module__][cls.__name__] for cls in classes}
+    return {cls: {name: doc for name, (doc, _) in of.items()} for cls, of in told.items()}
 
 
 def entries(cls: type) -> list[Entry]:

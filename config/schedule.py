@@ -1,6 +1,6 @@
 """A hyperparameter that changes with the clock: `lin_0.001`, `cos_0.001`, `exp_0.001`, `warmup_0.001`, or in parts.
 
-Holds the value's curve and its parsing; which fields may have one is said by their type in schema.py."""
+Holds the value's curve and its parsing; which fields may have one is said by their type in algorithms/."""
 
 import math
 from collections.abc import Mapping

@@ -1,0 +1,100 @@
+"""Keys of algorithms that learn from whole rollouts: PPO, REINFORCE, PQN."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from config.algorithms.every import Config
+from config.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class RolloutConfig(Config):
+    """What every algorithm has that learns from whole rollouts."""
+
+    # Rollout
+    n_steps: int = 128
+    """Steps of each environment per rollout; a rollout has n_envs * n_steps rows."""
+    batch_size: float | int = 0.25
+    """Rows per update: a float in (0, 1] is a fraction of the rollout, an int is rows; must divide it evenly."""
+    n_epochs: int = 4
+    """Passes over a rollout, reshuffled each time."""
+    accumulate: int = 1
+    """Minibatches whose gradients are averaged before a step is made: as if batch_size were that many times larger."""
+
+    @property
+    def rollout_size(self) -> int:
+        """Rows of a rollout, which is also the env steps of an iteration."""
+        return self.n_envs * self.n_steps
+
+    @property
+    def iteration_steps(self) -> int:
+        return self.rollout_size
+
+    @property
+    def minibatch_size(self) -> int:
+        """Rows per update: batch_size with a fraction resolved (floor, at least 1)."""
+        if isinstance(self.batch_size, float):
+            return max(1, int(self.rollout_size * self.batch_size + 1e-9))  # 0.29 * 100 is 28.999999999999996
+        return self.batch_size
+
+
+@dataclass(frozen=True)
+class PolicyGradientConfig(RolloutConfig):
+    """What PPO and REINFORCE have."""
+
+    # Losses
+    ent_coef: float | Schedule = 0.0
+    """Weight of the entropy bonus."""
+    vf_coef: float | Schedule = 0.5
+    """Weight of the value loss."""
+
+
+@dataclass(frozen=True)
+class PPOConfig(PolicyGradientConfig):
+    """Proximal policy optimization (Schulman et al. 2017)."""
+
+    # PPO
+    gae_lambda: float = 0.95
+    """Generalized advantage estimation: 0 = one-step, 1 = Monte Carlo."""
+    clip_range: float | Schedule = 0.2
+    """How far the probability ratio may leave 1 before its gradient stops."""
+    clip_range_vf: float | Schedule | None = None
+    """How far a value may move from the old one before its gradient stops; null = no clipping."""
+    target_kl: float | Schedule | None = None
+    """Ends this rollout's updates once the approximate KL divergence exceeds it; null = never."""
+    normalize_advantages: Literal["batch", "rollout", "off"] = "batch"
+    """Mean 0 and deviation 1 over each minibatch, over the rollout, or not at all."""
+
+
+@dataclass(frozen=True)
+class REINFORCEConfig(PolicyGradientConfig):
+    """Monte Carlo policy gradient (Williams 1992)."""
+
+    # REINFORCE
+    batch_size: float | int = 1.0
+    """Rows per update: a float in (0, 1] is a fraction of the rollout, an int is rows; must divide it evenly."""
+    n_epochs: int = 1
+    """Passes over a rollout; more than one leaves the gradient off-policy and uncorrected."""
+    vf_coef: float | Schedule = 0.5
+    """Weight of the value loss; only with policy_targets: advantages."""
+    returns_type: Literal["mc:rtg", "mc:episode"] = "mc:rtg"
+    """Return that weighs a step: from there on (reward-to-go) or of the whole episode."""
+    policy_targets: Literal["returns", "advantages"] = "returns"
+    """Weight of the log probability: the return, or the return less the critic's value."""
+    normalize_returns: Literal["batch", "rollout", "off"] = "rollout"
+    """Mean 0 and deviation 1 of those weights over each minibatch, over the rollout, or not at all."""
+
+
+@dataclass(frozen=True)
+class PQNConfig(RolloutConfig):
+    """Q-learning from rollouts, without replay and without a target network (Gallici et al. 2024)."""
+
+    # PQN
+    activation: Literal["tanh", "relu"] = "relu"
+    """Nonlinearity after each hidden layer."""
+    max_grad_norm: float | Schedule | None = 10.0
+    """Gradients are scaled down to this norm; null = never."""
+    epsilon: float | Schedule = 0.05
+    """Share of the actions that are random while training."""
+    return_lambda: float = 0.65
+    """Targets: 0 = one step and the value after it, 1 = the rewards of the whole rollout."""
