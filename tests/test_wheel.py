@@ -200,5 +200,5 @@ def test_the_readmes_first_lines_for_pip(tmp_path):
 @pytest.mark.slow
 def test_fast_tests_pass_in_the_wheel(tmp_path, capfd):
     """A telling part of them; `python -m scripts.wheel.tests` runs all."""
-    assert tests.main(["--keep", str(tmp_path), "-m", "not slow", "-q", *TELLING]) == 0, capfd.readouterr()
+    assert tests.main(["--keep", str(tmp_path), "-m", "not slow", *TELLING]) == 0, capfd.readouterr()
     assert re.search(r"^[3-9]\d\d passed", capfd.readouterr().out, re.M)
