@@ -82,7 +82,7 @@ def last_runs() -> dict[str, str]:
 
 
 def _standing(line: Brief) -> str:
-    if line.status != "finished":
+    if not line.result:
         return line.status
     return line.result if line.test is None else f"{line.test:.5g} {line.result}"
 

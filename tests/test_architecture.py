@@ -61,6 +61,7 @@ OPENERS = {
     "report/monitor/faces.py": "metrics.yaml",
     "report/monitor/fleet.py": "the folder of all runs",
     "report/monitor/machine.py": "/proc",
+    "report/trackers/child.py": "its own stdin",
     "utils/cuda_kernels.py": "compiled kernels",
     "utils/kernel_cache.py": "compiled kernels, and the project's own code",
     "utils/kernel_folder.py": "compiled kernels, and the project's own code",

@@ -36,12 +36,14 @@ def main(name: str) -> int:
 def read(box: Mailbox) -> None:
     """The thread: whatever is told, so that nobody waits for us; then only so long a rest."""
     ended = False
-    for line in sys.stdin.buffer:
-        if not line.endswith(b"\n"):  # whoever trained was killed while it wrote
-            break
-        news = json.loads(line)
-        box.put(news)
-        ended = news["call"] == END
+    # not sys.stdin: the interpreter, as it ends, wants the lock of that, and aborts where this thread has it
+    with open(0, "rb", closefd=False) as told:
+        for line in told:
+            if not line.endswith(b"\n"):  # whoever trained was killed while it wrote
+                break
+            news = json.loads(line)
+            box.put(news)
+            ended = news["call"] == END
     if not ended:
         box.put({"call": END, "facts": None})
     time.sleep(LINGER if ended else SOON)

@@ -22,7 +22,6 @@ from config.schema import DreamerConfig, PlaNetConfig
 
 GAMMA = 0.9
 pytestmark = pytest.mark.slow
-UNPROVEN = pytest.mark.skip(reason="not learnt within 370 updates, and in 3,042 by a prototype: too long for a test")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -122,9 +121,9 @@ def test_continuous_action(made):
     assert action.mean().item() == pytest.approx(0.5, abs=0.2)
 
 
-@UNPROVEN
 def test_what_was_seen_before_decides():
-    agent = dreamer(RememberedReward, 3200, n_envs=4, train_ratio=64)
+    """A coin is less than a nat: where one is free nothing pulls it through the steps between, and it takes 3,000."""
+    agent = dreamer(RememberedReward, 700, n_envs=4, train_ratio=64, free_nats=0.0)
     assert mean_return(agent, RememberedReward) > 0.9
 
 
