@@ -163,32 +163,9 @@ def parse_arguments(argv: list[str]) -> Arguments:
     if len(seeds) > 1 and any(word.startswith("seed=") for word in overrides):
         raise UserError(f"--seed {found.seed} and seed= at once; --seed alone says it")
     found.resume = spelled_out(found.resume)
-    if found.resume and (words or found.config or len(seeds) > 1):
-        raise UserError(
-            "--resume takes everything from the run's config.json; give it alone, or with key=value changes"
-        )
-    if found.checkpoint and names_group(found.resume):
-        raise UserError("a group goes on where each of its runs stopped; --checkpoint is for one run")
-    if found.checkpoint and not found.resume:
-        raise UserError("--checkpoint says where to --resume a run; give both")
-    if found.accept_changes and not found.resume:
-        raise UserError("--accept-changes says how to --resume a run; give both")
-    if found.trust and not found.resume:
-        raise UserError("--trust is for a run from elsewhere that is to go on; what you name yourself is imported")
     sweep = None if found.resume else find_sweep(found.wandb_sweep)
-    if found.resume and found.wandb_sweep:
-        raise UserError(
-            "--wandb_sweep says what a run begins with; --resume takes everything from the run's config.json"
-        )
-    if sweep and len(seeds) > 1:
-        raise UserError(f"a sweep's run has one seed, not --seed {found.seed}; let the sweep choose among seeds")
-    if found.json and (len(seeds) > 1 or found.resume.startswith("group:")):
-        raise UserError("--json tells of one run; start one for each seed, each with --json")
-    if (found.detach or found.monitor) and (found.json or found.debug):
-        apart = "--detach" if found.detach else "--monitor"
-        raise UserError(f"{apart} trains where nobody reads; --json and --debug are for who does: give one of them")
-    if found.json and (found.help or found.list_envs is not None):
-        raise UserError("--json tells of a training; --help and --list-envs are for people")
+    _check_resume(found, words, seeds)
+    _check_togetherness(found, seeds, sweep)
     return Arguments(
         config_id=words[0] if words else "",
         overrides=sweep.overrides(overrides) if sweep else tuple(overrides),
@@ -209,6 +186,39 @@ def parse_arguments(argv: list[str]) -> Arguments:
         monitor=found.monitor,
         sweep=sweep,
     )
+
+
+def _check_resume(found: argparse.Namespace, words: list[str], seeds: tuple[int, ...]) -> None:
+    """What may stand beside --resume, and what says nothing without it."""
+    if found.resume and (words or found.config or len(seeds) > 1):
+        raise UserError(
+            "--resume takes everything from the run's config.json; give it alone, or with key=value changes"
+        )
+    if found.resume and found.wandb_sweep:
+        raise UserError(
+            "--wandb_sweep says what a run begins with; --resume takes everything from the run's config.json"
+        )
+    if found.checkpoint and names_group(found.resume):
+        raise UserError("a group goes on where each of its runs stopped; --checkpoint is for one run")
+    if found.checkpoint and not found.resume:
+        raise UserError("--checkpoint says where to --resume a run; give both")
+    if found.accept_changes and not found.resume:
+        raise UserError("--accept-changes says how to --resume a run; give both")
+    if found.trust and not found.resume:
+        raise UserError("--trust is for a run from elsewhere that is to go on; what you name yourself is imported")
+
+
+def _check_togetherness(found: argparse.Namespace, seeds: tuple[int, ...], sweep: Sweep | None) -> None:
+    """Flags that cannot be meant at once."""
+    if sweep and len(seeds) > 1:
+        raise UserError(f"a sweep's run has one seed, not --seed {found.seed}; let the sweep choose among seeds")
+    if found.json and (len(seeds) > 1 or found.resume.startswith("group:")):
+        raise UserError("--json tells of one run; start one for each seed, each with --json")
+    if (found.detach or found.monitor) and (found.json or found.debug):
+        apart = "--detach" if found.detach else "--monitor"
+        raise UserError(f"{apart} trains where nobody reads; --json and --debug are for who does: give one of them")
+    if found.json and (found.help or found.list_envs is not None):
+        raise UserError("--json tells of a training; --help and --list-envs are for people")
 
 
 def trusted(text: str) -> tuple[str, ...]:
