@@ -233,7 +233,7 @@ def pooled(chosen: list[str], folder: Path) -> tuple[int, int]:
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "process_group": 0}
     with subprocess.Popen([*command, str(folder), *chosen], cwd=PROJECT, **options) as driver:
         answers = [json.loads(line) for line in driver.stdout or ()]
-    named, left = 0, len(living(driver.pid))
+    named, left = 0, len(gone(lambda: living(driver.pid)))
     for answer in answers:
         left += answer["left"]
         good = f"world {WORKER_WORLD}" in answer["said"] and answer["said"].isprintable()

@@ -27,7 +27,7 @@ SCRIPTS = {
         ],
     ),
     "monitor": (
-        ["--reads", "3000", "--kills", "10", "--replacements", "20", "--steps", "30000"],
+        ["--reads", "3000", "--kills", "10", "--replacements", "20", "--steps", "250000"],
         [
             "metrics: **0 torn**, 0 older",
             "**10 of 10** files whole",
