@@ -31,6 +31,7 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(courier, "PATIENCE", 120)
+    monkeypatch.setattr(courier, "HURRY", 120)
 
 
 def told(*overrides, **changes):
@@ -60,7 +61,9 @@ def test_tensorboards_reader_reads_ours():
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run, header, config = begun("logger=[tensorboard]", "notes=hello")
-    tell(couriers(run, config.logger), run, header, config, end=False)
+    (first,) = couriers(run, config.logger)
+    tell([first], run, header, config, end=False)
+    first.end(None)  # as after a signal: all it was told is written
     tell(couriers(run, config.logger, env_steps=20), run, header, config, rows=1)  # a run that goes on from 20
     found = EventAccumulator(str(run.logs))
     found.Reload()
