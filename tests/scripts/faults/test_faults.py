@@ -36,6 +36,7 @@ SCRIPTS = {
             "% of the time",
         ],
     ),
+    "audience": (["--windows", "1"], ["8 monitors: ", "** of a core each"]),
     "damage": (["--flips", "20", "--cuts", "10"], ["**30 of 30** damaged", "30 of 30 times", "did go on"]),
     "nan": (["--agents", "3"], ["**54 of 54** caught", "ppo; ppo, fused; sac"]),
     "races": (
