@@ -90,8 +90,7 @@ def choose_on_cpu(config: Config, agent: Agent) -> Engine:
         refusal = why_not_here() or recipe.why_not(config, agent.policy, agent.collector.obs)
     if refusal and config.engine == "fused_cpu":
         raise UserError(f"engine: fused_cpu cannot run this config: {refusal}; engine: auto takes eager")
-    # where a part of learning stays torch's, results depend on their number as eager's do
-    threads = choose_threads(config, agent, fused=not refusal and recipe is not ModelRecipe)
+    threads = choose_threads(config, agent, fused=not refusal)
     engine = eager(refusal or "") if refusal or not recipe else fused_cpu(recipe, agent, threads.number)
     return engine._replace(threads=threads)
 

@@ -127,12 +127,15 @@ class Ends(nn.Module):
         return {"train/model/end_recall": there / ends, "train/model/end_ratio": told / ends}
 
 
+def updates_per_step(config: WorldModelConfig) -> Fraction:
+    """By train_ratio, or as it is said itself."""
+    ratio, said = RATIO if config.train_ratio is None else config.train_ratio, config.updates_per_step
+    return Fraction(str(ratio)) / (config.batch_size * config.batch_length) if said is None else Fraction(str(said))
+
+
 def updates_owed(agent: Agent, config: WorldModelConfig) -> Ratio:
-    """The debt of updates of an agent, which a checkpoint holds; by train_ratio, or by updates_per_step itself."""
-    said = config.updates_per_step
-    ratio = RATIO if config.train_ratio is None else config.train_ratio
-    pace = Fraction(str(ratio)) / (config.batch_size * config.batch_length) if said is None else Fraction(str(said))
-    agent.parts["ratio"] = owed = Ratio(pace, config.learning_starts)
+    """The debt of updates of an agent, which a checkpoint holds."""
+    agent.parts["ratio"] = owed = Ratio(updates_per_step(config), config.learning_starts)
     return owed
 
 

@@ -7,8 +7,9 @@ whether one thread or all of them are faster just now (fused_cpu/workers.py).
 from agents.base import Agent
 from agents.engines.fused_cpu.bind import MOST_PARTS, ROWS_PER_PART
 from agents.experience.ratio import per_env_step
+from agents.model_learning import updates_per_step
 from agents.sockets import Threads
-from config.schema import Config, ReplayConfig, RolloutConfig
+from config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig
 from utils.cores import cores, idle
 
 # multiply-adds of one pass over what an iteration learns from, that make a thread worth waking: half a millisecond of
@@ -47,6 +48,9 @@ def work(config: Config, agent: Agent) -> float:
     rows = 0.0
     if isinstance(config, RolloutConfig):
         rows = config.n_epochs * config.rollout_size
+    elif isinstance(config, WorldModelConfig):
+        rows = float(updates_per_step(config)) * config.train_freq * config.n_envs
+        rows *= config.batch_size * config.batch_length
     elif isinstance(config, ReplayConfig):
         pace = per_env_step(config.train_freq, config.gradient_steps, config.n_envs, config.updates_per_step)
         rows = float(pace) * config.train_freq * config.n_envs * config.batch_size

@@ -33,6 +33,7 @@ def four_cores(monkeypatch):
         (["CartPole-v1:ppo", "n_envs=64", "n_steps=128"], 4, "auto: or 1, what is faster as it trains"),
         (["Pendulum-v1:sac"], 2, "auto: or 1, what is faster as it trains"),
         (["Pendulum-v1:sac", "hidden_dims=[64,64]"], 1, "auto: its iterations are too short to be shared"),
+        (["CartPole-v1:dreamer"], 2, "auto: or 1, what is faster as it trains"),
         (["CartPole-v1:reinforce"], 1, "auto: its iterations are too short to be shared"),
         (["Pendulum-v1:ppo"], 1, "auto: its minibatches are too small to be shared"),
         (["CartPole-v1:ppo", "engine=eager"], 1, "auto: what eager sums up depends on their number"),

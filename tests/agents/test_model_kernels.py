@@ -11,6 +11,7 @@ from driven import advance, agent_for
 from agents.engines.fused_cpu.kernels import model_cell
 from agents.engines.fused_cpu.kernels.model_cell import Model
 from agents.engines.fused_cpu.model_learn import Job, KernelUnroll, weights_of
+from agents.engines.fused_cpu.model_nets import Crew
 from agents.engines.fused_cpu.workers import Workers
 from agents.model_learning import Unroll
 from agents.networks.world_model import RSSM, Sizes, State
@@ -44,7 +45,7 @@ def rssm_of(name, actions=2, tokens=7):
 def table_of(rssm):
     """As kernels find it."""
     weights = weights_of(rssm)
-    return Job(Workers(1), 1, rssm.sizes, rssm.unimix).table(weights)
+    return Job(Crew(Workers(1), 1), rssm.sizes, rssm.unimix).table(weights)
 
 
 def vectors(rows):

@@ -9,6 +9,7 @@ from scripts.plain_tree import fingerprint
 
 ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2")
 REPLAY = ("n_envs=2", "buffer_size=500", "learning_starts=32", "batch_size=32", "train_freq=16", "gradient_steps=4")
+MODEL = ("n_envs=2", "buffer_size=500", "learning_starts=64", "batch_length=8", "train_freq=40", "train_ratio=8")
 TRAINED = {
     "ppo, fused": ("CartPole-v1:ppo", *ROLLOUT, "engine=fused_cpu"),
     "ppo, fused, on gym's worlds": ("CartPole-v1:ppo", *ROLLOUT, "engine=fused_cpu", "env_backend=gym"),
@@ -22,9 +23,16 @@ TRAINED = {
     "sac, fused": ("Pendulum-v1:sac", *REPLAY, "engine=fused_cpu"),
     "sac, eager": ("Pendulum-v1:sac", *REPLAY, "engine=eager"),
     "q_learning": ("FrozenLake-v1:q_learning",),
+    "dreamer, fused": ("CartPole-v1:dreamer", *MODEL),
 }
 BEGUN = TRAINED | {"wide": ("CartPole-v1:ppo", "hidden_dims=[512,512]")}
-LONG = ("ppo, lstm", "reinforce, gru", "ppo, eager", "sac, eager")  # torch's threads wait long where cores are short
+LONG = (  # torch's threads wait long where cores are short
+    "ppo, lstm",
+    "reinforce, gru",
+    "ppo, eager",
+    "sac, eager",
+    "dreamer, fused",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,8 @@ The agent's own `learn` runs, and is lent another `Unroll` meanwhile. Weights ar
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -22,11 +23,12 @@ from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
 from agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
 from agents.engines.fused_cpu.model_nets import CALLED as OF_NETS
 from agents.engines.fused_cpu.model_nets import Crew, Net, losses, means, passing
-from agents.engines.fused_cpu.workers import Workers
+from agents.engines.fused_cpu.workers import Pace, Workers
 from agents.engines.plan.layout import LANES
 from agents.model_learning import Unroll
 from agents.networks.autograd import Context
 from agents.networks.dreamer_policy import DreamerPolicy
+from agents.networks.threads import one_thread
 from agents.networks.two_hot import TwoHot
 from agents.networks.world_model import RSSM, DenseCell, Guess, Sizes, State, WorldModel
 from agents.planet import PlaNet
@@ -74,8 +76,7 @@ def weights_of(rssm: RSSM) -> Weights:
 class Job(NamedTuple):
     """Who works on a model of which sizes; kernels know the rest by tables."""
 
-    workers: Workers
-    threads: int
+    crew: Crew
     sizes: Sizes
     unimix: float
 
@@ -89,11 +90,11 @@ class Job(NamedTuple):
 
     def run(self, kernel: Kernel, steps: int, sequences: int, model: np.ndarray, memory: dict[Scan, Tensor]) -> None:
         """A scan's kernel over this memory."""
-        table, threads = np.zeros(SCAN, np.int64), min(self.threads, sequences // LANES)
+        table, threads = np.zeros(SCAN, np.int64), min(self.crew.threads, sequences // LANES)
         table[: Scan.SEQUENCES + 1] = (model.ctypes.data, threads, steps, sequences)
         for entry, tensor in memory.items():
             table[entry] = tensor.data_ptr()
-        self.workers.run(address_of(kernel), table.ctypes.data, threads)
+        self.crew.workers.run(address_of(kernel), table.ctypes.data, threads)
 
 
 class _Context(Context, Protocol):
@@ -170,14 +171,13 @@ class KernelUnroll(Unroll):
     """The scan by kernels, for batches of 16 sequences or a multiple; each thread takes some of these groups."""
 
     def __init__(self, threads: int) -> None:
-        self.threads, self._workers = threads, Workers(threads)
+        self.crew, self._nets = Crew(Workers(threads), threads), dict[nn.Module, Net]()
         self._imagination: Imagination | None = None
-        self._crew, self._nets = Crew(self._workers, threads), dict[nn.Module, Net]()
 
     def observe(self, rssm: RSSM, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
         prepared, tokens = rssm.ahead(tokens, action, is_first)
         sizes = rssm.sizes
-        job, scan = Job(self._workers, self.threads, sizes, rssm.unimix), _apply
+        job, scan = Job(self.crew, sizes, rssm.unimix), _apply
         deter, stoch, log_probs = scan(job, (~is_first).to(tokens.dtype), u, prepared, tokens, *weights_of(rssm))
         return State(deter, stoch), Guess(log_probs.unflatten(-1, (sizes.stoch, sizes.classes)))
 
@@ -185,16 +185,16 @@ class KernelUnroll(Unroll):
         self, policy: DreamerPolicy, state: State, of_guess: Tensor, of_action: Tensor
     ) -> tuple[Tensor, Tensor]:
         rssm = policy.model.rssm
-        model = Job(self._workers, self.threads, rssm.sizes, rssm.unimix).table(weights_of(rssm))
-        self._imagination = self._imagination or Imagination(policy, self._workers)
-        return self._imagination.run(model, state, of_guess, of_action, self.threads)
+        model = Job(self.crew, rssm.sizes, rssm.unimix).table(weights_of(rssm))
+        self._imagination = self._imagination or Imagination(policy, self.crew.workers)
+        return self._imagination.run(model, state, of_guess, of_action, self.crew.threads)
 
     def through(self, net: nn.Module, x: Tensor) -> Tensor:
         table, (*shape, size) = self._net(net), x.shape
         rows = math.prod(shape)
         if rows % LANES:
             return super().through(net, x)
-        return passing(table, self._crew, x.reshape(rows, size).contiguous(), *table.weights).view(*shape, -1)
+        return passing(table, self.crew, x.reshape(rows, size).contiguous(), *table.weights).view(*shape, -1)
 
     def expect(self, model: WorldModel, features: Tensor) -> tuple[Tensor, Tensor]:
         paid = self.mean(model.two_hot, self.through(model.reward, features))
@@ -204,14 +204,14 @@ class KernelUnroll(Unroll):
         rows = logits.numel() // logits.shape[-1]
         if rows % LANES:
             return super().mean(two_hot, logits)
-        return means(two_hot, self._crew, logits.detach().reshape(rows, -1).contiguous()).view(logits.shape[:-1])
+        return means(two_hot, self.crew, logits.detach().reshape(rows, -1).contiguous()).view(logits.shape[:-1])
 
     def losses(self, two_hot: TwoHot, logits: Tensor, *targets: Tensor) -> Tensor:
         rows = targets[0].numel()
         if rows % LANES:
             return super().losses(two_hot, logits, *targets)
         wanted = torch.stack([target.reshape(rows) for target in targets])
-        found = losses(two_hot, self._crew, logits.reshape(rows, -1).contiguous(), wanted)
+        found = losses(two_hot, self.crew, logits.reshape(rows, -1).contiguous(), wanted)
         return found.view(len(targets), *targets[0].shape)
 
     def _net(self, net: nn.Module) -> Net:
@@ -229,21 +229,32 @@ class ModelLearn:
     name = "fused_cpu"
 
     def __init__(self, threads: int) -> None:
-        self.unroll = KernelUnroll(threads)
+        self.unroll, self._pace = KernelUnroll(threads), Pace(threads)
 
     def learn(self, learner: Learner, work: int) -> None:
+        if not work:
+            return
+        crew = self.unroll.crew
+        began, crew.threads = perf_counter(), self._pace.choose()
         with self.lent(learner):
             learner.learn(work)
+        self._pace.took(crew.threads, (perf_counter() - began) / work)
 
     @contextmanager
     def lent(self, learner: Learner) -> Iterator[None]:
-        """The agent unrolls, and its optimizer steps, by kernels for as long as a block lasts."""
+        """The agent unrolls, and its optimizer steps, by kernels for as long as a block lasts.
+
+        Threads of torch, which watch for work while there is none, would keep the kernels' own from the cores: on two
+        cores an update took 96 ms with both, 52 with the kernels' alone, 63 with one thread. Pictures are torch's.
+        """
         assert isinstance(learner, Dreamer | PlaNet)
+        quiet = nullcontext() if learner.policy.model.senses.pictures else one_thread()
         own, learner.unroll, optimizer = learner.unroll, self.unroll, learner.optimizer
         if isinstance(optimizer, LaProp):
             optimizer.mover = laprop.step
         try:
-            yield
+            with quiet:
+                yield
         finally:
             learner.unroll = own
             if isinstance(optimizer, LaProp):

@@ -55,7 +55,7 @@ class Net:
 
 
 class Crew:
-    """Threads, and scratch for each of them."""
+    """Threads, and scratch for each of them; `threads` of the workers take part."""
 
     def __init__(self, workers: Workers, threads: int) -> None:
         self.workers, self.threads, self._scratch = workers, threads, torch.empty(0)
