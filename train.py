@@ -35,9 +35,10 @@ from config.listing import print_variants
 from config.loader import to_plain
 from config.schema import Config
 from config.sweep import unheeded_sweep
+from envs_gym.backends import choose_backend
 from envs_gym.given import is_given
 from envs_gym.gym_env import EnvError
-from envs_gym.make import choose_backend, env_info, import_module, import_own_modules, make_envs
+from envs_gym.make import env_info, import_module, import_own_modules, make_envs
 from envs_gym.task import task_of
 from report.detached import apart, look_on, train_apart
 from report.sinks import group_watchers, sinks_of

@@ -1,4 +1,4 @@
-"""The only place that picks which environment stands behind the VecEnv contract, and that knows what an id needs.
+"""Worlds of an environment behind the VecEnv contract, whoever plays it, and what an id needs.
 
 Everything a person can get wrong about an environment becomes one line here.
 """
@@ -17,14 +17,12 @@ import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from config.schema import Config
-from envs_fast import registry
 from envs_fast.vec_env import CPU, VecEnv
 from envs_gym import spaces
+from envs_gym.backends import make_worlds
 from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
 from envs_gym.given import is_given
-from envs_gym.gym_env import GymEnv
 from envs_gym.on_device import OnDevice
-from envs_gym.wrappers.registry import wrappers_of
 from utils.one_line import one_line
 from utils.project import use_own_modules
 from utils.user_error import UserError, nearest
@@ -46,13 +44,6 @@ EXTRAS = {  # by what the id or its entry point contains
 }
 
 
-class Backend(NamedTuple):
-    """Whose worlds, and why."""
-
-    name: str  # fast or gym
-    reason: str
-
-
 class EnvInfo(NamedTuple):
     """What can be known of an environment before anything is trained in it."""
 
@@ -66,34 +57,13 @@ class EnvInfo(NamedTuple):
 def make_envs(config: Config, num_envs: int, device: torch.device = CPU) -> VecEnv:
     """`num_envs` worlds of the config's environment, for a policy on `device`; they start with the first `reset(seed)`.
 
-    Compiled or Gymnasium's (`choose_backend` says which, and why): the VecEnv contract is the same, the numbers of an
-    episode are not. On a GPU the former are computed there, the latter on the CPU, whence their steps are copied.
+    `choose_backend` says whose worlds, and why: the VecEnv contract is the same, the numbers of an episode are not.
+    What a backend computes on the CPU is copied step by step to where the policy is.
     UserError for what a person can right, EnvError for what the environment's own code does. The caller closes them.
     """
     import_module(config.env_id)
-    if choose_backend(config).name == "fast":
-        limit = config.max_episode_steps
-        return registry.make(config.env_id, num_envs, None, limit, device=device, **config.env_kwargs)
-    envs = _make_gym(config, num_envs)
-    return OnDevice(envs, device) if device.type == "cuda" else envs
-
-
-def choose_backend(config: Config) -> Backend:
-    """`auto` takes the compiled worlds wherever the config asks for nothing that only Gymnasium can give."""
-    wanted = [plain["id"] for plain in wrappers_of(config)]
-    if config.env_backend == "fast" and wanted:
-        raise UserError(f"env_backend fast has no wrappers, and this config asks for {wanted[0]}; auto takes gym")
-    if config.env_backend != "auto":
-        return Backend(config.env_backend, "as configured")
-    if wanted:
-        return Backend("gym", f"only Gymnasium's worlds take {wanted[0]}")
-    if config.env_id not in registry.WORLDS:
-        return Backend("gym", f"there are no compiled worlds of {config.env_id}")
-    accepted = inspect.signature(registry.WORLDS[config.env_id].setting).parameters
-    foreign = [name for name in config.env_kwargs if name not in accepted]
-    if foreign:
-        return Backend("gym", f"only Gymnasium's has env_kwargs.{foreign[0]}")
-    return Backend("fast", "the config asks for nothing that only Gymnasium has")
+    envs = make_worlds(config, num_envs, device)
+    return OnDevice(envs, device) if device.type == "cuda" and envs.device.type == "cpu" else envs
 
 
 def env_info(config: Config) -> EnvInfo:
@@ -104,12 +74,6 @@ def env_info(config: Config) -> EnvInfo:
     leaves = space.spaces.values() if isinstance(space, gymnasium.spaces.Dict) else [space]
     image = any(spaces.is_image(leaf) for leaf in leaves)
     return EnvInfo(env.reward_threshold, env.time_limit, image, space, env.action_space)
-
-
-def _make_gym(config: Config, num_envs: int) -> GymEnv:
-    with env_errors(config):
-        asked = config.env_kwargs, config.max_episode_steps, wrappers_of(config)
-        return GymEnv(config.env_id, num_envs, *asked, step_timeout=config.step_timeout)
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from config.general import is_general_config
 from config.loader import to_plain
 from config.plugins import named_modules
 from config.schema import Config
+from envs_gym.backends import choose_backend
 from envs_gym.gym_env import EnvError
-from envs_gym.make import choose_backend, make_envs
+from envs_gym.make import make_envs
 from report.memory import Memory
 from report.outcome import INTERRUPTED, Header, Outcome
 from report.phases import shares

@@ -34,8 +34,8 @@ class Config:
     # Environment
     n_envs: int = 8
     """Environments stepped side by side."""
-    env_backend: Literal["auto", "fast", "gym"] = "auto"
-    """fast = compiled environments of our own, gym = Gymnasium, auto = fast where there is one."""
+    env_backend: Literal["auto", "fast", "gym", "ale", "envpool", "torch"] = "auto"
+    """fast = compiled worlds of our own, ale, envpool, torch (tensors) = theirs, gym = Gymnasium; auto = what fits."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's constructor."""
     env_wrappers: tuple[dict[str, Any], ...] = ()

@@ -1,5 +1,8 @@
 """The one place of choice: what it makes, what it knows, and one line for everything that can be wrong."""
 
+from types import SimpleNamespace
+from typing import get_args, get_type_hints
+
 import gymnasium
 import pytest
 import torch
@@ -7,8 +10,9 @@ import torch
 from config.schema import Config
 from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
+from envs_gym.backends import ROWS, choose_backend
 from envs_gym.gym_env import GymEnv
-from envs_gym.make import choose_backend, env_info, make_envs
+from envs_gym.make import env_info, make_envs
 from utils.user_error import UserError
 
 
@@ -33,9 +37,12 @@ def test_each_backend_gives_its_own_worlds(backend, kind):
 
 def test_for_a_gpu_compiled_worlds_are_computed_there_and_gymnasiums_are_copied(monkeypatch):
     device, made = torch.device("cuda:1"), []
-    monkeypatch.setattr(
-        registry, "CudaEnv", lambda world, *asked, **kwargs: made.append((world.env_id, *asked, kwargs))
-    )
+
+    def there(world, number, limit, device, **kwargs):
+        made.append((world.env_id, number, limit, device, kwargs))
+        return SimpleNamespace(device=device)
+
+    monkeypatch.setattr(registry, "CudaEnv", there)
     make_envs(Config(env_id="FrozenLake-v1", env_kwargs={"is_slippery": False}, max_episode_steps=7), 3, device)
     assert made == [("FrozenLake-v1", 3, 7, device, {"is_slippery": False})]
     monkeypatch.setattr("envs_gym.make.OnDevice", lambda envs, device: (envs, device))
@@ -99,7 +106,6 @@ def test_unsupported_spaces_are_named(which):
 
 
 def test_what_is_not_there_yet_is_refused_by_name():
-    assert wrong(env_id="Hopper-v5", env_backend="fast").startswith("no fast environment 'Hopper-v5'")
     assert "did you mean CartPole-v1" in wrong(env_id="CartPol-v1", env_backend="fast")
     assert "'Frames' is not registered" in wrong(env_id="CartPole-v1", env_wrappers=({"id": "Frames"},))
 
@@ -116,6 +122,22 @@ def test_what_is_not_there_yet_is_refused_by_name():
 def test_auto_takes_the_compiled_worlds_where_it_can_and_says_why(asked, backend, reason):
     choice = choose_backend(Config(**asked))
     assert choice.name == backend and reason in choice.reason
+
+
+def test_a_backend_asked_for_that_cannot_play_says_why_and_what_auto_takes():
+    told = "env_backend fast cannot play this: "
+    assert (
+        wrong(env_id="Hopper-v5", env_backend="fast")
+        == f"{told}there are no compiled worlds of Hopper-v5; auto takes gym"
+    )
+    skipped = wrong(env_id="CartPole-v1", env_backend="fast", frame_skip=2)
+    assert skipped == f"{told}only Gymnasium's worlds take FrameSkip; auto takes gym"
+
+
+def test_every_row_is_a_file_that_answers_to_its_name_and_a_word_of_the_key():
+    words = get_args(get_type_hints(Config)["env_backend"])
+    for row in ROWS:
+        assert row.name == row.load().NAME and row.name in words
 
 
 def test_images_are_recognised():

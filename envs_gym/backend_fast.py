@@ -1,0 +1,28 @@
+"""The backend `fast`: compiled worlds of our own, on the CPU by Numba or on a GPU by CUDA."""
+
+import inspect
+
+import torch
+
+from config.schema import Config
+from envs_fast import registry
+from envs_fast.vec_env import VecEnv
+from envs_gym.wrappers.registry import wrappers_of
+
+NAME = "fast"
+
+
+def why_not(config: Config) -> str:
+    """Where only Gymnasium gives what the config asks for."""
+    if wanted := wrappers_of(config):
+        return f"only Gymnasium's worlds take {wanted[0]['id']}"
+    if config.env_id not in registry.WORLDS:
+        return f"there are no compiled worlds of {config.env_id}"
+    accepted = inspect.signature(registry.WORLDS[config.env_id].setting).parameters
+    foreign = [name for name in config.env_kwargs if name not in accepted]
+    return f"only Gymnasium's has env_kwargs.{foreign[0]}" if foreign else ""
+
+
+def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
+    """Worlds where the policy is."""
+    return registry.make(config.env_id, num_envs, None, config.max_episode_steps, device=device, **config.env_kwargs)
