@@ -1,0 +1,75 @@
+"""The backend `torch`: worlds that are one simulation and answer tensors, where the policy is.
+
+An id is such a world where Gymnasium's registry has a `vector_entry_point` for it and no `entry_point` of a single
+world; where it has both, `env_backend: torch` asks for it. The entry point is called with `num_envs`, `env_kwargs`
+and, where it takes them, `device` and `max_episode_steps`.
+"""
+
+import inspect
+from typing import Any
+
+import gymnasium
+import torch
+from gymnasium.envs.registration import load_env_creator
+
+from config.schema import Config
+from envs_fast.vec_env import VecEnv
+from envs_gym.blame import REFUSALS, EnvError
+from envs_gym.tensor_env import TensorEnv, Together, checked
+from envs_gym.wrappers.registry import wrappers_of
+from utils.one_line import one_line
+from utils.user_error import UserError, nearest
+
+NAME = "torch"
+OURS = ("num_envs", "device", "max_episode_steps")  # set by us, not through env_kwargs
+
+
+def why_not(config: Config) -> str:
+    """Of ids that have no vector entry point, or have a single world as well; and of what no tensor world takes."""
+    spec = gymnasium.registry.get(config.env_id.rpartition(":")[2])
+    if spec is None or spec.vector_entry_point is None:
+        return f"{config.env_id} is not registered with a vector_entry_point"
+    if spec.entry_point is not None and config.env_backend != NAME:
+        return f"{config.env_id} has single worlds, too"
+    if wanted := wrappers_of(config):
+        return f"worlds of tensors take no {wanted[0]['id']}"
+    return ""
+
+
+def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
+    """The simulation of `num_envs` worlds, on `device` if it says so itself."""
+    spec = gymnasium.registry[config.env_id.rpartition(":")[2]]
+    limit = config.max_episode_steps or spec.max_episode_steps
+    try:
+        with Together(config.env_id) as blame:
+            blame.doing = "__init__"
+            creator = spec.vector_entry_point
+            assert creator is not None  # `why_not` has looked
+            create = creator if callable(creator) else load_env_creator(creator)
+            arguments = {**spec.kwargs, **config.env_kwargs}
+            arguments |= _ours(config, inspect.signature(create), device, limit)
+            made = create(num_envs=num_envs, **arguments)
+    except EnvError as error:
+        if config.env_kwargs and isinstance(error.__cause__, REFUSALS):
+            plain = one_line(str(dict(config.env_kwargs)))
+            raise UserError(f"{config.env_id} refuses env_kwargs {plain}: {error.reason}") from error
+        raise
+    worlds = checked(config.env_id, made)
+    if worlds.num_envs != num_envs:
+        raise UserError(f"{config.env_id} has {worlds.num_envs} worlds, not the {num_envs} that were asked for")
+    return TensorEnv(config.env_id, worlds, limit, spec.reward_threshold)
+
+
+def _ours(config: Config, taken: inspect.Signature, device: torch.device, limit: int | None) -> dict[str, Any]:
+    """`device` and `max_episode_steps` as far as the entry point takes them; UserError for `env_kwargs` it does not."""
+    known = taken.parameters
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
+    for name in config.env_kwargs:
+        if name in OURS:
+            raise UserError(f"{config.env_id}: env_kwargs cannot set {name!r}: it is a key of its own")
+        if name not in known and not open_ended:
+            raise UserError(f"{config.env_id}: env_kwargs has no {name!r}{nearest(name, known)}")
+    if config.max_episode_steps is not None and "max_episode_steps" not in known:
+        raise UserError(f"{config.env_id} has a time limit of its own: its worlds take no max_episode_steps")
+    ours = {"device": device, "max_episode_steps": limit}
+    return {name: value for name, value in ours.items() if name in known}
