@@ -23,6 +23,8 @@ EXTRAS = (
     Extra("Box2D", "box2d", "Box2D", ("BipedalWalker", "CarRacing", "LunarLander")),
     Extra("MuJoCo", "mujoco", "mujoco", MUJOCO),
     Extra("ale-py", "atari", "ale_py", ("ALE/",)),
+    Extra("Brax", "brax", "brax", ("brax/",)),
+    Extra("EnvPool", "envpool", "envpool", ("envpool/",)),
 )
 
 

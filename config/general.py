@@ -118,7 +118,7 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
 
 def _check_known(env_id: str, words: str) -> None:
     """UserError for an id that nobody can have registered: a typo need not wait for torch, nor for Gymnasium."""
-    plain = not is_dotted(env_id) and not env_id.startswith("ALE/") and not file_of(env_id)
+    plain = not is_dotted(env_id) and not env_id.startswith(("ALE/", "brax/", "envpool/")) and not file_of(env_id)
     own = project()
     if not plain or "gymnasium" in sys.modules or entry_points(group="gymnasium.envs") or (own and own.imports):
         return  # a module, a plug-in or a project may register anything

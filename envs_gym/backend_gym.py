@@ -13,8 +13,10 @@ NAME = "gym"
 
 
 def why_not(config: Config) -> str:
-    """Of ids that Gymnasium does not know."""
+    """Of ids that Gymnasium does not know, or of which it has no single world."""
     name = config.env_id.rpartition(":")[2]
+    if name in gymnasium.registry and gymnasium.registry[name].entry_point is None:
+        return f"{config.env_id} has no single worlds"
     return "" if name in gymnasium.registry or is_given(name) else f"Gymnasium knows no {config.env_id}"
 
 

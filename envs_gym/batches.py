@@ -64,7 +64,7 @@ def _leaf(name: str, space: Space[Any]) -> Read:
         order = _order(space.shape or ())
         return lambda value: (value if value.dim() > 3 else value[:, None]).permute(order)
     shape = space.shape or (1,)
-    return lambda value: value.float().reshape(-1, *shape)
+    return lambda value: value.float().reshape(len(value), *shape)
 
 
 def _order(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -153,6 +153,8 @@ def import_module(env_id: str) -> str:
     module, _, name = env_id.rpartition(":")
     if name.startswith("ALE/"):
         module = module or "ale_py"
+    elif name.startswith("brax/"):
+        module = module or "envs_gym.brax_worlds"
     if module:
         try:
             with Importing(module):

@@ -13,9 +13,11 @@ import gymnasium
 import numpy as np
 
 from config.schema import Config
+from envs_gym import backend_gym
+from envs_gym.alone import Alone
 from envs_gym.answers import check_flags, real
 from envs_gym.blame import Blame, EnvError, of_traceback
-from envs_gym.make import env_errors
+from envs_gym.make import env_errors, import_module, make_envs
 from envs_gym.step_watch import WatchedBlame, blame
 from envs_gym.wrappers.registry import wrap, wrappers_of
 from utils.interrupted import by_signal
@@ -115,6 +117,9 @@ def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
     kwargs: dict[str, Any] = dict(config.env_kwargs)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
+    import_module(config.env_id)
+    if backend_gym.why_not(config):  # no single world, or an id that nobody knows, which is said there
+        return Checked(Alone(config.env_id, make_envs(config, 1)), config.env_id, config.step_timeout)
     with env_errors(config):
         env = gymnasium.make(
             config.env_id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs

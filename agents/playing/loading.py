@@ -28,7 +28,8 @@ from config.plugins import check_names, trust_in, trusting
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_foreign
 from envs_fast.vec_env import VecEnv
-from envs_gym.make import import_own_modules, make_envs
+from envs_gym import backend_gym
+from envs_gym.make import import_module, import_own_modules, make_envs
 from envs_gym.rendered import make_rendered
 from report.metrics_csv import read_csv
 from utils import checkpoint_set, run_files
@@ -121,11 +122,12 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
         raise UserError(f"{run.config_json} holds no config")
     believed = trust_in(run, trust)
     check_names(facts["config"], believed, run.id)
-    config = to_play(from_plain(facts["config"], run.id, trust=believed))
+    config = from_plain(facts["config"], run.id, trust=believed)
     if run.foreign:
         check_foreign(config, run.id)
     else:
         import_own_modules(*filter(None, [folder_of(run.path.parent, run.id)]))
+    config = to_play(config)
     (path, notes), state = open_checkpoint(run, checkpoint)
     weights, progress = _parts(state, path)
     player = build_player(config, weights, f"{run.id}, {path.stem}")
@@ -135,7 +137,9 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
 def to_play(config: Config) -> Config:
     """The config of a run as it is played anywhere, whatever it was trained on."""
     # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
-    return replace(config, env_backend="gym", device="cpu", engine="eager")
+    import_module(config.env_id)
+    backend = config.env_backend if backend_gym.why_not(config) else "gym"
+    return replace(config, env_backend=backend, device="cpu", engine="eager")
 
 
 def _load_published(selector: str, checkpoint: str, trust: Sequence[str]) -> LoadedRun:

@@ -1,0 +1,231 @@
+"""Worlds that answer tensors: the contract, no copy, no wait, exact resume or a seam, and what is refused."""
+
+import gymnasium as gym
+import pytest
+import torch
+from meta_device import META, WAITS, NothingMade, Quiet
+from tensor_worlds import InPlace, Kept, Square
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from config.schema import PPOConfig
+from envs_gym.backends import choose_backend
+from envs_gym.blame import EnvError
+from envs_gym.make import env_info, make_envs
+from envs_gym.on_device import OnDevice
+from envs_gym.tensor_env import TensorEnv, checked
+from scripts.smoke_test_envs import WORLDS, play
+from utils.user_error import UserError
+
+SQUARE = "tensor-test/Square-v0"
+
+
+def config(kind="Square", **changes):
+    return PPOConfig(env_id=f"tensor-test/{kind}-v0", max_timesteps=1000, **changes)
+
+
+def push(n=3):
+    return torch.linspace(-1, 1, 2 * n).reshape(n, 2)
+
+
+@pytest.mark.parametrize(("kind", "resume"), [("Square", "seam"), ("Kept", "exact"), ("InPlace", "seam")])
+def test_they_keep_the_contract(kind, resume):
+    envs, copy = (make_envs(config(kind), WORLDS) for _ in range(2))
+    played = play(envs, copy, 60)
+    assert played.resume == resume == envs.resume and len(played.returns) > 3 * WORLDS
+    assert (envs.time_limit, envs.reward_threshold, envs.num_envs) == (8, -1.0, WORLDS)
+    envs.close()
+    assert envs.worlds.closed
+
+
+def test_a_step_hands_on_the_worlds_own_memory():
+    worlds = Square(3)
+    envs = TensorEnv(SQUARE, worlds)
+    assert envs.reset(1).data_ptr() == worlds.place.data_ptr()
+    for _ in range(3):
+        action = push()
+        step = envs.step(action)
+        assert step.obs.data_ptr() == worlds.place.data_ptr()
+        assert torch.equal(worlds.pushed[-1], 2 * action)  # [-1, 1] spans the bounds
+    envs.step(9 * push())
+    assert worlds.pushed[-1].abs().max() == 2
+
+
+def test_the_end_of_an_episode_is_what_the_worlds_tell():
+    envs = TensorEnv(SQUARE, Square(3, max_episode_steps=2))
+    first = envs.reset(1).clone()
+    envs.step(torch.zeros(3, 2))
+    step = envs.step(torch.zeros(3, 2))
+    assert step.truncated.all() and torch.equal(step.final_obs, first) and not torch.equal(step.obs, first)
+    assert step.episode_length.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_where_they_do_not_it_is_the_observation_acted_upon(late, caplog):
+    """In whatever memory: `late` begins in another place than it goes on in."""
+
+    class Late(InPlace):
+        def reset(self, **kwargs):
+            return super().reset(**kwargs)[0].clone(), {}
+
+    envs = TensorEnv(SQUARE, (Late if late else InPlace)(3, max_episode_steps=4))
+    before = envs.reset(1).clone()
+    cuts = 0
+    for _ in range(9):
+        step = envs.step(push() / 4)
+        cuts += int(step.truncated.sum())
+        assert torch.equal(step.final_obs, before)
+        before = step.obs.clone()
+    envs.state_dict()
+    assert cuts == 6 and "6 truncated episodes ended where its info does not tell" in caplog.text
+
+
+def test_a_seam_ends_every_episode_where_it_stood():
+    envs, again = TensorEnv(SQUARE, Square(3)), TensorEnv(SQUARE, Square(3))
+    envs.reset(1)
+    for _ in range(3):
+        last = envs.step(push() / 9)
+    again.load_state_dict(envs.state_dict())
+    step = again.step(push())
+    assert step.truncated.all() and not step.terminated.any() and not step.reward.any()
+    assert torch.equal(step.final_obs, last.obs) and torch.equal(step.episode_return, last.episode_return)
+    assert step.episode_length.tolist() == [3, 3, 3]
+    assert not torch.equal(step.obs, envs.reset(1))  # what begins is none that was there before
+    assert again.step(push()).episode_length.tolist() == [1, 1, 1]
+
+
+def test_exact_worlds_go_on_to_the_bit_from_the_middle_of_their_episodes():
+    straight, first, second = (TensorEnv(SQUARE, Kept(3)) for _ in range(3))
+    straight.reset(5), first.reset(5)
+    wanted = [straight.step(push() * (t % 3)) for t in range(22)]
+    for t in range(11):
+        first.step(push() * (t % 3))
+    second.load_state_dict(first.state_dict())
+    for t in range(11, 22):
+        got = second.step(push() * (t % 3))
+        for mine, theirs in zip(got, wanted[t], strict=True):
+            assert torch.equal(mine, theirs)
+
+
+class Asking(Square):
+    def observe(self):
+        return self.place * float(self.place.sum())
+
+
+class Unasked(TorchDispatchMode):
+    """Refuses whatever asks for a number."""
+
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
+        assert operation not in WAITS, f"{operation} waits for the device"
+        return operation(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("kind", [Square, InPlace])
+def test_no_number_is_looked_at_while_playing(kind):
+    envs = TensorEnv(SQUARE, kind(4))
+    envs.reset(1)
+    with Unasked():
+        for _ in range(9):
+            envs.step(push(4))
+    with pytest.raises(EnvError, match="waits for the device"), Unasked():
+        TensorEnv(SQUARE, Asking(4)).reset(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Square, InPlace])
+def test_nothing_mixes_devices_or_waits_for_one(kind):
+    worlds = kind(4, device="meta")
+    worlds.seed = 0
+    envs = TensorEnv(SQUARE, worlds)
+    envs.reset(1)
+    action = torch.zeros(4, 2, device=META)
+    with Quiet() as quiet, NothingMade():
+        for _ in range(3):
+            assert envs.step(action).final_obs.device == META
+    assert quiet.reads == 0 and envs.device == META
+
+
+def test_which_ids_they_are():
+    assert choose_backend(config()).name == "torch"
+    gym.register(
+        "tensor-test/Both-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv", vector_entry_point=Square
+    )
+    assert choose_backend(config("Both")).name == "gym"
+    envs = make_envs(config("Both", env_backend="torch"), 2)
+    assert isinstance(envs, TensorEnv) and not isinstance(envs, OnDevice)
+    assert env_info(config()).reward_threshold == -1 and not env_info(config()).is_image
+    with pytest.raises(UserError, match="not registered with a vector_entry_point; auto takes fast"):
+        choose_backend(PPOConfig(env_id="Acrobot-v1", env_backend="torch"))
+    with pytest.raises(UserError, match=r"CartPole-v1 is no vector .* has no device"):
+        make_envs(PPOConfig(env_id="CartPole-v1", env_backend="torch"), 2)  # Gymnasium's own vector answers arrays
+
+
+REFUSED = {
+    "env_kwargs has no 'edgy'; did you mean edge": {"env_kwargs": {"edgy": 1}},
+    "cannot set 'device'": {"env_kwargs": {"device": "cuda"}},
+    "worlds of tensors take no FrameStack": {"frame_stack": 2, "env_backend": "torch"},
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_they_cannot_do_is_refused(words):
+    with pytest.raises(UserError, match=words):
+        make_envs(config(**REFUSED[words]), 2)
+
+
+def test_arguments_and_limits_reach_them():
+    envs = make_envs(config(env_kwargs={"edge": 0.5}, max_episode_steps=3), 2)
+    assert (envs.worlds.edge, envs.worlds.limit, envs.time_limit) == (0.5, 3, 3)
+    gym.register("tensor-test/Own-v0", None, vector_entry_point=lambda num_envs: Square(num_envs))
+    assert make_envs(config("Own"), 2).time_limit is None
+    with pytest.raises(UserError, match="a time limit of its own"):
+        make_envs(config("Own", max_episode_steps=3), 2)
+
+
+class Numbers(Square):
+    def step(self, actions):
+        obs, reward, *rest = super().step(actions)
+        return obs, reward.numpy(), *rest
+
+
+class Column(Square):
+    def step(self, actions):
+        obs, reward, *rest = super().step(actions)
+        return obs, reward[:, None], *rest
+
+
+class Falling(Square):
+    def step(self, actions):
+        raise ZeroDivisionError("the sky fell")
+
+
+class Flat(Square):
+    def observe(self):
+        return self.place.flatten()
+
+
+FAULTS = {Numbers: "reward is ndarray, not a torch tensor", Column: r"reward is torch.float32\[2, 1\]",
+          Falling: "ZeroDivisionError: the sky fell", Flat: r"RuntimeError: shape .* is invalid"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_faults_are_theirs_in_one_line(kind):
+    envs = TensorEnv(SQUARE, kind(2))
+    with pytest.raises(EnvError, match=f"^{SQUARE}: .*{FAULTS[kind]}"):
+        envs.reset(0)
+        envs.step(push(2))
+
+
+def test_who_is_no_such_world():
+    with pytest.raises(UserError, match="PassiveEnv has no device, single_action_space"):
+        checked("x", type("PassiveEnv", (), {name: 0 for name in ("num_envs", "reset", "step", "close",
+                                                                 "single_observation_space")})())  # fmt: skip
+    late = Square(2)
+    late.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+    with pytest.raises(UserError, match="autoreset_mode NEXT_STEP"):
+        checked("x", late)
+
+
+def test_a_world_of_a_seed_is_the_same_among_many():
+    few, many = TensorEnv(SQUARE, Square(2)), TensorEnv(SQUARE, Square(5))
+    assert torch.equal(few.reset(7), many.reset(7)[:2])
+    assert not torch.equal(few.reset(8), many.reset(7)[:2])
