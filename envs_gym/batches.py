@@ -20,8 +20,6 @@ Read = Callable[[Any], Tensor]  # what the worlds answered -> a leaf of the obse
 
 def seen_space(space: Space[Any]) -> Space[Any]:
     """The policy's view of an observation space: as one world's, images channels first."""
-    if isinstance(space, spaces.Dict):
-        return observation_space(spaces.Dict({name: _turned(part) for name, part in space.items()}))
     return observation_space(_turned(space))
 
 
@@ -29,7 +27,8 @@ def observations(space: Space[Any]) -> Callable[[Any], Obs]:
     """A function from the worlds' observations, tensors [N, ...] of `space`, to the policy's."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _leaf("", space)
-    readers = _readers(space, (), "")
+    found = _readers(space, (), "")
+    readers = {name: found[name] for name in seen_space(space).spaces}  # in the order of the space
     return lambda value: {name: read(value) for name, read in readers.items()}
 
 
@@ -73,6 +72,10 @@ def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _turned(space: Space[Any]) -> Space[Any]:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({name: _turned(part) for name, part in space.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([_turned(part) for part in space])
     if not is_image(space):
         return space
     shape = space.shape or ()

@@ -24,6 +24,7 @@ from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
 Make = Callable[..., Any]  # envpool.make_gymnasium
+ENDLESS = 2**31 - 1  # EnvPool's limit of tasks that have none
 logger = logging.getLogger("stride")
 
 
@@ -50,7 +51,8 @@ class EnvPoolEnv:
         """`task`: EnvPool's name of `env_id`; `spec`: what envpool.make_spec says of it."""
         self.env_id, self.task, self.num_envs = env_id, task, num_envs
         self._make, self._arguments = make, dict(arguments)
-        self.time_limit = int(spec.config.max_episode_steps)
+        limit = int(spec.config.max_episode_steps)
+        self.time_limit = limit if limit < ENDLESS else None
         self.reward_threshold = None if spec.reward_threshold is None else float(spec.reward_threshold)
         space = honest(spec.gymnasium_observation_space)
         self.observation_space, self._seen = seen_space(space), observations(space)
@@ -97,6 +99,8 @@ class EnvPoolEnv:
             obs, reward, terminated, truncated, _ = self._pool.step(given)
             now = self._seen(_tensors(obs))
             _write(self._step.obs, now)
+            if self.time_limit is not None:  # which Jumanji's tasks do not keep themselves
+                truncated = truncated | (self._counts.lengths.numpy() + 1 >= self.time_limit)
             ended = np.flatnonzero(terminated | truncated).astype(np.int32)
             if len(ended):
                 _write(self._step.final_obs, now)

@@ -65,6 +65,14 @@ def test_images_come_channels_first_and_nothing_is_copied():
         assert torch.equal(
             got[2, 0], value[2] if len(shape) == 2 else value[2, 0] if shape == seen else value[2, ..., 0]
         )
+    deep = gym.spaces.Dict({"a": gym.spaces.Dict({"eye": BOX(0, 255, (9, 8, 3), np.uint8)}), "a!": BOX(0, 1, (1,))})
+    picture = torch.zeros(N, 9, 8, 3, dtype=torch.uint8)
+    got = observations(deep)({"a": {"eye": picture}, "a!": torch.zeros(N, 1)})
+    assert [*got] == [*seen_space(deep).spaces] and got["a.eye"].shape[1:] == seen_space(deep)["a.eye"].shape == (
+        3,
+        9,
+        8,
+    )
     numbers = torch.randn(N, 3)
     assert observations(SEEN[0])(numbers).data_ptr() == numbers.data_ptr()
 
