@@ -109,7 +109,7 @@ def _imported(task: str) -> tuple[Any, Any]:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a GPU, and torch has none
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():  # MJX prints what it does not find
         warnings.simplefilter("ignore")
-        import jax
+        import jax  # type: ignore[import-not-found]  # only where Brax is
         from brax import envs
     return jax, envs
 
