@@ -27,8 +27,9 @@ def observations(space: Space[Any]) -> Callable[[Any], Obs]:
     """A function from the worlds' observations, tensors [N, ...] of `space`, to the policy's."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _leaf("", space)
-    found = _readers(space, (), "")
-    readers = {name: found[name] for name in seen_space(space).spaces}  # in the order of the space
+    found, seen = _readers(space, (), ""), seen_space(space)
+    assert isinstance(seen, spaces.Dict)  # as whatever has parts
+    readers = {name: found[name] for name in seen.spaces}  # in its order
     return lambda value: {name: read(value) for name, read in readers.items()}
 
 

@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -164,5 +165,4 @@ def _compiled(jax: Any, env: Any, num_envs: int, limit: int) -> tuple[Callable[.
 
 
 for _task in TASKS:
-    gymnasium.register(f"{PREFIX}{_task}", None, vector_entry_point=BraxWorlds, kwargs={"task": _task},
-                       max_episode_steps=LIMIT)  # fmt: skip
+    gymnasium.register(f"{PREFIX}{_task}", vector_entry_point=partial(BraxWorlds, task=_task), max_episode_steps=LIMIT)
