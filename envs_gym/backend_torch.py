@@ -57,7 +57,7 @@ def make(config: Config, num_envs: int, device: torch.device) -> VecEnv:
     worlds = checked(config.env_id, made)
     if worlds.num_envs != num_envs:
         raise UserError(f"{config.env_id} has {worlds.num_envs} worlds, not the {num_envs} that were asked for")
-    return TensorEnv(config.env_id, worlds, limit, spec.reward_threshold)
+    return TensorEnv(config.env_id, worlds, limit, spec.reward_threshold, config.step_timeout)
 
 
 def _ours(config: Config, taken: inspect.Signature, device: torch.device, limit: int | None) -> dict[str, Any]:

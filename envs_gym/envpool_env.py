@@ -19,17 +19,13 @@ from envs_gym.batches import Acting, Counts, observations, seen_space
 from envs_gym.gym_env import SEEDS
 from envs_gym.spaces import step_buffers
 from envs_gym.step_watch import WatchedBlame
-from envs_gym.tensor_env import Together
+from envs_gym.tensor_env import together
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
 Make = Callable[..., Any]  # envpool.make_gymnasium
 ENDLESS = 2**31 - 1  # EnvPool's limit of tasks that have none
 logger = logging.getLogger("stride")
-
-
-class WatchedTogether(WatchedBlame, Together):
-    """Together, with an eye on how long a step takes."""
 
 
 class EnvPoolEnv:
@@ -62,7 +58,7 @@ class EnvPoolEnv:
         self._step = step_buffers(self.observation_space, num_envs)
         self._counts = Counts(num_envs, CPU)
         self._pool: Any = None
-        self._blame = Together(env_id) if step_timeout is None else WatchedTogether(env_id, (), step_timeout)
+        self._blame = together(env_id, step_timeout)
         self._seed = self._resets = 0
         self._cut = False
 
@@ -178,4 +174,5 @@ def _write(target: Obs, source: Obs, worlds: Tensor | slice = slice(None)) -> No
         for name, leaf in target.items():
             leaf[worlds] = source[name]
     else:
+        assert isinstance(source, Tensor)
         target[worlds] = source

@@ -15,6 +15,7 @@ from torch import Tensor
 from envs_fast.vec_env import Obs, Step
 from envs_gym.batches import Acting, Counts, observations, seen_space
 from envs_gym.blame import Blame
+from envs_gym.step_watch import WatchedBlame
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 
@@ -57,13 +58,27 @@ class Together(Blame):
         return self.env_id
 
 
+class WatchedTogether(WatchedBlame, Together):
+    """The same with an eye on how long they take."""
+
+
+def together(env_id: str, step_timeout: float | None) -> Together:
+    """For worlds that are one, watched where a limit is given."""
+    return Together(env_id) if step_timeout is None else WatchedTogether(env_id, (), step_timeout)
+
+
 class TensorEnv:
     """The worlds of one id. A Step is made of their own tensors, and valid as long as these are: until the next."""
 
     wrong = None  # what an action that there is not leads to is the worlds' own affair
 
     def __init__(
-        self, env_id: str, worlds: TensorWorlds, time_limit: int | None = None, reward_threshold: float | None = None
+        self,
+        env_id: str,
+        worlds: TensorWorlds,
+        time_limit: int | None = None,
+        reward_threshold: float | None = None,
+        step_timeout: float | None = None,
     ) -> None:
         self.env_id, self.worlds, self.num_envs = env_id, worlds, worlds.num_envs
         self.time_limit, self.reward_threshold = time_limit, reward_threshold
@@ -73,7 +88,7 @@ class TensorEnv:
         self._seen = observations(worlds.single_observation_space)
         self._acting = Acting(worlds.single_action_space, self.num_envs, self.device)
         self.action_space = self._acting.space
-        self._blame = Together(env_id)
+        self._blame = together(env_id, step_timeout)
         self._counts = Counts(self.num_envs, self.device)
         self._obs: Obs | None = None  # what was seen last; None before the first reset
         self._overwritten = True  # whether a step writes into what the one before it told: known after two of them
@@ -199,6 +214,8 @@ class TensorEnv:
         with self._blame as blame:
             blame.doing = "close"
             self.worlds.close()
+        if isinstance(self._blame, WatchedBlame):
+            self._blame.close()
 
 
 def checked(env_id: str, worlds: object) -> TensorWorlds:

@@ -1,5 +1,7 @@
 """Worlds that answer tensors: the contract, no copy, no wait, exact resume or a seam, and what is refused."""
 
+import time
+
 import gymnasium as gym
 import pytest
 import torch
@@ -213,6 +215,19 @@ def test_faults_are_theirs_in_one_line(kind):
     with pytest.raises(EnvError, match=f"^{SQUARE}: .*{FAULTS[kind]}"):
         envs.reset(0)
         envs.step(push(2))
+
+
+class Hanging(Square):
+    def step(self, actions):
+        time.sleep(9)
+
+
+def test_worlds_that_hang_are_named():
+    envs = TensorEnv(SQUARE, Hanging(2), step_timeout=0.2)
+    envs.reset(0)
+    with pytest.raises(EnvError, match=f"^{SQUARE}: no answer for 0.2 seconds"):
+        envs.step(push(2))
+    envs.close()
 
 
 def test_who_is_no_such_world():
