@@ -19,12 +19,17 @@ class Extra(NamedTuple):
 
 
 MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Inverted", "Pusher", "Reacher", "Swimmer", "Walker2d")
+DOOM_EXTRA = Extra("VizDoom", "vizdoom", "vizdoom", ("VizDoom/",))
+RETRO_EXTRA = Extra("stable-retro", "retro", "stable_retro", ("Retro/",))
+OWN_FAMILIES = ("VizDoom/", "Retro/", "Bandit")  # of ids that this project registers when they are asked for
 EXTRAS = (
     Extra("Box2D", "box2d", "Box2D", ("BipedalWalker", "CarRacing", "LunarLander")),
     Extra("MuJoCo", "mujoco", "mujoco", MUJOCO),
     Extra("ale-py", "atari", "ale_py", ("ALE/",)),
     Extra("Brax", "brax", "brax", ("brax/",)),
     Extra("EnvPool", "envpool", "envpool", ("envpool/",)),
+    DOOM_EXTRA,
+    RETRO_EXTRA,
 )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from config.extras import missing
 from config.loader import environment_files, load_variant
+from config.scenarios import told_here
 from config.spec import Spec
 from config.variants import EnvironmentFile
 from utils.durable_file import read_json
@@ -62,14 +63,21 @@ def _rows(stem: str) -> list[Row]:
 
 def print_variants(term: str) -> int:
     """The shipped variants, what they reached in docs/results.md and what the last run of each came to here."""
-    rows, here = list_environments(term), last_runs()
+    found_here = told_here(term)  # of families that have more worlds than variants
+    try:
+        rows = list_environments(term)
+    except UserError:
+        if not found_here:
+            raise
+        rows = []
+    here = last_runs()
     width = max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns)
-    lines = _table(rows, here, width if sys.stdout.isatty() else None)
+    lines = _table(rows, here, width if sys.stdout.isatty() else None) if rows else []
     if len(rows) <= FEW:
         lines += [line for env in dict.fromkeys(row.env for row in rows) for line in _details(env, rows, width)]
     elif sys.stdout.isatty():
         lines += ["", f"--list-envs TERM: {FEW} or fewer are told whole, with rewards, actions and spaces", ANY]
-    print("\n".join(lines))
+    print("\n".join([*lines, *found_here]))
     return 0
 
 

@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from config.schema import Config
 from envs_fast.vec_env import CPU, VecEnv
-from envs_gym import spaces
+from envs_gym import bandits, doom, retro, spaces
 from envs_gym.backends import make_worlds
 from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
 from envs_gym.given import is_given
@@ -42,6 +42,7 @@ EXTRAS = {  # by what the id or its entry point contains
     "gymnasium.envs.mujoco": Extra("MuJoCo", "mujoco"),
     "ALE/": Extra("ale-py", "atari"),
 }
+FAMILIES = {"VizDoom/": doom.register, "Retro/": retro.register, "Bandit/": bandits.register}  # ids made when asked for
 
 
 class EnvInfo(NamedTuple):
@@ -165,6 +166,9 @@ def import_module(env_id: str) -> str:
             if module == "ale_py":
                 raise UserError(_needs(env_id, EXTRAS["ALE/"])) from error
             raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error
+    for start, register in FAMILIES.items():
+        if name.startswith(start) and name not in gymnasium.registry:
+            register(name)
     return name
 
 

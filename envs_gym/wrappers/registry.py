@@ -15,6 +15,7 @@ from config.schema import Config
 from envs_gym.blame import REFUSALS
 from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
 from envs_gym.wrappers.base import RawReward, Remembering, layers
+from envs_gym.wrappers.doom import DoomHealthShaper, DoomKillShaper
 from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
 from envs_gym.wrappers.images import SQUARE, GrayscaleObservation, ResizeObservation, channel_first
 from envs_gym.wrappers.observations import DiscreteEncoder, SelectObservation
@@ -30,6 +31,8 @@ WRAPPERS: dict[str, Callable[..., gymnasium.Env]] = {
     "CartPoleShaper": CartPoleShaper,
     "CarRacingPedals": CarRacingPedals,
     "DiscreteEncoder": DiscreteEncoder,
+    "DoomHealthShaper": DoomHealthShaper,
+    "DoomKillShaper": DoomKillShaper,
     "FrameSkip": FrameSkip,
     "FrameStack": FrameStack,
     "GrayscaleObservation": GrayscaleObservation,

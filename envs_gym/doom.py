@@ -1,0 +1,201 @@
+"""VizDoom: `VizDoom/basic` and every other scenario whose file is found, seen as the player's screen.
+
+Not the package's own Gymnasium environments: there an episode that the scenario's clock cuts is told as lost, its
+last picture is black, and frames that nobody looks at are drawn. Each world is a process of the game.
+"""
+
+import importlib
+import importlib.util
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from config.extras import DOOM_EXTRA
+from config.scenarios import DOOM, doom_scenarios, some
+from utils.user_error import UserError, nearest
+
+TICS_PER_SECOND = 35
+LEFTOVER = Path("_vizdoom")  # an empty folder that the game makes where one stands
+
+
+class DoomWorld(gymnasium.Env[Any, Any]):
+    """One scenario. Its clock truncates; what is seen last of an episode is what the last action was chosen by."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": TICS_PER_SECOND}  # noqa: RUF012
+
+    def __init__(
+        self,
+        scenario: str = "",
+        config_path: str = "",
+        tics: int = 4,
+        resolution: str = "160x120",
+        buttons: Literal["one", "any"] = "one",
+        variables: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        """`config_path`: a .cfg in place of the scenario's. `tics`: 35ths of a second that an action is held, of which
+        the last is drawn. `buttons`: one at a time (or none), or any together. `variables`: the scenario's numbers
+        (health, ammunition) are observed beside the screen."""
+        if not isinstance(tics, int) or tics < 1:
+            raise UserError(f"env_kwargs.tics must be at least 1, not {tics}")
+        if buttons not in ("one", "any"):
+            raise UserError(f"env_kwargs.buttons takes one or any, not {buttons!r}")
+        self.render_mode, self.tics, self.config = render_mode, tics, _config(scenario, config_path)
+        self.metadata = {**self.metadata, "render_fps": TICS_PER_SECOND / tics}
+        self.doom: Any = importlib.import_module("vizdoom")
+        self._guards: list[subprocess.Popen[bytes]] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="stride-doom-")
+        self.game = self._game(resolution)
+        height, width = self.game.get_screen_height(), self.game.get_screen_width()
+        self._screen = np.zeros((height, width, 3), np.uint8)
+        self._numbers = np.zeros(self.game.get_available_game_variables_size(), np.float32)
+        self._named = variables
+        screen = spaces.Box(0, 255, self._screen.shape, np.uint8)
+        numbers = spaces.Box(-np.inf, np.inf, self._numbers.shape, np.float32)
+        self.observation_space = spaces.Dict({"screen": screen, "variables": numbers}) if variables else screen
+        if variables and not self._numbers.size:
+            raise UserError(f"{self.config.stem} has no game variables to observe; leave env_kwargs.variables out")
+        count = self.game.get_available_buttons_size()
+        self._presses = np.vstack([np.zeros(count), np.eye(count)]).tolist() if buttons == "one" else None
+        self.action_space = spaces.Discrete(count + 1) if self._presses else spaces.MultiBinary(count)
+
+    def _game(self, resolution: str) -> Any:
+        """The game as the scenario wants it, but silent, without a window, and waiting for each action."""
+        doom = self.doom
+        game = doom.DoomGame()
+        try:
+            game.load_config(str(self.config))
+        except doom.FileDoesNotExistException as error:  # a WAD that one has to buy, say
+            raise UserError(f"{self.config.stem} cannot be played here: {error}") from error
+        sizes = [name.removeprefix("RES_").replace("X", "x") for name in doom.ScreenResolution.__members__]
+        if resolution not in sizes:
+            raise UserError(f"env_kwargs.resolution has no {resolution!r}{nearest(str(resolution), sizes)}")
+        pressed = [button for button in game.get_available_buttons() if not doom.is_delta_button(button)]
+        if not pressed:
+            raise UserError(f"{self.config.stem} has no buttons to press, only amounts to turn by")
+        game.set_available_buttons(pressed)
+        game.set_screen_resolution(doom.ScreenResolution.__members__[f"RES_{resolution.upper()}"])
+        game.set_screen_format(doom.ScreenFormat.RGB24)
+        game.set_mode(doom.Mode.PLAYER)
+        game.set_window_visible(False)
+        game.set_sound_enabled(False)
+        game.set_audio_buffer_enabled(False)
+        game.set_doom_config_path(str(Path(self._folder.name) / "doom.ini"))
+        return game
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.game.set_seed(int(self.np_random.integers(1 << 32)))
+        if self.game.is_running():
+            self.game.new_episode()
+        else:
+            self._start()
+        self._look()
+        return self._seen(), {}
+
+    def _start(self) -> None:
+        there = LEFTOVER.exists()
+        before = _games()
+        try:
+            with _deaf_to_ctrl_c():
+                self.game.init()
+        except self.doom.FileDoesNotExistException as error:
+            raise UserError(f"{self.config.stem} cannot be played here: {error}") from error
+        self._guards = [_guarded(game) for game in _games() - before]
+        if not there:
+            with suppress(OSError):  # it is not empty, or another world's start has removed it
+                LEFTOVER.rmdir()
+
+    def step(self, action: int | np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        pressed = self._presses[int(action)] if self._presses else np.asarray(action).tolist()
+        reward = float(self.game.make_action(pressed, self.tics))
+        over = bool(self.game.is_episode_finished())
+        truncated = over and bool(self.game.is_episode_timeout_reached()) and not self.game.is_player_dead()
+        self._look()
+        return self._seen(), reward, over and not truncated, truncated, {}
+
+    def _look(self) -> None:
+        """Where an episode has ended the game shows nothing any more, and what was seen before stays."""
+        state = self.game.get_state()
+        if state is not None:
+            self._screen = state.screen_buffer
+            if self._named:
+                self._numbers = np.asarray(state.game_variables, np.float32)
+
+    def _seen(self) -> Any:
+        return {"screen": self._screen, "variables": self._numbers} if self._named else self._screen
+
+    def variable(self, name: str) -> float:
+        """Any number of the game by VizDoom's name for it, HEALTH or KILLCOUNT, whether it is observed or not."""
+        return float(self.game.get_game_variable(self.doom.GameVariable.__members__[name]))
+
+    def render(self) -> Any:
+        return self._screen
+
+    def close(self) -> None:
+        for guard in self._guards:  # before the game ends, whose number may then be another's
+            guard.kill()
+            guard.communicate()
+        self._guards = []
+        self.game.close()
+        self._folder.cleanup()
+
+
+def register(env_id: str) -> None:
+    """Make `VizDoom/NAME` known to Gymnasium, or UserError with the nearest scenario there is."""
+    name = env_id.removeprefix(DOOM)
+    if importlib.util.find_spec(DOOM_EXTRA.module) is None:
+        raise UserError(f"{env_id} needs {DOOM_EXTRA.title}: {DOOM_EXTRA.cure}")
+    known = doom_scenarios()
+    if name not in known:
+        meant = nearest(name, known) or f"; there are {some([*known])}"
+        raise UserError(f"there is no scenario {name!r} of VizDoom{meant}")
+    # a frame in a thousand or so is not the same when an episode is played again, so that none can be restored exactly
+    gymnasium.register(env_id, DoomWorld, nondeterministic=True, kwargs={"scenario": name})
+
+
+def _config(scenario: str, config_path: str) -> Path:
+    """The file of a scenario, or the one that was named instead."""
+    if not config_path:
+        return doom_scenarios()[scenario]
+    path = Path(config_path).expanduser()
+    if not path.is_file():
+        raise UserError(f"env_kwargs.config_path: there is no file {config_path}")
+    return path.absolute()
+
+
+def _games() -> set[int]:
+    """Numbers of the games that this process has started; none where there is no /proc to tell."""
+    lists = Path("/proc/self/task").glob("*/children") if sys.platform == "linux" else ()
+    children = {int(number) for path in lists for number in path.read_text().split()}
+    return {child for child in children if Path(f"/proc/{child}/comm").read_text().strip() == "vizdoom"}
+
+
+def _guarded(game: int) -> "subprocess.Popen[bytes]":
+    """A process that outlives a killed one of ours by a moment, in which it ends the game: that would wait for ever."""
+    words = ["sh", "-c", f"read line; kill -9 {game}"]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                            start_new_session=True)  # fmt: skip
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """A process that is started meanwhile does not end by Ctrl-C, which is its parent's to answer."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
