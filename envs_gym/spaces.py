@@ -166,6 +166,11 @@ def is_image(space: Space[object]) -> bool:
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) >= 2
 
 
+def has_image(space: Space[Any]) -> bool:
+    """Whether an image is among the leaves of an observation."""
+    return any(is_image(leaf) for leaf in (space.values() if isinstance(space, spaces.Dict) else [space]))
+
+
 def _mask_or_leaf_space(name: str, space: Space[object]) -> Space[Any]:
     """A mask stays MultiBinary, which stands for bool; worlds may declare it as a box of 0 and 1."""
     if name != MASK:

@@ -1,10 +1,13 @@
 """Random actions in every shipped environment, or in any Gymnasium id, with each promise of VecEnv checked on the way.
 
-Nothing is trained here; smoke_train_envs does that.
+Nothing is trained here; smoke_train_envs does that. `--record FOLDER` keeps what the policy would see of each.
 """
 
+import re
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec as find_package
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -13,12 +16,15 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from agents.experience.nouns import leaves, tree_map
+from config.extras import missing
 from config.listing import list_environments
 from config.loader import load_config
+from config.scenarios import DOOM, RETRO, doom_scenarios, retro_games
 from config.schema import Config
 from envs_fast.vec_env import Obs, Step, VecEnv
 from envs_gym.gym_env import EnvError
-from envs_gym.make import find_spec, make_envs
+from envs_gym.make import find_spec, import_module, make_envs
+from envs_gym.recorder import Recorder, Recording
 from envs_gym.wrappers.registry import wrappers_of
 from scripts.usage import parser_of
 from utils import entry
@@ -45,37 +51,63 @@ class Played(NamedTuple):
 def main(argv: list[str]) -> int:
     """Exit code: 1 when an environment cannot be made or breaks a promise."""
     parser = parser_of(__doc__)
-    parser.add_argument("--filter", default="", metavar="TERM", help="what --list-envs TERM shows, or any Gymnasium id")
+    parser.add_argument("--filter", default="", metavar="TERM", help="names with TERM: shipped, else any")
     parser.add_argument("--limit", type=int, metavar="N", help="at most N environments")
     parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps of each of the 8 worlds")
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="the first episode of each: .npz, images as .mp4")
     arguments = parser.parse_args(argv)
-    if arguments.steps < 1:
-        parser.error("--steps takes a number from 1")
-    configs = chosen(arguments.filter)[: arguments.limit]
+    for name, number in (("steps", arguments.steps), ("limit", arguments.limit)):
+        if number is not None and number < 1:
+            parser.error(f"--{name} takes a number from 1")
+    configs = chosen(arguments.filter)
+    absent = [config for config in configs if missing(config.env_id)]
+    configs = [config for config in configs if not missing(config.env_id)][: arguments.limit]
     print(row(["environment", "observation", "action", "limit", "resume", "episodes", "random return", "env steps/s"]))
     failed = 0
     for config in configs:
         try:
-            print(row([config.env_id, *cells(config, arguments.steps)]), flush=True)
+            print(row([config.env_id, *cells(config, arguments.steps, arguments.record)]), flush=True)
         except (UserError, EnvError, PromiseError) as error:
             failed += 1
             print(f"{config.env_id:<25} FAILED: {error}", flush=True)
     print(f"\n{len(configs) - failed} of {len(configs)} keep the contract, {WORLDS} worlds of each")
+    for line in dict.fromkeys(f"{config.env_id} was not tried; it needs {cure(config)}" for config in absent):
+        print(line)
     return 1 if failed else 0
 
 
+def cure(config: Config) -> str:
+    """How to get the package that an environment lacks."""
+    extra = missing(config.env_id)
+    return f"{extra.title}: {extra.cure}" if extra else ""
+
+
 def chosen(term: str) -> list[Config]:
-    """One config per different environment among the shipped variants that match, else the Gymnasium id itself."""
+    """One config per different environment: shipped ones named so, else those described so, else ids named so."""
     try:
         rows = list_environments(term)
     except UserError:
         env, colon, _ = term.partition(":")
         if colon and env in gymnasium.registry:  # ENV:VARIANT, and the variant is wrong
             raise
-        find_spec(term)
-        return [Config(env_id=term)]
-    configs = [load_config(row.env, row.variant) for row in rows]
+        return [Config(env_id=env_id) for env_id in ids_with(term)]
+    named = [row for row in rows if term.casefold() in f"{row.env}:{row.variant}".casefold()]
+    configs = [load_config(row.env, row.variant) for row in named or rows]
     return [*{environment(config): config for config in reversed(configs)}.values()][::-1]
+
+
+def ids_with(term: str) -> list[str]:
+    """The id that is meant; else the newest versions of all known ids with the term in their name."""
+    families = [f"{DOOM}{name}" for name in doom_scenarios()] + [f"{RETRO}{name}" for name in retro_games()]
+    if find_package("ale_py"):
+        import_module("ALE/")
+    if term in gymnasium.registry or ":" in term:
+        return [find_spec(term) and term]
+    newest: dict[str, str] = {}
+    for spec in sorted(gymnasium.registry.values(), key=lambda spec: (spec.name, spec.version or 0)):
+        newest[f"{spec.namespace}/{re.sub('-v[0-9]+$', '', spec.id)}"] = spec.id
+    found = [env_id for env_id in (*newest.values(), *families) if term.casefold() in env_id.casefold()]
+    return found or [find_spec(term).id]
 
 
 def environment(config: Config) -> str:
@@ -84,10 +116,14 @@ def environment(config: Config) -> str:
     return repr((config.env_id, config.env_backend, config.env_kwargs, wrappers_of(config), limit))
 
 
-def cells(config: Config, steps: int) -> list[str]:
-    """Play, and say it in the columns of the table."""
+def cells(config: Config, steps: int, record: Path | None = None) -> list[str]:
+    """Play, and say it in the columns of the table; the first world's first episode goes into the folder `record`."""
     envs, copy = make_envs(config, WORLDS), make_envs(config, WORLDS)
-    played = play(envs, copy, steps, raw=not config.env_wrappers)
+    recordings: list[Recording] = []
+    watched = Recorder(envs, lambda one: recordings.append(one) if not recordings else None) if record else envs
+    played = play(watched, copy, steps, raw=not config.env_wrappers)
+    if record and recordings:
+        keep(recordings[0], record, config.env_id.replace("/", "-").replace(":", "-"))
     envs.close()
     copy.close()
     mean = f"{sum(played.returns) / len(played.returns):.2f}" if played.returns else "-"
@@ -99,6 +135,14 @@ def cells(config: Config, steps: int) -> list[str]:
         played.resume,
         *counts,
     ]
+
+
+def keep(recording: Recording, folder: Path, name: str) -> None:
+    """As NAME.npz, and each image as a video where PyAV is installed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    recording.save(folder / f"{name}.npz")
+    for image in recording.images if find_package("av") else ():
+        recording.film(folder / f"{name}{'-' if image else ''}{image}.mp4", image)
 
 
 def row(texts: list[str]) -> str:
