@@ -13,4 +13,4 @@ def register(env_id: str) -> None:
     digest = hashlib.sha256(env_id.encode()).digest()
     arms = {"arms_seed": int.from_bytes(digest[:4], "big")}
     registry.WORLDS[env_id] = replace(bandit.WORLD, env_id=env_id, default_kwargs=arms)
-    gymnasium.register(env_id, bandit.Bandit, kwargs=arms)
+    gymnasium.register(env_id, "envs_fast.bandit:Bandit", kwargs=arms)

@@ -161,7 +161,7 @@ def register(env_id: str) -> None:
         meant = nearest(name, known) or f"; there are {some([*known])}"
         raise UserError(f"there is no scenario {name!r} of VizDoom{meant}")
     # a frame in a thousand or so is not the same when an episode is played again, so that none can be restored exactly
-    gymnasium.register(env_id, DoomWorld, nondeterministic=True, kwargs={"scenario": name})
+    gymnasium.register(env_id, "envs_gym.doom:DoomWorld", nondeterministic=True, kwargs={"scenario": name})
 
 
 def _config(scenario: str, config_path: str) -> Path:

@@ -147,4 +147,4 @@ def register(env_id: str) -> None:
     if game not in known:
         meant = nearest(game, known) or f"; there are {some(known)}"
         raise UserError(f"no ROM of {game!r} is here: python -m stable_retro.import FOLDER brings those you own{meant}")
-    gymnasium.register(env_id, RetroWorld, kwargs={"game": game})
+    gymnasium.register(env_id, "envs_gym.retro:RetroWorld", kwargs={"game": game})

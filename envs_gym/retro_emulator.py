@@ -3,6 +3,7 @@
 It imports nothing of ours. stable-retro allows one emulator a process, and there are many worlds.
 """
 
+import importlib
 import sys
 from multiprocessing.connection import Connection
 from typing import Any
@@ -28,8 +29,7 @@ def serve(pipe: Connection) -> None:
 
 def make(game: str, state: str, choices: bool, ram: bool) -> Any:
     """The game, where it begins, with actions as choices or buttons, seen by its memory or its screen."""
-    import stable_retro
-
+    stable_retro: Any = importlib.import_module("stable_retro")
     start = state or stable_retro.State.DEFAULT
     actions = stable_retro.Actions(DISCRETE if choices else FILTERED)
     seen = stable_retro.Observations(RAM if ram else IMAGE)

@@ -9,6 +9,7 @@ import tempfile
 import time
 
 import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
+from config.extras import missing
 from config.listing import list_environments
 from config.loader import load_config, parse_config_id
 from config.schema import ReplayConfig, RolloutConfig
@@ -33,7 +34,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="variants side by side")
     arguments = parser.parse_args(argv)
 
-    variants = [f"{row.env}:{row.variant}" for row in list_environments(arguments.filter)]
+    rows = list_environments(arguments.filter)
+    variants = [f"{row.env}:{row.variant}" for row in rows if not missing(row.env_id)]
     commands = [command(variant, arguments.timesteps) for variant in variants]
     began, failed = time.monotonic(), list[str]()
     with tempfile.TemporaryDirectory(prefix="stride-smoke-") as runs:  # @last stays whose it is
@@ -49,6 +51,9 @@ def main(argv: list[str]) -> int:
                 print("\n".join(f"        | {line}" for line in lines[-TAIL:]), flush=True)
     count, seconds = f"{len(variants) - len(failed)} of {len(variants)}", time.monotonic() - began
     print(f"\n{count} variants run, {seconds:.1f} s, {arguments.workers} at a time")
+    for env, extra in {row.env: missing(row.env_id) for row in rows}.items():
+        if extra:
+            print(f"{env} was not tried; it needs {extra.title}: {extra.cure}")
     if failed:
         print(f"failed: {', '.join(sorted(failed))}")
     return 1 if failed else 0

@@ -1,20 +1,18 @@
 """Every shipped variant trains two iterations and evaluates: the whole path, in as few steps as it takes."""
 
-import importlib.util
 from collections.abc import Iterator
 
 import pytest
 
 import train
 from config.commands.train import parse_arguments
+from config.extras import extra_of, missing
 from config.listing import list_environments
 from config.loader import load_config
 from config.schema import Config, DreamerConfig, PlaNetConfig, QLearningConfig, ReplayConfig, RolloutConfig
-from envs_gym.make import EXTRAS, find_spec
 from report.metrics_csv import read_csv
 from utils.run_dir import list_runs
 
-MODULES = {"Box2D": "Box2D", "MuJoCo": "mujoco", "ale-py": "ale_py"}  # what an extra's title is imported as
 TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1")
 ROLLOUT = ("n_steps=8", "batch_size=0.5", "n_epochs=1")
 REPLAY = ("train_freq=8", "batch_size=4", "learning_starts=0", "gradient_steps=1", "buffer_size=200", "hidden_dims=8")
@@ -31,15 +29,10 @@ WATCHED = ("log_freq_epochs=1", "eval_freq_epochs=1", "eval_warmup_epochs=0", "e
 THROUGH = ("early_stop_on_eval_threshold=false",)  # so short an episode may well reach a goal
 
 
-def needed(env_id: str) -> str:
-    """The package beside Gymnasium that an environment needs, else ""."""
-    where = f"{env_id} {find_spec(env_id).entry_point}"
-    return next((extra.title for part, extra in EXTRAS.items() if part in where), "")
-
-
 def shipped() -> Iterator:
     for row in list_environments():
-        slow = needed(load_config(row.env, row.variant).env_id) in ("MuJoCo", "ale-py")  # only `make slow` has them
+        extra = extra_of(row.env_id)
+        slow = extra is not None and extra.name != "box2d"  # only `make slow` has the others
         yield pytest.param(f"{row.env}:{row.variant}", marks=[pytest.mark.slow] if slow else [])
 
 
@@ -47,9 +40,8 @@ def shipped() -> Iterator:
 def test_a_variant_trains_two_iterations(variant, tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     config = load_config(*variant.split(":"))
-    package = needed(config.env_id)
-    if package and importlib.util.find_spec(MODULES[package]) is None:
-        pytest.skip(f"{package} is not installed")
+    if extra := missing(config.env_id):
+        pytest.skip(f"{extra.title} is not installed")
     own = next(words for kind, words in OWN.items() if isinstance(config, kind))
     assert train.train(parse_arguments([variant, *TINY, *own, *WATCHED, *THROUGH, "test_episodes=1", "-q"])) == 0
     *rows, tested = read_csv(list_runs()[0].metrics_csv)

@@ -1,10 +1,12 @@
 """The smoke scripts themselves: they find what they are asked for, say how it went, and refuse what is not there."""
 
+import sys
+
 import pytest
 from commands import run_command
 
 from envs_gym.gym_env import GymEnv
-from scripts import smoke_test_envs
+from scripts import smoke_test_envs, smoke_train_envs
 
 
 def run(script, *arguments):
@@ -55,3 +57,22 @@ def test_a_variant_trains():
     done = run("smoke_train_envs", "--filter", "CartPole-v1:reinforce")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of 1 variants run" in done.stdout
+
+
+def test_a_name_goes_before_a_description_and_an_id_before_a_part_of_one():
+    assert {config.env_id for config in smoke_test_envs.chosen("cartpole")} == {"CartPole-v1"}
+    assert [config.env_id for config in smoke_test_envs.chosen("MountainCarContin")] == ["MountainCarContinuous-v0"]
+    assert [config.env_id for config in smoke_test_envs.chosen("SlippeRY")] == ["CliffWalkingSlippery-v1"]
+
+
+def test_a_limit_counts_from_one(capsys):
+    with pytest.raises(SystemExit):
+        smoke_test_envs.main(["--limit", "0"])
+    assert "--limit takes a number from 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", [smoke_test_envs, smoke_train_envs])
+def test_what_is_not_installed_is_told_with_the_cure_and_is_no_failure(script, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "vizdoom", None)
+    assert script.main(["--filter", "VizDoom/basic"]) == 0
+    assert "VizDoom/basic was not tried; it needs VizDoom: pip install 'stride-rl[vizdoom]'" in capsys.readouterr().out
