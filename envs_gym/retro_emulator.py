@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+# what stable-retro and its cores raise; OSError comes of what is not there
+ERRORS = (RuntimeError, OSError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
 FILTERED, DISCRETE, IMAGE, RAM = 1, 2, 0, 1  # stable-retro's numbers of Actions and Observations
 
 
@@ -23,7 +25,7 @@ def serve(pipe: Connection) -> None:
             pipe.send((None, begin(made) if action is None else play(made, action, frames)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the world was closed, or is gone
-    except Exception as error:  # whatever it is, the world tells it
+    except ERRORS as error:  # the world tells it
         pipe.send((f"{type(error).__name__}: {error}", isinstance(error, OSError)))
 
 
