@@ -30,10 +30,11 @@ class Recording(NamedTuple):
 
     def save(self, path: Path) -> None:
         """An .npz of all of it, whole or not there."""
-        seen = {name or "observation": column for name, column in self.observations.items()}
+        columns: dict[str, Any] = {name or "observation": column for name, column in self.observations.items()}
+        columns |= {"actions": self.actions, "rewards": self.rewards}
+        columns |= {"episode_return": np.float64(self.episode_return), "terminated": np.bool_(self.terminated)}
         with replacing(path) as file:
-            ended = {"episode_return": np.float64(self.episode_return), "terminated": np.bool_(self.terminated)}
-            np.savez_compressed(file, **seen, actions=self.actions, rewards=self.rewards, **ended)
+            np.savez_compressed(file, **columns)
 
     @property
     def images(self) -> list[str]:

@@ -102,11 +102,13 @@ def ids_with(term: str) -> list[str]:
     if find_package("ale_py"):
         import_module("ALE/")
     if term in gymnasium.registry or ":" in term:
-        return [find_spec(term) and term]
+        find_spec(term)
+        return [term]
     newest: dict[str, str] = {}
     for spec in sorted(gymnasium.registry.values(), key=lambda spec: (spec.name, spec.version or 0)):
         newest[f"{spec.namespace}/{re.sub('-v[0-9]+$', '', spec.id)}"] = spec.id
-    found = [env_id for env_id in (*newest.values(), *families) if term.casefold() in env_id.casefold()]
+    known = [env_id for env_id in (*newest.values(), *families) if not env_id.startswith("fast/")]  # the same again
+    found = [env_id for env_id in known if term.casefold() in env_id.casefold()]
     return found or [find_spec(term).id]
 
 
