@@ -31,6 +31,14 @@ LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not
 LAZY |= {"config.loader", "report.watch"}  # all schemas: the first screen of a monitor does not wait for them
 WORDS = ("show", "compare", "export", "written", "cleanup", "explain", "diff")
 LAZY |= {f"report.ledger.{word}" for word in WORDS}  # each of one word of `stride runs`
+LAZY |= {"utils.run_state", "utils.run_dir"}  # 30 modules: of ten thousand runs that have ended a list needs neither
+ONLY_WHEN_NEEDED = {
+    "difflib",
+    "hashlib",
+    "tomllib",
+    "traceback",
+}  # modules of Python's own, milliseconds of each command
+LAZY |= ONLY_WHEN_NEEDED
 LAZY |= {"agents.playing.tensors"}  # brings torch: for who compares tensors
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")

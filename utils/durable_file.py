@@ -8,7 +8,6 @@ import errno
 import json
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ TEMPORARY = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.tmp")
 
 def temporary(path: Path) -> Path:
     """Where this process writes what will be `path`: hidden, beside it, of a name nobody else takes."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    return path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
 
 
 @contextmanager
@@ -118,7 +117,7 @@ def sweep(folder: Path) -> int:
 def check_room(folder: Path, needed: int) -> None:
     """UserError unless the folder (or the nearest above that exists) can be written to and has `needed` bytes."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    probe = there / f".probe.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    probe = there / f".probe.{os.getpid()}-{os.urandom(4).hex()}.tmp"
     try:
         probe.write_bytes(b"\0" * 4096)
         probe.unlink(missing_ok=True)  # whoever resumes the run may have swept it

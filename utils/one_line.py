@@ -1,7 +1,5 @@
 """Any text as one harmless line for a terminal and a log."""
 
-import traceback
-
 MOST = 290  # characters of a line; with "error: " in front it stays below 300
 WORDS = (120, 60, 40)  # what words are cut to where a line is longer, the first that is enough
 
@@ -25,6 +23,8 @@ def shortened(text: str, most: int) -> str:
 
 def describe_error(error: BaseException) -> str:
     """`ZeroDivisionError: the sky fell`; an error that cannot say what it is says that."""
+    import traceback  # only an error needs it
+
     if isinstance(error, SyntaxError):  # of several lines otherwise, and the file is in none of them
         return one_line(f"{type(error).__name__}: {error}")
     text = " ".join(traceback.format_exception_only(error)).partition(": ")[2].strip()

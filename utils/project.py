@@ -14,7 +14,6 @@ import re
 import site
 import sys
 import sysconfig
-import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -70,6 +69,8 @@ def project_around(folder: Path) -> Project | None:
 
 def read_project(file: Path, data: bytes) -> Project | None:
     """The checked table, None where there is none after all; UserError, one line, for what it cannot say."""
+    import tomllib  # outside of all projects nothing is to be read
+
     try:
         table = tomllib.loads(data.decode()).get("tool", {}).get("stride")
     except ValueError as error:  # no TOML, no UTF-8

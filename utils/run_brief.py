@@ -3,7 +3,6 @@
 The words of a verdict and of a failure are those of utils/run_facts.py and run_fate.py.
 """
 
-import hashlib
 import json
 import math
 import time
@@ -118,6 +117,8 @@ def head_of(folder: Path) -> Brief:
 
 def settings_of(facts: Mapping[str, Any]) -> str:
     """Of two runs the same where their configs are, but for the seed and the words that describe them."""
+    import hashlib  # of runs that are known nothing is read
+
     config = {key: value for key, value in mapping(facts.get("config")).items() if key not in DESCRIBED}
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12] if config else ""
 

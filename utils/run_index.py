@@ -4,17 +4,16 @@ Read only, never locked. What is wrong with a run is told in its line, and harms
 lines are kept in a file (`run_shelf`) that is never the truth: whoever doubts it deletes it.
 """
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from utils.run_brief import GONE, Brief, best_of, head_of
 from utils.run_labels import read_labels
 from utils.run_listing import Listing
-from utils.run_shelf import Kept, Shelf, Value, details_of
-from utils.run_state import DEAD, PAUSED, SILENT, state_of
+from utils.run_shelf import Kept, Rest, Shelf, Value, details_of
 from utils.run_tail import Tail, read_tail
 from utils.runs_root import runs_root
 from utils.user_error import UserError
@@ -24,10 +23,10 @@ SETTLED = 1_000_000_000  # ns: what changed just before it was read may change a
 TOLD_EVERY = 0.1  # seconds
 FILES = ("", "/config.json", "/metrics.csv", "/checkpoints")
 Told = Callable[[int, int], None]
+MAY_CHANGE = ("running", "damaged")  # what the shelf says of a run that is looked into each time
 UNREAD = Brief("")
 
 
-@dataclass
 class Entry:
     """What was read of a run, and inode, size and time of its files by then, "" of those that were not there."""
 
@@ -46,6 +45,8 @@ class Entry:
     changed: int = 0
     """when the newest of the files had changed, and when that was looked at, in ns"""
     looked: int = 0
+    dead: bool = False
+    """whether its process was gone by then"""
     shelved: bool = False
     """whether the shelf holds just this"""
 
@@ -88,7 +89,7 @@ class RunIndex:
         entry, kept = self._entries.get(run_id), self._shelved.get(run_id)
         if entry:
             return entry.line if entry.line.id and entry.head.status != "running" else None
-        return told_of(kept) if kept and kept.head.status != "running" else None
+        return kept.line if kept and kept.line.status not in MAY_CHANGE else None
 
     def all(self, told: Told | None = None) -> list[Brief]:
         """Every run, the newest first. One that has ended is read again where its folder or its config.json has
@@ -102,13 +103,17 @@ class RunIndex:
         return found
 
     def _known_still(self, run_id: str) -> Brief | None:
-        line, folder = self.known(run_id), f"{self._root}/{run_id}"
+        """Of what is done for each of ten thousand runs this is most."""
+        line = self.known(run_id)
         if line is None:
             return None
-        entry = self._entries.get(run_id)
-        before = (entry.folder, entry.config) if entry else self._shelved[run_id].stamps[:2]
-        now = _stamp(_stat(folder)), _stamp(_stat(f"{folder}/config.json"))
-        return line if now == before and now[1] else None
+        entry, folder = self._entries.get(run_id), f"{self._root}/{run_id}"
+        before = f"{entry.folder}|{entry.config}" if entry else self._shelved[run_id].stamps
+        try:
+            lies, config = os.lstat(folder), os.lstat(f"{folder}/config.json")
+        except OSError:
+            return None
+        return line if f"{_stamp(lies)}|{_stamp(config)}" == before else None
 
     def brief(self, run_id: str) -> Brief:
         """The whole line, every file of it looked at."""
@@ -120,7 +125,9 @@ class RunIndex:
             entry.shelved, entry.looked = False, looked
             entry.changed = max((each.st_ctime_ns for each in stats if each), default=0)
             _read(entry, Path(folder), before, stamps)
-        entry.line = line_of(entry, standing(entry.head, Path(folder)))
+        known_dead = entry.dead and stamps == before
+        told = standing(entry.head, Path(folder), known_dead)
+        entry.dead, entry.line = told.reason == GONE, line_of(entry, told)
         return entry.line
 
     def values(self, keys: Iterable[str], lines: Iterable[Brief]) -> dict[str, dict[str, Value]]:
@@ -189,9 +196,16 @@ def _read(entry: Entry, folder: Path, before: tuple[str, ...], now: tuple[str, .
             entry.labels = str(error).replace(own, "")
 
 
-def standing(head: Brief, folder: Path) -> Brief:
-    """The same; of a run that is running by its own account what can be seen of its process."""
-    state = state_of(folder, {"status": head.status}) if head.status == "running" else head.status
+def standing(head: Brief, folder: Path, known_dead: bool = False) -> Brief:
+    """The same; of a run that is running by its own account what can be seen of its process.
+
+    Of one that is known to be dead, and is as it was, nothing is read again.
+    """
+    if head.status != "running":
+        return head
+    from utils.run_state import DEAD, PAUSED, SILENT, state_of, still_dead  # brings what reads metrics.mmap
+
+    state = DEAD if known_dead and still_dead(folder) else state_of(folder, {"status": head.status})
     if state == DEAD:
         return head._replace(status=DEAD, reason=GONE)
     return head._replace(status=state) if state in (SILENT, PAUSED) else head
@@ -210,15 +224,18 @@ def _stamp(found: os.stat_result | None) -> str:
 
 
 def _kept(entry: Entry) -> Kept:
-    stamps = entry.folder, entry.config, entry.metrics, entry.checkpoints
-    return Kept(stamps, (entry.best, entry.labels), entry.changed, entry.looked, entry.head, entry.tail)
+    """Its status by its own account: what was seen of its process was so at that moment only."""
+    told = line_of(entry, entry.head)
+    rest = Rest(entry.metrics, entry.checkpoints, entry.head.status, entry.head.fault, entry.best, entry.labels)
+    return Kept(f"{entry.folder}|{entry.config}", told, json.dumps(rest))
 
 
 def _entry(kept: Kept) -> Entry:
-    rest = *kept.wrong, kept.changed, kept.looked
-    return Entry(*kept.stamps, kept.head, told_of(kept), kept.tail, *rest, shelved=True)
-
-
-def told_of(kept: Kept) -> Brief:
-    fault = kept.head.fault or kept.tail.fault or kept.wrong[0] or kept.wrong[1]
-    return kept.head._replace(status="damaged", fault=fault) if fault else kept.head
+    """Of a run that the shelf knows."""
+    entry, rest = Entry(), Rest._make(json.loads(kept.rest))
+    entry.folder, _, entry.config = kept.stamps.partition("|")
+    entry.metrics, entry.checkpoints = rest.metrics, rest.checkpoints
+    entry.line, entry.tail, entry.shelved = kept.line, kept.line.tail, True
+    entry.head = kept.line._replace(status=rest.status, fault=rest.config_fault)
+    entry.best, entry.labels = rest.best_fault, rest.labels_fault
+    return entry

@@ -43,7 +43,11 @@ class Listing:
 
     def _scan(self, known: dict[str, None]) -> None:
         with os.scandir(self._root) as entries:
-            names = [each.name for each in entries if ID.fullmatch(each.name) and each.is_dir(follow_symlinks=False)]
+            names = [
+                each.name
+                for each in entries
+                if (each.name in known or ID.fullmatch(each.name)) and each.is_dir(follow_symlinks=False)
+            ]
         new = [name for name in names if name not in known]
         self._others = [name for name in new if not self._is_run(name)]
         others = set(self._others)
@@ -56,4 +60,6 @@ class Listing:
 
 def _newest_first(names: list[str]) -> dict[str, None]:
     """Ids begin with the time; folders named by hand come last."""
-    return dict.fromkeys(sorted(names, key=lambda name: (bool(STAMP.match(name)), name), reverse=True))
+    names.sort(reverse=True)
+    stamped = dict.fromkeys(name for name in names if STAMP.match(name))
+    return stamped if len(stamped) == len(names) else stamped | dict.fromkeys(names)

@@ -10,7 +10,7 @@ import os
 import re
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,27 +27,36 @@ NAME = ".index.sqlite"
 PATIENCE = 0.2  # seconds that another command may hold it
 KEY = re.compile(r"[A-Za-z0-9_.+/-]{1,120}")
 LARGEST_DETAIL = 1 << 17  # characters of a config or of a row
-HEAD = tuple(name for name in Brief._fields if name not in ("tail", "labels"))
-COLUMNS = ("folder", "config", "metrics", "checkpoints", "wrong_best", "wrong_labels", "changed", "looked",
-           *(f"head_{name}" for name in HEAD), *(f"tail_{name}" for name in Tail._fields), "tags", "note")  # fmt: skip
-FIRST = 9  # place of the head in a row, behind the id and the first eight
-BEFORE_TAIL, BEHIND = Brief._fields.index("tail"), FIRST + len(HEAD)
-LINES = f"CREATE TABLE lines (id TEXT PRIMARY KEY, {', '.join(COLUMNS)}) WITHOUT ROWID"
 DETAILS = "CREATE TABLE details (id TEXT PRIMARY KEY, config TEXT, final TEXT)"
 Value = float | str | None
 
 
+class Rest(NamedTuple):
+    """What is only asked of a run that is looked into: stamps of its other files, and what was wrong with three."""
+
+    metrics: str
+    checkpoints: str
+    status: str
+    """by the account of its config.json"""
+    config_fault: str
+    best_fault: str
+    labels_fault: str
+
+
 class Kept(NamedTuple):
-    """What is kept of a run: the stamps of its files, what is wrong with two of them, when that was, and its line."""
+    """What is kept of a run: its line as it was told, and by what it is seen that it has changed."""
 
-    stamps: tuple[str, str, str, str]
-    wrong: tuple[str, str]
-    changed: int
-    looked: int
-    head: Brief
-    tail: Tail
+    stamps: str
+    """of its folder and of its config.json, | between them"""
+    line: Brief
+    rest: str
+    """a Rest as JSON"""
 
 
+TAIL, LABELS = Brief._fields.index("tail") - 1, Brief._fields.index("labels") - 1  # behind the id
+FORM = " ".join((*Brief._fields, *Tail._fields, *Labels._fields, *Rest._fields))
+# one column is called after all that is in a line, so that a file of another form has no such column
+LINES = f"CREATE TABLE lines (id TEXT PRIMARY KEY, stamps TEXT, [{FORM}] TEXT, rest TEXT)"
 Rows = Sequence[tuple[str, Kept]]
 
 
@@ -65,9 +74,10 @@ class Shelf:
         """All of it by its id; nothing where it is not what we write."""
         try:
             with closing(self._open()) as file:
-                rows = file.execute(f"SELECT id, {', '.join(COLUMNS)} FROM lines").fetchall()
-            return {row[0]: _kept(row) for row in rows}
-        except (sqlite3.Error, UserError, ValueError, TypeError, AttributeError):
+                rows = file.execute(f"SELECT id, stamps, rest, [{FORM}] FROM lines").fetchall()
+            lines = json.loads(f"[{','.join([row[3] for row in rows])}]")  # one long list is the quickest to read
+            return {row[0]: _kept(*row[:3], line) for row, line in zip(rows, lines, strict=True)}
+        except (sqlite3.Error, UserError, ValueError, TypeError, LookupError):
             return {}
 
     def values(self, keys: Iterable[str]) -> dict[str, dict[str, Value]]:
@@ -110,9 +120,8 @@ class Shelf:
         gone = [(name,) for (name,) in file.execute("SELECT id FROM lines") if name not in known]
         for table in ("lines", "details"):
             file.executemany(f"DELETE FROM {table} WHERE id = ?", gone)
-        marks = ", ".join("?" * (len(COLUMNS) + 1))
-        lines = [(run_id, *_row(each)) for run_id, each in rows]
-        file.executemany(f"INSERT OR REPLACE INTO lines VALUES ({marks})", lines)
+        lines = [(run_id, each.stamps, _text(each.line), each.rest) for run_id, each in rows]
+        file.executemany("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?)", lines)
         file.executemany("INSERT OR REPLACE INTO details VALUES (?, ?, ?)", details)
 
     def _open(self) -> sqlite3.Connection:
@@ -143,17 +152,15 @@ def _plain(value: object) -> Value:
     return json.dumps(value)
 
 
-def _row(kept: Kept) -> Iterator[object]:
-    head, labels = kept.head, kept.head.labels
-    yield from (*kept.stamps, *kept.wrong, kept.changed, kept.looked)
-    yield from (getattr(head, name) for name in HEAD)
-    yield from (*kept.tail, " ".join(labels.tags), labels.note)
+def _text(line: Brief) -> str:
+    """All but the id, as a list."""
+    told: list[object] = [*line[1:]]
+    told[LABELS] = None if line.labels == NOTHING else line.labels
+    return json.dumps(told)
 
 
-def _kept(row: tuple[Any, ...]) -> Kept:
+def _kept(run_id: str, stamps: str, rest: str, told: list[Any]) -> Kept:
     """Thousands are made while somebody waits for a list."""
-    tail = Tail._make(row[BEHIND:-2])
-    labels = Labels(tuple(row[-2].split()), row[-1]) if row[-2] or row[-1] else NOTHING
-    behind_tail = FIRST + BEFORE_TAIL
-    head = Brief._make((*row[FIRST:behind_tail], tail, *row[behind_tail:BEHIND], labels))
-    return Kept(row[1:5], row[5:7], row[7], row[8], head, tail)
+    told[TAIL], labels = Tail._make(told[TAIL]), told[LABELS]
+    told[LABELS] = Labels(tuple(labels[0]), labels[1]) if labels else NOTHING
+    return Kept(stamps, Brief(run_id, *told), rest)

@@ -43,6 +43,11 @@ def state_of(folder: Path, facts: Mapping[str, object]) -> str:
     return judged(stopped(holder["pid"]), *_silence(folder, holder["pid"]))
 
 
+def still_dead(folder: Path) -> bool:
+    """Of a run that was dead, and whose files are as they were: whether nobody holds it."""
+    return owner(folder) is None
+
+
 def judged(halted: bool, silence: float, most: float) -> str:
     """Of a run whose process lives: `silence` are the seconds since it was heard, more than `most` are too many."""
     return PAUSED if halted else SILENT if silence > most else LIVE

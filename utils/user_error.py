@@ -2,7 +2,6 @@
 for numbers that stopped being numbers."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from utils.one_line import one_line
 
@@ -30,6 +29,8 @@ class NumbersError(ArithmeticError, ValueError):
 
 def nearest(word: str, options: Iterable[str], n: int = 3) -> str:
     """`"; did you mean a, b?"` with up to `n` options close to `word`, or `""` when none is."""
+    from difflib import get_close_matches  # only an error needs it
+
     original = {option.lower(): option for option in options}
     lower = word[:LONGEST_NAME].lower()
     close = get_close_matches(lower, original, n=n, cutoff=0.6)

@@ -3,15 +3,17 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from report.ledger.query import FIELDS, Look, asked, further, in_order, looks
 from utils.run_brief import Brief
-from utils.run_dir import RunDir
 from utils.run_index import RunIndex
 from utils.run_shelf import details_of
 from utils.runs_root import runs_root
 from utils.user_error import UserError, nearest
+
+if TYPE_CHECKING:
+    from utils.run_dir import RunDir
 
 GROUP = "group:"
 NEWEST = 20
@@ -61,8 +63,10 @@ def all_lines(index: RunIndex, rebuild: bool = False) -> list[Brief]:
     return lines
 
 
-def chosen(words: Sequence[str], least: int = 1) -> list[RunDir]:
+def chosen(words: Sequence[str], least: int = 1) -> "list[RunDir]":
     """Runs by their selectors, all runs of `group:NAME` by their seeds; each once."""
+    from utils.run_dir import RunDir  # a list does without
+
     found: dict[str, RunDir] = {}
     for word in words:
         for run in _group(word.removeprefix(GROUP)) if word.startswith(GROUP) else [RunDir.find(word)]:
@@ -72,7 +76,9 @@ def chosen(words: Sequence[str], least: int = 1) -> list[RunDir]:
     return [*found.values()]
 
 
-def _group(name: str) -> list[RunDir]:
+def _group(name: str) -> "list[RunDir]":
+    from utils.run_dir import RunDir
+
     lines = RunIndex().all()
     names = sorted({line.group for line in lines if line.group})
     name = names[-1] if name == "@last" and names else name

@@ -26,6 +26,7 @@ from utils import entry
 from utils import metrics_layout as at
 from utils.metrics_reader import MetricsReader, Snapshot
 from utils.metrics_writer import MetricsWriter
+from utils.run_state import DEAD, state_of
 
 METRICS = [f"of/{number}" for number in range(16)]
 UNLOCKED_EVERY = 10  # reads, of which one is repeated without a lock
@@ -166,7 +167,7 @@ def left_by_one(folder: Path, seconds: float, mine: int) -> Left:
         end(pid)
     began = time.monotonic()
     told = reader.read()
-    known = told.state == at.STATES[at.TRAINING] and not reader.lives()
+    known = state_of(folder, {}) == DEAD
     spent = time.monotonic() - began
     steps = [step for step, _ in reader.history(METRICS[-1])]
     whole = not torn(told) and steps == [*range(int(steps[0]), int(steps[-1]) + 1)] and steps[-1] >= told.env_steps

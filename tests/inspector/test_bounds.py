@@ -18,11 +18,12 @@ from report.history import STEPS, TRAIN, VAL, VAL_BEST
 from report.ledger import curves
 from report.ledger.curves import POINTS, WHOLE, Curves
 from utils import run_brief as brief
-from utils import run_index
+from utils import run_index, run_state
 from utils import run_listing as listing
 from utils import run_tail as tail
 from utils.run_dir import list_runs
 from utils.run_listing import Listing
+from utils.run_lock import locked
 from utils.run_tail import Tail, read_tail
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +81,20 @@ def test_a_table_of_many_runs_is_read_once_and_then_only_what_changed(root, coun
     assert len(counted) == 2 * PAGE + 1 and again.lines[7].tail == Tail(720, 90.0, 90.0)
     assert not found.page(most=9999).goes_on and len(counted) == 2 * PAGE + 61
     assert found.page("a-v0:PPO finished").matching == PAGE + 30 and len(counted) == 2 * PAGE + 61
+
+
+def test_a_dead_run_is_not_read_at_each_look_and_lives_again_when_it_is_resumed(root, counted, monkeypatch):
+    folder = make(root, "20260101-000001-a", status="running")
+    os.utime(folder / "config.json", (1, 1))  # begun long ago
+    (folder / ".lock").touch()  # held by nobody
+    reads, real = [], run_state.read_facts
+    monkeypatch.setattr(run_state, "read_facts", lambda path: (reads.append(path), real(path))[1])
+    found = Runs()
+    assert [line.status for _ in range(4) for line in found.page().lines] == ["dead"] * 4
+    assert len(counted) == 2 and len(reads) == 1
+    with locked(folder):
+        assert [line.status for line in found.page().lines] == ["running"]
+    assert [line.status for line in found.page().lines] == ["dead"]
 
 
 def test_a_filter_sees_a_run_that_is_resumed_within_a_few_looks(root):
