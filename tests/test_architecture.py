@@ -32,13 +32,7 @@ LAZY |= {"config.loader", "report.watch"}  # all schemas: the first screen of a 
 WORDS = ("show", "compare", "export", "written", "cleanup", "explain", "diff")
 LAZY |= {f"report.ledger.{word}" for word in WORDS}  # each of one word of `stride runs`
 LAZY |= {"utils.run_state", "utils.run_dir"}  # 30 modules: of ten thousand runs that have ended a list needs neither
-ONLY_WHEN_NEEDED = {
-    "difflib",
-    "hashlib",
-    "tomllib",
-    "traceback",
-}  # modules of Python's own, milliseconds of each command
-LAZY |= ONLY_WHEN_NEEDED
+LAZY |= {"difflib", "hashlib", "tomllib", "traceback"}  # Python's own: milliseconds of each command
 LAZY |= {"agents.playing.tensors"}  # brings torch: for who compares tensors
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")

@@ -231,8 +231,12 @@ def _kept(entry: Entry) -> Kept:
 
 
 def _entry(kept: Kept) -> Entry:
-    """Of a run that the shelf knows."""
-    entry, rest = Entry(), Rest._make(json.loads(kept.rest))
+    """Of a run that the shelf knows; of one of which it holds what we do not write, nothing."""
+    entry = Entry()
+    try:
+        rest = Rest._make(json.loads(kept.rest))
+    except (ValueError, TypeError):
+        return entry
     entry.folder, _, entry.config = kept.stamps.partition("|")
     entry.metrics, entry.checkpoints = rest.metrics, rest.checkpoints
     entry.line, entry.tail, entry.shelved = kept.line, kept.line.tail, True

@@ -95,6 +95,16 @@ def test_whatever_the_file_is_the_lines_are_right(root, spoil):
         assert (root / "elsewhere").read_bytes() == text  # neither read nor written through
 
 
+def test_a_line_whose_rest_is_damaged_is_read_anew(root):
+    make(root, RUNS)
+    first = indexed()
+    with sqlite3.connect(root / NAME) as file:
+        file.execute("UPDATE lines SET rest = '[1'")
+    index = RunIndex()
+    index.ids()
+    assert [index.brief(line.id) for line in first] == first
+
+
 def test_another_command_that_holds_the_file_is_not_waited_for(root):
     make(root, RUNS)
     first = indexed()
