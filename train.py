@@ -40,6 +40,7 @@ from envs_gym.given import is_given
 from envs_gym.gym_env import EnvError
 from envs_gym.make import env_info, import_module, import_own_modules, make_envs
 from envs_gym.task import task_of
+from envs_gym.workers import workers_of
 from report.detached import apart, look_on, train_apart
 from report.sinks import group_watchers, sinks_of
 from report.trackers.registry import check_loggers
@@ -221,13 +222,14 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | 
 
 def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> dict[str, Any]:
     """config.json of a run that begins now."""
-    backend = choose_backend(config)
+    backend, workers = choose_backend(config), workers_of(config)
     facts = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed, "group": group}
     facts |= {"engine": agent.engine.name, "engine_reason": agent.engine.reason, "goal": goal}
     facts |= {"play": agent.engine.play.name, "learn": agent.engine.learn.name}
     facts |= {"device": described(agent.device)}
     facts |= {"threads": agent.engine.threads.number, "threads_reason": agent.engine.threads.why}
     facts |= {"env_backend": backend.name, "env_backend_reason": backend.reason, **provenance_once()}
+    facts |= {"workers": workers.number, "workers_reason": workers.reason}
     facts |= {"resume": agent.collector.envs.resume, "status": "running", "config": to_plain(config)}
     return {**facts, "settings_sha256": settings_hash(facts)}
 

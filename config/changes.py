@@ -21,7 +21,7 @@ NEUTRAL = frozenset((
     "log_freq_epochs", "eval_freq_epochs", "eval_warmup_epochs", "eval_episodes", "eval_deterministic", "test_episodes",
     "early_stop_on_train_threshold", "early_stop_on_eval_threshold", "early_stop_patience",
     "checkpoint_freq_epochs", "checkpoint_minutes", "checkpoint_keep_last", "checkpoint_keep_best",
-    "video_freq_epochs", "video_max_steps", "description", "project_id", "engine", "device",
+    "video_freq_epochs", "video_max_steps", "description", "project_id", "engine", "device", "workers",
 ))  # fmt: skip
 
 LOOKS = frozenset((

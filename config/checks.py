@@ -53,7 +53,7 @@ FACTOR = Range(0.001, 1000)  # at a plateau
 RANGES = {
     "max_timesteps": COUNT,
     "n_envs": COUNT, "max_episode_steps": COUNT, "hidden_dims": COUNT, "epoch_iterations": COUNT,
-    "threads": Range(1, 1024), "step_timeout": POSITIVE,
+    "threads": Range(1, 1024), "step_timeout": POSITIVE, "workers": Range(0, 1024),
     "log_freq_epochs": COUNT, "eval_freq_epochs": COUNT, "eval_warmup_epochs": NOT_NEGATIVE, "eval_episodes": COUNT,
     "test_episodes": NOT_NEGATIVE,
     "eval_max_steps": COUNT, "early_stop_patience": COUNT, "checkpoint_freq_epochs": COUNT, "n_steps": COUNT,

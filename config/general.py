@@ -28,7 +28,7 @@ SETTINGS = "general settings"  # how the description of such a config begins
 LARGEST_TABLE = 1 << 24  # pairs of state and action that a table is offered for
 PICTURE = 84  # pixels of the smaller side from which on an image is a picture, to be seen grey and small
 WORLD = ("env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack", "action_mask",
-         "max_episode_steps", "env_backend", "spec", "step_timeout")  # fmt: skip
+         "max_episode_steps", "env_backend", "spec", "step_timeout", "workers", "on_worker_death")  # fmt: skip
 # the actions that each algorithm takes: one choice, several at once, numbers with bounds, numbers without
 TAKES = {
     "ppo": ("choice", "choices", "bounded", "unbounded"),

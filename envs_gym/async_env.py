@@ -7,21 +7,25 @@ are in async_pool.py, what a worker does in async_worker.py.
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
 from envs_fast.vec_env import CPU, Obs, Step
 from envs_gym import spaces
 from envs_gym.async_pool import Pool, pulse
-from envs_gym.async_worker import Shared, Task, WorkerSetup, leaves
+from envs_gym.async_worker import Answer, Shared, Task, WorkerSetup, leaves
 from envs_gym.gym_env import GymEnv
+from envs_gym.wrappers.registry import WrapperConfig
 from utils.project import own_imports
 from utils.user_error import UserError
 
 IDLE, FLYING, DONE = 0, 1, 2  # a world waits for an action; was sent one; has a result nobody has received
+MOST, SOON = 3, 1000  # restarts of a worker that is lost within so many steps of the last one, before it is given up
+OnDeath = Literal["stop", "restart"]
 logger = logging.getLogger("stride")
 
 
@@ -32,11 +36,19 @@ class Ready(NamedTuple):
     step: Step  # of copies, [B, ...]
 
 
+class Origin(NamedTuple):
+    """Where worlds come from that a worker would not find by their id alone."""
+
+    modules: Sequence[str] = ()  # that register them or their wrappers
+    spec: EnvSpec | None = None
+
+
 class AsyncEnv:
     """N worlds of one id in `workers` processes; observations, actions and results are shared memory.
 
     `timeout` is how many seconds one world's step or reset may take. A world that raises, hangs or whose process dies
-    ends the environment with an EnvError that names it.
+    ends the environment with an EnvError that names it; with `on_death: restart` the process is started again where it
+    hung or died, and what its worlds played ends as truncated.
     """
 
     device = CPU
@@ -50,12 +62,15 @@ class AsyncEnv:
         max_episode_steps: int | None = None,
         workers: int | None = None,
         timeout: float = 60.0,
+        wrappers: Sequence[WrapperConfig] = (),
+        on_death: OnDeath = "stop",
+        origin: Origin = Origin(),  # noqa: B008  (immutable)
     ) -> None:
         workers = min(os.cpu_count() or 1, num_envs) if workers is None else min(workers, num_envs)
         if num_envs < 1 or workers < 1 or not timeout > 0:
             raise UserError(f"{env_id}: num_envs, workers and timeout start at 1, 1 and above 0")
         self.env_id, self.num_envs, self.workers = env_id, num_envs, workers
-        one = GymEnv(env_id, 1, env_kwargs, max_episode_steps)  # what can be wrong with an id shows here
+        one = GymEnv(env_id, 1, env_kwargs, max_episode_steps, wrappers)  # what can be wrong with an id shows here
         self.time_limit, self.reward_threshold, self.resume = one.time_limit, one.reward_threshold, one.resume
         self.observation_space, self.action_space = one.observation_space, one.action_space
         example = spaces.actions(one.envs[0].action_space).example
@@ -65,13 +80,17 @@ class AsyncEnv:
         self._action = torch.zeros((num_envs, *example.shape), dtype=example.dtype)
         for tensor in (*leaves(self._step), self._action):
             tensor.share_memory_()
-        setup = WorkerSetup(env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ), own_imports())
+        asked = env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ)
+        setup = WorkerSetup(*asked, (*own_imports(), *origin.modules), wrappers, origin.spec)
         self._shares = [share.tolist() for share in np.array_split(np.arange(num_envs), workers)]
         self._worker_of = {world: place for place, share in enumerate(self._shares) for world in share}
         self._status = np.full(num_envs, IDLE)
         self._done: list[int] = []  # in the order they finished
         self._started = False
-        self._pool = Pool(setup, Shared(self._step, self._action, pulse(workers)), self._shares, timeout)
+        restarts = on_death == "restart"
+        self._pool = Pool(setup, Shared(self._step, self._action, pulse(workers)), self._shares, timeout, restarts)
+        self._played = Played(num_envs) if restarts else None
+        self._clock, self._restarted = 0, [(0, 0)] * workers  # steps; how often in a row, and at which step at last
 
     @property
     def pids(self) -> list[int]:
@@ -84,6 +103,8 @@ class AsyncEnv:
             self._receive()
         self._ask_all("reset", seed)
         self._started = True
+        if self._played:
+            self._played.begin(seed, self._step.obs)
         return self._step.obs
 
     def step(self, action: Tensor) -> Step:
@@ -91,7 +112,10 @@ class AsyncEnv:
         self._check_action(action, self.num_envs)
         self._check_still("step")
         self._action.copy_(action)
+        self._clock += 1
         self._ask_all("step")
+        if self._played:
+            self._played.count(self._step)
         return self._step
 
     def send(self, action: Tensor, ids: Tensor | Sequence[int] | None = None) -> None:
@@ -151,6 +175,8 @@ class AsyncEnv:
             leaf.copy_(saved_leaf)
         cut = self._ask_all("load", states=[_of_world(state, world) for world in range(self.num_envs)])
         self._started = True
+        if self._played:
+            self._played.load(state)
         if count := sum(cut.values()):
             logger.warning(
                 "%s cannot be restored exactly: %d of %d worlds begin a new episode", self.env_id, count, self.num_envs
@@ -163,18 +189,42 @@ class AsyncEnv:
     def _ask_all(self, name: str, payload: object = None, states: Sequence[object] = ()) -> dict[int, Any]:
         """Have every worker do the same to all its worlds; what they answered about each."""
         self._status[:], self._done = IDLE, []
-        for place, share in enumerate(self._shares):
-            self._pool.send(place, Task(name, share, [states[world] for world in share] if states else payload))
+        return self._ask(range(self.workers), name, payload, states)
+
+    def _ask(self, places: Sequence[int], name: str, payload: object, states: Sequence[object]) -> dict[int, Any]:
+        """These workers alone; one that is lost is asked again, once it stands where its episodes are cut."""
         answers: dict[int, Any] = {}
-        left = self.num_envs
-        while left:
-            for answer in self._pool.receive():
-                left -= len(answer.worlds)
-                answers.update(zip(answer.worlds, answer.payload, strict=False))
+        while places:
+            for place in places:
+                share = self._shares[place]
+                self._pool.send(place, Task(name, share, [states[world] for world in share] if states else payload))
+            waiting, lost = set(places), []
+            while waiting:
+                for answer in self._pool.receive():
+                    place = self._worker_of[answer.worlds[0]]
+                    waiting.discard(place)
+                    answers.update(zip(answer.worlds, answer.payload, strict=False))
+                    if answer.lost:
+                        lost.append(place)
+                        self._count_loss(place, answer)
+            if self._played and self._started and lost and name != "load":
+                self._ask(lost, "load", None, self._played.cut(self.env_id))
+            places = lost
         return answers
+
+    def _count_loss(self, place: int, answer: Answer) -> None:
+        """Tell that a worker was started again; EnvError where that does not help."""
+        times, last = self._restarted[place]
+        times = times + 1 if times and self._clock - last < SOON else 1
+        self._restarted[place] = times, self._clock
+        if times > MOST:
+            self._pool.fail(f"{answer.lost}; the {MOST} before it were lost within {SOON:,} steps, too")
+        logger.warning("%s; started again, %d episodes end as truncated", answer.lost, len(answer.worlds))
 
     def _receive(self) -> None:
         for answer in self._pool.receive():
+            if answer.lost:  # whoever sends worlds one by one is told, as none of them has stepped
+                self._pool.fail(answer.lost)
             self._status[answer.worlds] = DONE
             self._done.extend(answer.worlds)
 
@@ -198,6 +248,60 @@ class AsyncEnv:
             raise RuntimeError(f"{self.env_id} has no state before its first reset")
         if away := np.flatnonzero(self._status != IDLE).tolist():
             raise ValueError(f"{self.env_id}: no {what} while worlds {away} were sent an action and not yet received")
+
+
+class Played:
+    """What has to be known of each world to end its episode where its process is lost: kept by the parent."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._returns, self._lengths = torch.zeros(num_envs), torch.zeros(num_envs, dtype=torch.float32)
+        self._episodes = [0] * num_envs
+        self._seed, self._seeds = 0, [0] * num_envs
+        self._obs: Obs = torch.zeros(0)
+
+    def begin(self, seed: int, obs: Obs) -> None:
+        """After a reset."""
+        self._seed, self._episodes = seed, [0] * len(self._episodes)
+        self._returns.zero_(), self._lengths.zero_()
+        self._keep(obs)
+
+    def load(self, state: dict[str, Any]) -> None:
+        """After a checkpoint was loaded."""
+        self._seed, self._seeds, self._episodes = state["seed"], list(state["seeds"]), list(state["episodes"])
+        self._returns, self._lengths = torch.tensor(state["returns"]), torch.tensor(state["lengths"])
+        self._keep(state["obs"])
+
+    def count(self, step: Step) -> None:
+        """After a step."""
+        ended = step.terminated | step.truncated
+        self._returns = torch.where(ended, 0.0, step.episode_return)
+        self._lengths = torch.where(ended, 0.0, step.episode_length)
+        for world in ended.nonzero().flatten().tolist():
+            self._episodes[world] += 1
+        self._keep(step.obs)
+
+    def _keep(self, obs: Obs) -> None:
+        self._obs = {name: leaf.clone() for name, leaf in obs.items()} if isinstance(obs, dict) else obs.clone()
+
+    def cut(self, env_id: str) -> list[dict[str, Any]]:
+        """A state of each world that its next step ends as truncated, as a checkpoint does that is no more exact."""
+        number = len(self._episodes)
+        state = {
+            "env_id": env_id,
+            "num_envs": number,
+            "seed": self._seed,
+            "seeds": self._seeds,
+            "episodes": self._episodes,
+            "returns": self._returns.tolist(),
+            "lengths": [int(length) for length in self._lengths.tolist()],
+            "paid": [0.0] * number,
+            **{name: [{}] * number for name in ("rng_at_reset", "rng")},
+            "memories_at_reset": [[]] * number,
+            "obs": self._obs,
+            "cut": range(number),
+            "actions": [],
+        }
+        return [_of_world(state, world) for world in range(number)]
 
 
 def _of_world(state: dict[str, Any], world: int) -> dict[str, Any]:

@@ -2,23 +2,31 @@
 
 import multiprocessing
 import os
+import re
 import selectors
 import signal
+import sys
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess, SpawnProcess
+from types import ModuleType
 from typing import NoReturn
 
 import torch
 
-from envs_gym.async_worker import Answer, Shared, Task, WorkerSetup, work
-from envs_gym.blame import EnvError
+from envs_gym.async_worker import WHERE, Answer, Shared, Task, WorkerSetup, work
+from envs_gym.blame import EnvError, is_users, shown
+from utils.interrupted import ENDING
 
 START = 300.0  # seconds in which a worker must have imported everything and built each next world
 GRACE = 2.0  # seconds a worker has to end by itself
-PRELOAD = ["torch", "gymnasium", "numba"]  # imported once by the fork server instead of by every worker
+ANSWER, PAUSE = 1.0, 0.1  # seconds a worker has to say where it hangs, and to say all of it
+LINE = re.compile(r'File "([^"]+)", line (\d+)')
+PRELOAD = ["torch", "envs_gym.async_worker"]  # imported once by the fork server instead of by every worker
 Process = ForkServerProcess | SpawnProcess
 
 
@@ -30,45 +38,66 @@ class TracebackError(RuntimeError):
 
 
 class Pool:
-    """Worker processes and what each has been asked; the first failure closes the pool and is named."""
+    """Worker processes and what each has been asked; the first failure closes the pool and is named.
 
-    def __init__(self, setup: WorkerSetup, shared: Shared, shares: Sequence[Sequence[int]], timeout: float) -> None:
+    `restarts`: a process that dies or hangs is started again instead; what it was asked is answered by `Answer.lost`.
+    """
+
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        shared: Shared,
+        shares: Sequence[Sequence[int]],
+        timeout: float,
+        restarts: bool = False,
+    ) -> None:
         self.env_id, self.shares, self.timeout = setup.env_id, shares, START
+        self._setup, self._shared, self._restarts = setup, shared, False
         self._pulse = shared.pulse.numpy()
         self._busy = [0] * len(shares)  # worlds asked of each worker and not answered
         self._deadline, self._seen = [0.0] * len(shares), [0] * len(shares)
         self._failure = ""
-        self.pids: list[int] = []
+        self._lost: list[Answer] = []  # of workers that are new, not told yet
+        self.pids = [0] * len(shares)
         self.processes: list[Process] = []
         self._pipes: list[Connection] = []
+        self._last_words: list[Connection] = []  # where each tells the line that it hangs in
         self._selector = selectors.DefaultSelector()
         # runs when this object is collected, or at exit, or by close()
-        self._end = weakref.finalize(self, end, os.getpid(), self.processes, self._pipes, self._selector)
-        for place, worlds in enumerate(shares):
-            self._start(setup._replace(worlds=worlds), shared, place)
+        self._end = weakref.finalize(
+            self, end, os.getpid(), self.processes, self._pipes, self._last_words, self._selector
+        )
+        for place in range(len(shares)):
+            self._start(place)
         while any(self._busy):
             self.receive()
-        self.timeout = timeout
+        self.timeout, self._restarts = timeout, restarts
 
-    def _start(self, setup: WorkerSetup, shared: Shared, place: int) -> None:
+    def _start(self, place: int) -> None:
         pipe, theirs = multiprocessing.Pipe()
-        arguments = (setup, shared, place, theirs)
+        last, dying = multiprocessing.Pipe(duplex=False)
+        arguments = (self._setup._replace(worlds=self.shares[place]), self._shared, place, theirs, dying)
         name = f"stride-worker-{place}"
         process: Process
-        if "forkserver" in multiprocessing.get_all_start_methods():
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(PRELOAD)
-            process = context.Process(target=work, args=arguments, name=name, daemon=True)
-        else:
-            process = multiprocessing.get_context("spawn").Process(target=work, args=arguments, name=name, daemon=True)
-        process.start()
+        with untouched():
+            if "forkserver" in multiprocessing.get_all_start_methods():
+                context = multiprocessing.get_context("forkserver")
+                context.set_forkserver_preload(PRELOAD)
+                forkserver.ensure_running()
+                process = context.Process(target=work, args=arguments, name=name, daemon=True)
+            else:
+                spawn = multiprocessing.get_context("spawn")
+                process = spawn.Process(target=work, args=arguments, name=name, daemon=True)
+            process.start()
         theirs.close()  # so that the worker's death ends the pipe
+        dying.close()
         assert process.pid is not None  # it was started
-        self.pids.append(process.pid)
-        self.processes.append(process)
-        self._pipes.append(pipe)
+        self.pids[place] = process.pid
+        here = slice(place, place + 1)
+        self.processes[here], self._pipes[here], self._last_words[here] = [process], [pipe], [last]
         self._selector.register(pipe, selectors.EVENT_READ, place)
-        self._asked(place, len(setup.worlds))
+        self._busy[place] = 0
+        self._asked(place, len(self.shares[place]))
 
     def send(self, place: int, task: Task) -> None:
         """Ask a worker; it answers in the order it was asked."""
@@ -76,8 +105,9 @@ class Pool:
         try:
             self._pipes[place].send(task)
         except (BrokenPipeError, ConnectionResetError):
-            self._lost(place)
-        self._asked(place, len(task.worlds))
+            self._lost.append(self._died(place))
+        else:
+            self._asked(place, len(task.worlds))
 
     def _asked(self, place: int, worlds: int) -> None:
         if not self._busy[place]:
@@ -91,6 +121,9 @@ class Pool:
         """Whatever has been answered, at least one; raises EnvError when a worker failed, died or hangs."""
         self._check_open()
         while True:
+            if self._lost:
+                answers, self._lost = self._lost, []
+                return answers
             limit = min(self._deadline[place] for place, busy in enumerate(self._busy) if busy) - time.monotonic()
             ready = self._selector.select(max(0.0, limit))
             if ready:
@@ -101,7 +134,7 @@ class Pool:
         try:
             answer: Answer = self._pipes[place].recv()
         except (EOFError, ConnectionResetError, BrokenPipeError):
-            self._lost(place)
+            return self._died(place)
         if answer.error:
             self._raised(place, answer)
         self._busy[place] -= len(answer.worlds)
@@ -114,10 +147,25 @@ class Pool:
         for place, busy in enumerate(self._busy):
             if busy and self._deadline[place] <= now:
                 if int(self._pulse[place, 1]) == self._seen[place]:
-                    self._fail(f"{self._where(place)}: no answer for {self.timeout:g} seconds{self._inside(place)}")
+                    line = self._line(place)
+                    told = f"no answer for {self.timeout:g} seconds{self._inside(place)}{line}"
+                    self._lost.append(self._again(place, f"{self._where(place)}: {told}"))
                 self._renew(place)
 
-    def _lost(self, place: int) -> NoReturn:
+    def _line(self, place: int) -> str:
+        """The line that a worker hangs in, of the user's code if any is; told even inside machine code."""
+        if WHERE is None:
+            return ""
+        with suppress(ProcessLookupError):
+            os.kill(self.pids[place], WHERE)
+        if not self._last_words[place].poll(ANSWER):
+            return ""
+        time.sleep(PAUSE)  # it is written piece by piece
+        text = os.read(self._last_words[place].fileno(), 1 << 16).decode(errors="replace")
+        own = [(file, int(line)) for file, line in LINE.findall(text) if is_users(file)]
+        return f" ({shown(*own[0])})" if own else ""
+
+    def _died(self, place: int) -> Answer:
         """The pipe is broken: by an error that still stands in it, else by the death of the worker."""
         pipe, process = self._pipes[place], self.processes[place]
         try:
@@ -132,12 +180,34 @@ class Pool:
             how = "closed its pipe"
         else:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        hint = "" if self._pulse[place, 1] else "; a script that starts workers needs `if __name__ == '__main__':`"
-        self._fail(f"{self._where(place)}: the worker {how}{self._inside(place)}{hint}")
+        return self._again(place, f"{self._where(place)}: the worker {how}{self._inside(place)}")
+
+    def _again(self, place: int, message: str) -> Answer:
+        """A new process in the place of one that is lost, with new worlds; EnvError where that is not wanted."""
+        if not self._restarts:
+            self.fail(message)
+        process, pipe = self.processes[place], self._pipes[place]
+        process.kill()
+        process.join()
+        process.close()
+        self._selector.unregister(pipe)
+        pipe.close()
+        self._last_words[place].close()
+        self._start(place)
+        try:
+            answer: Answer | None = self._pipes[place].recv() if self._pipes[place].poll(START) else None
+        except (EOFError, ConnectionResetError):
+            answer = None
+        if answer is None:
+            self.fail(f"{message}; its successor could not build the worlds")
+        if answer.error:
+            self._raised(place, answer)
+        self._busy[place] = 0
+        return Answer(self.shares[place], lost=message)
 
     def _raised(self, place: int, answer: Answer) -> NoReturn:
         cause = TracebackError(answer.trace)
-        self._fail(f"{self.env_id}, world {answer.failed} (worker {place}): {answer.error}", cause)
+        self.fail(f"{self.env_id}, world {answer.failed} (worker {place}): {answer.error}", cause)
 
     def _where(self, place: int) -> str:
         worlds = self.shares[place]
@@ -147,7 +217,8 @@ class Pool:
         world = int(self._pulse[place, 0])
         return f" in world {world}" if world >= 0 else ""
 
-    def _fail(self, message: str, cause: Exception | None = None) -> NoReturn:
+    def fail(self, message: str, cause: Exception | None = None) -> NoReturn:
+        """End every worker; EnvError."""
         self._failure = message
         for process in self.processes:
             process.kill()  # whatever the others do is of no use any more, and they may hang as well
@@ -163,12 +234,34 @@ class Pool:
         self._end()
 
 
-def end(owner: int, processes: list[Process], pipes: list[Connection], selector: selectors.BaseSelector) -> None:
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Within, a new process does not run the program's own main file again, and is deaf to what ends this one.
+
+    A signal to the whole group, as SLURM and `timeout` send it, is ours: the iteration under way still needs workers.
+    """
+    main = sys.modules["__main__"]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end(
+    owner: int,
+    processes: list[Process],
+    pipes: list[Connection],
+    last_words: list[Connection],
+    selector: selectors.BaseSelector,
+) -> None:
     """Close the pipes, which ends the workers; kill those that do not notice."""
     if os.getpid() != owner:  # a fork of the process that owns the workers
         return
     selector.close()
-    for pipe in pipes:
+    for pipe in (*pipes, *last_words):
         pipe.close()
     deadline = time.monotonic() + GRACE
     for process in processes:

@@ -4,6 +4,7 @@ The protocol is here too; who waits for whom, and for how long, is decided in as
 """
 
 import ctypes
+import faulthandler
 import importlib
 import logging
 import os
@@ -16,15 +17,22 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 import torch
+from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
 from envs_fast.vec_env import Obs, Step
 from envs_gym.blame import Blame, EnvError
-from envs_gym.gym_env import GymEnv
+from envs_gym.gym_env import SEEDS, GymEnv
+from envs_gym.wrappers.registry import WrapperConfig
+from utils.counter_rng import WORLD, Key, integers
+from utils.interrupted import ENDING
+from utils.user_error import UserError
 
 PR_SET_PDEATHSIG = 1
+WHERE: signal.Signals | None = vars(signal).get("SIGUSR1")  # asks a worker for the line it is in; None on Windows
 State = dict[str, Any]
 
 
@@ -36,7 +44,9 @@ class WorkerSetup(NamedTuple):
     max_episode_steps: int | None
     worlds: Sequence[int]  # the global indices of its own
     variables: Mapping[str, str]  # the parent's environment now: a fork server remembers an older one
-    imports: Sequence[str] = ()  # modules of the user's project, which may have registered the environment
+    imports: Sequence[str] = ()  # modules of the user's, which may register the environment or a wrapper
+    wrappers: Sequence[WrapperConfig] = ()
+    spec: EnvSpec | None = None  # Gymnasium's entry of the id, where a program made it; its entry point is a text
 
 
 class Shared(NamedTuple):
@@ -64,11 +74,15 @@ class Answer(NamedTuple):
     error: str = ""  # one line about `failed`
     failed: int = -1
     trace: str = ""
+    lost: str = ""  # by the pool: the worker is a new one that knows nothing yet, and why
 
 
-def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection) -> None:
+def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection, last_words: Connection) -> None:
     """A worker's whole life: build the worlds, then do what the pipe says until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it closes the pipe
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)  # the parent's; it closes the pipe
+    if WHERE is not None:
+        faulthandler.register(WHERE, last_words.fileno())  # answered even where machine code keeps Python's lock
     die_with_parent()
     os.environ.update(setup.variables)
     torch.set_num_threads(1)
@@ -77,12 +91,14 @@ def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection) -> No
     try:
         for module in setup.imports:
             importlib.import_module(module)
+        if setup.spec is not None:
+            gymnasium.registry.setdefault(setup.spec.id, setup.spec)
         worker.build(setup)
         while True:
             worker.do(pipe.recv())
-    except EnvError as error:  # its worlds are in an unknown state now: tell why, and end
-        cause = error.__cause__ or error
-        pipe.send(Answer((), error=error.reason, failed=worker.now, trace="".join(traceback.format_exception(cause))))
+    except (EnvError, UserError) as error:  # its worlds are in an unknown state now: tell why, and end
+        cause, reason = error.__cause__ or error, error.reason if isinstance(error, EnvError) else str(error)
+        pipe.send(Answer((), error=reason, failed=worker.now, trace="".join(traceback.format_exception(cause))))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent closed the pool, or is gone
     finally:
@@ -114,12 +130,12 @@ class Worker:
         self._rows = [leaf.numpy() for leaf in leaves(shared.step)]
 
     def build(self, setup: WorkerSetup) -> None:
+        integers(Key(0, WORLD), 1, SEEDS)  # a kernel is loaded: no limit of a step should have to hold that
         for index in setup.worlds:
             self._begin(index)
             with self._blame:
-                self.worlds[index] = GymEnv(
-                    setup.env_id, 1, setup.env_kwargs, setup.max_episode_steps, first_world=index
-                )
+                asked = setup.env_kwargs, setup.max_episode_steps, setup.wrappers
+                self.worlds[index] = GymEnv(setup.env_id, 1, *asked, first_world=index)
         self._pulse[0] = -1
         self._pipe.send(Answer(setup.worlds))
 

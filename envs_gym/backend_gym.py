@@ -1,15 +1,18 @@
-"""The backend `gym`: any Gymnasium environment, its worlds stepped by Python."""
+"""The backend `gym`: any Gymnasium environment, its worlds stepped by Python, here or in worker processes."""
 
 import gymnasium
 
 from config.schema import Config
 from envs_fast.vec_env import VecEnv
+from envs_gym.async_env import AsyncEnv
 from envs_gym.given import is_given
 from envs_gym.gym_env import GymEnv
 from envs_gym.make import env_errors
+from envs_gym.workers import choose_workers, origin
 from envs_gym.wrappers.registry import wrappers_of
 
 NAME = "gym"
+LIMIT = 60.0  # seconds that a step in a worker may take, where step_timeout says nothing
 
 
 def why_not(config: Config) -> str:
@@ -21,7 +24,11 @@ def why_not(config: Config) -> str:
 
 
 def make(config: Config, num_envs: int) -> VecEnv:
-    """Worlds in this process; UserError or EnvError, one line, for what keeps them from being made."""
+    """One world is made here; UserError or EnvError, one line, for what keeps worlds from being made."""
     with env_errors(config):
-        asked = config.env_kwargs, config.max_episode_steps, wrappers_of(config)
-        return GymEnv(config.env_id, num_envs, *asked, step_timeout=config.step_timeout)
+        env_id, asked, wrappers = config.env_id, (config.env_kwargs, config.max_episode_steps), wrappers_of(config)
+        workers = choose_workers(config).number if num_envs > 1 else 0
+        if not workers:
+            return GymEnv(env_id, num_envs, *asked, wrappers, step_timeout=config.step_timeout)
+        limit, death = config.step_timeout or LIMIT, config.on_worker_death
+        return AsyncEnv(env_id, num_envs, *asked, workers, limit, wrappers, death, origin(config))

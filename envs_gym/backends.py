@@ -81,6 +81,8 @@ def choose_backend(config: Config) -> Backend:
 def make_worlds(config: Config, num_envs: int, device: torch.device) -> VecEnv:
     """`num_envs` worlds of whoever plays this config, on `device` if the backend can compute there, else on the CPU."""
     row = _named(choose_backend(config).name)
+    if row is not LAST and config.workers not in ("auto", 0):
+        raise UserError(f"workers are processes of env_backend gym; {row.name} steps its worlds itself: workers=auto")
     worlds = row.load()
     if row.on_devices:
         return cast(WorldsOnDevices, worlds).make(config, num_envs, device)

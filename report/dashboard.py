@@ -205,6 +205,7 @@ def header_facts(header: Header, budget_told: bool = False) -> list[tuple[str, s
         ("engine", f"{header.engine}{why}, {header.device}, {header.parameters:,} parameters"),
         ("threads", f"{header.threads}{f' ({header.threads_why})' if header.threads_why else ''}"),
         ("worlds", f"{header.n_envs}, {header.env_backend} ({header.env_backend_why})"),
+        *([("workers", f"{header.workers} ({header.workers_why})")] if header.workers_why else []),
         *([("plateau", header.plateau)] if header.plateau else []),
         ("run", header.run_path),
     ]

@@ -33,6 +33,8 @@ class Header:
     run_path: str
     threads: int = 1
     threads_why: str = ""  # "" where the config says how many
+    workers: int = 0  # processes that step the worlds, 0: none but the training's own
+    workers_why: str = ""  # "" where nobody asks
     settings: str = ""  # where they come from, "" where they are this environment's own
     plateau: str = ""  # what a metric that gets no better does, "" where nothing
 

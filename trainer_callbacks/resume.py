@@ -114,6 +114,7 @@ def find_resumption(
             "--accept-changes"
         )
     chosen = {key: sidecar.get(key, facts.get(key)) for key in ("engine", "env_backend")}
+    chosen["workers"] = facts.get("workers")
     trust, saved = trust_in(run, trusted), sidecar.get("config", facts["config"])
     for plain in (saved, facts["config"]):
         check_names(plain, trust, run.id)
@@ -170,6 +171,8 @@ def _checkpoint(run: RunDir, name: str) -> tuple[Path | None, tuple[str, ...]]:
 def _as_chosen(config: Config, chosen: Mapping[str, object], where: str) -> Config:
     """Where the config leaves it open, what was taken then holds, whatever else would be taken now."""
     taken = {"engine": chosen["engine"] or "eager", "env_backend": chosen["env_backend"] or "gym"}
+    if isinstance(workers := chosen.get("workers"), int):  # older runs do not say
+        taken["workers"] = workers
     open_keys = {key: value for key, value in taken.items() if vars(config)[key] == "auto"}
     return from_plain({**to_plain(config), **open_keys}, where) if open_keys else config
 
@@ -233,7 +236,8 @@ def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str
         "changed": [list(change) for change in resume.changed],
     }
     resumed = [*resume.facts.get("resumed", []), now]
-    taken = ("engine_reason", "play", "learn", "device", "threads", "threads_reason", "settings_sha256")
+    taken = ("engine_reason", "play", "learn", "device", "threads", "threads_reason", "workers", "workers_reason",
+             "settings_sha256")  # fmt: skip
     settings = {key: facts[key] for key in (*taken, *SETTINGS)}
     return {**facts, **resume.facts, **settings, "resumed": resumed, "status": "running"}
 

@@ -23,6 +23,7 @@ from config.schema import Config
 from envs_gym.backends import choose_backend
 from envs_gym.gym_env import EnvError
 from envs_gym.make import make_envs
+from envs_gym.workers import workers_of
 from report.memory import Memory
 from report.outcome import INTERRUPTED, Header, Outcome
 from report.phases import shares
@@ -180,7 +181,7 @@ def outcome_of(
 
 def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Header:
     """The facts above a training."""
-    backend = choose_backend(config)
+    backend, workers = choose_backend(config), workers_of(config)
     return Header(
         config_id=f"{config.env_id}:{config.variant}",
         algo_id=config.algo_id,
@@ -188,6 +189,8 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Hea
         engine_why=agent.engine.reason,
         env_backend=backend.name,
         env_backend_why=backend.reason,
+        workers=workers.number,
+        workers_why=workers.reason,
         device=described(agent.device),
         n_envs=config.n_envs,
         seed=config.seed,

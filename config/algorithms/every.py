@@ -36,6 +36,10 @@ class Config:
     """Environments stepped side by side."""
     env_backend: Literal["auto", "fast", "gym", "ale", "envpool", "torch"] = "auto"
     """fast = compiled worlds of our own, ale, envpool, torch (tensors) = theirs, gym = Gymnasium; auto = what fits."""
+    workers: int | Literal["auto"] = "auto"
+    """Processes that step Gymnasium's worlds, same bits; 0 = this one; auto = one a core where a step is 0.5 ms."""
+    on_worker_death: Literal["stop", "restart"] = "stop"
+    """Where such a process dies or hangs: stop the run, or start it again and end what it played as truncated."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's constructor."""
     env_wrappers: tuple[dict[str, Any], ...] = ()
@@ -55,7 +59,7 @@ class Config:
     max_episode_steps: int | None = None
     """Time limit of an episode; null = the environment's own."""
     step_timeout: float | None = None
-    """Seconds after which one of Gymnasium's worlds that does not answer is named and ends the run; null = never."""
+    """Seconds after which a hanging world of Gymnasium's is named and ends the run; null = never, 60 in workers."""
     normalize_obs: Literal[False, "rolling", "static"] = False
     """true = rolling: running mean and variance, kept inside the policy; static: from the space's bounds."""
     normalize_reward: bool = False
