@@ -1,6 +1,7 @@
 """How fast the compiled environments are beside their peers, in one run: millions of env steps per second.
 
     python -m scripts.bench.envs --all --json FILE --plot FILE
+    python -m scripts.bench.envs --families             each backend that can run each family (families.py)
 
 All contenders of a size are timed in turns, by the processor's time; a figure is the median of its turns. Everything
 runs on one thread. On a machine that others use too, the ratios are worth more than the figures.
@@ -18,6 +19,7 @@ from rich.table import Table
 
 import envs_fast
 from scripts.bench.contenders import MAKERS, OURS, PEERS, STEPS, copying
+from scripts.bench.families import families
 from scripts.bench.measure import machine
 from scripts.bench.plot import bars_svg, dots_svg, millions
 from scripts.usage import parser_of
@@ -38,9 +40,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="timings per figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures as SVG")
+    parser.add_argument("--families", nargs="?", const="", metavar="NAME,..", help="every backend of these; none: all")
+    parser.add_argument("--worlds", type=int, default=8, metavar="N", help="stepped by each backend of a family")
     asked = parser.parse_args(argv)
     if asked.repeats < 1 or not asked.seconds > 0:
         parser.error("--repeats takes a number from 1, --seconds one above 0")
+    if asked.worlds < 1:
+        parser.error("--worlds takes a number from 1")
+    if asked.families is not None:
+        return families(asked.families, asked.worlds, asked.seconds, asked.repeats, asked.json)
     ids = list(envs_fast.WORLDS) if asked.all else asked.env.split(",")
     for env_id in ids:
         if env_id not in envs_fast.WORLDS:
