@@ -11,6 +11,8 @@ class Extra(NamedTuple):
     name: str
     module: str
     ids: tuple[str, ...]
+    registers: bool = False
+    """Whether its ids are there only once its module has been imported."""
 
     @property
     def cure(self) -> str:
@@ -19,15 +21,16 @@ class Extra(NamedTuple):
 
 
 MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Inverted", "Pusher", "Reacher", "Swimmer", "Walker2d")
-DOOM_EXTRA = Extra("VizDoom", "vizdoom", "vizdoom", ("VizDoom/",))
-RETRO_EXTRA = Extra("stable-retro", "retro", "stable_retro", ("Retro/",))
-OWN_FAMILIES = ("VizDoom/", "Retro/", "Bandit")  # of ids that this project registers when they are asked for
+DOOM_EXTRA = Extra("VizDoom", "vizdoom", "vizdoom", ("VizDoom/",), registers=True)
+RETRO_EXTRA = Extra("stable-retro", "retro", "stable_retro", ("Retro/",), registers=True)
 EXTRAS = (
     Extra("Box2D", "box2d", "Box2D", ("BipedalWalker", "CarRacing", "LunarLander")),
     Extra("MuJoCo", "mujoco", "mujoco", MUJOCO),
-    Extra("ale-py", "atari", "ale_py", ("ALE/",)),
-    Extra("Brax", "brax", "brax", ("brax/",)),
-    Extra("EnvPool", "envpool", "envpool", ("envpool/",)),
+    Extra("ale-py", "atari", "ale_py", ("ALE/",), registers=True),
+    Extra("Brax", "brax", "brax", ("brax/",), registers=True),
+    Extra("dm_control", "dmc", "dm_control", ("dm_control/",), registers=True),
+    Extra("EnvPool", "envpool", "envpool", ("envpool/",), registers=True),
+    Extra("MiniGrid", "minigrid", "minigrid", ("MiniGrid-", "BabyAI-"), registers=True),
     DOOM_EXTRA,
     RETRO_EXTRA,
 )

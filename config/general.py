@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from config.extras import OWN_FAMILIES
+from config.extras import extra_of
 from config.keys import check_algorithm
 from config.loader import compose, environment_files, file_of, id_in, to_plain
 from config.plugins import DOTTED, TooEarlyError, algorithms, is_dotted
@@ -119,8 +119,9 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
 
 def _check_known(env_id: str, words: str) -> None:
     """UserError for an id that nobody can have registered: a typo need not wait for torch, nor for Gymnasium."""
-    known = ("ALE/", "brax/", "envpool/", *OWN_FAMILIES)
-    plain = not is_dotted(env_id) and not env_id.startswith(known) and not file_of(env_id)
+    extra = extra_of(env_id)
+    known = env_id.startswith("Bandit") or (extra and extra.registers)
+    plain = not is_dotted(env_id) and not known and not file_of(env_id)
     own = project()
     if not plain or "gymnasium" in sys.modules or entry_points(group="gymnasium.envs") or (own and own.imports):
         return  # a module, a plug-in or a project may register anything

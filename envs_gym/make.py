@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from config.schema import Config
 from envs_fast.vec_env import CPU, VecEnv
-from envs_gym import bandits, doom, retro, spaces
+from envs_gym import bandits, dmc, doom, retro, spaces
 from envs_gym.backends import make_worlds
 from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
 from envs_gym.given import is_given
@@ -41,6 +41,16 @@ EXTRAS = {  # by what the id or its entry point contains
     "gymnasium.envs.box2d": Extra("Box2D", "box2d"),
     "gymnasium.envs.mujoco": Extra("MuJoCo", "mujoco"),
     "ALE/": Extra("ale-py", "atari"),
+    dmc.PREFIX: Extra("dm_control", "dmc"),
+    "MiniGrid-": Extra("MiniGrid", "minigrid"),
+    "BabyAI-": Extra("MiniGrid", "minigrid"),
+}
+REGISTERED_BY = {  # ids that are there once this has been imported
+    "ALE/": "ale_py",
+    dmc.PREFIX: "dm_control",
+    "MiniGrid-": "minigrid",
+    "BabyAI-": "minigrid",
+    "brax/": "envs_gym.brax_worlds",
 }
 FAMILIES = {"VizDoom/": doom.register, "Retro/": retro.register, "Bandit/": bandits.register}  # ids made when asked for
 
@@ -152,19 +162,19 @@ def find_spec(env_id: str) -> EnvSpec:
 def import_module(env_id: str) -> str:
     """The id without the module it names, which is imported: it registers worlds, and maybe policies and wrappers."""
     module, _, name = env_id.rpartition(":")
-    if name.startswith("ALE/"):
-        module = module or "ale_py"
-    elif name.startswith("brax/"):
-        module = module or "envs_gym.brax_worlds"
+    family = next((start for start in REGISTERED_BY if name.startswith(start)), "")
+    module = module or REGISTERED_BY.get(family, "")
     if module:
         try:
             with Importing(module):
                 importlib.import_module(module)
+                if module == REGISTERED_BY[dmc.PREFIX]:
+                    dmc.register()
         except EnvError as error:
             if not missing(error, module):
                 raise
-            if module == "ale_py":
-                raise UserError(_needs(env_id, EXTRAS["ALE/"])) from error
+            if family and module == REGISTERED_BY[family]:
+                raise UserError(_needs(env_id, EXTRAS[family])) from error
             raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error
     for start, register in FAMILIES.items():
         if name.startswith(start) and name not in gymnasium.registry:

@@ -47,7 +47,7 @@ class Config:
     frame_skip: int = 1
     """Frames for which each action is repeated, below env_wrappers; an env step is then that many frames."""
     obs: Literal["native", "pixels"] = "native"
-    """native = what the environment gives, pixels = a picture of it drawn by us; above env_wrappers."""
+    """native = what the environment gives, pixels = a picture of it (CartPole, dm_control); above env_wrappers."""
     grayscale_obs: bool = False
     """Images as one channel of brightness."""
     resize_obs: bool | tuple[int, ...] = False

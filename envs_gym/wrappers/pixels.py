@@ -1,16 +1,17 @@
-"""Worlds seen as pictures of our own, drawn from their state with NumPy: quick enough to train from, no window needed.
+"""Worlds seen as pictures: CartPole drawn from its state with NumPy, dm_control by MuJoCo; no window is needed.
 
 `obs: pixels` in a config puts PixelObservation around the world; PICTURES says which worlds can be drawn.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
+from envs_gym.dmc import DmControl
 from envs_gym.wrappers.base import env_name, require
 from envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
 from envs_gym.wrappers.sizes import check_observation
@@ -24,18 +25,18 @@ TALL = 1.5  # units from the cart's underside to the upper edge; height and widt
 
 
 class PixelObservation(ChannelFirst):
-    """A picture [1, height, width] of the world in place of its own observation; velocities need a FrameStack."""
+    """A picture [channels, height, width] in place of the world's own observation; velocities need a FrameStack."""
 
     def __init__(self, env: gymnasium.Env, size: int | Sequence[int] = SQUARE) -> None:
         super().__init__(env)
         height, width = checked_size("PixelObservation", size)
         check_observation("PixelObservation", (height, width), np.dtype(np.float32))
         world = env.unwrapped
-        picture = next((make for kind, make in PICTURES.items() if isinstance(world, kind)), None)
-        require(picture is not None, f"{env_name(env)} cannot be drawn as pixels; CartPole-v1 can")
+        picture = next((picture for kind, picture in PICTURES.items() if isinstance(world, kind)), None)
+        require(picture is not None, f"{env_name(env)} cannot be drawn as pixels; CartPole-v1 can, and dm_control/")
         assert picture is not None
-        self._draw = picture(world, height, width)
-        self.observation_space = spaces.Box(0, 255, (1, height, width), np.uint8)
+        self._draw = picture.make(world, height, width)
+        self.observation_space = spaces.Box(0, 255, (picture.channels, height, width), np.uint8)
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         _, info = self.env.reset(seed=seed, options=options)
@@ -70,4 +71,16 @@ def cartpole(world: CartPoleEnv, height: int, width: int) -> Draw:
     return draw
 
 
-PICTURES: dict[type[gymnasium.Env], Callable[[Any, int, int], Draw]] = {CartPoleEnv: cartpole}
+def dm_control(world: DmControl, height: int, width: int) -> Draw:
+    """What its camera sees."""
+    return lambda world: world.picture(height, width).transpose(2, 0, 1)
+
+
+class Picture(NamedTuple):
+    """How a kind of world is drawn."""
+
+    channels: int
+    make: Callable[[Any, int, int], Draw]  # of the world, height and width
+
+
+PICTURES: dict[type[gymnasium.Env], Picture] = {CartPoleEnv: Picture(1, cartpole), DmControl: Picture(3, dm_control)}

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from envs_gym.gym_env import GymEnv
+from envs_gym.make import find_spec
 from utils.user_error import UserError
 
 EXACT = [
@@ -21,7 +22,10 @@ EXACT = [
     "stride-test/Counting-v0",
 ]
 ARCADE = [("ALE/Pong-v5", {}), ("ALE/Breakout-v5", {}), ("SpaceInvadersNoFrameskip-v4", {"frameskip": 4})]
-MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", "InvertedPendulum-v5"]
+MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "Swimmer-v5", "Reacher-v5",
+          "Pusher-v5", "InvertedPendulum-v5", "InvertedDoublePendulum-v5"]  # fmt: skip
+DM_CONTROL = ["walker-walk", "cartpole-swingup", "finger-turn_hard", "quadruped-fetch", "lqr-lqr_2_1"]
+MINIGRID = ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-Dynamic-Obstacles-5x5-v0", "MiniGrid-Fetch-5x5-N2-v0"]
 
 
 def random_actions(env, steps, seed):
@@ -89,6 +93,14 @@ def test_a_lander_continues_bit_for_bit(env_id, tmp_path, caplog):
 def test_mujoco_continues_bit_for_bit(env_id, tmp_path, caplog):
     pytest.importorskip("mujoco")
     continues_exactly(env_id, {}, 90, 130, tmp_path, caplog)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", DM_CONTROL)
+def test_a_task_of_dm_control_continues_bit_for_bit(task, tmp_path, caplog):
+    pytest.importorskip("dm_control")
+    find_spec(f"dm_control/{task}")
+    continues_exactly(f"dm_control/{task}", {}, 40, 60, tmp_path, caplog)
 
 
 @pytest.mark.slow

@@ -1,0 +1,128 @@
+"""dm_control's suite as Gymnasium environments, `dm_control/DOMAIN-TASK`: one flat vector, an episode one seed.
+
+Ours rather than Shimmy's: an episode's randomness begins at a number drawn from `np_random`, so that replaying its
+actions is exact, which a RandomState that goes on from episode to episode is not; time limits stay Gymnasium's.
+"""
+
+import logging
+import os
+import sys
+from ctypes.util import find_library
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+if TYPE_CHECKING:
+    import mujoco
+
+PREFIX = "dm_control/"
+STEPS = 1000  # of an episode, in every task of the suite; LQR's, which have no limit there, get the same
+SEEDS = 2**32  # RandomState's are below this
+UNBOUNDED = 1e10  # what dm_control says of an actuator without limits
+CAMERAS = {"quadruped": 2}  # whose camera 0 does not follow the body
+
+
+class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
+    """One task; it observes every entry of the suite's own observation, in its order, as float32."""
+
+    def __init__(
+        self,
+        domain: str,
+        task: str,
+        render_mode: str | None = None,
+        camera: int | None = None,
+        reflections: bool = True,
+        width: int = 320,
+        height: int = 240,
+    ) -> None:
+        """`camera`, `reflections`: of pictures, those for `obs: pixels` too; without a GPU mirrors take most of the
+        time. `width`, `height`: of films."""
+        import_suite()
+        from dm_control import suite
+
+        # `random` decides the springs of LQR once; each episode has a seed of its own
+        self._env = suite.load(domain, task, task_kwargs={"random": 0, "time_limit": float("inf")})
+        self._physics, self._task = self._env.physics, self._env.task
+        sizes = [int(np.prod(part.shape, dtype=int)) for part in self._env.observation_spec().values()]
+        self.observation_space = spaces.Box(-np.inf, np.inf, (sum(sizes),), np.float32)
+        action = self._env.action_spec()
+        low, high = (np.broadcast_to(side, action.shape) for side in (action.minimum, action.maximum))
+        low = np.where(low <= -UNBOUNDED, -np.inf, low)
+        high = np.where(high >= UNBOUNDED, np.inf, high)
+        self.action_space = spaces.Box(low, high, dtype=np.float64)
+        fps = round(1 / self._env.control_timestep())
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps}
+        self.render_mode = render_mode
+        self._camera = CAMERAS.get(domain, 0) if camera is None else camera
+        self._flags = {} if reflections else {"reflection": False, "shadow": False}
+        self._size = width, height
+
+    @property
+    def data(self) -> "mujoco.MjData":
+        """The physics as MuJoCo holds it, which a checkpoint compares."""
+        data: mujoco.MjData = self._physics.data.ptr
+        return data
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._task.random.seed(int(self.np_random.integers(SEEDS)))
+        return _flat(self._env.reset().observation), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        now = self._env.step(action)
+        ended = now.last() and now.discount == 0  # dm_control's own limits are off; a discount of 0 is an end
+        return _flat(now.observation), now.reward, bool(ended), bool(now.last() and not ended), {}
+
+    def render(self) -> np.ndarray:
+        width, height = self._size
+        return self.picture(height, width)
+
+    def picture(self, height: int, width: int) -> np.ndarray:
+        """The present state as the camera sees it, uint8 [height, width, 3]."""
+        seen: np.ndarray = self._physics.render(
+            height, width, camera_id=self._camera, render_flag_overrides=self._flags
+        )
+        return seen
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def register() -> None:
+    """Every task of the suite becomes an id of Gymnasium; ModuleNotFoundError without dm_control."""
+    import_suite()
+    from dm_control import suite
+
+    for domain, task in suite.ALL_TASKS:
+        name, kwargs = f"{PREFIX}{domain}-{task}", {"domain": domain, "task": task}
+        if name not in gymnasium.registry:
+            gymnasium.register(name, "envs_gym.dmc:DmControl", max_episode_steps=STEPS, kwargs=kwargs)
+
+
+def import_suite() -> None:
+    """Import dm_control's suite, drawing without a window where there is none, with whatever MuJoCo is installed."""
+    if "dm_control.suite" in sys.modules:
+        return
+    no_window = sys.platform.startswith("linux") and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
+    if no_window and find_library("EGL"):
+        os.environ.setdefault("MUJOCO_GL", "egl")  # read once, by the import; else it would try to open a window
+    import mujoco
+    from dm_control.mujoco.wrapper.mjbindings import sizes
+
+    # dm_control 1.0.50 lists MuJoCo 3's fields, and fails on those that MuJoCo 4 renamed; they are of soft bodies,
+    # which no task of the suite has
+    model = mujoco.MjModel.from_xml_string("<mujoco/>")
+    for name, struct in (("mjmodel", model), ("mjdata", mujoco.MjData(model))):
+        listed = sizes.array_sizes[name]
+        for field in [field for field in listed if not hasattr(struct, field)]:
+            del listed[field]
+    logging.getLogger("absl").setLevel(logging.ERROR)  # of each world made, about the suite's own files
+    import dm_control.suite  # noqa: F401
+
+
+def _flat(observation: dict[str, Any]) -> np.ndarray:
+    return np.concatenate([np.ravel(part) for part in observation.values()], dtype=np.float32, casting="same_kind")

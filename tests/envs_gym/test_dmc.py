@@ -1,0 +1,144 @@
+"""dm_control's suite: what it is beside the suite itself, pictures, and one line where it is not there."""
+
+import importlib
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import train
+from config import extras
+from config.commands.train import parse_arguments
+from config.schema import Config
+from envs_gym import dmc
+from envs_gym.blame import EnvError
+from envs_gym.gym_env import GymEnv
+from envs_gym.make import EXTRAS, REGISTERED_BY, find_spec, import_module, make_envs
+from report.metrics_csv import read_csv
+from utils.run_dir import list_runs
+from utils.user_error import UserError
+
+FAMILIES = ["dm_control/walker-walk", "MiniGrid-Empty-5x5-v0", "BabyAI-GoToRedBall-v0"]
+
+
+@pytest.fixture
+def suite():
+    pytest.importorskip("dm_control")
+    import_module("dm_control/walker-walk")
+    return importlib.import_module("dm_control.suite")
+
+
+@pytest.mark.parametrize("env_id", FAMILIES)
+def test_a_family_that_is_not_installed_is_one_line_with_the_cure(env_id, monkeypatch):
+    def absent(module):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    extra = extras.extra_of(env_id)
+    with pytest.raises(UserError) as told:
+        find_spec(env_id)
+    assert str(told.value) == f"{env_id} needs {extra.title}: {extra.cure}"
+
+
+def test_a_family_whose_package_is_broken_is_no_missing_one(monkeypatch):
+    def broken(module):
+        raise ModuleNotFoundError("No module named 'scipy'", name="scipy")
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    with pytest.raises(EnvError, match=r"dm_control cannot be imported: .*scipy"):
+        find_spec("dm_control/walker-walk")
+
+
+def test_both_tables_of_extras_say_the_same():
+    for start, module in REGISTERED_BY.items():
+        extra = extras.extra_of(start)
+        assert extra.registers and extra.module == module and EXTRAS[start] == (extra.title, extra.name)
+
+
+@pytest.mark.slow
+def test_a_task_of_the_suite_is_an_id_with_the_suites_time_limit(suite):
+    assert all(f"dm_control/{domain}-{task}" in gymnasium.registry for domain, task in suite.ALL_TASKS)
+    for domain, task in suite.ALL_TASKS[::5]:
+        spec = find_spec(f"dm_control/{domain}-{task}")
+        limit = suite.load(domain, task, task_kwargs={"random": 0})._step_limit
+        assert spec.max_episode_steps == (1000 if limit == float("inf") else limit), spec.id
+
+
+@pytest.mark.slow
+def test_a_typo_gets_the_nearest_task(suite):
+    with pytest.raises(UserError, match="did you mean dm_control/walker-walk"):
+        find_spec("dm_control/walker-wlak")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["walker-walk", "cartpole-swingup", "ball_in_cup-catch"])
+def test_an_episode_is_the_suites_own_of_that_seed(suite, name):
+    """Observations, rewards and the end of a whole short episode against dm_control's own environment."""
+    env = gymnasium.make(f"dm_control/{name}", max_episode_steps=50)
+    obs, _ = env.reset(seed=3)
+    drawn = int(np.random.Generator(np.random.PCG64(np.random.SeedSequence(3))).integers(dmc.SEEDS))
+    theirs = suite.load(*name.split("-"), task_kwargs={"random": drawn})
+    shown = theirs.reset().observation
+    rng = np.random.default_rng(1)
+    for step in range(50):
+        assert np.array_equal(obs, np.concatenate([np.ravel(part) for part in shown.values()]).astype(np.float32))
+        action = rng.uniform(-1, 1, env.action_space.shape)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        now = theirs.step(action)
+        shown = now.observation
+        assert reward == now.reward and not terminated and truncated == (step == 49)
+
+
+@pytest.mark.slow
+def test_actuators_without_limits_are_unbounded_and_others_keep_theirs(suite):
+    lqr, body = (gymnasium.make(f"dm_control/{name}") for name in ("lqr-lqr_2_1", "quadruped-walk"))
+    assert np.isinf(lqr.action_space.high).all() and np.isinf(lqr.action_space.low).all()
+    assert body.action_space.high.max() == pytest.approx(1.1) and body.action_space.low.min() == -1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("discount", "ended"), [(0.0, (True, False)), (1.0, (False, True)), (None, (False, False))])
+def test_an_end_that_the_task_says_terminates_where_there_is_no_future(suite, discount, ended, monkeypatch):
+    env = gymnasium.make("dm_control/cartpole-balance")
+    env.reset(seed=1)
+    monkeypatch.setattr(type(env.unwrapped._task), "get_termination", lambda task, physics: discount)
+    assert env.step(np.zeros(1))[2:4] == ended
+
+
+@pytest.mark.slow
+def test_physics_that_came_out_otherwise_are_cut(suite, caplog):
+    env, fresh = (GymEnv("dm_control/walker-walk", 2) for _ in range(2))
+    env.reset(1)
+    for _ in range(5):
+        env.step(torch.zeros(2, 6))
+    state = env.state_dict()
+    state["rng"][0]["physics"] = "another"
+    fresh.load_state_dict(state)
+    assert "1 of 2 worlds" in caplog.text
+
+
+@pytest.mark.slow
+def test_pictures_of_a_task_are_channels_first_and_change_nothing_else(suite):
+    keys = {"env_id": "dm_control/cartpole-balance", "env_kwargs": {"reflections": False}}
+    plain, drawn = make_envs(Config(**keys), 1), make_envs(Config(**keys, obs="pixels", resize_obs=(24, 32)), 1)
+    plain.reset(1)
+    try:
+        first = drawn.reset(1).clone()
+    except EnvError as error:  # no OpenGL here
+        pytest.skip(str(error))
+    assert first.shape == (1, 3, 24, 32) and first.dtype == torch.uint8 and first.float().std() > 5
+    push = torch.ones(1, 1)
+    for _ in range(10):
+        one, other = plain.step(push), drawn.step(push)
+        assert torch.equal(one.reward, other.reward)
+    assert not torch.equal(first, other.obs)
+
+
+@pytest.mark.slow
+def test_a_task_trains_and_goes_on(suite, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    words = ["dm_control/cartpole-swingup:sac", "max_timesteps=300", "learning_starts=100", "epoch_iterations=50"]
+    assert train.train(parse_arguments([*words, "threads=1", "test_episodes=0", "eval_freq_epochs=0", "-q"])) == 0
+    *_, last = read_csv(list_runs()[0].metrics_csv)
+    assert last["train/clock/env_steps"] == 300 and np.isfinite(last["train/loss/q"])
