@@ -29,6 +29,7 @@ LARGEST_TABLE = 1 << 24  # pairs of state and action that a table is offered for
 PICTURE = 84  # pixels of the smaller side from which on an image is a picture, to be seen grey and small
 WORLD = ("env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack", "action_mask",
          "max_episode_steps", "env_backend", "spec", "step_timeout", "workers", "on_worker_death")  # fmt: skip
+FAMILIES = {"MiniGrid-": {"env_wrappers": [{"id": "MiniGridFlat"}]}}  # by how ids begin: what no network reads otherwise
 # the actions that each algorithm takes: one choice, several at once, numbers with bounds, numbers without
 TAKES = {
     "ppo": ("choice", "choices", "bounded", "unbounded"),
@@ -106,6 +107,8 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
         "env_id": id_in(shipped, env_id) if shipped else env_id,
         "project_id": env_id.rpartition(":")[2],
     }
+    for start, ways in FAMILIES.items():
+        said |= ways if env_id.rpartition(":")[2].startswith(start) else {}
     said |= {"spec": shipped.base["spec"]} if shipped and "spec" in shipped.base else {}
     about = Raw(said, dict.fromkeys(said, words))
     if algo_id not in TAKES:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from config.extras import missing
+from config.general import GENERAL
 from config.loader import environment_files, load_variant
 from config.scenarios import told_here
 from config.spec import Spec
@@ -21,7 +22,13 @@ from utils.user_error import UserError, nearest
 EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "results"
 FEW = 6  # variants of which everything is told
 NARROWEST = 80
-ANY = "any other of Gymnasium: ENV:ALGORITHM, such as Ant-v5:sac or my:MyEnv-v0:ppo"
+ANY = "any other: ENV:ALGORITHM, such as dm_control/walker-walk:sac or my:MyEnv-v0:ppo"
+BODIES = {  # MuJoCo's of Gymnasium, and the mean return that it says solves them
+    "Ant-v5": 6000.0, "HalfCheetah-v5": 4800.0, "Hopper-v5": 3800.0, "Humanoid-v5": None,
+    "InvertedDoublePendulum-v5": 9100.0, "InvertedPendulum-v5": 950.0, "Pusher-v5": 0.0, "Reacher-v5": -3.75,
+    "Swimmer-v5": 360.0, "Walker2d-v5": None,
+}  # fmt: skip
+USUAL = ("ppo", "sac")
 HEAD = ("env:variant", "goal", "reached", "solved", "here")
 
 
@@ -40,13 +47,32 @@ class Row(NamedTuple):
 
 def list_environments(term: str = "") -> list[Row]:
     """Rows whose environment, variant, algorithm or description contains `term`, in any case."""
-    rows = [row for stem in environment_files() for row in _rows(stem)]
+    return _matching([row for stem in environment_files() for row in _rows(stem)], term)
+
+
+def _matching(rows: Sequence[Row], term: str) -> list[Row]:
+    """Those that contain it; UserError with the nearest word where none does."""
     wanted = term.casefold()
     found = [row for row in rows if any(wanted in text.casefold() for text in (f"{row.env}:{row.variant}", *row[:5]))]
     if not found:
         options = dict.fromkeys(word for row in rows for word in (row.env, row.variant, row.algorithm))
         raise UserError(f"no environment or variant matches {term!r}{nearest(term, options)}")
     return found
+
+
+def general_rows() -> list[Row]:
+    """MuJoCo's bodies that no file names: the general settings of the algorithms that are usual there."""
+    shipped = environment_files()
+    rows = []
+    for env, goal in BODIES.items():
+        own = _rows(env) if env in shipped else []
+        told = own[0].goal if own else "none" if goal is None else f"{goal:g}"  # its file says the goal of all
+        for name in (name for name in USUAL if name not in [row.variant for row in own]):
+            settings = EnvironmentFile.read(GENERAL / f"{name}.yaml").raw("continuous").values
+            description = str(settings["description"]).partition(",")[0]  # on which tasks they were chosen is no match
+            spec, budget = own[0].spec if own else Spec(), int(float(settings["max_timesteps"]))
+            rows.append(Row(env, name, name, told, description, env, spec, budget))
+    return rows
 
 
 def _rows(stem: str) -> list[Row]:
@@ -63,9 +89,10 @@ def _rows(stem: str) -> list[Row]:
 
 def print_variants(term: str) -> int:
     """The shipped variants, what they reached in docs/results.md and what the last run of each came to here."""
+    shipped = [row for stem in environment_files() for row in _rows(stem)]
     found_here = told_here(term)  # of families that have more worlds than variants
     try:
-        rows = list_environments(term)
+        rows = _matching([*shipped, *general_rows()], term)
     except UserError:
         if not found_here:
             raise

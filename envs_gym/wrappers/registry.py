@@ -18,6 +18,7 @@ from envs_gym.wrappers.base import RawReward, Remembering, layers
 from envs_gym.wrappers.doom import DoomHealthShaper, DoomKillShaper
 from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
 from envs_gym.wrappers.images import SQUARE, GrayscaleObservation, ResizeObservation, channel_first
+from envs_gym.wrappers.minigrid import MiniGridFlat, MiniGridMask, MiniGridPlanes
 from envs_gym.wrappers.observations import DiscreteEncoder, SelectObservation
 from envs_gym.wrappers.pixels import PixelObservation
 from envs_gym.wrappers.shaping import CartPoleShaper, MountainCarCountBonus, MountainCarShaper
@@ -36,6 +37,9 @@ WRAPPERS: dict[str, Callable[..., gymnasium.Env]] = {
     "FrameSkip": FrameSkip,
     "FrameStack": FrameStack,
     "GrayscaleObservation": GrayscaleObservation,
+    "MiniGridFlat": MiniGridFlat,
+    "MiniGridMask": MiniGridMask,
+    "MiniGridPlanes": MiniGridPlanes,
     "MountainCarCountBonus": MountainCarCountBonus,
     "MountainCarShaper": MountainCarShaper,
     "PixelObservation": PixelObservation,

@@ -7,7 +7,8 @@ import gymnasium
 import pytest
 
 from config import extras, listing
-from config.listing import EVIDENCE, evidence, list_environments, print_variants
+from config.general import Task, load_general
+from config.listing import BODIES, EVIDENCE, evidence, general_rows, list_environments, print_variants
 from scripts.evidence.file import Evidence, summary
 
 
@@ -93,3 +94,21 @@ def test_few_are_told_whole(capsys):
         "https://",
     ):
         assert words in out
+
+
+def test_mujocos_bodies_are_listed_with_what_trains_them(capsys):
+    print_variants("Ant-v5")
+    out = capsys.readouterr().out
+    assert "Ant-v5:ppo" in out and "Ant-v5:sac" in out and "Humanoid" not in out
+    shipped = {f"{row.env}:{row.variant}" for row in list_environments()}
+    rows = {f"{row.env}:{row.variant}": row for row in general_rows()}
+    assert not shipped & {*rows} and {f"{env}:{name}" for env in BODIES for name in ("ppo", "sac")} <= shipped | {*rows}
+    for words, row in rows.items():
+        config = load_general(words, [], lambda config: Task("bounded", "", None, None))
+        assert config.max_timesteps == row.budget and config.description.startswith(row.description)
+        assert config.spec.goal is None or row.goal == f"{config.spec.goal:g}"
+
+
+def test_the_goals_of_mujocos_bodies_are_gymnasiums():
+    found = {spec.id: spec.reward_threshold for spec in gymnasium.registry.values() if spec.id in BODIES}
+    assert found == BODIES

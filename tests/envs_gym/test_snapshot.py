@@ -69,9 +69,9 @@ def test_a_fresh_environment_continues_bit_for_bit(env_id, split, tmp_path, capl
     assert fresh.resume == "exact" and not caplog.records
 
 
-def continues_exactly(env_id, kwargs, limit, split, tmp_path, caplog):
+def continues_exactly(env_id, kwargs, limit, split, tmp_path, caplog, wrappers=()):
     """Through a file in the middle of the second episode or so; a third environment goes on from a second file."""
-    env, fresh, third = (GymEnv(env_id, 2, kwargs, max_episode_steps=limit) for _ in range(3))
+    env, fresh, third = (GymEnv(env_id, 2, kwargs, max_episode_steps=limit, wrappers=wrappers) for _ in range(3))
     env.reset(7)
     actions = random_actions(env, 3 * split, seed=1)
     record(env, actions[:split])
@@ -101,6 +101,14 @@ def test_a_task_of_dm_control_continues_bit_for_bit(task, tmp_path, caplog):
     pytest.importorskip("dm_control")
     find_spec(f"dm_control/{task}")
     continues_exactly(f"dm_control/{task}", {}, 40, 60, tmp_path, caplog)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", MINIGRID)
+def test_a_grid_continues_bit_for_bit(env_id, tmp_path, caplog):
+    pytest.importorskip("minigrid")
+    find_spec(env_id)
+    continues_exactly(env_id, {}, 40, 60, tmp_path, caplog, [{"id": "MiniGridMask"}, {"id": "MiniGridFlat"}])
 
 
 @pytest.mark.slow
