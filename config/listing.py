@@ -62,15 +62,16 @@ def _matching(rows: Sequence[Row], term: str) -> list[Row]:
 
 def general_rows() -> list[Row]:
     """MuJoCo's bodies that no file names: the general settings of the algorithms that are usual there."""
-    shipped = environment_files()
-    rows = []
+    settings = {name: EnvironmentFile.read(GENERAL / f"{name}.yaml").raw("continuous").values for name in USUAL}
+    shipped, rows = environment_files(), []
     for env, goal in BODIES.items():
         own = _rows(env) if env in shipped else []
         told = own[0].goal if own else "none" if goal is None else f"{goal:g}"  # its file says the goal of all
+        spec = own[0].spec if own else Spec()
         for name in (name for name in USUAL if name not in [row.variant for row in own]):
-            settings = EnvironmentFile.read(GENERAL / f"{name}.yaml").raw("continuous").values
-            description = str(settings["description"]).partition(",")[0]  # on which tasks they were chosen is no match
-            spec, budget = own[0].spec if own else Spec(), int(float(settings["max_timesteps"]))
+            # without the tasks that its numbers were chosen on: a term shall not match those
+            description = str(settings[name]["description"]).partition(",")[0]
+            budget = int(float(settings[name]["max_timesteps"]))
             rows.append(Row(env, name, name, told, description, env, spec, budget))
     return rows
 

@@ -106,7 +106,7 @@ def test_rules_of_its_own_keep_their_actions():
 
 @pytest.mark.slow
 def test_a_grammar_of_missions_is_refused_with_what_to_do():
-    with pytest.raises(UserError, match="sentences of a grammar; give .id: MiniGridFlat, mission: false"):
+    with pytest.raises(UserError, match=r"sentences of a grammar; give .id: MiniGridFlat, mission: false"):
         worlds("BabyAI-GoToRedBall-v0", {"id": "MiniGridFlat"})
     assert worlds("BabyAI-GoToRedBall-v0", {"id": "MiniGridFlat", "mission": False}).observation_space.shape == (1033,)
 
