@@ -16,6 +16,8 @@ import gymnasium
 import torch
 from torch import nn
 
+import train
+from config.commands.train import parse_arguments
 from config.general import load_general
 from config.schedule import Schedule
 from config.schema import Config, PPOConfig, SACConfig
@@ -48,9 +50,6 @@ def main(argv: list[str]) -> int:
 
 def ours(words: str, overrides: list[str], config: Config) -> list[tuple[int, float]]:
     """By the command that everybody types."""
-    import train
-    from config.commands.train import parse_arguments
-
     iteration = config.rollout_size if isinstance(config, PPOConfig) else config.epoch_iterations
     every = max(1, config.max_timesteps // LOOKS // iteration)
     looks = [f"eval_freq_epochs={every}", "eval_warmup_epochs=0", f"eval_episodes={EPISODES}", "test_episodes=0"]
