@@ -25,7 +25,7 @@ class Step(NamedTuple):
     truncated: Tensor  # [N] bool: cut short, never together with terminated; the future is worth V(final_obs)
     final_obs: Obs  # [N, ...] the true last observation where the episode ended, rubbish elsewhere
     episode_return: Tensor  # [N] float32: raw return of the episode this step belongs to, meaningful where it ended
-    episode_length: Tensor  # [N] float32: steps of that episode, meaningful where it ended
+    episode_length: Tensor  # [N] float32: steps of that episode, meaningful where it ended; 0 = nobody counts that end
 
 
 class VecEnv(Protocol):

@@ -9,7 +9,7 @@ from envs_gym.given import is_given
 from envs_gym.gym_env import GymEnv
 from envs_gym.make import env_errors
 from envs_gym.workers import choose_workers, origin
-from envs_gym.wrappers.registry import wrappers_of
+from envs_gym.wrappers.registry import world_kwargs, wrappers_of
 
 NAME = "gym"
 LIMIT = 60.0  # seconds that a step in a worker may take, where step_timeout says nothing
@@ -26,7 +26,7 @@ def why_not(config: Config) -> str:
 def make(config: Config, num_envs: int) -> VecEnv:
     """One world is made here; UserError or EnvError, one line, for what keeps worlds from being made."""
     with env_errors(config):
-        env_id, asked, wrappers = config.env_id, (config.env_kwargs, config.max_episode_steps), wrappers_of(config)
+        env_id, asked, wrappers = config.env_id, (world_kwargs(config), config.max_episode_steps), wrappers_of(config)
         workers = choose_workers(config).number if num_envs > 1 else 0
         if not workers:
             return GymEnv(env_id, num_envs, *asked, wrappers, step_timeout=config.step_timeout)

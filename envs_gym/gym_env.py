@@ -59,6 +59,7 @@ class GymEnv:
         self.envs: list[gymnasium.Env[Any, Any]] = []
         worlds = self._make_worlds({"max_episode_steps": max_episode_steps, **(env_kwargs or {})}, wrappers)
         self._remembering = [world.remembering for world in worlds]
+        self._lives = [(index, world.lives) for index, world in enumerate(worlds) if world.lives is not None]
         self.time_limit = worlds[0].time_limit
         self._blame = blame(env_id, self.envs, step_timeout)
         self.action_space = self._actions.space
@@ -202,6 +203,11 @@ class GymEnv:
         self._reward[:] = self._reward64
         self._episode_return[:] = self._returns
         self._episode_length[:] = self._lengths
+        for world, lives in self._lives:
+            if lives.lost:  # an end to learn from; nobody counts it, and the game goes on
+                self._terminated[world], self._episode_length[world] = True, 0
+                for final, obs in zip(_leaves(self._step.final_obs), _leaves(self._step.obs), strict=True):
+                    final[world] = obs[world]
         for restart in ended:
             self._episodes[restart.world] += 1
             self._begin(*restart)

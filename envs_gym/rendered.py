@@ -19,7 +19,7 @@ from envs_gym.answers import check_flags, real
 from envs_gym.blame import Blame, EnvError, of_traceback
 from envs_gym.make import env_errors, import_module, make_envs
 from envs_gym.step_watch import WatchedBlame, blame
-from envs_gym.wrappers.registry import wrap, wrappers_of
+from envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
 from utils.interrupted import by_signal
 from utils.one_line import describe_error
 from utils.user_error import UserError
@@ -114,7 +114,7 @@ def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: fl
 
 def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
     """With the arguments that make_envs gives each of its worlds, so that one seed means one episode."""
-    kwargs: dict[str, Any] = dict(config.env_kwargs)
+    kwargs = world_kwargs(config)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     import_module(config.env_id)

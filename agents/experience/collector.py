@@ -150,7 +150,8 @@ class Collector:
             memory.write(self.obs, self.is_first, act, step)
             self._advance(act, step)
             rows.append((self.is_first.clone(), step.episode_return.clone(), step.episode_length.clone()))
-        self.window.add(*(torch.stack(column) for column in zip(*rows, strict=True)))
+        ended, returns, lengths = (torch.stack(column) for column in zip(*rows, strict=True))
+        self.window.add(ended & (lengths > 0), returns, lengths)
 
     @torch.inference_mode()
     def play(self, count: int, max_steps: int | None = None, guarded: bool = True) -> Played:
@@ -181,7 +182,7 @@ class Collector:
             if guarded and may_be_non_finite([*float_views(act.action), *float_views(step.reward)]):
                 tally.check("action", act.action)
                 tally.check("reward", step.reward)
-            if ended := self.is_first.nonzero().flatten().tolist():
+            if ended := (self.is_first & (step.episode_length > 0)).nonzero().flatten().tolist():
                 tally.add(ended, step.episode_return, step.episode_length, step.final_obs if guarded else None)
 
     def _play_unwatched(self, tally: Tally, limit: float, guarded: bool) -> None:
@@ -213,7 +214,7 @@ class Collector:
         step = self.envs.step(act.action)
         self._advance(act, step)
         told = floating(act.action), step.reward, floating(step.final_obs)
-        ends = self.is_first, step.episode_return, step.episode_length
+        ends = self.is_first & (step.episode_length > 0), step.episode_return, step.episode_length
         return Seen(seen, *tree_map(torch.clone, (*(told if guarded else ((), (), ())), *ends)))
 
     def noise(self, steps: int) -> Tensor:

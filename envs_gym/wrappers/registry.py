@@ -6,6 +6,7 @@ installed package gives it by an entry point of the group stride.wrappers, or a 
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -14,6 +15,8 @@ from config.plugins import find, import_named, is_dotted, registered
 from config.schema import Config
 from envs_gym.blame import REFUSALS
 from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
+from envs_gym.wrappers.atari import AtariScreen, ClipReward, LifeLoss, is_atari, screen_of
+from envs_gym.wrappers.atari_objects import AtariObjects, BreakoutFeatures, PongFeatures
 from envs_gym.wrappers.base import RawReward, Remembering, layers
 from envs_gym.wrappers.doom import DoomHealthShaper, DoomKillShaper
 from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
@@ -21,7 +24,7 @@ from envs_gym.wrappers.images import SQUARE, GrayscaleObservation, ResizeObserva
 from envs_gym.wrappers.minigrid import MiniGridFlat, MiniGridMask, MiniGridPlanes
 from envs_gym.wrappers.observations import DiscreteEncoder, SelectObservation
 from envs_gym.wrappers.pixels import PixelObservation
-from envs_gym.wrappers.shaping import CartPoleShaper, MountainCarCountBonus, MountainCarShaper
+from envs_gym.wrappers.shaping import CartPoleShaper, MountainCarCountBonus, MountainCarShaper, PongShaper
 from utils.user_error import UserError, nearest
 
 WrapperConfig = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
@@ -29,20 +32,27 @@ WrapperConfig = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and
 WRAPPERS: dict[str, Callable[..., gymnasium.Env]] = {
     "ActionMask": ActionMask,
     "ActionRemapper": ActionRemapper,
+    "AtariObjects": AtariObjects,
+    "AtariScreen": AtariScreen,
+    "BreakoutFeatures": BreakoutFeatures,
     "CartPoleShaper": CartPoleShaper,
     "CarRacingPedals": CarRacingPedals,
+    "ClipReward": ClipReward,
     "DiscreteEncoder": DiscreteEncoder,
     "DoomHealthShaper": DoomHealthShaper,
     "DoomKillShaper": DoomKillShaper,
     "FrameSkip": FrameSkip,
     "FrameStack": FrameStack,
     "GrayscaleObservation": GrayscaleObservation,
+    "LifeLoss": LifeLoss,
     "MiniGridFlat": MiniGridFlat,
     "MiniGridMask": MiniGridMask,
     "MiniGridPlanes": MiniGridPlanes,
     "MountainCarCountBonus": MountainCarCountBonus,
     "MountainCarShaper": MountainCarShaper,
     "PixelObservation": PixelObservation,
+    "PongFeatures": PongFeatures,
+    "PongShaper": PongShaper,
     "ResizeObservation": ResizeObservation,
     "SelectObservation": SelectObservation,
     "StickyActions": StickyActions,
@@ -57,6 +67,7 @@ class WrappedWorld(NamedTuple):
     raw: RawReward | None  # None where nothing can change the reward
     remembering: tuple[Remembering, ...]  # those whose memory a checkpoint has to keep
     time_limit: int | None  # in steps of the policy
+    lives: LifeLoss | None = None
 
 
 def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
@@ -64,9 +75,14 @@ def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
 
     A wrapper that takes `gamma` is given the run's own unless the config says otherwise.
     """
+    screen = screen_of(config)
+    if screen is not None:
+        config = replace(config, grayscale_obs=False, resize_obs=False, frame_stack=1)
     size = SQUARE if config.resize_obs is True else config.resize_obs
     drawn = config.obs == "pixels"  # in the size asked for: drawing more only to shrink it takes twice as long
     asked: list[tuple[bool, dict[str, Any]]] = [
+        (screen is not None, screen or {}),
+        (shows_objects(config), {"id": "AtariObjects"}),
         (config.frame_skip > 1, {"id": "FrameSkip", "skip": config.frame_skip}),
         *((True, dict(wrapper)) for wrapper in config.env_wrappers),
         (drawn, {"id": "PixelObservation", "size": size or SQUARE}),
@@ -77,6 +93,16 @@ def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
     ]
     wanted = [wrapper for wish, wrapper in asked if wish]
     return tuple(_defaults(wrapper, config.gamma) for wrapper in wanted)
+
+
+def world_kwargs(config: Config) -> dict[str, Any]:
+    """`env_kwargs` as the environment's constructor takes them."""
+    return {**config.env_kwargs, "obs_type": "ram"} if shows_objects(config) else dict(config.env_kwargs)
+
+
+def shows_objects(config: Config) -> bool:
+    """Whether a game is to be seen as `obs_type: objects`, which is ours and not ale-py's."""
+    return is_atari(config.env_id) and config.env_kwargs.get("obs_type") == "objects"
 
 
 def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
@@ -96,7 +122,8 @@ def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
             raise UserError(f"env_wrappers: {wrapper['id']} refuses {arguments or 'this world'}: {reason}") from error
     stack = channel_first(stack)
     remembering = tuple(layer for layer in layers(stack) if isinstance(layer, Remembering))
-    return WrappedWorld(stack, raw, remembering, step_limit(stack))
+    lives = next((layer for layer in layers(stack) if isinstance(layer, LifeLoss)), None)
+    return WrappedWorld(stack, raw, remembering, step_limit(stack), lives)
 
 
 def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:

@@ -1,0 +1,68 @@
+"""The backend `ale`: Atari games by ale-py's own vector environment, in threads, without Python between frames."""
+
+import gymnasium
+
+from config.schema import Config
+from envs_fast.vec_env import VecEnv
+from envs_gym.ale_env import AleEnv, Screen
+from envs_gym.make import env_errors, find_spec
+from envs_gym.wrappers.atari import AtariScreen, is_atari
+from envs_gym.wrappers.registry import wrappers_of
+
+NAME = "ale"
+TAKES = ("obs_type", "frameskip", "repeat_action_probability", "full_action_space", "max_num_frames_per_episode")
+ABOVE = ("LifeLoss", "ClipReward")  # wrappers that it plays itself, above AtariScreen
+
+
+def why_not(config: Config) -> str:
+    """Whatever is no screen of a game, made grey and small as ALE does it, with nothing between."""
+    if not is_atari(config.env_id):
+        return f"{config.env_id} is no Atari game of ale-py"
+    kwargs = config.env_kwargs
+    foreign = [name for name in kwargs if name not in TAKES]
+    if foreign:
+        return f"only Gymnasium's has env_kwargs.{foreign[0]}"
+    if kwargs.get("obs_type") in ("ram", "objects"):
+        return f"only Gymnasium's shows {kwargs['obs_type']}"
+    if not isinstance(kwargs.get("frameskip", 4), int):
+        return "only Gymnasium's draws a frameskip"
+    wrappers = wrappers_of(config)
+    if not wrappers or wrappers[0]["id"] != "AtariScreen":
+        first = f"takes {wrappers[0]['id']}" if wrappers else "shows the whole screen"
+        return f"only Gymnasium's {first}; grayscale_obs, resize_obs and frame_stack alone are ale's"
+    above = [wrapper["id"] for wrapper in wrappers[1:]]
+    foreign = [name for name in above if name not in ABOVE or above.count(name) > 1]
+    return f"only Gymnasium's takes {foreign[0]}" if foreign else ""
+
+
+def make(config: Config, num_envs: int) -> VecEnv:
+    """Worlds on the CPU; one world is made by Gymnasium first, which refuses what is wrong with the arguments."""
+    screen, *above = wrappers_of(config)
+    with env_errors(config):
+        spec = find_spec(config.env_id)
+        game = gymnasium.make(spec, disable_env_checker=True, **config.env_kwargs)
+        asked = {key: value for key, value in screen.items() if key != "id"}
+        seen = AtariScreen(game, **asked)
+        game.close()
+        shared = _screen({**spec.kwargs, **config.env_kwargs}, seen, config.max_episode_steps)
+        names = [wrapper["id"] for wrapper in above]
+        threads = 0 if config.threads == "auto" else config.threads
+        return AleEnv(spec.id, num_envs, shared, "LifeLoss" in names, "ClipReward" in names, threads)
+
+
+def _screen(kwargs: dict[str, object], seen: AtariScreen, max_steps: int | None) -> Screen:
+    limit = kwargs.get("max_num_frames_per_episode")
+    limits = [limit] if isinstance(limit, int) else []
+    limits += [max_steps * seen.skip] if max_steps is not None else []
+    return Screen(
+        game=str(kwargs["game"]),
+        skip=seen.skip,
+        sticky=float(str(kwargs["repeat_action_probability"])),
+        full_actions=bool(kwargs["full_action_space"]),
+        limit=min(limits, default=2**31 - 1),
+        grayscale=seen.grayscale,
+        size=seen.size,
+        stack=seen.stack,
+        max_pool=seen.max_pool,
+        noop_max=seen.noop_max,
+    )

@@ -1,0 +1,182 @@
+"""Atari games of ale-py: their screen as ALE's own vector environment shows it, lost lives, clipped rewards.
+
+What a config may say of the screen and who plays it stands here, too: `env_backend: ale` plays the same, to the bit.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from config.schema import Config
+from envs_gym.wrappers.base import env_name, layers, require
+from envs_gym.wrappers.frames import FrameSkip, TimeLimit
+from envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
+from envs_gym.wrappers.sizes import check_observation
+
+NAMESPACE, ENTRY = "ALE/", "ale_py.env:AtariEnv"
+BESIDE = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the screen alone
+WORD = 1 << 32
+
+
+def is_atari(env_id: str) -> bool:
+    """Whether an id is one of ale-py's `ALE/Name-v5`, whatever module stands before it."""
+    return env_id.rpartition(":")[2].startswith(NAMESPACE)
+
+
+def screen_of(config: Config) -> dict[str, Any] | None:
+    """The AtariScreen that `grayscale_obs`, `resize_obs` and `frame_stack` ask for; None where they ask for another.
+
+    It is in the place of the wrappers that make any image grey and small: ALE has its own greys and pools two frames.
+    """
+    kwargs = config.env_kwargs
+    wrapped = any(wrapper["id"] not in BESIDE for wrapper in config.env_wrappers)
+    seen = kwargs.get("obs_type", "rgb") in ("rgb", "grayscale") and not kwargs.get("sound_obs")
+    changed = config.frame_skip > 1 or config.obs != "native" or not isinstance(kwargs.get("frameskip", 4), int)
+    small = config.grayscale_obs or config.resize_obs is not False
+    if not (is_atari(config.env_id) and small and seen) or changed or wrapped:
+        return None
+    grey = config.grayscale_obs or kwargs.get("obs_type") == "grayscale"
+    size = SQUARE if config.resize_obs is True else config.resize_obs or None
+    return {"id": "AtariScreen", "grayscale": grey, "size": size, "stack": config.frame_stack}
+
+
+def game_of(env: gymnasium.Env, wrapper: str) -> Any:
+    """ale-py's own environment inside; UserError where that is something else."""
+    spec = env.unwrapped.spec
+    require(spec is not None and spec.entry_point == ENTRY, f"{wrapper} needs a game of ale-py, not {env_name(env)}")
+    return env.unwrapped
+
+
+class AtariScreen(FrameSkip, ChannelFirst):
+    """Each action for as many frames as the game's `frameskip` says; seen is the brighter of the last two.
+
+    `stack` screens are channels, newest last, black before the first; `size: null` leaves 210 x 160. After a seed the
+    game runs up to `noop_max` - 1 frames without a player, 0 = none: for games without sticky actions, which else begin
+    and go on the same. Bits are those of ale_py's AtariVectorEnv; FIRE is never pressed for the player.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        grayscale: bool = True,
+        size: int | Sequence[int] | None = SQUARE,
+        stack: int = 4,
+        max_pool: bool = True,
+        noop_max: int = 0,
+    ) -> None:
+        game = game_of(env, "AtariScreen")
+        require(isinstance(stack, int) and stack >= 1, f"AtariScreen: stack must be at least 1, not {stack}")
+        require(isinstance(noop_max, int) and noop_max >= 0, f"AtariScreen: noop_max is a number of frames: {noop_max}")
+        require(isinstance(game._frameskip, int), "AtariScreen needs a fixed frameskip")
+        require(game._obs_type in ("rgb", "grayscale"), f"AtariScreen needs a screen, not obs_type {game._obs_type}")
+        super().__init__(env, game._frameskip)
+        game._frameskip, game._obs_type = 1, "grayscale" if grayscale else "rgb"  # frame by frame
+        for layer in layers(env):
+            if isinstance(layer, TimeLimit):  # of the policy's steps, as it was meant
+                layer._max_episode_steps *= self.skip
+        self.grayscale, self.stack, self.max_pool, self.noop_max = grayscale, stack, max_pool, noop_max
+        whole = game.ale.getScreenDims()
+        self.size = whole if size is None else checked_size("AtariScreen", size)
+        shape = ((1 if grayscale else 3) * stack, *self.size)
+        check_observation("AtariScreen", shape, np.dtype(np.uint8))
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self._game, self._shrink = game, _resizer(self.size) if self.size != whole else None
+        self._last: list[np.ndarray] = []  # the last frame and the one before
+        self._seen = np.zeros(shape, np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
+        frame, info = self.env.reset(seed=seed, options=options)
+        idle = 0
+        if seed is not None:
+            self._game.ale.setInt("random_seed", seed & 0x7FFFFFFF)  # AtariEnv hashes its seed, the vector one does not
+            self._game.load_game()
+            self._game.ale.reset_game()
+            idle = first_draw(seed & 0x7FFFFFFF, self.noop_max) if self.noop_max else 0
+        elif self.noop_max:
+            idle = int(self._game.np_random.integers(self.noop_max))
+        for _ in range(idle):
+            self._game.ale.act(0)
+            if self._game.ale.game_over():
+                self._game.ale.reset_game()
+        frame = self._game._get_obs()
+        self._last = [frame, np.zeros_like(frame)]
+        self._seen.fill(0)
+        return self._show(), {**info, "lives": self._game.ale.lives()}
+
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for left in reversed(range(self.skip)):
+            frame, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break  # the frame of an end is not seen, as in ALE's vector environment
+            if left < 2:
+                self._last[left] = frame
+        return self._show(), total, terminated, truncated, info
+
+    def _show(self) -> np.ndarray:
+        """The stack with the newest screen."""
+        if self.max_pool:
+            self._last[0] = np.maximum(*self._last)
+        picture = self._last[0] if self._shrink is None else self._shrink(self._last[0])
+        picture = picture[None] if self.grayscale else picture.transpose(2, 0, 1)
+        self._seen = np.concatenate((self._seen[len(picture) :], picture))
+        return self._seen
+
+
+class LifeLoss(gymnasium.Wrapper):
+    """A lost life is an end to learn from, and none of the game: no reset, and the return told is the whole game's.
+
+    `lost` is read by whoever steps the worlds (envs_fast/vec_env.py says how such an end is told); a single world that
+    is played or watched goes on.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self._game = game_of(env, "LifeLoss")
+        self._lives, self.lost = 0, False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
+        answer = self.env.reset(seed=seed, options=options)
+        self._lives, self.lost = self._game.ale.lives(), False
+        return answer
+
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        lives = self._game.ale.lives()
+        self.lost = 0 < lives < self._lives and not (terminated or truncated)
+        self._lives = lives
+        return obs, reward, terminated, truncated, info
+
+
+class ClipReward(gymnasium.RewardWrapper):
+    """Rewards to learn from no larger than 1, no smaller than -1; returns are told as the world pays."""
+
+    def reward(self, reward: Any) -> float:
+        return min(max(float(reward), -1.0), 1.0)
+
+
+def first_draw(seed: int, below: int) -> int:
+    """std::uniform_int_distribution of libstdc++ over [0, below) by the first draws of std::mt19937(seed).
+
+    It is how ale-py's vector environment chooses; NumPy's own draws from the same generator are others.
+    """
+    generator: Any = np.random.MT19937()
+    generator._legacy_seeding(seed)
+    while True:
+        product = int(generator.random_raw()) * below
+        if product % WORD >= WORD % below:  # else some numbers would be likelier than others
+            return product // WORD
+
+
+def _resizer(size: tuple[int, int]) -> Callable[[np.ndarray], np.ndarray]:
+    """OpenCV's area averages, with which ALE shrinks its screens, too."""
+    import cv2
+
+    def shrink(image: np.ndarray) -> np.ndarray:
+        return np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA))
+
+    return shrink
