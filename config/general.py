@@ -50,12 +50,14 @@ class Task(NamedTuple):
     said: str  # the spaces in words
     states: int | None  # how many observations there are, where they can be counted
     image: int | None  # pixels of the smaller side of the smallest image seen
+    atari: bool = False  # a game of ale-py
 
     @property
     def kind(self) -> str:
         """The block of a file of settings."""
         if self.image is not None:
-            return "images" if self.image >= PICTURE else "small_images"
+            large = "atari" if self.atari else "images"
+            return large if self.image >= PICTURE else "small_images"
         if self.actions in ("bounded", "unbounded"):
             return "continuous"
         return "tabular" if self.states is not None else "discrete"

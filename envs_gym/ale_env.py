@@ -27,7 +27,6 @@ SEEDS = 2**31
 SLOW = 5.0  # seconds of replaying from which on it is told
 SAME = -1  # the seed that leaves a generator as it is
 IDLE = 0  # the action of a world whose answers count for nobody
-EVERY = slice(None)
 logger = logging.getLogger("stride")
 
 
@@ -46,6 +45,15 @@ class Screen(NamedTuple):
     noop_max: int
 
 
+class Told(NamedTuple):
+    """What a step of all worlds told, [N]."""
+
+    reward: np.ndarray
+    lost: np.ndarray  # terminated
+    cut: np.ndarray  # truncated
+    died: np.ndarray  # a life was lost, the game goes on
+
+
 class AleEnv:
     """N worlds of one game. `life_loss`: losing a life ends an episode for learning, and no return is told of it."""
 
@@ -62,8 +70,8 @@ class AleEnv:
         self._life_loss, self._clip = life_loss, clip
         with Blame(env_id, doing="__init__"):
             self._envs = _vector_env(screen, num_envs, threads)
-        channels = screen.stack * (1 if screen.grayscale else 3)
-        self.observation_space = spaces.Box(0, 255, (channels, *screen.size), np.uint8)
+        self._channels = 1 if screen.grayscale else 3  # of one screen
+        self.observation_space = spaces.Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
         self.action_space = spaces.Discrete(int(self._envs.single_action_space.n))
         self.time_limit = -(-screen.limit // screen.skip)
         self._step = step_buffers(self.observation_space, num_envs)
@@ -89,37 +97,39 @@ class AleEnv:
         """Advance every world; who ended begins anew. The buffers are overwritten by the next step."""
         raw = self._checked(action)
         broken, self._broken = self._broken, []
+        saved = self._obs[broken]
         for world, taken in enumerate(raw.tolist()):
             self._log[world].append(taken)
-        with Blame(self.env_id):
-            obs, reward, lost, cut, info = self._envs.step(raw)
+        reward, lost, cut, died = self._advance(raw)
         reward[broken] = 0
-        lost[broken], cut[broken] = False, True
+        died[broken], lost[broken], cut[broken] = False, False, True
         self._returns += reward
         self._lengths += 1
         self._lengths[broken] -= 1  # this step is none of the episode's
         self._reward[:] = reward.clip(-1, 1) if self._clip else reward
-        self._lost[:], self._cut[:] = lost, cut
-        self._told_return[:], self._told_length[:] = self._returns, self._lengths
-        self._final[broken] = self._obs[broken]
-        self._write(obs, [world for world in range(self.num_envs) if world not in broken] if broken else EVERY)
-        if self._life_loss:
-            self._end_lives(info["lives"])
-        self._lives[:] = info["lives"]
+        self._lost[:], self._cut[:] = lost | died, cut
+        self._told_return[:], self._told_length[:] = self._returns, np.where(died, 0, self._lengths)
         ended = np.flatnonzero(lost | cut).tolist()
         if ended:
-            whole = [world for world in ended if world not in broken]
-            self._final[whole] = self._obs[whole]
+            self._final[ended] = self._obs[ended]
+            self._final[broken] = saved
             self._returns[ended], self._lengths[ended] = 0.0, 0
             self._begin(ended, fresh=broken)
         return self._step
 
-    def _end_lives(self, lives: np.ndarray) -> None:
-        """Where a life was lost and the game goes on: an end of length 0, which nobody counts."""
-        lost = (lives < self._lives) & (lives > 0) & ~self._lost & ~self._cut
-        self._lost |= lost
-        self._told_length[lost] = 0
-        self._final[lost] = self._obs[lost]
+    def _advance(self, raw: np.ndarray) -> Told:
+        """Play an action in every world; where a life was lost the stack of screens begins anew."""
+        with Blame(self.env_id):
+            obs, reward, lost, cut, info = self._envs.step(raw)
+        self._obs[:, : -self._channels] = self._obs[:, self._channels :]
+        self._obs[:, -self._channels :] = self._screens(obs)
+        died = np.zeros(self.num_envs, bool)
+        if self._life_loss:
+            died = (info["lives"] < self._lives) & (info["lives"] > 0) & ~lost & ~cut
+            self._final[died] = self._obs[died]
+            self._repeat(np.flatnonzero(died), self._obs[:, -self._channels :])
+        self._lives[:] = info["lives"]
+        return Told(reward, lost, cut, died)
 
     def _begin(self, worlds: Sequence[int], fresh: Sequence[int]) -> None:
         """Begin episodes in these worlds; those that are due, or among `fresh`, by a new seed."""
@@ -144,14 +154,16 @@ class AleEnv:
         order = np.argsort(chosen)  # seeds go by number of the world
         with Blame(self.env_id, doing="reset"):
             obs, info = self._envs.reset(seed=seeds[order], options={"reset_mask": mask})
-        self._write(obs, chosen.tolist())
+        self._repeat(chosen, self._screens(obs))
         self._lives[chosen] = info["lives"][chosen]
 
-    def _write(self, obs: np.ndarray, worlds: list[int] | slice) -> None:
-        """Screens as channels; red, green and blue of each come one after the other."""
-        if not self.screen.grayscale:
-            obs = obs.transpose(0, 1, 4, 2, 3).reshape(self._obs.shape)
-        self._obs[worlds] = obs[worlds]
+    def _screens(self, obs: np.ndarray) -> np.ndarray:
+        """[N, 1, H, W] or [N, 1, H, W, 3] as ale-py gives them, channels first."""
+        return obs if self.screen.grayscale else obs[:, 0].transpose(0, 3, 1, 2)
+
+    def _repeat(self, worlds: np.ndarray, screens: np.ndarray) -> None:
+        """Stacks of nothing but an episode's first screen."""
+        self._obs[worlds] = np.tile(screens[worlds], (1, self.screen.stack, 1, 1))
 
     def _checked(self, action: Tensor) -> np.ndarray:
         if action.shape != (self.num_envs,) or action.dtype != torch.int64:
@@ -215,24 +227,24 @@ class AleEnv:
         self._returns.fill(0.0)
         self._lengths.fill(0)
         for moment in range(longest):
-            due = np.flatnonzero((waits == moment) & (moment > 0))
-            if len(due):
-                self._restart(due, seeds[due])
+            self._seed_due(waits == moment, seeds, moment)
+            turns = zip(self._log, waits.tolist(), strict=True)
+            raw = [log[moment - wait] if wait <= moment else IDLE for log, wait in turns]
+            reward, lost, cut, _ = self._advance(np.array(raw))
             playing = waits <= moment
-            taken = [log[moment - wait] if wait <= moment else IDLE for log, wait in zip(self._log, waits, strict=True)]
-            with Blame(self.env_id):
-                obs, reward, lost, cut, info = self._envs.step(np.array(taken))
-            self._write(obs, EVERY)
-            self._lives[:] = info["lives"]
             self._returns += np.where(playing, reward, 0)
             self._lengths += playing
             ended = np.flatnonzero((lost | cut) & playing)
             if len(ended):
                 self._returns[ended], self._lengths[ended] = 0.0, 0
                 self._restart(ended, np.full(len(ended), SAME))
-        late = np.flatnonzero((waits == longest) & (longest > 0))  # those that have only just been seeded
-        if len(late):
-            self._restart(late, seeds[late])
+        self._seed_due(waits == longest, seeds, longest)
+
+    def _seed_due(self, due: np.ndarray, seeds: np.ndarray, moment: int) -> None:
+        """At the first moment every world was."""
+        worlds = np.flatnonzero(due)
+        if moment and len(worlds):
+            self._restart(worlds, seeds[worlds])
 
     def close(self) -> None:
         """Stop ale-py's threads."""
@@ -254,7 +266,7 @@ def _vector_env(screen: Screen, num_envs: int, threads: int) -> Any:
         img_height=screen.size[0],
         img_width=screen.size[1],
         grayscale=screen.grayscale,
-        stack_num=screen.stack,
+        stack_num=1,  # we stack: its stacks begin black, and go on when a life is lost
         frameskip=screen.skip,
         maxpool=screen.max_pool,
         noop_max=screen.noop_max,

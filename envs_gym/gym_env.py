@@ -204,10 +204,12 @@ class GymEnv:
         self._episode_return[:] = self._returns
         self._episode_length[:] = self._lengths
         for world, lives in self._lives:
-            if lives.lost:  # an end to learn from; nobody counts it, and the game goes on
+            if lives.loss.lost:  # an end to learn from; nobody counts it, and the game goes on
                 self._terminated[world], self._episode_length[world] = True, 0
                 for final, obs in zip(_leaves(self._step.final_obs), _leaves(self._step.obs), strict=True):
                     final[world] = obs[world]
+                if lives.stack is not None:
+                    self._write_obs(world, lives.stack.again())
         for restart in ended:
             self._episodes[restart.world] += 1
             self._begin(*restart)

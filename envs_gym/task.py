@@ -10,13 +10,14 @@ from config.general import Task
 from config.schema import Config
 from envs_gym.make import make_envs
 from envs_gym.spaces import MASK, is_image
+from envs_gym.wrappers.atari import is_atari
 
 
 def task_of(config: Config) -> Task:
     """Makes one world of the config to ask it, and closes it again."""
     envs = make_envs(config, 1)
     envs.close()
-    return described(envs.observation_space, envs.action_space)
+    return described(envs.observation_space, envs.action_space)._replace(atari=is_atari(config.env_id))
 
 
 def described(observation: Space[Any], action: Space[Any]) -> Task:

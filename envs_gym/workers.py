@@ -66,9 +66,9 @@ def workers_of(config: Config) -> Workers:
 def step_cost(config: Config) -> float:
     """Seconds of a step of one world, roughly: no more than is needed to tell 0.03 ms from 3."""
     wrappers = wrappers_of(config)
-    key = json.dumps([config.env_id, config.env_kwargs, wrappers, config.max_episode_steps], default=repr)
+    key = json.dumps([config.env_id, world_kwargs(config), wrappers, config.max_episode_steps], default=repr)
     if key not in _measured:
-        asked = config.env_kwargs, config.max_episode_steps, wrappers
+        asked = world_kwargs(config), config.max_episode_steps, wrappers
         env = GymEnv(config.env_id, 1, *asked, step_timeout=config.step_timeout)
         obs = env.reset(config.seed)
         times: list[float] = []

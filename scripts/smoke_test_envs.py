@@ -221,6 +221,7 @@ def check_step(envs: VecEnv, step: Step, sums: Tensor, ages: Tensor) -> Tensor:
     ended = step.terminated | step.truncated
     check_observation(envs, step.obs, torch.ones_like(ended))
     check_observation(envs, step.final_obs, ended)
+    ended &= step.episode_length > 0  # else nobody counts that end
     close = torch.isclose(step.episode_return.double(), sums, rtol=1e-4, atol=1e-3)
     check(bool(close[ended].all()), "episode_return is not the sum of the episode's rewards")
     check(bool((step.episode_length == ages)[ended].all()), "episode_length is not the number of the episode's steps")

@@ -125,7 +125,7 @@ def test_every_block_says_for_what_and_on_what_it_was_chosen():
         assert path.stem in TAKES
         for name in file.variants:
             values = file.raw(name).values
-            assert name in ("continuous", "discrete", "tabular", "images", "small_images")
+            assert name in ("continuous", "discrete", "tabular", "images", "small_images", "atari")
             assert re.match(r"general settings for [\w ]+, (chosen|those)", values["description"]), values[
                 "description"
             ]

@@ -273,6 +273,9 @@ def test_every_algorithm_on_every_engine_resumes_to_the_bit(algo_id, memory, eng
 
 
 ATARI = ["CartPole-v1:ppo", "env_kwargs.obs_type=ram", "spec={}"]
+SCREEN = ["env_id=ALE/Breakout-v5", "spec={}", "grayscale_obs=true", "resize_obs=36", "frame_stack=2", "policy=cnn",
+          "policy_kwargs.features=16", "hidden_dims=16", "env_wrappers=[{id: LifeLoss}, {id: ClipReward}]",
+          "eval_max_steps=30"]  # fmt: skip
 MUJOCO = ("eval_max_steps=60",)  # whose whole episodes are 1,000 steps of physics
 OPTIONAL = {
     "mujoco": {
@@ -283,6 +286,8 @@ OPTIONAL = {
     "ale_py": {
         "Pong, ppo": [*ATARI, "env_id=ALE/Pong-v5", "eval_max_steps=60"],
         "Pong, ppo, cut": [*ATARI, "env_id=ALE/Pong-v5", "max_episode_steps=40"],
+        "Breakout's screen, ppo": ["CartPole-v1:ppo", *SCREEN],
+        "Breakout's screen, dqn": ["CartPole-v1:dqn", *REPLAY, *SCREEN],
     },
 }
 

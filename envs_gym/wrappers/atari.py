@@ -53,9 +53,9 @@ def game_of(env: gymnasium.Env, wrapper: str) -> Any:
 class AtariScreen(FrameSkip, ChannelFirst):
     """Each action for as many frames as the game's `frameskip` says; seen is the brighter of the last two.
 
-    `stack` screens are channels, newest last, black before the first; `size: null` leaves 210 x 160. After a seed the
-    game runs up to `noop_max` - 1 frames without a player, 0 = none: for games without sticky actions, which else begin
-    and go on the same. Bits are those of ale_py's AtariVectorEnv; FIRE is never pressed for the player.
+    `stack` screens are channels, newest last, an episode's first one repeated; `size: null` leaves 210 x 160. Before an
+    episode the game runs up to `noop_max` - 1 frames without a player: for games without sticky actions, which else
+    begin and go on the same. The bits are those of ale_py's AtariVectorEnv; nobody presses FIRE for the player.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class AtariScreen(FrameSkip, ChannelFirst):
                 self._game.ale.reset_game()
         frame = self._game._get_obs()
         self._last = [frame, np.zeros_like(frame)]
-        self._seen.fill(0)
-        return self._show(), {**info, "lives": self._game.ale.lives()}
+        self._show()
+        return self.again(), {**info, "lives": self._game.ale.lives()}
 
     def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         total = 0.0
@@ -116,6 +116,11 @@ class AtariScreen(FrameSkip, ChannelFirst):
             if left < 2:
                 self._last[left] = frame
         return self._show(), total, terminated, truncated, info
+
+    def again(self) -> np.ndarray:
+        """The newest screen as an episode's first: repeated."""
+        self._seen = np.concatenate([self._seen[-len(self._seen) // self.stack :]] * self.stack)
+        return self._seen
 
     def _show(self) -> np.ndarray:
         """The stack with the newest screen."""

@@ -56,17 +56,22 @@ class FrameStack(ChannelFirst):
         low, high = (np.concatenate([side] * frames) for side in (space.low, space.high))
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
         self._frames: deque[np.ndarray] = deque(maxlen=frames)
+        self._stacked = frames
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
-        first = np.array(obs)
-        self._frames.extend(first for _ in range(self._frames.maxlen or 1))
-        return np.concatenate(self._frames), info
+        self._frames.append(np.array(obs))  # a copy: worlds may reuse their buffer
+        return self.again(), info
 
     def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._frames.append(np.array(obs))  # a copy: worlds may reuse their buffer
+        self._frames.append(np.array(obs))
         return np.concatenate(self._frames), reward, terminated, truncated, info
+
+    def again(self) -> np.ndarray:
+        """The newest observation as an episode's first: repeated."""
+        self._frames.extend([self._frames[-1]] * self._stacked)
+        return np.concatenate(self._frames)
 
 
 def step_limit(env: gymnasium.Env) -> int | None:

@@ -17,14 +17,20 @@ from envs_gym.blame import REFUSALS
 from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
 from envs_gym.wrappers.atari import AtariScreen, ClipReward, LifeLoss, is_atari, screen_of
 from envs_gym.wrappers.atari_objects import AtariObjects, BreakoutFeatures, PongFeatures
-from envs_gym.wrappers.base import RawReward, Remembering, layers
+from envs_gym.wrappers.base import RawReward, Remembering, layers, require
 from envs_gym.wrappers.doom import DoomHealthShaper, DoomKillShaper
 from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
 from envs_gym.wrappers.images import SQUARE, GrayscaleObservation, ResizeObservation, channel_first
 from envs_gym.wrappers.minigrid import MiniGridFlat, MiniGridMask, MiniGridPlanes
 from envs_gym.wrappers.observations import DiscreteEncoder, SelectObservation
 from envs_gym.wrappers.pixels import PixelObservation
-from envs_gym.wrappers.shaping import CartPoleShaper, MountainCarCountBonus, MountainCarShaper, PongShaper
+from envs_gym.wrappers.shaping import (
+    CartPoleShaper,
+    MountainCarCountBonus,
+    MountainCarShaper,
+    PongShaper,
+    PotentialShaper,
+)
 from utils.user_error import UserError, nearest
 
 WrapperConfig = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
@@ -60,6 +66,13 @@ WRAPPERS: dict[str, Callable[..., gymnasium.Env]] = {
 }
 
 
+class Lives(NamedTuple):
+    """Of a world that is to end where a life is lost."""
+
+    loss: LifeLoss
+    stack: AtariScreen | FrameStack | None  # which begins anew with the next life
+
+
 class WrappedWorld(NamedTuple):
     """One world in its wrappers."""
 
@@ -67,7 +80,7 @@ class WrappedWorld(NamedTuple):
     raw: RawReward | None  # None where nothing can change the reward
     remembering: tuple[Remembering, ...]  # those whose memory a checkpoint has to keep
     time_limit: int | None  # in steps of the policy
-    lives: LifeLoss | None = None
+    lives: Lives | None = None
 
 
 def wrappers_of(config: Config) -> tuple[dict[str, Any], ...]:
@@ -122,8 +135,18 @@ def wrap(env: gymnasium.Env, wrappers: Sequence[WrapperConfig]) -> WrappedWorld:
             raise UserError(f"env_wrappers: {wrapper['id']} refuses {arguments or 'this world'}: {reason}") from error
     stack = channel_first(stack)
     remembering = tuple(layer for layer in layers(stack) if isinstance(layer, Remembering))
-    lives = next((layer for layer in layers(stack) if isinstance(layer, LifeLoss)), None)
-    return WrappedWorld(stack, raw, remembering, step_limit(stack), lives)
+    return WrappedWorld(stack, raw, remembering, step_limit(stack), _lives_of(stack))
+
+
+def _lives_of(env: gymnasium.Env) -> Lives | None:
+    loss = next((layer for layer in layers(env) if isinstance(layer, LifeLoss)), None)
+    stacks = [layer for layer in layers(env) if isinstance(layer, AtariScreen | FrameStack)]
+    if loss is None:
+        return None
+    shown = [layer for layer in layers(env) if not isinstance(layer, LifeLoss | ClipReward | PotentialShaper)]
+    alone = len(stacks) == 1 and shown[0] is stacks[0]
+    require(not stacks or alone, "LifeLoss: a stack of frames begins anew with a life; nothing may stand above it")
+    return Lives(loss, stacks[0] if stacks else None)
 
 
 def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:

@@ -1,0 +1,329 @@
+"""Atari by ale-py's own vector environment: Gymnasium's bits, exact resume, lost lives, and places read from memory."""
+
+import logging
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import train
+from agents.experience.collector import Collector, Policy
+from agents.experience.nouns import Act
+from config.general import is_general, load_general
+from config.loader import load_config, parse_config_id
+from config.schema import ALGORITHMS
+from envs_fast.vec_env import Step
+from envs_gym import ale_env
+from envs_gym.backend_ale import why_not
+from envs_gym.backends import choose_backend
+from envs_gym.make import make_envs
+from envs_gym.task import task_of
+from envs_gym.wrappers.atari import first_draw
+from envs_gym.wrappers.atari_objects import Memory
+from envs_gym.wrappers.registry import WRAPPERS, wrappers_of
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCREEN = {"grayscale_obs": True, "resize_obs": True, "frame_stack": 4}
+LIVES = ({"id": "LifeLoss"}, {"id": "ClipReward"})
+COLOURS = {"Pong": ((236, 236, 236), (92, 186, 92)), "Breakout": ((200, 72, 72), (200, 72, 72))}  # ball, own paddle
+QUIET = {"repeat_action_probability": 0.0}
+
+
+class Lives:
+    """One world: an episode of five steps that pay 1, a life lost with the second."""
+
+    num_envs, device, wrong = 1, torch.device("cpu"), None
+    observation_space, action_space = gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed):
+        self.age = 0
+        return torch.zeros(1, dtype=torch.int64)
+
+    def step(self, action):
+        self.age += 1
+        age, over = self.age, self.age in (2, 5)
+        self.age %= 5
+        obs, flag = torch.zeros(1, dtype=torch.int64), torch.tensor([over])
+        told = torch.tensor([float(age)]), torch.tensor([float(age) if age == 5 else 0.0])
+        return Step(obs, torch.ones(1), flag, torch.zeros(1, dtype=torch.bool), obs, *told)
+
+
+class Nobody(Policy):
+    """Takes the first action."""
+
+    draws = 1
+
+    def initial(self, num_envs):
+        return ()
+
+    def act(self, obs, carry, is_first, noise, greedy):
+        return Act(torch.zeros(len(is_first), dtype=torch.int64), ())
+
+
+class Written:
+    """A memory that keeps the ends."""
+
+    def __init__(self):
+        self.terminated = []
+
+    def write(self, obs, is_first, act, step):
+        self.terminated += step.terminated.tolist()
+
+
+def config(name="Breakout", **keys):
+    return ALGORITHMS["ppo"](env_id=f"ALE/{name}-v5", algo_id="ppo", max_timesteps=1000, **{**SCREEN, **keys})
+
+
+def made(backend, num_envs=2, **keys):
+    pytest.importorskip("ale_py")
+    return make_envs(replace(config(**keys), env_backend=backend), num_envs)
+
+
+def actions(envs, steps, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(int(envs.action_space.n), (steps, envs.num_envs), generator=generator)
+
+
+def told(step):
+    """Copies of all that a step means."""
+    ended = step.terminated | step.truncated
+    return [step.obs.clone(), *(x.clone() for x in step[1:4]), *(x[ended].clone() for x in step[4:])]
+
+
+def same(one, other):
+    return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
+
+
+WHOLE = {"grayscale_obs": False, "resize_obs": False, "frame_stack": 1}
+ALIKE = {  # keys, steps, whole episodes and lives that end within
+    "lives": ({"env_wrappers": LIVES}, 260, 1, 6),
+    "colours, every action, no chance": (
+        {"name": "SpaceInvaders", "env_kwargs": {**QUIET, "full_action_space": True}, "grayscale_obs": False,
+         "resize_obs": (96, 80), "frame_stack": 2}, 40, 0, 0,
+    ),
+    "whole screen, idle starts": (
+        {**WHOLE, "env_wrappers": ({"id": "AtariScreen", "noop_max": 30, "max_pool": False, "size": None},)}, 30, 0, 0
+    ),
+    "frames skipped, cut": ({"name": "Pong", "env_kwargs": {"frameskip": 3}, "max_episode_steps": 30}, 70, 4, 0),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ALIKE)
+def test_both_backends_play_the_same_to_the_bit(case):
+    """Screens, rewards, ends and returns, over ends of episodes; stacks are what a replay memory puts together."""
+    keys, steps, episodes, lives = ALIKE[case]
+    ale, gym = made("ale", **keys), made("gym", **keys)
+    assert (ale.observation_space, ale.action_space) == (gym.observation_space, gym.action_space)
+    first = ale.reset(5).clone()
+    assert torch.equal(first, gym.reset(5)) and first.any()
+    channels = len(first[0]) // (keys.get("frame_stack") or 4 if case != "whole screen, idle starts" else 4)
+    shown, ends, lost = first, 0, 0
+    for action in actions(ale, steps):
+        step = ale.step(action)
+        assert same(told(step), told(gym.step(action)))
+        ended, newest = step.terminated | step.truncated, step.obs[:, -channels:]
+        again = newest.repeat(1, len(first[0]) // channels, 1, 1)
+        shown = torch.where(ended[:, None, None, None], again, torch.cat((shown[:, channels:], newest), 1))
+        assert torch.equal(step.obs, shown)
+        ends += int((ended & (step.episode_length > 0)).sum())
+        lost += int((ended & (step.episode_length == 0)).sum())
+    assert ends >= episodes and lost >= lives and (lives or not lost)
+    ale.close()
+    gym.close()
+
+
+@pytest.mark.slow
+def test_a_fresh_environment_continues_to_the_bit(tmp_path, caplog, monkeypatch):
+    """Sticky actions, lost lives, several seeds, episodes without one between; then once more from what came back."""
+    monkeypatch.setattr(ale_env, "RESEED", 200)
+    envs, fresh, third = (made("ale", threads=threads, env_wrappers=LIVES) for threads in (1, 2, 1))
+    envs.reset(7)
+    table = actions(envs, 520, seed=1)
+    for action in table[:380]:
+        envs.step(action)
+    assert len({len(log) for log in envs._log}) == 2 and envs._seedings.max() > 1
+    torch.save(envs.state_dict(), tmp_path / "state.pt")
+    fresh.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for action in table[380:460]:
+        assert same(told(envs.step(action)), told(fresh.step(action)))
+    third.load_state_dict(fresh.state_dict())
+    for action in table[460:]:
+        assert same(told(envs.step(action)), told(third.step(action)))
+    assert envs.resume == "exact" and not caplog.records
+
+
+@pytest.mark.slow
+def test_a_world_that_does_not_come_back_is_cut_and_says_so(caplog):
+    envs, fresh = made("ale"), made("ale")
+    envs.reset(3)
+    table = actions(envs, 30)
+    for action in table[:20]:
+        envs.step(action)
+    state = envs.state_dict()
+    state["returns"][1] += 1
+    with caplog.at_level(logging.WARNING, "stride"):
+        fresh.load_state_dict(state)
+    assert "1 of 2 worlds begin a new episode" in caplog.text
+    expected, step = told(envs.step(table[20])), fresh.step(table[20])
+    assert step.truncated.tolist() == [False, True] and torch.equal(step.obs[0], expected[0][0])
+    assert torch.equal(step.final_obs[1], state["obs"][1]) and step.episode_length[1] == 20 and step.reward[1] == 0
+    assert step.episode_return[1] == state["returns"][1] and not torch.equal(step.obs[1], expected[0][1])
+    assert torch.equal(fresh.step(table[21]).obs[0], envs.step(table[21]).obs[0])
+    again = made("ale")
+    again.load_state_dict(fresh.state_dict())  # the world that began anew is sound
+    assert same(told(again.step(table[22])), told(fresh.step(table[22])))
+
+
+@pytest.mark.slow
+def test_a_world_begins_the_same_whatever_the_number_of_worlds_and_refuses_actions_there_are_not():
+    one, two = made("ale", 1), made("ale", 2)
+    assert torch.equal(one.reset(9)[0], two.reset(9)[0])
+    for _ in range(30):
+        assert torch.equal(one.step(torch.tensor([3])).obs[0], two.step(torch.tensor([3, 1])).obs[0])
+    with pytest.raises(ValueError, match="actions are 0 to 3"):
+        one.step(torch.tensor([4]))
+    with pytest.raises(ValueError, match="takes actions"):
+        one.step(torch.tensor([0.0]))
+    with pytest.raises(UserError, match=r"holds 2 worlds of ALE/Breakout-v5, not 1"):
+        one.load_state_dict(two.state_dict())
+
+
+CHOICES = {
+    "ale": ({}, {"env_wrappers": LIVES}, {"grayscale_obs": False}, {"env_kwargs": QUIET}),
+    "obs_type=ram|shows ram": ({"env_kwargs": {"obs_type": "ram"}},),
+    "shows objects": ({"env_kwargs": {"obs_type": "objects"}},),
+    "env_kwargs.mode": ({"env_kwargs": {"mode": 1}},),
+    "takes PongShaper": ({"env_wrappers": ({"id": "PongShaper"},)},),
+    "takes StickyActions": ({"env_wrappers": ({"id": "StickyActions", "probability": 0.1},)},),
+    "takes FrameSkip": ({"frame_skip": 2},),
+    "draws a frameskip": ({"env_kwargs": {"frameskip": (2, 5)}},),
+    "shows the whole screen": (WHOLE,),
+}
+
+
+@pytest.mark.parametrize("words", CHOICES)
+def test_who_plays_a_game_and_why(words):
+    for keys in CHOICES[words]:
+        asked = config("Pong", **keys)
+        reason = why_not(asked)
+        if words == "ale":
+            assert not reason and wrappers_of(asked)[0]["id"] == "AtariScreen"
+        else:
+            assert reason.startswith("only Gymnasium's") and words.split("|")[-1] in reason
+    assert "no Atari game" in why_not(replace(config(), env_id="CartPole-v1"))
+
+
+@pytest.mark.slow
+def test_auto_takes_ale_and_a_choice_that_cannot_be_says_what_auto_takes():
+    pytest.importorskip("ale_py")
+    assert choose_backend(config()).name == "ale"
+    with pytest.raises(UserError, match=r"env_backend ale cannot play this: .*ram.*; auto takes gym"):
+        choose_backend(replace(config(env_kwargs={"obs_type": "ram"}), env_backend="ale"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COLOURS)
+def test_the_objects_are_where_the_screen_shows_them(name):
+    """The ball and one's own paddle, by the middle of their pixels."""
+    pytest.importorskip("ale_py")
+    env = gymnasium.make(f"ALE/{name}-v5", disable_env_checker=True)
+    env.reset(seed=1)
+    memory, rng, off = Memory(env, "it"), np.random.default_rng(2), []
+    pong = name == "Pong"
+    for _ in range(140):
+        env.step(int(rng.integers(env.action_space.n)))
+        screen = env.unwrapped.ale.getScreenRGB()
+        ball, own = ((screen == colour).all(-1) for colour in COLOURS[name])
+        ball = ball[34:194] if pong else ball[93:189, 8:152]
+        own = own[34:194, 138:146] if pong else own[189:194, 8:152]
+        told, where = memory.ball(), np.argwhere(ball)
+        if told is None or len(where) < 4:
+            continue
+        down, across = where.min(0) + (where.max(0) - where.min(0) + 1) / 2 + ((34, 0) if pong else (93, 8))
+        pixels = np.argwhere(own)[:, 0 if pong else 1]
+        middle = (pixels.min() + pixels.max() + 1) / 2 + (34 if pong else 8)
+        if len(where) == 8 and pixels.max() - pixels.min() == 15:  # neither is partly hidden
+            off.append((abs(told[0] - across), abs(told[1] - down), abs(memory.paddles()[0] - middle)))
+    worst = np.array(off)
+    assert len(worst) > 10 and np.median(worst, 0).max() <= 1.5 and worst.max() <= 8  # a frame's way, where one lags
+
+
+@pytest.mark.slow
+def test_features_and_the_shaper_answer_what_they_promise():
+    pytest.importorskip("ale_py")
+    for name, number in (("Pong", 8), ("Breakout", 13)):
+        wrappers = ({"id": f"{name}Features"},)
+        envs = made("gym", 1, name=name, env_wrappers=wrappers, **WHOLE)
+        first = envs.reset(1).clone()
+        seen = torch.stack([envs.step(action).obs.clone() for action in actions(envs, 60)])
+        assert first.shape == (1, number) and seen.abs().max() <= 1 and (seen.std(0) > 0).sum() >= 5
+        if name == "Breakout":
+            assert first[0, -6:].tolist() == [1.0] * 6
+    objects = made("gym", 1, name="Pong", env_kwargs={"obs_type": "objects"}, **WHOLE)
+    assert objects.reset(1).shape == (1, 5)
+    shaped, plain = (made("gym", 1, name="Pong", env_wrappers=w, **WHOLE) for w in (({"id": "PongShaper"},), ()))
+    shaped.reset(1), plain.reset(1)
+    pairs = [(shaped.step(action), plain.step(action)) for action in actions(plain, 60)]
+    rewards = [(one.reward.item(), one.episode_return.item(), other.episode_return.item()) for one, other in pairs[-1:]]
+    assert rewards[0][1] == rewards[0][2]
+    with pytest.raises(UserError, match="PongShaper knows where things are in pong, not in breakout"):
+        made("gym", 1, name="Breakout", env_wrappers=({"id": "PongShaper"},))
+    with pytest.raises(UserError, match="LifeLoss needs a game of ale-py, not CartPole-v1"):
+        make_envs(replace(config(), env_id="CartPole-v1", env_wrappers=LIVES, **WHOLE), 1)
+
+
+def test_idle_frames_are_drawn_as_the_emulator_draws_them():
+    """The first frames that ale-py 0.12.1's vector environment had behind it, by seed, with noop_max=30."""
+    assert [first_draw(seed, 30) for seed in (0, 1, 7, 123456789, 2**31 - 1)] == [16, 12, 2, 15, 11]
+
+
+def test_ends_of_length_0_are_learnt_from_and_counted_by_nobody():
+    """What a lost life tells: in the window of a training, and among the episodes of an evaluation."""
+    collector, memory = Collector(Lives(), Nobody(), 1), Written()
+    collector.collect(6, memory)
+    assert memory.terminated == [False, True, False, False, True, False]
+    numbers = collector.window.summary()
+    assert (numbers["episodes"], numbers["ep_rew/mean"], numbers["ep_len/mean"]) == (1, 5, 5)
+    played = Collector(Lives(), Nobody(), 1).play(2)
+    assert played.returns == [5, 5] and played.lengths == [5, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo_id", ["ppo", "dqn", "pqn"])
+def test_any_game_trains_from_its_screen_by_general_settings(algo_id, capsys):
+    pytest.importorskip("ale_py")
+    small = ["n_envs=2", "n_steps=8", "batch_size=8"] if algo_id != "dqn" else ["buffer_size=400", "learning_starts=40"]
+    few = [
+        "max_timesteps=96",
+        "eval_freq_epochs=0",
+        "test_episodes=0",
+        "epoch_iterations=2",
+        "policy_kwargs.features=16",
+    ]
+    assert train.command([f"ALE/Freeway-v5:{algo_id}", *small, *few]) == 0
+    facts = RunDir.find("@last").facts()
+    wrappers = [wrapper["id"] for wrapper in facts["config"]["env_wrappers"]]
+    assert facts["env_backend"] == "ale" and wrappers == ["LifeLoss", "ClipReward"]
+    assert "ale" in capsys.readouterr().out and facts["outcome"]["env_steps"] == 96
+
+
+@pytest.mark.slow
+def test_the_page_types_what_there_is():
+    """Every command of docs/families/atari.md is a config, played by whom the page says."""
+    pytest.importorskip("ale_py")
+    page = (ROOT / "docs" / "families" / "atari.md").read_text("utf-8")
+    backends = []
+    for line in re.findall(r"^python train\.py (\S+(?: \S+=\S+)*)", page, re.M):
+        words, *overrides = line.split()
+        general = is_general(words)
+        found = load_general(words, overrides, task_of) if general else load_config(*parse_config_id(words), overrides)
+        backends.append(choose_backend(found).name)
+    assert backends == ["ale", "gym", "gym", "gym"]
+    assert set(re.findall(r"\{id: (\w+)", page)) <= set(WRAPPERS)
