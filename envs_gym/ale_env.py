@@ -186,7 +186,7 @@ class AleEnv:
             "seed": self._seed,
             "seedings": self._seedings.tolist(),
             "actions": [torch.tensor(list(log), dtype=torch.uint8) for log in self._log],
-            "obs": self._step.obs.clone() if isinstance(self._step.obs, Tensor) else None,
+            "obs": torch.from_numpy(self._obs.copy()),
             "returns": self._returns.tolist(),
             "lengths": self._lengths.tolist(),
             "broken": list(self._broken),
@@ -248,7 +248,7 @@ class AleEnv:
 
     def close(self) -> None:
         """Stop ale-py's threads."""
-        del self._envs
+        self._envs = None
 
 
 def _vector_env(screen: Screen, num_envs: int, threads: int) -> Any:

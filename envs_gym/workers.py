@@ -18,7 +18,7 @@ from envs_gym.async_env import Origin
 from envs_gym.backends import choose_backend
 from envs_gym.given import is_given
 from envs_gym.gym_env import GymEnv
-from envs_gym.wrappers.registry import find_wrapper, wrappers_of
+from envs_gym.wrappers.registry import find_wrapper, world_kwargs, wrappers_of
 from utils.cores import cores
 from utils.user_error import UserError
 
