@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from envs_fast.vec_env import CPU, Obs, Step, legal_actions
@@ -253,7 +254,6 @@ class AleEnv:
 
 def _vector_env(screen: Screen, num_envs: int, threads: int) -> Any:
     from ale_py.vector_env import AtariVectorEnv
-    from gymnasium.vector import AutoresetMode
 
     return AtariVectorEnv(
         screen.game,

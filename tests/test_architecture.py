@@ -25,6 +25,7 @@ HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "st
 HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright", "onnx", "onnxruntime", "pandas", "IPython", "ipykernel"}
 HEAVYWEIGHTS |= {"brax", "envpool", "jax"}
 HEAVYWEIGHTS |= {"nbclient", "nbconvert", "nbformat", "trackio", "wandb_workspaces", "dm_control", "mujoco", "minigrid"}
+HEAVYWEIGHTS |= {"ale_py", "cv2"}
 CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
