@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from gymnasium import spaces
+from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
@@ -60,8 +60,8 @@ class AleEnv:
 
     device = CPU
     wrong = None  # `step` refuses an action itself
-    resume = "exact"
-    reward_threshold = None
+    resume: str = "exact"
+    reward_threshold: float | None = None
 
     def __init__(
         self, env_id: str, num_envs: int, screen: Screen, life_loss: bool = False, clip: bool = False, threads: int = 0
@@ -72,9 +72,10 @@ class AleEnv:
         with Blame(env_id, doing="__init__"):
             self._envs = _vector_env(screen, num_envs, threads)
         self._channels = 1 if screen.grayscale else 3  # of one screen
-        self.observation_space = spaces.Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
-        self.action_space = spaces.Discrete(int(self._envs.single_action_space.n))
-        self.time_limit = -(-screen.limit // screen.skip)
+        self.observation_space: Space[Any] = spaces.Box(0, 255, (screen.stack * self._channels, *screen.size), np.uint8)
+        self._actions = int(self._envs.single_action_space.n)
+        self.action_space: Space[Any] = spaces.Discrete(self._actions)
+        self.time_limit: int | None = -(-screen.limit // screen.skip)
         self._step = step_buffers(self.observation_space, num_envs)
         told = (leaf.numpy() for leaf in self._step if isinstance(leaf, Tensor))
         (self._obs, self._reward, self._lost, self._cut, self._final, self._told_return, self._told_length) = told
@@ -171,7 +172,7 @@ class AleEnv:
             given = f"{action.dtype}{list(action.shape)}"
             raise ValueError(f"{self.env_id} takes actions torch.int64[{self.num_envs}], got {given}")
         raw = action.cpu().numpy()
-        if raw.min() < 0 or raw.max() >= self.action_space.n:
+        if raw.min() < 0 or raw.max() >= self._actions:
             raise ValueError(
                 f"{self.env_id}: {raw.tolist()} holds an action there is not; {legal_actions(self.action_space)}"
             )
