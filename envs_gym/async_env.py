@@ -286,7 +286,7 @@ class Played:
     def cut(self, env_id: str) -> list[dict[str, Any]]:
         """A state of each world that its next step ends as truncated, as a checkpoint does that is no more exact."""
         number = len(self._episodes)
-        state = {
+        state: dict[str, Any] = {
             "env_id": env_id,
             "num_envs": number,
             "seed": self._seed,
