@@ -76,7 +76,7 @@ class Shelf:
             with closing(self._open()) as file:
                 rows = file.execute(f"SELECT id, stamps, rest, [{FORM}] FROM lines").fetchall()
             lines = json.loads(f"[{','.join([row[3] for row in rows])}]")  # one long list is the quickest to read
-            return {row[0]: _kept(*row[:3], line) for row, line in zip(rows, lines, strict=True)}
+            return {row[0]: _kept(row[0], row[1], row[2], line) for row, line in zip(rows, lines, strict=True)}
         except (sqlite3.Error, UserError, ValueError, TypeError, LookupError):
             return {}
 
