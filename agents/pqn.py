@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from agents.base import Agent, build_optimizer
 from agents.experience.memory import slots_for
 from agents.experience.minibatches import minibatches
-from agents.experience.nouns import Rollout, Tree
+from agents.experience.nouns import Rollout, Tree, known_uncut
 from agents.networks.q_network import QPolicy, Shape, build_q_policy
 from agents.on_policy import epochs, play_and_learn
 from agents.returns import lambda_returns, next_values
@@ -55,7 +55,8 @@ class PQN(Agent):
     def judge(self, rollout: Rollout) -> Batch:
         """What each action was worth, by what followed and the best that could follow then."""
         row = rollout.row
-        v_t, v_next, v_final = (self.policy.value(obs) for obs in (row.obs, rollout.next.obs, rollout.final.obs))
+        v_t, v_next = self.policy.value(row.obs), self.policy.value(rollout.next.obs)
+        v_final = None if known_uncut(rollout) else self.policy.value(rollout.final.obs)
         v_tp1 = next_values(v_t, v_next, v_final, row.truncated, row.slot)
         target = lambda_returns(
             row.reward, row.terminated, row.truncated, v_tp1, self.live.gamma, self.config.return_lambda

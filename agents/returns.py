@@ -51,10 +51,13 @@ def row_by_row(estimator: Estimator) -> Estimator:
     return cast(Estimator, chosen)
 
 
-def next_values(v_t: Tensor, v_next: Tensor, v_final: Tensor, truncated: Tensor, slot: Tensor) -> Tensor:
-    """V of the observation each row's action truly led to, [T, N]; the terminated rows' values mean nothing."""
+def next_values(v_t: Tensor, v_next: Tensor, v_final: Tensor | None, truncated: Tensor, slot: Tensor) -> Tensor:
+    """V of the observation each row's action truly led to, [T, N]; the terminated rows' values mean nothing.
+
+    `v_final` is None where nothing was truncated.
+    """
     following = torch.cat([v_t[1:], v_next[None]])
-    return torch.where(truncated, v_final.gather(0, slot), following)
+    return following if v_final is None else torch.where(truncated, v_final.gather(0, slot), following)
 
 
 @row_by_row

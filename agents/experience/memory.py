@@ -69,7 +69,8 @@ class Memory:
     ) -> None:
         self.rows, self.slots, self.keep_terminal, self.replayed = rows, slots, keep_terminal, replayed
         self.num_envs, self.frames, self.storage = len(example.reward), frames, storage
-        example = example._replace(obs=newest_frame(example.obs, frames))
+        obs = newest_frame(example.obs, frames)
+        example = example._replace(obs=tree_map(Tensor.contiguous, obs) if replayed else obs)  # as files hold them
         last = Final(example.obs, carry)
         self._row_bytes, self._final_bytes = bytes_of(example), bytes_of(last)
         if replayed:
@@ -137,10 +138,13 @@ class Memory:
         here = self._row_views[head] if self._row_views else [column[head] for column in self._columns]
         torch._foreach_copy_(here, leaves(row))
         # before the slot advances: it is this row's slot that gets this row's final observation
-        final = Final(last, act.carry if leaves(self.final.carry) else ())
-        for column, leaf in zip(self._final_columns, leaves(final), strict=True):
-            column[self.slot, self._worlds] = leaf
-        if self.slots < self.rows and cut.device.type == "cpu" and cut.numpy().any() and self._full(head):
+        near = cut.device.type == "cpu"
+        ended = not near or bool(cut.numpy().any())
+        if ended or self.replayed:  # of a rollout's slots nobody reads those that no cut filled
+            final = Final(last, act.carry if leaves(self.final.carry) else ())
+            for column, leaf in zip(self._final_columns, leaves(final), strict=True):
+                column[self.slot, self._worlds] = leaf
+        if self.slots < self.rows and near and ended and self._full(head):
             self._grow()
         self.slot.add_(cut)
         self.slot.remainder_(self.slots)

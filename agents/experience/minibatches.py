@@ -5,7 +5,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from torch import Tensor
 
-from agents.experience.nouns import T, Tree, leaves, rebuild, tree_map
+from agents.experience.nouns import T, Tree, channels_last, leaves, rebuild, tree_map
 from utils.counter_rng import Key, permutation
 
 
@@ -31,9 +31,16 @@ def minibatches(table: T, size: int, key: Key) -> Iterator[T]:
     flat = tree_map(lambda x: x.flatten(0, 1), table)
     first = leaves(flat)[0]
     order = permutation(key, len(first), first.device)
-    shuffled = tree_map(lambda x: x[order], flat)
+    shuffled = tree_map(lambda x: _picked(x, order), flat)
     for start in range(0, len(first), size):
         yield tree_map(lambda x: x[start : start + size], shuffled)  # noqa: B023  (used before start moves on)
+
+
+def _picked(x: Tensor, order: Tensor) -> Tensor:
+    """x[order], row by row: indexing copies byte by byte, 28 us an image of 4 x 84 x 84 instead of 4."""
+    if channels_last(x):
+        return x.movedim(1, -1).index_select(0, order).movedim(-1, 1)
+    return x.index_select(0, order)
 
 
 def in_order(table: T, size: int) -> Iterator[T]:

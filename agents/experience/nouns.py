@@ -53,6 +53,11 @@ def expand(flag: Tensor, like: Tensor) -> Tensor:
     return flag.view(*flag.shape, *[1] * (like.dim() - flag.dim()))
 
 
+def channels_last(x: Tensor) -> bool:
+    """Whether images [B, C, H, W] lie with the channels of each pixel side by side, and so will their copies."""
+    return x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+
+
 def where(flag: Tensor, chosen: T, other: T) -> T:
     """torch.where over trees; `flag` covers the leading dimensions."""
     return tree_map(lambda a, b: torch.where(expand(flag, a), a, b), chosen, other)
@@ -129,6 +134,12 @@ class Rollout(NamedTuple):
     """after the last row, [N, ...]"""
     final: Final
     """where a time limit cut, [S, N, ...]; row.slot says which"""
+
+
+def known_uncut(rollout: Rollout) -> bool:
+    """Whether nothing was truncated, so that nobody asks for final observations; a device is not asked, to wait."""
+    truncated = rollout.row.truncated
+    return truncated.device.type == "cpu" and not truncated.any()
 
 
 class Transitions(NamedTuple):

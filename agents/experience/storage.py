@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.experience.nouns import Row, T, Tree, leaves, tree_map
+from agents.experience.nouns import Row, T, Tree, channels_last, leaves, tree_map
 from config.schema import Config, ReplayConfig, WorldModelConfig
 from envs_fast.vec_env import CPU
 from utils.run_dir import runs_root
@@ -40,6 +40,8 @@ def _zeros(example: Tensor, rows: int) -> Tensor:
     """NumPy's zeros are pages that nobody touches before they are written; torch would fill a million rows first."""
     if example.device.type != "cpu":
         return example.new_zeros(rows, *example.shape)
+    if channels_last(example):
+        return torch.from_numpy(np.zeros((rows, *example.movedim(1, -1).shape), example.numpy().dtype)).movedim(-1, 2)
     return torch.from_numpy(np.zeros((rows, *example.shape), example.numpy().dtype))
 
 

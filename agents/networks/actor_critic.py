@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Explanation, Rollout, Tree, leaves
+from agents.experience.nouns import Act, Explanation, Rollout, Tree, known_uncut, leaves
 from agents.networks.cnn import CNN, Block
 from agents.networks.encoders import FlatEncoder
 from agents.networks.heads import Gaussian, action_mask, head_for
@@ -77,6 +77,9 @@ class ActorCritic(Policy):
     def initial(self, num_envs: int) -> Tree:
         return ()
 
+    def laid_out(self, obs: Obs) -> Obs:
+        return self.encoder.laid_out(obs)
+
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         """Remembers nothing beside the action: values and log-probabilities of a rollout are cheaper at once."""
         parameters = self.allowed(self.actor(self.trunk(self.encoder(obs))), obs)
@@ -108,7 +111,7 @@ class ActorCritic(Policy):
         """V of what each action truly led to, [T, N]; `v_t` [T, N] is of the rows, `is_first` [N] of rollout.next."""
         slots = leaves(rollout.final.obs)[0].shape[:2]
         v_next = self.value(*rollout.next, is_first)
-        v_final = self.value(*rollout.final, is_first.new_zeros(slots))
+        v_final = None if known_uncut(rollout) else self.value(*rollout.final, is_first.new_zeros(slots))
         return next_values(v_t, v_next, v_final, rollout.row.truncated, rollout.row.slot)
 
     def gradient_norms(self, norms: Tensor) -> dict[str, Tensor]:

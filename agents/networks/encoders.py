@@ -131,6 +131,13 @@ class FlatEncoder(nn.Module):
         pieces = [module(x) for module, x in zip(self.leaf, self._vectors(obs), strict=True)]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
 
+    def laid_out(self, obs: Obs) -> Obs:
+        """A copy whose images lie in the order they are read in, so that nobody turns them at every look."""
+        if isinstance(obs, dict):
+            readers = dict(zip(self.keys or (), self.leaf, strict=True))
+            return {key: _laid_out(x, readers.get(key)) for key, x in obs.items()}
+        return _laid_out(obs, self.leaf[0])
+
     def learn(self, obs: Obs) -> None:
         """Update running statistics, where there are any."""
         for module, x in zip(self.leaf, self._vectors(obs), strict=True):
@@ -150,6 +157,10 @@ def _leaf(space: gym.Space, normalize: bool | str, name: str, cnn: CNN | None) -
     if normalize == "static":
         return StaticNorm(space, name)
     return RunningNorm(_width(space, None)) if normalize in (True, "rolling") else Float()
+
+
+def _laid_out(x: Tensor, reader: nn.Module | None) -> Tensor:
+    return (reader.laid_out(x) if isinstance(reader, Image) else x).clone()
 
 
 def _width(space: gym.Space, cnn: CNN | None) -> int:

@@ -81,6 +81,9 @@ class QPolicy(Policy):
     def initial(self, num_envs: int) -> Tree:
         return ()
 
+    def laid_out(self, obs: Obs) -> Obs:
+        return self.network.encoder.laid_out(obs)
+
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         moving = isinstance(self.epsilon, Tensor)  # so nothing is decided by it on the host
         if greedy or not (moving or self.epsilon > 0):

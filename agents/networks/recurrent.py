@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, leaves, tree_map
+from agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, known_uncut, leaves, tree_map
 from agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Judgement, Plan, mlp
 from agents.returns import next_values
 from envs_fast.vec_env import Obs
@@ -110,7 +110,8 @@ class RecurrentActorCritic(ActorCritic):
         slots = leaves(rollout.final.obs)[0].shape[:2]
         v_next = self._value_of(rollout.next, is_first)
         final = tree_map(lambda x: x.flatten(0, 1), rollout.final)
-        v_final = self._value_of(final, is_first.new_zeros(slots.numel())).view(slots)
+        none = is_first.new_zeros(slots.numel())
+        v_final = None if known_uncut(rollout) else self._value_of(final, none).view(slots)
         return next_values(v_t, v_next, v_final, rollout.row.truncated, rollout.row.slot)
 
     def _value_of(self, instant: Final, is_first: Tensor) -> Tensor:

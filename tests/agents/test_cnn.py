@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 from worlds import driven, weights
 
+from agents.experience.memory import Memory
+from agents.experience.nouns import Final, Row
 from agents.networks import cnn as module
 from agents.networks.actor_critic import ActorCritic, Plan
 from agents.networks.cnn import CNN, Block, Image
@@ -256,3 +258,68 @@ def test_what_is_seen_decides(case):
     agent = driven(kind(config(**{**given, **options}), SeenPixels(8)), iterations)
     assert agent.memory.table.obs.dtype == torch.uint8
     assert agent.collector.window.summary()["ep_rew/mean"] > 0.9
+
+
+class SeenFrames(SeenPixels):
+    """The same four frames deep, cut short by a limit where asked."""
+
+    def __init__(self, num_envs, ends_by_limit=False):
+        super().__init__(num_envs)
+        self.observation_space, self.ends_by_limit = image_space(4, 12, 12), ends_by_limit
+
+    def _image(self):
+        return super()._image() // torch.arange(1, 5, dtype=torch.uint8).view(4, 1, 1)
+
+
+FRAMES = {"policy": "cnn", "policy_kwargs": {"cnn": "residual", "features": 16}, "hidden_dims": (), "n_epochs": 2}
+
+
+def seen_frames(worlds):
+    return driven(PPO(PPOConfig(n_envs=4, n_steps=4, batch_size=8, optimizer="sgd", **FRAMES), worlds))
+
+
+def test_images_lie_by_pixel_from_the_worlds_on_and_nobody_turns_them_again(monkeypatch):
+    agent, turned, laid_out = seen_frames(SeenFrames(4)), [], Image.laid_out
+    places = agent.collector.obs, agent.memory.table.obs[0], agent.memory.final.obs[0]
+    assert all(x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous() for x in places)
+    monkeypatch.setattr(Image, "laid_out", lambda net, x: turned.append(laid_out(net, x) is not x) or laid_out(net, x))
+    agent.training_step(iter([0]))
+    assert len(turned) > 8 and not any(turned)
+
+
+@pytest.mark.parametrize("ends_by_limit", [False, True], ids=["terminated", "truncated"])
+def test_how_images_lie_changes_nothing_that_is_learnt_but_rounding(monkeypatch, ends_by_limit):
+    by_pixel = seen_frames(SeenFrames(4, ends_by_limit))
+    begun = weights(by_pixel.policy)
+    driven(by_pixel, 2)
+    monkeypatch.setattr(Image, "laid_out", lambda _, x: x)
+    by_plane = driven(seen_frames(SeenFrames(4, ends_by_limit)), 2)
+    one, other = by_pixel.memory.table, by_plane.memory.table
+    assert other.obs.is_contiguous() and torch.equal(one.obs, other.obs) and torch.equal(one.reward, other.reward)
+    torch.testing.assert_close(weights(by_pixel.policy), weights(by_plane.policy), rtol=1e-4, atol=1e-6)
+    assert not torch.equal(begun, weights(by_pixel.policy))
+
+
+@pytest.mark.parametrize(("ends_by_limit", "read"), [(False, [16, 4]), (True, [16, 4, 16])])
+def test_final_observations_are_read_where_there_are_any(ends_by_limit, read):
+    agent, sizes = seen_frames(SeenFrames(4, ends_by_limit)), []
+    agent.collect(4)
+    rollout = agent.memory.rollout((), Final(agent.collector.obs, ()))
+    agent.policy.encoder.register_forward_pre_hook(lambda _, given: sizes.append(given[0].shape[:-3].numel()))
+    agent.judge(rollout)
+    assert sizes == read
+    values = agent.policy.value(agent.memory.final.obs, (), None)
+    truncated = torch.zeros(4, 4, dtype=torch.bool).logical_or(torch.tensor(ends_by_limit))
+    assert torch.equal(rollout.row.truncated, truncated)
+    following = agent.policy.next_values(rollout, torch.zeros(4, 4), agent.collector.is_first)
+    if ends_by_limit:
+        torch.testing.assert_close(following, values.gather(0, rollout.row.slot))
+
+
+def test_a_replay_memory_keeps_planes_as_its_files_do():
+    obs = pixels(2, 4, 6, 6).contiguous(memory_format=torch.channels_last)
+    flag = torch.zeros(2, dtype=torch.bool)
+    row = Row(obs, flag, flag.long(), flag.float(), flag, flag, flag.long(), ())
+    kept, passing = (Memory(row, (), 3, 3, 0, replayed=replayed).table.obs for replayed in (True, False))
+    assert kept.is_contiguous() and not passing.is_contiguous()
+    assert kept.shape == passing.shape == (3, 2, 4, 6, 6)

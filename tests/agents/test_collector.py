@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from worlds import NAN, Scripted, random_tables
 
-from agents.experience.collector import WINDOW, Collector, Window
+from agents.experience.collector import WINDOW, Collector, Policy, Window
 from agents.experience.finite_guard import NonFiniteError
 from agents.experience.memory import Memory
 from agents.experience.nouns import Act, leaves
@@ -28,7 +28,7 @@ class Noted(NamedTuple):
     greedy: Tensor
 
 
-class Counting(nn.Module):
+class Counting(Policy):
     """Chooses by its noise alone and carries the steps since the episode began, in the wished form."""
 
     draws = 2

@@ -56,3 +56,11 @@ def test_the_table_is_left_as_it_was():
 
 def test_what_does_not_divide_comes_last_and_is_shorter():
     assert [len(batch.number) for batch in minibatches(table(), 10, KEY)] == [10, 10, 4]
+
+
+def test_images_stay_as_they_lie():
+    images = torch.arange(T * N * 24).view(T, N, 2, 3, 4)
+    by_pixel = images.movedim(2, -1).contiguous().movedim(-1, 2)
+    for one, other in zip(minibatches(images, 6, KEY), minibatches(by_pixel, 6, KEY), strict=True):
+        assert torch.equal(one, other) and one.is_contiguous()
+        assert other.is_contiguous(memory_format=torch.channels_last)
