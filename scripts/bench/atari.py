@@ -182,7 +182,7 @@ def text(config: PPOConfig, table: Figures, parts: Mapping[str, float], limit: f
         times = [told(ratio(found, table["cpu"][peer])) for peer in ("sb3", "cleanrl style") if peer in table["cpu"]]
         wall = table["wall"][name]["median"]
         lines.append(f"  {name:<16}{wall:>10,.0f}{found['median']:>10,.0f}   {'  '.join(times)}")
-    share = table["cpu"][OURS]["median"] * flops(config) / limit
+    share = table["wall"][OURS]["median"] * flops(config) / limit
     lines.append(f"  ours multiplies and adds at {share:.0%} of the limit")
     where = ", ".join(f"{name} {ms:.2f}" for name, ms in parts.items() if ms)
     lines.append(f"  ours, ms of the wall clock an env step: {where}")

@@ -1,0 +1,30 @@
+"""What scripts.evidence.pong reads off a run and keeps of it; the training itself takes hours."""
+
+import json
+
+from report.metrics_csv import read_csv
+from scripts.evidence import pong
+
+
+def curve(tmp_path, returns):
+    lines = [f"{8 * row},{mean},{row / 2}" for row, mean in enumerate(returns, 1)]
+    head = f"{pong.STEPS},{pong.RETURN},{pong.TIME}"
+    (tmp_path / "metrics.csv").write_text("\n".join((head, *lines, "")))
+    return pong.curve(read_csv(tmp_path / "metrics.csv"))
+
+
+def test_what_is_left_of_minus_21_is_left_for_good(tmp_path):
+    found = curve(tmp_path, ["", -20.5, -17, -19, -17.5, 3])
+    assert [instant.env_steps for instant in found] == [16, 24, 32, 40, 48]
+    assert pong.left(found) == (40, -17.5, 2.5)
+    assert pong.told(found) == "3.0 at 48 env steps (0:03), above -18 from 40 on, after 0:02"
+    assert pong.left(curve(tmp_path, [-17, -19])) is None and pong.left([]) is None
+
+
+def test_figures_and_picture_are_kept(tmp_path):
+    found = {"1": curve(tmp_path, [-20, -19]), "2": curve(tmp_path, [-21, -15])}
+    pong.write(tmp_path / "kept", found, ["max_timesteps=16"])
+    kept = json.loads((tmp_path / "kept" / "pong.json").read_text())
+    assert kept["seeds"]["2"] == [[8, -21.0, 0.5], [16, -15.0, 1.0]] and kept["columns"][0] == "env_steps"
+    picture = (tmp_path / "kept" / "pong.svg").read_text()
+    assert "seed 1" in picture and "seed 2" in picture
