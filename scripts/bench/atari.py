@@ -40,7 +40,7 @@ from utils import entry
 from utils.durable_file import write_json
 from utils.user_error import UserError
 
-PICTURES, PONG = f"scripts.bench.pictures:{pictures.ID}", "ALE/Pong-v5"
+PICTURES, PONG = f"{pictures.__name__}:{pictures.ID}", "ALE/Pong-v5"
 WORK = ("n_envs=8", "n_steps=128", "n_epochs=4", "batch_size=0.25", "policy=cnn", "hidden_dims=[]", "optimizer=adam")
 PLAIN = ("policy_lr=3e-4", "clip_range=0.2", "ent_coef=0", "normalize_reward=false", "eval_freq_epochs=null")
 SHOWN = ("early_stop_on_eval_threshold=false", "test_episodes=0", "engine=eager", "log_freq_epochs=1")
@@ -142,9 +142,10 @@ def in_turns(who: Mapping[str, Prepare], config: PPOConfig, iterations: int, rep
     for name, prepare in who.items():
         spent(prepare, 1)
         print(f"  {name} is ready", flush=True)
-    for _ in range(repeats):
+    for turn in range(1, repeats + 1):
         for name, prepare in who.items():
             found[name].append(spent(prepare, counts[name]))
+        print(f"  turn {turn} of {repeats}", flush=True)
     steps = {name: config.rollout_size * count for name, count in counts.items()}
     return {
         clock: {name: median_of([steps[name] / getattr(one, clock) for one in all_]) for name, all_ in found.items()}

@@ -28,4 +28,4 @@ class Pictures(gymnasium.Env):
         return self.pictures[self.np_random.integers(KINDS)]
 
 
-gymnasium.register(ID, entry_point=Pictures, max_episode_steps=LENGTH)
+gymnasium.register(ID, entry_point=f"{__name__}:{Pictures.__name__}", max_episode_steps=LENGTH)
