@@ -120,7 +120,8 @@ class Words:
 
     def encode(self, sentence: str) -> np.ndarray:
         """int8 [size]; ValueError for a sentence that is not of the list."""
-        code, words = np.zeros(self.size, np.int8), sentence.split()
+        words = sentence.split()
+        code = np.zeros(self.size, np.int8)
         for place in self._places:
             word = words[place] if place < len(words) else ""
             if (place, word) not in self._index:

@@ -76,7 +76,8 @@ def theirs(config: Config) -> list[tuple[int, float]]:
         judge = env.VecNormalize(judge, training=False, norm_reward=False)
         judge.obs_rms = worlds.obs_rms
     judge.seed(config.seed + 1000)
-    peer, found = peer_of(config, worlds), []
+    peer = peer_of(config, worlds)
+    found: list[tuple[int, float]] = []
     callbacks = importlib.import_module(f"{SB3}.common.callbacks")
 
     class Look(callbacks.BaseCallback):  # type: ignore[misc, name-defined]
@@ -105,7 +106,7 @@ def peer_of(config: Config, worlds: object) -> Any:
     common: dict[str, Any] = {"learning_rate": rate(config.policy_lr), "gamma": config.gamma, "seed": config.seed}
     widths = [*config.hidden_dims]
     if isinstance(config, PPOConfig):
-        kwargs = {"net_arch": {"pi": widths, "vf": widths}}
+        kwargs: dict[str, Any] = {"net_arch": {"pi": widths, "vf": widths}}
         sizes = {"n_steps": config.n_steps, "batch_size": config.minibatch_size, "n_epochs": config.n_epochs}
         return library.PPO("MlpPolicy", worlds, gae_lambda=config.gae_lambda, policy_kwargs=kwargs, device="cpu",
                            **sizes, **common)  # fmt: skip
