@@ -80,7 +80,7 @@ def theirs(config: Config) -> list[tuple[int, float]]:
     found: list[tuple[int, float]] = []
     callbacks = importlib.import_module(f"{SB3}.common.callbacks")
 
-    class Look(callbacks.BaseCallback):  # type: ignore[misc, name-defined]
+    class Look(callbacks.BaseCallback):  # type: ignore[name-defined]  # theirs is imported by name
         """Evaluates where one is due, as soon as a rollout is whole."""
 
         def _on_step(self) -> bool:
