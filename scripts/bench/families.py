@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import gymnasium
 import torch
@@ -146,7 +146,7 @@ def ours(config: Config, refused: dict[str, str]) -> Iterator[tuple[str, Contend
     """Every backend that can play it, Gymnasium's worlds here and in processes; why not goes into `refused`."""
     most = min(cores(), config.n_envs)
     for row in ROWS:
-        asked = replace(config, env_backend=row.name)
+        asked = replace(config, env_backend=cast(Any, row.name))  # a row is one of the words of the key
         if reason := row.refusal(asked):
             refused[row.name] = reason
             continue
