@@ -29,7 +29,8 @@ LARGEST_TABLE = 1 << 24  # pairs of state and action that a table is offered for
 PICTURE = 84  # pixels of the smaller side from which on an image is a picture, to be seen grey and small
 WORLD = ("env_kwargs", "env_wrappers", "frame_skip", "obs", "grayscale_obs", "resize_obs", "frame_stack", "action_mask",
          "max_episode_steps", "env_backend", "spec", "step_timeout", "workers", "on_worker_death")  # fmt: skip
-FAMILIES = {"MiniGrid-": {"env_wrappers": [{"id": "MiniGridFlat"}]}}  # by how ids begin: what no network reads otherwise
+# by how ids begin: what no network reads otherwise
+FAMILIES = {"MiniGrid-": {"env_wrappers": [{"id": "MiniGridFlat"}]}}
 # the actions that each algorithm takes: one choice, several at once, numbers with bounds, numbers without
 TAKES = {
     "ppo": ("choice", "choices", "bounded", "unbounded"),
@@ -125,8 +126,8 @@ def load_general(words: str, overrides: Sequence[str], look: Look | None) -> Con
 def _check_known(env_id: str, words: str) -> None:
     """UserError for an id that nobody can have registered: a typo need not wait for torch, nor for Gymnasium."""
     extra = extra_of(env_id)
-    known = env_id.startswith("Bandit") or (extra and extra.registers)
-    plain = not is_dotted(env_id) and not known and not file_of(env_id)
+    late = env_id.startswith("Bandit") or (extra is not None and extra.registers)  # there only once it is asked for
+    plain = not is_dotted(env_id) and not late and not file_of(env_id)
     own = project()
     if not plain or "gymnasium" in sys.modules or entry_points(group="gymnasium.envs") or (own and own.imports):
         return  # a module, a plug-in or a project may register anything
