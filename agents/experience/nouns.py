@@ -139,7 +139,7 @@ class Rollout(NamedTuple):
 def known_uncut(rollout: Rollout) -> bool:
     """Whether nothing was truncated, so that nobody asks for final observations; a device is not asked, to wait."""
     truncated = rollout.row.truncated
-    return truncated.device.type == "cpu" and not truncated.any()
+    return truncated.device.type == "cpu" and not truncated.numpy().any()
 
 
 class Transitions(NamedTuple):
