@@ -56,7 +56,7 @@ class Image(nn.Module):
     """uint8 [..., C, H, W], as worlds give every image, or [..., H, W] -> [..., features].
 
     A processor reads them with the channels of each pixel side by side, the layers that follow likewise: of four
-    channels the gradient of the first layer's weights took 107 ms plane by plane, so it takes 30 (256 images of 84 x
+    channels the gradient of the first layer's weights took 107 ms plane by plane, so it takes 39 (256 images of 84 x
     84, one thread). Of one or three, which oneDNN has kernels of its own for, the nature network stays with planes.
     """
 
