@@ -16,6 +16,7 @@ import gymnasium
 import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from config.extras import EXTRAS, Extra, extra_of
 from config.schema import Config
 from envs_fast.vec_env import CPU, VecEnv
 from envs_gym import bandits, dmc, doom, retro, spaces
@@ -30,21 +31,6 @@ from utils.user_error import UserError, nearest
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
 
 
-class Extra(NamedTuple):
-    """An optional dependency: how it is called, and the extra of this project that installs it."""
-
-    title: str
-    name: str
-
-
-EXTRAS = {  # by what the id or its entry point contains
-    "gymnasium.envs.box2d": Extra("Box2D", "box2d"),
-    "gymnasium.envs.mujoco": Extra("MuJoCo", "mujoco"),
-    "ALE/": Extra("ale-py", "atari"),
-    dmc.PREFIX: Extra("dm_control", "dmc"),
-    "MiniGrid-": Extra("MiniGrid", "minigrid"),
-    "BabyAI-": Extra("MiniGrid", "minigrid"),
-}
 REGISTERED_BY = {  # ids that are there once this has been imported
     "ALE/": "ale_py",
     dmc.PREFIX: "dm_control",
@@ -173,8 +159,9 @@ def import_module(env_id: str) -> str:
         except EnvError as error:
             if not missing(error, module):
                 raise
-            if family and module == REGISTERED_BY[family]:
-                raise UserError(_needs(env_id, EXTRAS[family])) from error
+            extra = extra_of(name)
+            if extra and extra.module == module:
+                raise UserError(_needs(env_id, extra)) from error
             raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error
     for start, register in FAMILIES.items():
         if name.startswith(start) and name not in gymnasium.registry:
@@ -191,15 +178,15 @@ def _newest(env_id: str) -> str:
 
 
 def _needs(env_id: str, extra: Extra) -> str:
-    return f"{env_id} needs {extra.title}: pip install 'stride-rl[{extra.name}]'"
+    return f"{env_id} needs {extra.title}: {extra.cure}"
 
 
 def _missing(spec: EnvSpec, reason: str) -> str:
     """Which of our extras brings the missing dependency; Gymnasium's own words where none does."""
-    for part, extra in EXTRAS.items():
-        if part in f"{spec.id} {spec.entry_point}":
-            return _needs(spec.id, extra)
-    return f"{spec.id} needs a package that is not installed: {reason}"
+    late = (extra for extra in EXTRAS if extra.registers and spec.id.startswith(extra.ids))
+    own = (extra for extra in EXTRAS if f"gymnasium.envs.{extra.name}" in str(spec.entry_point))
+    extra = next(late, None) or next(own, None)
+    return _needs(spec.id, extra) if extra else f"{spec.id} needs a package that is not installed: {reason}"
 
 
 def _check_kwargs(spec: EnvSpec, kwargs: dict[str, object]) -> None:

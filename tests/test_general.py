@@ -246,4 +246,4 @@ def test_what_no_network_reads_is_named_with_the_cure():
 def test_the_listing_mentions_it(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_variants("")
-    assert "ENV:ALGORITHM, such as Ant-v5:sac" in capsys.readouterr().out
+    assert "ENV:ALGORITHM, such as dm_control/walker-walk:sac" in capsys.readouterr().out
