@@ -4,13 +4,15 @@
 
 Pairs of one training in this process, without and with a tracker, in turn: env steps per second of the rows, CPU
 seconds of the process that trains (its threads, not the tracker's process), all of metrics.csv that is not of time.
+What a pair says is as noisy as the machine; beside it stands what noise does not touch, the processor's time of the
+tracker's own thread and of the calls that bring it news: no more than that can be taken from the training.
 """
 
 import os
 import random
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -18,6 +20,7 @@ from typing import NamedTuple, get_args
 import train
 from config.metrics import load_metrics
 from report.metrics_csv import read_csv
+from report.trackers.courier import Courier
 from report.trackers.registry import KINDS, is_installed
 from scripts.faults.record import command_line
 from scripts.faults.wandb_server import Mode, serving_apart
@@ -26,6 +29,8 @@ from utils.run_dir import RunDir
 
 WORDS = ("CartPole-v1:ppo", "-q", "eval_freq_epochs=null", "early_stop_on_eval_threshold=false", "test_episodes=0")
 SERVERS = get_args(Mode)
+MOST = 0.02  # of a training's time
+CALLS = ("begin", "row", "media", "alert", "end", "_deliver")
 RATE = "train/time/env_steps_per_second"
 Rows = list[dict[str, float]]
 
@@ -36,6 +41,7 @@ class Trained(NamedTuple):
     rate: float  # median of its rows
     cpu: float  # seconds
     seconds: float  # of the command, from its first word to its last
+    taken: float  # of those, the processor's in calls and thread of the tracker
     rows: Rows  # without what tells of time
 
 
@@ -60,7 +66,10 @@ def run(counts: dict[str, int], draws: random.Random, folder: Path) -> tuple[lis
         end = statistics.median(b.seconds - a.seconds for a, b in pairs)
         words = "every number is the same" if same else "NUMBERS DIFFER"
         speed = f"{100 * (rate - 1):+.1f} % env steps per second, {100 * (cpu - 1):+.1f} % CPU time"
-        lines.append(f"{what}: {speed}, {end:+.1f} s to the end (medians of {len(pairs)} pairs); {words}")
+        taken = statistics.median(b.taken / b.seconds for _, b in pairs)
+        good = good and taken < MOST
+        told = f"**{100 * taken:.2f} %** of the training's time in its thread and calls, {end:+.1f} s to the end"
+        lines.append(f"{what}: {told}; {speed} (medians of {len(pairs)} pairs); {words}")
         print(lines[-1], flush=True)
     return lines, good
 
@@ -83,14 +92,40 @@ def told_to(mode: Mode | None) -> Iterator[None]:
 
 def trained(logger: str, steps: int) -> Trained:
     cpu, began = time.process_time(), time.perf_counter()
-    code = train.command([*WORDS, f"max_timesteps={steps}", f"logger={logger}"])
+    with timed() as taken:
+        code = train.command([*WORDS, f"max_timesteps={steps}", f"logger={logger}"])
     cpu, seconds = time.process_time() - cpu, time.perf_counter() - began
     if code:
         raise RuntimeError(f"a training with logger={logger} ended with {code}")
     rows = read_csv(RunDir.find("@last").metrics_csv)
     wall = {name for name, metric in load_metrics().items() if metric.wall_time}
     rate = statistics.median(row[RATE] for row in rows if RATE in row)
-    return Trained(rate, cpu, seconds, [{name: row[name] for name in row.keys() - wall} for row in rows])
+    return Trained(rate, cpu, seconds, sum(taken), [{name: row[name] for name in row.keys() - wall} for row in rows])
+
+
+@contextmanager
+def timed() -> Iterator[list[float]]:
+    """Seconds of the processor in every call of a courier's, and in its thread, for as long as a block lasts."""
+    taken: list[float] = []
+    own = {name: getattr(Courier, name) for name in CALLS}
+
+    def clocked(method: Callable[..., None]) -> Callable[..., None]:
+        def call(courier: Courier, *told: object) -> None:
+            began = time.thread_time()
+            try:
+                method(courier, *told)
+            finally:
+                taken.append(time.thread_time() - began)
+
+        return call
+
+    try:
+        for name, method in own.items():
+            setattr(Courier, name, clocked(method))
+        yield taken
+    finally:
+        for name, method in own.items():
+            setattr(Courier, name, method)
 
 
 main = command_line(__doc__, "trackers", "Trackers", run, pairs=5, steps=400_000)
