@@ -23,7 +23,7 @@ OWN = "envpool/"  # ids of which only EnvPool knows
 OURS = ("num_envs", "seed", "env_seed", "batch_size", "max_episode_steps")  # set by us, not through env_kwargs
 # what ALE/X-v5 is in Gymnasium; EnvPool would press fire, and repeat no action
 ALE = {"use_fire_reset": False, "repeat_action_probability": 0.25, "noop_max": 0}
-SEEN = ["GrayscaleObservation", "ResizeObservation"]  # to SQUARE: Atari as EnvPool draws it, and some frames together
+SCREEN = {"id": "AtariScreen", "grayscale": True, "size": SQUARE, "stack": 1}  # as EnvPool draws it, but for the stack
 
 
 def why_not(config: Config) -> str:
@@ -88,10 +88,9 @@ def _drawn(config: Config) -> bool:
     """Whether the wrappers of a config ask for just what EnvPool's Atari is: grey, 84 by 84, some frames together."""
     if not config.env_id.rpartition(":")[2].startswith("ALE/"):
         return False
-    asked = [wrapper for wrapper in wrappers_of(config) if wrapper["id"] != "FrameStack"]
-    if [wrapper["id"] for wrapper in asked] != SEEN:
-        return False
-    return checked_size("ResizeObservation", asked[1].get("size", SQUARE)) == SQUARE
+    asked = [{**SCREEN, **wrapper} for wrapper in wrappers_of(config)]
+    plain = [{**wrapper, "stack": 1, "size": checked_size("AtariScreen", wrapper["size"])} for wrapper in asked]
+    return plain == [SCREEN]
 
 
 def _arguments(config: Config) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def test_keys_that_are_called_neutral_are(run, tmp_path):
         "eval_deterministic": "false", "early_stop_on_train_threshold": 1000, "early_stop_on_eval_threshold": 1000,
         "early_stop_patience": 3, "checkpoint_freq_epochs": 1, "checkpoint_minutes": "null", "checkpoint_keep_last": 2,
         "checkpoint_keep_best": 2, "test_episodes": 7, "video_max_steps": 5, "description": "other",
-        "project_id": "other", "device": "cpu",
+        "project_id": "other", "device": "cpu", "workers": 0,
     }  # fmt: skip
     assert {*changed, "video_freq_epochs", "engine"} == {*NEUTRAL, "threads"}
     assert "exact" in told(run, *MORE)

@@ -15,8 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from worlds import NAN, Scripted, driven, random_tables, weights
 
+from agents import pqn
 from agents.algorithms import build_agent, choose_engine, choose_on_gpu
 from agents.engines.graphed import CudaGraph, graphed
+from agents.networks import actor_critic, recurrent
 from agents.networks.threads import one_thread
 from agents.ppo import PPO
 from agents.sockets import Engine, eager
@@ -61,6 +63,13 @@ def single(monkeypatch):
     """Scheduled numbers as float32 holds them, which is how they lie on a device."""
     exact = Schedule.at
     monkeypatch.setattr(Schedule, "at", lambda *asked: float(torch.tensor(exact(*asked), dtype=torch.float32)))
+
+
+@pytest.fixture(autouse=True)
+def asks_no_device(monkeypatch):
+    """Whether an episode was cut is looked at on the CPU alone; what is taped here is what a device does."""
+    for module in (actor_critic, recurrent, pqn):
+        monkeypatch.setattr(module, "known_uncut", lambda rollout: False)
 
 
 @pytest.fixture(autouse=True)

@@ -164,7 +164,7 @@ def test_atari_is_drawn_by_envpool_where_it_is_asked_for_just_that(known):
     config = PPOConfig(**words, frame_stack=4)
     assert backend_envpool.why_not(config) == ""
     assert backend_envpool._arguments(config)["stack_num"] == 4
-    assert "GrayscaleObservation" in backend_envpool.why_not(PPOConfig(**{**words, "resize_obs": 42}, frame_stack=4))
+    assert "AtariScreen" in backend_envpool.why_not(PPOConfig(**{**words, "resize_obs": 42}, frame_stack=4))
 
 
 def test_without_envpool_there_is_one_line(monkeypatch):
