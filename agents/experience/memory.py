@@ -22,6 +22,7 @@ from agents.experience.nouns import (
     Tree,
     copy_into,
     expand,
+    known_none,
     leaves,
     tree_map,
 )
@@ -138,13 +139,12 @@ class Memory:
         here = self._row_views[head] if self._row_views else [column[head] for column in self._columns]
         torch._foreach_copy_(here, leaves(row))
         # before the slot advances: it is this row's slot that gets this row's final observation
-        near = cut.device.type == "cpu"
-        ended = not near or bool(cut.numpy().any())
-        if ended or self.replayed:  # of a rollout's slots nobody reads those that no cut filled
+        none = known_none(cut)
+        if not none or self.replayed:  # of a rollout's slots nobody reads those that no cut filled
             final = Final(last, act.carry if leaves(self.final.carry) else ())
             for column, leaf in zip(self._final_columns, leaves(final), strict=True):
                 column[self.slot, self._worlds] = leaf
-        if self.slots < self.rows and near and ended and self._full(head):
+        if self.slots < self.rows and cut.device.type == "cpu" and not none and self._full(head):
             self._grow()
         self.slot.add_(cut)
         self.slot.remainder_(self.slots)

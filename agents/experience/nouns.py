@@ -136,10 +136,14 @@ class Rollout(NamedTuple):
     """where a time limit cut, [S, N, ...]; row.slot says which"""
 
 
+def known_none(flags: Tensor) -> bool:
+    """Whether none of them is set; a device is not asked, as that would be a wait."""
+    return flags.device.type == "cpu" and not flags.numpy().any()
+
+
 def known_uncut(rollout: Rollout) -> bool:
-    """Whether nothing was truncated, so that nobody asks for final observations; a device is not asked, to wait."""
-    truncated = rollout.row.truncated
-    return truncated.device.type == "cpu" and not truncated.numpy().any()
+    """Whether nothing was truncated, so that nobody asks for final observations."""
+    return known_none(rollout.row.truncated)
 
 
 class Transitions(NamedTuple):

@@ -15,10 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from worlds import NAN, Scripted, driven, random_tables, weights
 
-from agents import pqn
 from agents.algorithms import build_agent, choose_engine, choose_on_gpu
 from agents.engines.graphed import CudaGraph, graphed
-from agents.networks import actor_critic, recurrent
+from agents.experience import memory, nouns
 from agents.networks.threads import one_thread
 from agents.ppo import PPO
 from agents.sockets import Engine, eager
@@ -68,8 +67,8 @@ def single(monkeypatch):
 @pytest.fixture(autouse=True)
 def asks_no_device(monkeypatch):
     """Whether an episode was cut is looked at on the CPU alone; what is taped here is what a device does."""
-    for module in (actor_critic, recurrent, pqn):
-        monkeypatch.setattr(module, "known_uncut", lambda rollout: False)
+    for module in (nouns, memory):
+        monkeypatch.setattr(module, "known_none", lambda flags: False)
 
 
 @pytest.fixture(autouse=True)
