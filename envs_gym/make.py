@@ -24,6 +24,7 @@ from envs_gym.backends import make_worlds
 from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
 from envs_gym.given import is_given
 from envs_gym.on_device import OnDevice
+from envs_gym.wrappers import atari
 from utils.one_line import one_line
 from utils.project import use_own_modules
 from utils.user_error import UserError, nearest
@@ -38,6 +39,7 @@ REGISTERED_BY = {  # ids that are there once this has been imported
     "BabyAI-": "minigrid",
     "brax/": "envs_gym.brax_worlds",
 }
+PREPARED = {"dm_control": dmc.register, "ale_py": atari.hush}  # done to a module once it is there
 FAMILIES = {"VizDoom/": doom.register, "Retro/": retro.register, "Bandit/": bandits.register}  # ids made when asked for
 
 
@@ -154,8 +156,7 @@ def import_module(env_id: str) -> str:
         try:
             with Importing(module):
                 importlib.import_module(module)
-                if module == REGISTERED_BY[dmc.PREFIX]:
-                    dmc.register()
+                PREPARED.get(module, lambda: None)()
         except EnvError as error:
             if not missing(error, module):
                 raise

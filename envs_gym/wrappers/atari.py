@@ -21,6 +21,13 @@ BESIDE = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the scr
 WORD = 1 << 32
 
 
+def hush() -> None:
+    """ale-py presents itself on the terminal, at its first game; what is wrong it still says."""
+    from ale_py import ALEInterface, LoggerMode
+
+    ALEInterface.setLoggerMode(LoggerMode.Error)
+
+
 def is_atari(env_id: str) -> bool:
     """Whether an id is one of ale-py's `ALE/Name-v5`, whatever module stands before it."""
     return env_id.rpartition(":")[2].startswith(NAMESPACE)
