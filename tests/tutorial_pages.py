@@ -27,7 +27,7 @@ class Page:
         self.copy.mkdir()
         for each in FOLDERS:
             shutil.copytree(ROOT / each, self.copy / each, ignore=shutil.ignore_patterns("__pycache__"))
-        for each in ("train.py", "pyproject.toml"):
+        for each in ("train.py", "run_play.py", "pyproject.toml"):
             shutil.copy(ROOT / each, self.copy / each)
         for path, kind, text in FILE.findall(self.text):
             if kind == "diff":

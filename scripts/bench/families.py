@@ -151,7 +151,11 @@ def ours(config: Config, refused: dict[str, str]) -> Iterator[tuple[str, Contend
             refused[row.name] = reason
             continue
         for workers in (0, most) if row.name == "gym" and most > 1 else (0,):
-            envs = make_envs(replace(asked, workers=workers), config.n_envs)
+            try:
+                envs = make_envs(replace(asked, workers=workers), config.n_envs)
+            except UserError as error:  # what shows only where worlds are made
+                refused[row.name] = str(error)
+                break
             yield called(row.name, workers), of_contract(envs)
 
 
