@@ -50,6 +50,11 @@ def list_environments(term: str = "") -> list[Row]:
     return _matching([row for stem in environment_files() for row in _rows(stem)], term)
 
 
+def listed(term: str) -> list[Row]:
+    """The same, with MuJoCo's bodies that no file names."""
+    return _matching([*(row for stem in environment_files() for row in _rows(stem)), *general_rows()], term)
+
+
 def _matching(rows: Sequence[Row], term: str) -> list[Row]:
     """Those that contain it; UserError with the nearest word where none does."""
     wanted = term.casefold()
@@ -90,10 +95,9 @@ def _rows(stem: str) -> list[Row]:
 
 def print_variants(term: str) -> int:
     """The shipped variants, what they reached in docs/results.md and what the last run of each came to here."""
-    shipped = [row for stem in environment_files() for row in _rows(stem)]
     found_here = told_here(term)  # of families that have more worlds than variants
     try:
-        rows = _matching([*shipped, *general_rows()], term)
+        rows = listed(term)
     except UserError:
         if not found_here:
             raise

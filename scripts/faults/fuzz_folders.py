@@ -194,7 +194,7 @@ def rooms(each: RunFacts) -> tuple[str, ...]:
 
 def listed(run: RunDir) -> int:
     group_report(group_of("g"))
-    with mock.patch.object(listing, "list_environments", lambda term: []):  # its files are not damaged
+    with mock.patch.object(listing, "listed", lambda term: []):  # its files are not damaged
         return train.command(["--list-envs", "cartpole"])
 
 
