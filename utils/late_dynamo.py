@@ -4,10 +4,14 @@ Lightning names two things of it while it is imported, and an optimizer one when
 what was compiled, and `disable`, to leave a function out of it. Until torch._dynamo is there nothing is compiled; so
 until then the first has no instances, and a function with the second is itself. Imported before Lightning; whoever
 imports torch._dynamo, torch.compile above all, gets torch's own, and from then on it is asked.
+
+Where SciPy is installed (Brax brings it), torchmetrics, which Lightning imports, loads most of it in order to give an
+old name back to scipy.signal: a second of every start. There, too, something else stands in for the time of the import.
 """
 
 import functools
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from importlib.abc import MetaPathFinder
@@ -19,6 +23,7 @@ import torch
 NAME = "torch._dynamo"
 PRESET = "__dynamo_disable"  # where torch._compile looks for what it made of a function when that was called first
 LIGHTNING = "lightning.pytorch"
+SCIPY = ("scipy", "scipy.signal")
 
 
 def disable(function: Callable[..., Any] | None = None, *asked: Any, **options: Any) -> Callable[..., Any]:
@@ -60,6 +65,31 @@ class _StandIn(ModuleType):
         return getattr(importlib.import_module(NAME), name)
 
 
+class _Apart(ModuleType):
+    """scipy or scipy.signal, that has the old name already; who wants more gets SciPy after all."""
+
+    hamming = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _drop_scipy()
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _keep_scipy_apart() -> None:
+    if SCIPY[0] in sys.modules or not (spec := importlib.util.find_spec(SCIPY[0])):
+        return
+    whole, part = (sys.modules.setdefault(name, _Apart(name)) for name in SCIPY)
+    vars(whole).update(__spec__=spec, __path__=spec.submodule_search_locations, signal=part)
+
+
+def _drop_scipy() -> None:
+    for name in SCIPY:
+        if isinstance(sys.modules.get(name), _Apart):
+            del sys.modules[name]
+
+
 def _functions_left_out() -> Iterator[FunctionType]:
     """Those of torch.optim.Optimizer that load torch._dynamo, to be left out of it, when they are first called."""
     for found in vars(torch.optim.Optimizer).values():
@@ -80,13 +110,16 @@ class _GiveWay(MetaPathFinder):
 
 def _import_lightning() -> None:
     stand_in = sys.modules[NAME] = _StandIn(NAME)
+    _keep_scipy_apart()
     try:
         importlib.import_module(LIGHTNING)
     except ImportError:  # one that wants more than a name of it: as if nothing had been tried
+        _drop_scipy()
         for name in [name for name in sys.modules if name.partition(".")[0] == "lightning"]:
             del sys.modules[name]
         sys.modules.pop(NAME, None)
         importlib.import_module(LIGHTNING)
+    _drop_scipy()
     if sys.modules.get(NAME) is stand_in:
         del sys.modules[NAME]
         for function in _functions_left_out():

@@ -76,6 +76,18 @@ assert "torch._dynamo" in sys.modules and sys.modules["torch._dynamo"].__file__
 assert isinstance(torch.compile(torch.nn.Identity()), lightning.pytorch.seen)
 print("whole")
 """
+SCIPY = """
+import sys
+{before}
+import utils.late_dynamo
+import lightning.pytorch, torchmetrics
+loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "scipy")
+from scipy.signal import lfilter
+import scipy.stats
+assert sys.modules["scipy"].signal.lfilter is lfilter and scipy.stats.norm.cdf(0) == 0.5
+print("loaded:", *loaded)
+"""
+WANTS_SCIPY = "from scipy.signal import lfilter\nfrom torch._dynamo import OptimizedModule"
 
 
 def run(program, *path):
@@ -104,3 +116,17 @@ def test_a_lightning_that_wants_more_of_it_gets_it(tmp_path, wanted):
     (tmp_path / "lightning" / "pytorch" / "__init__.py").write_text(wanted)
     done = run(WANTS_MORE, tmp_path)
     assert done.returncode == 0 and done.stdout == "whole\n", done.stderr
+
+
+@pytest.mark.slow
+def test_lightning_loads_no_scipy_and_whoever_wants_it_gets_it(tmp_path):
+    pytest.importorskip("scipy")
+    done = run(SCIPY.format(before=""))
+    assert (done.returncode, done.stdout) == (0, "loaded:\n"), done.stderr
+    done = run(SCIPY.format(before="import scipy.special"))
+    assert done.returncode == 0 and "scipy.signal" in done.stdout, done.stderr  # who had it first keeps it as it was
+    (tmp_path / "lightning" / "pytorch").mkdir(parents=True)
+    (tmp_path / "lightning" / "__init__.py").touch()
+    (tmp_path / "lightning" / "pytorch" / "__init__.py").write_text(WANTS_SCIPY)
+    done = run(SCIPY.format(before="").replace(", torchmetrics", ""), tmp_path)
+    assert done.returncode == 0 and "scipy.signal" in done.stdout, done.stderr

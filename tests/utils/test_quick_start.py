@@ -21,9 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 # pages, pictures, trackers, peers, GPU, physics: none of them is needed to train CartPole
 NOT_NEEDED = {
     "gradio", "fastapi", "starlette", "uvicorn", "httpx", "huggingface_hub", "safetensors", "playwright", "websockets",
-    "wandb", "tensorboard", "tensorboardX", "mlflow", "pandas", "matplotlib", "scipy", "sklearn", "av", "imageio",
+    "wandb", "tensorboard", "tensorboardX", "mlflow", "pandas", "matplotlib", "sklearn", "av", "imageio",
     "moviepy", "pygame", "Box2D", "mujoco", "ale_py", "cv2", "stable_baselines3", "jax", "cupy", "torchvision",
     "pytest", "inspector", "publishing", "torch._dynamo", "sympy", "torch.utils.tensorboard",
+    # where SciPy is installed Numba takes its version and its BLAS; all else of it is for others
+    "scipy.signal", "scipy.sparse", "scipy.stats", "scipy.optimize", "scipy.spatial", "scipy.interpolate",
 }  # fmt: skip
 TRAINED = """
 import gc, sys, train
