@@ -35,16 +35,17 @@ def list_runs(asked: argparse.Namespace) -> list[str]:
     columns = _names(asked.columns)
     if asked.rebuild:
         all_lines(RunIndex(), rebuild=True)
-    lines, fields = select(asked.filter, asked.sort, columns, asked.limit)
+    shown = None if asked.json else (*(columns or COLUMNS), "fault", "reason")
+    lines, fields = select(asked.filter, asked.sort, columns, asked.limit, shown)
     if asked.json:
         return [json.dumps([data(line, fields) for line in lines])]
     if not lines:
         return [f"no run under {runs_root()}{' that matches' if asked.filter else ''}"]
     width = _width()
-    shown = lines[:MOST_SHOWN] if width and not asked.limit else lines
-    told = table(shown, columns or COLUMNS, fields, width)
-    faults = [f"{line.id}: {line.fault or line.reason}" for line in shown if line.fault or line.reason]
-    more = [f"{len(shown):,} of {len(lines):,} runs; --limit N shows more"] if len(shown) < len(lines) else []
+    here = lines[:MOST_SHOWN] if width and not asked.limit else lines
+    told = table(here, columns or COLUMNS, fields, width)
+    faults = [f"{line.id}: {line.fault or line.reason}" for line in here if line.fault or line.reason]
+    more = [f"{len(here):,} of {len(lines):,} runs; --limit N shows more"] if len(here) < len(lines) else []
     return [*told, *faults, *more]
 
 
@@ -131,4 +132,4 @@ def _width() -> int | None:
 
 
 if __name__ == "__main__":
-    entry.run(main)
+    entry.run_and_leave(main)

@@ -218,11 +218,11 @@ def run_lines() -> list[Brief]:
     with _looking:
         lines = _index.all()
         _index.save()
-        for line in lines:
-            entry = _index.entry(line.id)
+        faulty = {line.id: _index.entry(line.id) for line in lines if line.fault}
+        for run_id, entry in faulty.items():
             if fault := (entry.head.fault if entry.config else "") or entry.best:  # without one it is still being made
-                log.warning("left out: %s: %s", line.id, fault)
-        return [line for line in lines if not _index.entry(line.id).head.fault]
+                log.warning("left out: %s: %s", run_id, fault)
+        return [line for line in lines if line.id not in faulty or not faulty[line.id].head.fault]
 
 
 def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:

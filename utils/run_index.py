@@ -7,20 +7,22 @@ lines are kept in a file (`run_shelf`) that is never the truth: whoever doubts i
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from utils.run_brief import GONE, Brief, best_of, head_of
 from utils.run_labels import read_labels
 from utils.run_listing import Listing
-from utils.run_shelf import Kept, Rest, Shelf, Value, details_of
+from utils.run_shelf import FIELDS, Columns, Kept, Rest, Shelf, Value, details_of
 from utils.run_tail import Tail, read_tail
 from utils.runs_root import runs_root
 from utils.user_error import UserError
 
 FEWEST = 50  # of fewer runs all is read as quickly as a file about them
+FEW = 1000  # of more the columns are quicker to read than their rows
+QUIET = 60 * 10**9  # ns: until then a run that is running will have changed by the next look
 SETTLED = 1_000_000_000  # ns: what changed just before it was read may change again at the same reading of the clock
-TOLD_EVERY = 0.1  # seconds
+TOLD_EVERY, TOLD_OF = 0.1, 256  # seconds, runs
 FILES = ("", "/config.json", "/metrics.csv", "/checkpoints")
 Told = Callable[[int, int], None]
 MAY_CHANGE = ("running", "damaged")  # what the shelf says of a run that is looked into each time
@@ -42,6 +44,8 @@ class Entry:
     """what is wrong with best.json"""
     labels: str = ""
     """what is wrong with labels.json"""
+    seen: int = 0
+    """by which it is seen that folder or config.json have changed"""
     changed: int = 0
     """when the newest of the files had changed, and when that was looked at, in ns"""
     looked: int = 0
@@ -59,67 +63,115 @@ class RunIndex:
         self._entries: dict[str, Entry] = {}
         self._root = ""
         self._shelf: Shelf | None = None
-        self._shelved: dict[str, Kept] = {}
+        self._columns, self._marks = Columns({}), dict[str, tuple[int, str]]()
+        self._lines: dict[str, Brief] = {}
+        self._rows: dict[str, Kept] = {}
 
     def ids(self) -> dict[str, None]:
         """The newest first. Where the root is another one, what its shelf holds is known at once."""
         if (root := str(runs_root())) != self._root:
-            self._root, self._entries = root, {}
+            self._root = root
             self._shelf = Shelf(Path(root)) if os.path.isdir(root) else None
-            self._shelved = self._shelf.read() if self._shelf and self._shelf.there else {}
-            self._listing.expect(Path(root), self._shelved)
+            self._know(self._shelf.columns() if self._shelf and self._shelf.there else Columns({}))
+            self._listing.expect(Path(root), self._marks)
         known = self._listing.ids()
         if len(self._entries) > len(known):
             self._entries = {run_id: entry for run_id, entry in self._entries.items() if run_id in known}
         return known
 
+    def _know(self, columns: Columns) -> None:
+        self._columns, self._marks, self._lines = columns, columns.marks(), {}
+        self._entries, self._rows = {}, {}
+
     def forget(self) -> None:
         """Read every run anew."""
         self.ids()
-        self._entries, self._shelved = {}, {}
+        self._know(Columns({}))
 
     def entry(self, run_id: str) -> Entry:
         if run_id not in self._entries:
-            kept = self._shelved.get(run_id)
+            self._fetch([run_id])
+            kept = self._rows.get(run_id)
             self._entries[run_id] = _entry(kept) if kept else Entry()
         return self._entries[run_id]
 
     def known(self, run_id: str) -> Brief | None:
         """What was told of a run that has ended, without a look at it."""
-        entry, kept = self._entries.get(run_id), self._shelved.get(run_id)
-        if entry:
-            return entry.line if entry.line.id and entry.head.status != "running" else None
-        return kept.line if kept and kept.line.status not in MAY_CHANGE else None
+        if not self._has_ended(run_id):
+            return None
+        if entry := self._entries.get(run_id):
+            return entry.line
+        return self._told(FIELDS).get(run_id)
 
-    def all(self, told: Told | None = None) -> list[Brief]:
+    def all(self, told: Told | None = None, fields: Collection[str] = FIELDS) -> list[Brief]:
         """Every run, the newest first. One that has ended is read again where its folder or its config.json has
-        changed; `told(done, of)` while that takes long."""
-        known, found, said = self.ids(), [], time.monotonic()
-        for run_id in known:
-            found.append(self._known_still(run_id) or self.brief(run_id))
-            if told and time.monotonic() - said > TOLD_EVERY:
-                said = time.monotonic()
-                told(len(found), len(known))
-        return found
+        changed; `told(done, of)` while that takes long. Of fields that are not asked for a line may tell None."""
+        known = self.ids()
+        told = _seldom(told) if told else None
+        lines = self._still(known, fields, told)
+        others = [run_id for run_id in known if run_id not in lines]
+        self._fetch(others)
+        for place, run_id in enumerate(others):
+            lines[run_id] = self.brief(run_id)
+            if told:
+                told(place + 1, len(others))
+        return [lines[run_id] for run_id in known]
 
-    def _known_still(self, run_id: str) -> Brief | None:
-        """Of what is done for each of ten thousand runs this is most."""
-        line = self.known(run_id)
-        if line is None:
-            return None
-        entry, folder = self._entries.get(run_id), f"{self._root}/{run_id}"
-        before = f"{entry.folder}|{entry.config}" if entry else self._shelved[run_id].stamps
-        try:
-            lies, config = os.lstat(folder), os.lstat(f"{folder}/config.json")
-        except OSError:
-            return None
-        return line if f"{_stamp(lies)}|{_stamp(config)}" == before else None
+    def whole(self, lines: Collection[Brief]) -> list[Brief]:
+        """The same runs, nothing left out."""
+        if len(lines) < FEW:
+            self._fetch(line.id for line in lines)
+            found = {run_id: row.line for run_id, row in self._rows.items()}
+        else:
+            found = self._told(FIELDS)
+        found = found | {run_id: entry.line for run_id, entry in self._entries.items()}
+        return [found.get(line.id) or self.brief(line.id) for line in lines]
+
+    def _fetch(self, ids: Iterable[str]) -> None:
+        """All that the shelf knows of these, unless another command has put something else there since."""
+        asked = [each for each in ids if each in self._marks and each not in self._entries and each not in self._rows]
+        found = self._shelf.rows(asked) if asked and self._shelf else {}
+        self._rows |= {run_id: row for run_id, row in found.items() if row.seen == self._marks[run_id][0]}
+
+    def _told(self, fields: Collection[str]) -> dict[str, Brief]:
+        if fields == FIELDS and not self._lines:
+            self._lines = self._columns.lines(FIELDS)
+        return self._lines or self._columns.lines(fields)
+
+    def _has_ended(self, run_id: str) -> bool:
+        """By what was told of it."""
+        if entry := self._entries.get(run_id):
+            return bool(entry.line.id) and entry.head.status != "running"
+        return run_id in self._marks and self._marks[run_id][1] not in MAY_CHANGE
+
+    def _still(self, known: Collection[str], fields: Collection[str], told: Told | None) -> dict[str, Brief]:
+        """Those that have ended, and whose folder and config.json are as they were.
+
+        Of what is done for each of ten thousand runs this is most.
+        """
+        lines = self._told(fields)
+        if len(lines) < len(self._marks):
+            self.forget()
+        lines = lines | {run_id: entry.line for run_id, entry in self._entries.items()}
+        before = {run_id: mark for run_id, (mark, status) in self._marks.items() if status not in MAY_CHANGE}
+        before |= {run_id: entry.seen if self._has_ended(run_id) else 0 for run_id, entry in self._entries.items()}
+        found, lstat, root = {}, os.lstat, f"{self._root}/"
+        for place, run_id in enumerate(known):
+            if mark := before.get(run_id):
+                try:
+                    if seen(lstat(root + run_id), lstat(f"{root}{run_id}/config.json")) == mark:
+                        found[run_id] = lines[run_id]
+                except OSError:
+                    continue
+            if told and not place % TOLD_OF:
+                told(place, len(known))
+        return found
 
     def brief(self, run_id: str) -> Brief:
         """The whole line, every file of it looked at."""
         entry, folder, looked = self.entry(run_id), f"{self._root}/{run_id}", time.time_ns()
         stats = [_stat(f"{folder}{name}") for name in FILES]
-        stamps = tuple(map(_stamp, stats))
+        entry.seen, stamps = seen(stats[0], stats[1]), tuple(map(_stamp, stats))
         before = entry.folder, entry.config, entry.metrics, entry.checkpoints
         if stamps != before or not stamps[1]:
             entry.shelved, entry.looked = False, looked
@@ -131,26 +183,27 @@ class RunIndex:
         return entry.line
 
     def values(self, keys: Iterable[str], lines: Iterable[Brief]) -> dict[str, dict[str, Value]]:
-        """By run, what its config or the end of its metrics.csv say of these keys; None where they have none."""
+        """By key, by run, what its config or the end of its metrics.csv say of it; None where they say nothing."""
         wanted = [*keys]
-        there = self._shelf.values(wanted) if self._shelf and wanted else {}
-        return {
-            line.id: there[line.id] if line.id in there and self._is_shelved(line.id)
-            else picked(Path(self._root, line.id), wanted)
-            for line in lines
-        }  # fmt: skip
+        found = self._shelf.values(wanted) if self._shelf and self._shelf.there else {}
+        there = found[wanted[0]] if found else {}
+        unread = [line.id for line in lines if line.id not in there or not self._is_shelved(line.id)]
+        for run_id in unread:
+            for key, value in picked(Path(self._root, run_id), wanted).items():
+                found.setdefault(key, {})[run_id] = value
+        return found
 
     def _is_shelved(self, run_id: str) -> bool:
         """Whether the shelf holds just what is known of a run."""
         entry = self._entries.get(run_id)
-        return entry.shelved if entry else run_id in self._shelved
+        return entry.shelved if entry else run_id in self._marks
 
     def save(self) -> None:
         """Keep what was read since on the shelf, where there is one: a folder that cannot be written to has none."""
         if self._shelf is None or len(self._listing.ids()) < FEWEST:
             return
         fresh = [(run_id, each) for run_id, each in self._entries.items() if not each.shelved and each.line.id]
-        settled = [(run_id, each) for run_id, each in fresh if each.looked - each.changed > SETTLED]
+        settled = [(run_id, each) for run_id, each in fresh if each.looked - each.changed > _rest_of(each)]
         if settled and self._shelf.write([(run_id, _kept(each)) for run_id, each in settled], self._listing.ids()):
             for _, each in settled:
                 each.shelved = True
@@ -219,15 +272,28 @@ def _stat(path: str) -> os.stat_result | None:
         return None
 
 
+def seen(folder: os.stat_result | None, config: os.stat_result | None) -> int:
+    """Another number where either has changed; 0 where one is not there."""
+    if folder is None or config is None:
+        return 0
+    told = (folder.st_ino, folder.st_size, folder.st_ctime_ns, config.st_ino, config.st_size, config.st_ctime_ns)
+    return hash(told)  # of whole numbers it is the same in every process, and 64 bits
+
+
 def _stamp(found: os.stat_result | None) -> str:
     return f"{found.st_ino} {found.st_size} {found.st_ctime_ns}" if found else ""
 
 
+def _rest_of(entry: Entry) -> int:
+    """For how long nothing has changed of what is worth keeping."""
+    return max(SETTLED, QUIET) if entry.head.status == "running" else SETTLED
+
+
 def _kept(entry: Entry) -> Kept:
     """Its status by its own account: what was seen of its process was so at that moment only."""
-    told = line_of(entry, entry.head)
-    rest = Rest(entry.metrics, entry.checkpoints, entry.head.status, entry.head.fault, entry.best, entry.labels)
-    return Kept(f"{entry.folder}|{entry.config}", told, json.dumps(rest))
+    stamps = entry.folder, entry.config, entry.metrics, entry.checkpoints
+    rest = Rest(*stamps, entry.head.status, entry.head.fault, entry.best, entry.labels)
+    return Kept(entry.seen, line_of(entry, entry.head), json.dumps(rest))
 
 
 def _entry(kept: Kept) -> Entry:
@@ -237,9 +303,21 @@ def _entry(kept: Kept) -> Entry:
         rest = Rest._make(json.loads(kept.rest))
     except (ValueError, TypeError):
         return entry
-    entry.folder, _, entry.config = kept.stamps.partition("|")
-    entry.metrics, entry.checkpoints = rest.metrics, rest.checkpoints
-    entry.line, entry.tail, entry.shelved = kept.line, kept.line.tail, True
+    entry.folder, entry.config, entry.metrics, entry.checkpoints = rest[:4]
+    entry.seen, entry.line, entry.tail, entry.shelved = kept.seen, kept.line, kept.line.tail, True
     entry.head = kept.line._replace(status=rest.status, fault=rest.config_fault)
     entry.best, entry.labels = rest.best_fault, rest.labels_fault
     return entry
+
+
+def _seldom(told: Told) -> Told:
+    """The same, as often as an eye sees."""
+    said = time.monotonic()
+
+    def tell(done: int, of: int) -> None:
+        nonlocal said
+        if time.monotonic() - said > TOLD_EVERY:
+            said = time.monotonic()
+            told(done, of)
+
+    return tell

@@ -10,8 +10,10 @@ import operator
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple, TypeVar
 
+from utils import run_shelf
 from utils.run_brief import Brief
 from utils.run_shelf import KEY, Value
 from utils.user_error import UserError, nearest
@@ -39,6 +41,12 @@ FIELDS: dict[str, Callable[[Brief], Value]] = {
     "commit": lambda line: line.commit,
     "settings": lambda line: line.settings,
 }
+# of which fields of a line it is made, where that is not the one that is called so
+MADE_OF = {
+    "run": {"variant"}, "age": {"started"}, "took": {"spent", "tail.seconds"}, "steps": {"tail.steps"},
+    "speed": {"spent", "tail.seconds", "tail.steps"}, "last": {"tail.last"}, "best": {"tail.best"}, "tag": {"labels"},
+    "note": {"labels"}, "": {"variant", "status", "result", "group", "reason", "labels"},
+}  # fmt: skip
 WORDS = {"run", "status", "result", "group", "id", "env", "tag", "note", "commit", "settings"}
 EXACT = {"status", "result"}
 EQUAL = (":", "=")
@@ -128,10 +136,19 @@ def terms(text: str) -> list[tuple[str, str, str, str]]:
     return found
 
 
+def names_in(text: str, sort: str = "") -> list[str]:
+    """Of the fields that a filter and an order look at, "" for a word that is looked for in a line."""
+    return [*(key for _, key, _, _ in terms(text)), *([sort.lstrip("-")] if sort else [])]
+
+
 def further(text: str, sort: str = "") -> list[str]:
     """What a filter and an order ask for that is no field of a line: keys of configs, names of metrics."""
-    keys = [key for _, key, _, _ in terms(text)] + [sort.lstrip("-")]
-    return [*dict.fromkeys(key for key in keys if key and key not in FIELDS)]
+    return [*dict.fromkeys(key for key in names_in(text, sort) if key and key not in FIELDS)]
+
+
+def made_of(names: Iterable[str]) -> set[str]:
+    """What of a line is read for these."""
+    return {"id"}.union(*(MADE_OF.get(name, {name}) for name in names)) & run_shelf.FIELDS
 
 
 def asked(text: str, more: Mapping[str, Look]) -> tuple[Test, ...]:
@@ -150,12 +167,12 @@ def asked(text: str, more: Mapping[str, Look]) -> tuple[Test, ...]:
 def looks(
     keys: Sequence[str], values: Mapping[str, Mapping[str, Value]], known: Callable[[], Iterable[str]]
 ) -> dict[str, Look]:
-    """Fields of these keys, of what each run says of them; UserError, with the nearest of those that are known, where
-    no run says anything."""
+    """Fields of these keys, of what is said of them by key and by run; UserError, with the nearest of those that are
+    known, where no run says anything."""
     for key in keys:
-        if not KEY.fullmatch(key) or all(each.get(key) is None for each in values.values()):
+        if not KEY.fullmatch(key) or all(value is None for value in values[key].values()):
             raise UserError(f"no run has {key[:60]!r}{nearest(key, [*FIELDS, *known()])}; --help lists the fields")
-    return {key: lambda line, key=key: values[line.id].get(key) for key in keys}  # type: ignore[misc]
+    return {key: lambda line, of=values[key]: of[line.id] for key in keys}  # type: ignore[misc]
 
 
 def _has(word: str) -> Test:
@@ -181,13 +198,14 @@ def _test(key: str, how: str, value: str, look: Look | None) -> Test | None:
 
 
 def _one_of(look: Look, wanted: Sequence[str], exact: bool) -> Test:
-    def test(line: Brief) -> bool:
-        found = str(look(line) or "").casefold().replace(" ", "-")
+    @cache  # thousands of runs have a dozen environments
+    def fits(value: Value) -> bool:
+        found = str(value or "").casefold().replace(" ", "-")
         if exact:
             return found in wanted
         return any(each in found or (each == "none" and not found) for each in wanted)
 
-    return test
+    return lambda line: fits(look(line))
 
 
 def _compared(look: Look, how: str, value: str) -> Test | None:

@@ -2,10 +2,11 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from report.ledger.query import FIELDS, Look, asked, further, in_order, looks
+from report.ledger.query import FIELDS, Look, asked, further, in_order, looks, made_of, names_in
+from utils import run_shelf
 from utils.run_brief import Brief
 from utils.run_index import RunIndex
 from utils.run_shelf import details_of
@@ -27,18 +28,27 @@ class Selection(NamedTuple):
     fields: Mapping[str, Look]
 
 
-def select(text: str = "", sort: str = "", columns: Sequence[str] = (), limit: int = 0) -> Selection:
-    """The runs that a filter lets through; UserError for a field that there is not."""
+def select(
+    text: str = "", sort: str = "", columns: Sequence[str] = (), limit: int = 0, shown: Iterable[str] | None = None
+) -> Selection:
+    """The runs that a filter lets through; UserError for a field that there is not.
+
+    Where it is said what is shown, the lines may tell None of all else.
+    """
     index = RunIndex()
-    lines = all_lines(index)
+    looked_at = made_of(names_in(text, sort))
+    wanted = run_shelf.FIELDS if shown is None else looked_at | made_of(shown)
+    first = looked_at if shown is None and text else wanted  # of the few that are found the rest comes later
+    lines = all_lines(index, fields=first)
     keys = [*dict.fromkeys([*further(text, sort), *(name for name in columns if name not in FIELDS)])]
     more = looks(keys, index.values(keys, lines) if keys else {}, lambda: _known(lines)) if lines else {}
     tests = asked(text, more) if lines else ()
-    found = [line for line in lines if all(test(line) for test in tests)]
+    found = [line for line in lines if all(test(line) for test in tests)] if tests else lines
     fields = {**FIELDS, **more}
     if sort:
         found = in_order([(fields[sort.lstrip("-")](line), line) for line in found], sort.startswith("-"))
-    return Selection(found[: limit or None], fields)
+    found = found[: limit or None]
+    return Selection(found if first == wanted else index.whole(found), fields)
 
 
 def _known(lines: Sequence[Brief]) -> list[str]:
@@ -46,8 +56,8 @@ def _known(lines: Sequence[Brief]) -> list[str]:
     return [key for line in lines[:NEWEST] for part in details_of(runs_root() / line.id) for key in part]
 
 
-def all_lines(index: RunIndex, rebuild: bool = False) -> list[Brief]:
-    """Every run; where many must be read for the first time that is told on a terminal."""
+def all_lines(index: RunIndex, rebuild: bool = False, fields: Collection[str] = run_shelf.FIELDS) -> list[Brief]:
+    """Every run, as far as these fields are asked for; where many must be read that is told on a terminal."""
     began, live = time.monotonic(), sys.stderr.isatty()
 
     def told(done: int, of: int) -> None:
@@ -56,7 +66,7 @@ def all_lines(index: RunIndex, rebuild: bool = False) -> list[Brief]:
 
     if rebuild:
         index.forget()
-    lines = index.all(told)
+    lines = index.all(told, fields)
     index.save()
     if live and time.monotonic() - began > PATIENCE:
         print("\r\033[K", end="", file=sys.stderr, flush=True)

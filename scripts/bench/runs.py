@@ -2,6 +2,7 @@
 
 Each run is a folder as a training leaves it, without weights; a few of them are damaged. Times are of whole commands,
 from the shell to the last line, the first of which reads every run; beside them an interpreter that does nothing.
+Python keeps the modules it has compiled, as it does unless PYTHONDONTWRITEBYTECODE says otherwise.
 """
 
 import json
@@ -47,12 +48,12 @@ def main(argv: list[str]) -> int:
 def tell(what: str, words: tuple[str, ...], root: Path, repeats: int) -> None:
     """Median seconds on the clock and of the processor."""
     clocks, cores = [], []
+    env = {**os.environ, "STRIDE_RUNS": str(root)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     for _ in range(repeats):
         before, began = os.times(), time.perf_counter()
         command = [sys.executable, *words]
-        subprocess.run(
-            command, cwd=PROJECT, env={**os.environ, "STRIDE_RUNS": str(root)}, check=True, capture_output=True
-        )
+        subprocess.run(command, cwd=PROJECT, env=env, check=True, capture_output=True)
         after = os.times()
         clocks.append(time.perf_counter() - began)
         cores.append(sum(after[2:4]) - sum(before[2:4]))

@@ -1,18 +1,21 @@
 """The index of runs: what it keeps between commands is never the truth, and never in the way."""
 
 import json
+import math
 import os
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
+from report.ledger.query import FIELDS, made_of
 from scripts.bench.runs import make
 from utils import run_brief, run_index
 from utils.run_dir import RunDir
 from utils.run_index import RunIndex
 from utils.run_labels import Labels, write_labels
-from utils.run_shelf import NAME
+from utils.run_shelf import NAME, Shelf
 
 RUNS = 60
 
@@ -146,7 +149,111 @@ def test_values_of_keys_and_metrics_are_the_same_with_and_without_the_file(root)
     index.save()
     later = RunIndex()
     shelved = later.values(keys, later.all())
-    assert shelved == direct and {*direct} == {*ids}
-    assert all(each["policy_lr"] in (1e-3, 3e-4, 1e-4) and each["nothing"] is None for each in direct.values())
+    assert shelved == direct and [*direct] == keys and all({*each} == {*ids} for each in direct.values())
+    assert {*direct["policy_lr"].values()} <= {1e-3, 3e-4, 1e-4} and {*direct["nothing"].values()} == {None}
     last = (root / ids[0] / "metrics.csv").read_text().splitlines()[-1].split(",")
-    assert direct[ids[0]]["train/policy/entropy"] == float(last[4])
+    assert direct["train/policy/entropy"][ids[0]] == float(last[4])
+
+
+def test_what_only_json_can_say_is_kept_as_it_is_told_without_the_file(root):
+    """A number that no cell of SQLite holds, half a character, a metric that ended as NaN, what a run was before."""
+    ids = make(root, RUNS, damaged=0)
+    facts = json.loads((root / ids[0] / "config.json").read_text())
+    facts["config"] |= {"large": 10**30, "half": "\ud800!", "list": [1, 2], "on": True, "lines": "a\nb", "odd key": 1}
+    (root / ids[0] / "config.json").write_text(json.dumps(facts))
+    text = (root / ids[0] / "metrics.csv").read_text()
+    (root / ids[0] / "metrics.csv").write_text(text.replace("val/roll/ep_rew/mean", "nothing") + "21000,,nan,,,,,\n")
+    (root / ids[1] / "metrics.csv").write_text(text + "21000,,nan,,,,,\n")
+    first = indexed()
+    assert repr(indexed()) == repr(first)  # NaN is not equal to itself
+    assert math.isnan(next(line for line in first if line.id == ids[1]).tail.last)
+    keys = ["large", "half", "list", "on", "lines"]
+    told = RunIndex()
+    told.all()
+    shelved = {key: values[ids[0]] for key, values in told.values(keys, told.all()).items()}
+    assert shelved == run_index.picked(root / ids[0], keys)
+    assert shelved == {"large": 1e30, "half": "?!", "list": "[1, 2]", "on": "true", "lines": "a\nb"}
+
+
+def test_a_run_that_was_kept_has_only_the_values_it_has_now(root):
+    ids = make(root, RUNS, damaged=0)
+    indexed()
+    facts = json.loads((root / ids[3] / "config.json").read_text())
+    del facts["config"]["policy_lr"]
+    (root / ids[3] / "config.json").write_text(json.dumps(facts))
+    os.rename(root / ids[4], root / "20270101-000000-moved")
+    index = RunIndex()
+    index.all()
+    index.save()
+    with closing(sqlite3.connect(root / NAME)) as file:
+        left = file.execute("SELECT count(*) FROM cells WHERE line NOT IN (SELECT number FROM lines)").fetchone()
+    assert left == (0,)
+    later = RunIndex()
+    values = later.values(["policy_lr"], later.all())["policy_lr"]
+    assert values[ids[3]] is None and ids[4] not in values and values["20270101-000000-moved"] is not None
+
+
+@pytest.mark.parametrize("name", ["id", "seen", "status", "test", "tail.steps", "labels", "settings"])
+@pytest.mark.parametrize("told", ["[1", "[]", "7", '{"a": 1}', None])
+def test_columns_that_are_damaged_are_made_anew(root, reads, name, told):
+    make(root, RUNS)
+    first = indexed()
+    with sqlite3.connect(root / NAME) as file:
+        file.execute("UPDATE columns SET told = ? WHERE name = ?", [told, name])
+    assert indexed() == first
+    reads.clear()
+    assert indexed() == first and not reads
+
+
+def test_a_row_that_another_command_put_there_meanwhile_is_not_taken_for_what_was_seen(root):
+    ids = make(root, RUNS, damaged=0)
+    indexed()
+    early = RunIndex()
+    some = early.all(fields={"id", "env"})
+    facts = json.loads((root / ids[3] / "config.json").read_text())
+    (root / ids[3] / "config.json").write_text(json.dumps({**facts, "seed": 77}))
+    indexed()
+    assert [line.seed for line in early.whole(some) if line.id == ids[3]] == [77]
+    with sqlite3.connect(root / NAME) as file:
+        file.execute("UPDATE lines SET seen = 5")
+    early = RunIndex()
+    assert early.whole(early.all(fields={"id"})) == RunIndex().all()
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("name", FIELDS)
+def test_each_field_says_the_same_of_a_line_of_which_nothing_else_is_read(root, name, many, monkeypatch):
+    """MADE_OF says what is read for it; None stands for all else."""
+    if many:
+        monkeypatch.setattr(run_index, "FEW", 1)
+    ids = make(root, RUNS)
+    write_labels(root / ids[5], Labels(("good",), "a note"))
+    monkeypatch.setattr(time, "time", lambda: 1.8e9)  # an age is the same
+    whole = indexed()
+    index = RunIndex()
+    some = index.all(fields=made_of([name]))
+    told = [FIELDS[name](line) for line in whole]
+    assert [FIELDS[name](line) for line in some] == told and {*told} != {None}
+    assert all(line.commit is None for line in some[:-3]) or name == "commit"
+    assert index.whole(some) == whole
+
+
+def test_words_are_looked_for_in_all_that_they_were_looked_for_in(root):
+    ids = make(root, RUNS)
+    write_labels(root / ids[5], Labels(("good",), ""))
+    whole = indexed()
+    assert [line.words for line in RunIndex().all(fields=made_of([""]))] == [line.words for line in whole]
+
+
+def test_a_running_run_is_not_written_down_as_long_as_it_moves(root, monkeypatch):
+    ids = make(root, RUNS, damaged=0)
+    facts = json.loads((root / ids[0] / "config.json").read_text())
+    del facts["outcome"]
+    (root / ids[0] / "config.json").write_text(json.dumps({**facts, "status": "running"}))
+    index = RunIndex()
+    index.all()
+    index.save()
+    assert {*Shelf(root).columns().marks()} == {*ids[1:]}
+    monkeypatch.setattr(run_index, "QUIET", -1)
+    indexed()
+    assert {*Shelf(root).columns().marks()} == {*ids}
