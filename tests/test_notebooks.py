@@ -113,11 +113,13 @@ def test_a_kernel_that_is_interrupted_saves_its_run(tmp_path, monkeypatch, kerne
     manager, client = start_new_kernel(kernel_name="python3", cwd=str(tmp_path), env=env)
     try:
         endless = "max_timesteps=10**9, early_stop_on_eval_threshold=False, eval_freq_epochs=None"
-        client.execute(f"import stride; stride.train('CartPole-v1:ppo', engine='eager', {endless})")
+        train = f"import stride; stride.train('CartPole-v1:ppo', engine='eager', {endless})"
+        client.execute(train, stop_on_error=False)  # else a kernel drops what reaches it soon after the error
         drawn = [wait_for(client, "display_data"), wait_for(client, "update_display_data")]
         manager.interrupt_kernel()
         assert client.get_shell_msg(timeout=300)["content"]["ename"] == "KeyboardInterrupt"
         client.execute("stride.load('@last').outcome['reason']")
+        assert client.get_shell_msg(timeout=300)["content"]["status"] == "ok"
         assert wait_for(client, "execute_result")["data"]["text/plain"] == "'interrupted'"
     finally:
         client.stop_channels()
