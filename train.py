@@ -8,6 +8,7 @@ import utils.quick_start  # isort: skip  # before all others
 import os
 import shlex
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from envs_gym.gym_env import EnvError
 from envs_gym.make import env_info, import_module, import_own_modules, make_envs
 from envs_gym.task import task_of
 from envs_gym.workers import workers_of
+from report.claimed import is_done, standing_run, tell_again
 from report.detached import apart, look_on, train_apart
 from report.sinks import group_watchers, sinks_of
 from report.trackers.registry import check_loggers
@@ -60,22 +62,25 @@ from trainer_callbacks.resume import (
 )
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, fit
 from utils import checkpoint_set, places
+from utils.claim import claim
 from utils.cores import cores
 from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
 from utils.events import Events, only_events
 from utils.project import folder_of, remember_folder
-from utils.run_dir import RunDir, runs_root
+from utils.run_dir import RunDir, new_id, runs_root
+from utils.run_facts import PAUSED
 from utils.run_fate import fate
 from utils.run_files import write_json
-from utils.run_lock import locked
+from utils.run_lock import LockLostError, RunInTrainingError, locked, owner
 from utils.run_log import NOTE, open_run_log
 from utils.seed_group import PREFIX, resume_seeds, train_seeds
 from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
 
-FAILURES = (EnvError, NoRoomError)  # said in one line
+FAILURES = (EnvError, NoRoomError, LockLostError)  # said in one line
+BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
 KEEP = "these settings are anybody's; a file of your own keeps them:"
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
@@ -100,12 +105,35 @@ def main(argv: list[str], events: Events | None = None) -> int:
         group, watchers = arguments.resume, group_watchers(arguments.quiet)
         program, goal = places.program("train"), arguments.require_goal
         return resume_seeds(program, group, arguments.overrides, cores(), watchers, goal)
-    return train_group(arguments) if len(arguments.seeds) > 1 else train(arguments, events)
+    if len(arguments.seeds) > 1:
+        return train_group(arguments)
+    return train_claimed(arguments, events) if arguments.group else train(arguments, events)
 
 
 def train(arguments: Arguments, events: Events | None = None) -> int:
     """The exit code of one run."""
     return train_run(arguments, events).code
+
+
+def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
+    """The same of the one run that the group has with this config: begun, continued, told again, or waited for."""
+    import_own_modules(*folder_of_yaml(arguments, None))
+    config, waits = arguments.load(task_of), False
+    while True:
+        run = standing_run(arguments, config)
+        if run and is_done(arguments, run):
+            return tell_again(arguments, run, events)
+        try:
+            if run is None:
+                return train(arguments, events)
+            return train(replace(arguments, resume=run.id, config_id="", overrides=(), file="", group=""), events)
+        except RunInTrainingError as error:
+            if not waits:
+                print(f"waiting: {str(error).partition(';')[0]}", file=sys.stderr, flush=True)
+            waits = True
+        run = standing_run(arguments, config)
+        while run and owner(run.path):
+            time.sleep(BETWEEN_LOOKS)
 
 
 def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
@@ -127,6 +155,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     config = again.config if again else arguments.load(task_of)
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
+    check_pause(arguments.pause_at, config, again)
     torch.set_num_threads(config.torch_threads)
     device = find_device(config, again)
     prepare(device, config.precision)
@@ -166,12 +195,13 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         with failures_told(run, stack, config), room_errors(config, on, arguments.again, held):
             watchers = [Debug(run)] if arguments.debug else []
             sinks = sinks_of(run, start.env_steps, start.exported, arguments.quiet, events, config.logger)
-            outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, own)
+            outcome = fit(config, agent, goal, run, sinks, start, interrupts, watchers, own, arguments.pause_at)
     if outcome.lost:
         print(outcome.lost, file=sys.stderr)
     if interrupts.number:
         return Ended(128 + interrupts.number, run)
-    return Ended(entry.GOAL_MISSED if arguments.require_goal and not outcome.solved else 0, run)
+    missed = arguments.require_goal and not outcome.solved and outcome.reason != PAUSED
+    return Ended(entry.GOAL_MISSED if missed else 0, run)
 
 
 def folder_of_yaml(arguments: Arguments, run: RunDir | None) -> list[Path]:
@@ -212,12 +242,26 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | 
         return None, ""
     found = RunDir.find(arguments.resume)
     past = fate(found, found.facts())
-    if arguments.checkpoint in ("", "last"):
+    if arguments.checkpoint in ("", "last") and not arguments.fork:
         stack.enter_context(locked(found.path))
     if not found.foreign:
         import_own_modules(*folder_of_yaml(arguments, found))
     words = arguments.resume, arguments.checkpoint, arguments.overrides
-    return find_resumption(*words, arguments.accept_changes, arguments.trust), past
+    return find_resumption(*words, arguments.accept_changes, arguments.trust, arguments.fork), past
+
+
+def check_pause(pause_at: int | None, config: Config, again: Resumption | None) -> None:
+    """UserError where no iteration of this training could be the one to pause after."""
+    if pause_at is None:
+        return
+    if pause_at > config.max_timesteps:
+        raise UserError(
+            f"--pause-at {pause_at:,} is beyond the budget of {config.max_timesteps:,} env steps; nothing pauses there"
+        )
+    if again and pause_at <= again.env_steps:
+        raise UserError(
+            f"--pause-at {pause_at:,} is behind {again.source.id}, which has done {again.env_steps:,} env steps"
+        )
 
 
 def facts_of(config: Config, agent: Agent, goal: float | None, group: str) -> dict[str, Any]:
@@ -243,7 +287,12 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
         write_json(run.config_json, {**continued_facts(again, facts), "failure": ""})
     else:
         facts = fork_facts(again, facts) if again else facts
-        run = RunDir.create(config.env_id, config.variant, config.seed, facts)
+        named = config.env_id, config.variant, config.seed
+        run_id = claim(facts["group"], facts["config"], new_id(*named)) if facts["group"] else ""
+        try:
+            run = RunDir.create(*named, facts, run_id)
+        except FileExistsError as error:
+            raise RunInTrainingError(f"{run_id} has just been begun by another process") from error
         stack.enter_context(locked(run.path))
     if not again or not again.checkpoint:
         return run, Start()
@@ -260,6 +309,7 @@ def train_group(arguments: Arguments) -> int:
         print("\n".join((config.description, KEEP, *to_keep(config))))
     with beginnings_told(config, "", None):
         reached = env_info(config).reward_threshold
+    check_pause(arguments.pause_at, config, None)
     if arguments.require_goal:
         check_required(config, reached if config.spec.goal is None else config.spec.goal)
     if arguments.debug:

@@ -40,11 +40,14 @@ class Change(NamedTuple):
         return f"{self.key} {_shown(self.before)} -> {_shown(self.after)}"
 
 
-def changes(before: Config, after: Config) -> list[Change]:
-    """Every key that differs, in the order of the schema; UserError names those that break what is being continued."""
+def changes(before: Config, after: Config, may_differ: Sequence[str] = ()) -> list[Change]:
+    """Every key that differs, in the order of the schema; UserError names those that break what is being continued.
+
+    `may_differ`: keys that break nothing where a new run begins: its seed draws other numbers from here on.
+    """
     old, new = to_plain(before), to_plain(after)
     found = [Change(key, old[key], new[key]) for key in new if old.get(key) != new[key]]
-    broken = [change for change in found if change.key in FIXED]
+    broken = [change for change in found if change.key in FIXED and change.key not in may_differ]
     if broken:
         names = ", ".join(str(change) for change in broken)
         raise UserError(f"{names}: the saved state was made for the old value; start a new run for that")

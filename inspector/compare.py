@@ -119,7 +119,7 @@ def curves(
     if len(own) < 2:
         return [Line(name, curve, colour, run=run_id) for run_id, curve in own.items()]
     thin = [Line(name, curve, colour, run=run_id, thin=True) for run_id, curve in own.items()]
-    going = {each.run.id for each in runs if each.brief.status in ("running", "silent", "paused")}
+    going = {each.run.id for each in runs if each.brief.status in ("running", "silent", "halted")}
     found = [middle_curve(f"{name}, {len(own)} runs", own, going, colour, clocks, axis) for axis in AXES]
     middles = [line for line in found if line]
     return [*thin, *middles] if middles else [line._replace(thin=False) for line in thin]

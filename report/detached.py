@@ -19,7 +19,7 @@ from report.monitor.app import Monitor, run
 from utils.places import PACKAGE, PROJECT, module_of, program
 from utils.run_dir import STAMP, RunDir, runs_root
 from utils.run_files import list_names
-from utils.run_lock import owner, started_by
+from utils.run_lock import is_here, owner, started_by
 from utils.seed_group import find_group, names_group, spelled_out, standings
 from utils.user_error import UserError
 
@@ -87,7 +87,7 @@ def _awaited(child: subprocess.Popen[bytes], arguments: Arguments, since: float)
         ended = child.poll() is not None
         for folder in _candidates(arguments, since):
             holder = owner(folder)
-            if holder and started_by(holder["pid"], child.pid):
+            if holder and is_here(holder) and started_by(holder["pid"], child.pid):
                 group = str(RunDir(folder).facts().get("group") or "") if _of_several(arguments) else ""
                 return Begun(child.pid, folder, group)
         if ended:

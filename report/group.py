@@ -27,7 +27,7 @@ from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from utils.user_error import UserError
 
 GRID = 120  # places at which the curves of a group are compared
-UNFINISHED = ("failed", "stopped", "running", "died", "not begun")
+UNFINISHED = ("failed", "stopped", "paused", "running", "died", "not begun")
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,8 @@ def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
         return "failed", one_line(str(standing.facts.get("failure", ""))) or "it says nothing"
     if standing.status == "interrupted":
         return "stopped", "a signal ended it; it goes on where it stopped"
+    if standing.status == "paused":
+        return "paused", "it was told to; it goes on where it stopped"
     if standing.status != "finished":
         gone, state = died(run, standing.facts), state_of(run.path, standing.facts)
         going_on = "it is still in training" + ("" if state == LIVE else f", {state}")

@@ -16,7 +16,7 @@ from utils.statistics import mean_and_deviation
 
 INDENT = "  "
 STATE, KIND, LEFT = 10, 5, 8  # widths of columns
-ENDED = ("solved", "not solved", "not tested", "trained", "failed", "stopped")
+ENDED = ("solved", "not solved", "not tested", "trained", "failed", "stopped", "paused")
 STYLES = {"solved": "bold green", "not solved": "bold yellow", "failed": "bold red", "training": "bold cyan"}
 
 

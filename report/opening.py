@@ -11,6 +11,7 @@ from config.commands.train import parse_arguments
 from config.plugins import TooEarlyError, postponed
 from config.preflight import answered, checked, knows_all_algorithms
 from config.schema import Config
+from report.claimed import is_done, standing_run, tell_again
 from report.console import standard_output, told
 from report.dashboard import opening_block
 from report.detached import apart, train_apart
@@ -41,6 +42,10 @@ def _first_words(argv: list[str]) -> int | None:
         return None
     if code is None and apart(arguments):
         return train_apart(argv, arguments)
+    if config is not None and arguments.group and len(arguments.seeds) < 2 and not arguments.json:
+        run = standing_run(arguments, config)
+        if run and is_done(arguments, run):
+            return tell_again(arguments, run)
     if config is not None and not arguments.quiet:
         announce(config, arguments.seeds)
     return code

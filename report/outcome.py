@@ -9,6 +9,8 @@ from report.alerts import Alert, counted
 from report.typography import duration, plain, score
 from utils.places import COMMANDS, spelled
 from utils.run_facts import INTERRUPTED as INTERRUPTED
+from utils.run_facts import PAUSED as PAUSED
+from utils.run_facts import UNENDED as UNENDED
 from utils.run_facts import verdict
 
 FAILED = "failed"  # the reason of an end by an error
@@ -64,7 +66,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """solved, not solved, not tested; trained, when there was no goal to reach; interrupted."""
+        """solved, not solved, not tested; trained, where there was no goal to reach; interrupted, paused."""
         return verdict(vars(self))
 
     @property
@@ -74,7 +76,7 @@ class Outcome:
 
     @property
     def result(self) -> str:
-        """How it ended, as a word for programs: solved, not_solved, not_tested, trained, interrupted, failed."""
+        """How it ended, for programs: solved, not_solved, not_tested, trained, interrupted, paused, failed."""
         return FAILED if self.reason == FAILED else self.verdict.replace(" ", "_")
 
     def line(self) -> str:
@@ -124,7 +126,7 @@ def next_commands(outcome: Outcome, config_id: str) -> list[str]:
     """What one may want to type now, with an interpreter that has what it takes."""
     train, play = typed("train"), typed("run_play")
     resume = f"{train} --resume {Path(outcome.run_path).name}"
-    if outcome.reason == INTERRUPTED:
+    if outcome.reason in UNENDED:
         return [resume]
     more = f"{resume} --max-timesteps {2 * outcome.env_steps}"
     if outcome.verdict == "not solved":

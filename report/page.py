@@ -17,13 +17,13 @@ from report.curve import Point, curve_svg
 from report.dreams import MEANING, read_dreams
 from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
-from report.outcome import INTERRUPTED, Header, Outcome
+from report.outcome import Header, Outcome
 from report.phases import told
 from report.sink import Sink
 from report.typography import area_chart, number
 from utils import run_files
 from utils.run_dir import RunDir
-from utils.run_facts import mapping
+from utils.run_facts import UNENDED, mapping
 
 Row = Mapping[str, float]
 
@@ -45,7 +45,7 @@ class ReportPage(Sink):
             return
         if not outcome.lost:
             write_report(self._run, self._config, read_csv(self._run.metrics_csv), outcome)
-        status = "interrupted" if outcome.reason == INTERRUPTED else "finished"
+        status = outcome.reason if outcome.reason in UNENDED else "finished"
         told = {name: value for name, value in dataclasses.asdict(outcome).items() if name != "lost"}
         run_files.write_json(self._run.config_json, {**self._run.facts(), "status": status, "outcome": told})
 
@@ -154,7 +154,7 @@ def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str
     """Exact lines to paste into a shell."""
     command = facts.get("command", "")
     exact = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
-    budget = "" if outcome.reason == "interrupted" else f" --max-timesteps {2 * outcome.env_steps}"
+    budget = "" if outcome.reason in UNENDED else f" --max-timesteps {2 * outcome.env_steps}"
     lines = [
         ("Play it", f"python run_play.py --run-id {run.id}"),
         ("Train it further", f"python train.py --resume {run.id}{budget}"),

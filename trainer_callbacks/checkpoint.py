@@ -21,7 +21,7 @@ from agents.experience.segments import delete_unnamed
 from agents.playing.loading import read_checkpoint
 from config.schema import Config
 from trainer_callbacks.evaluate import Evaluate
-from utils import checkpoint_set, run_files
+from utils import checkpoint_set, run_files, run_lock
 from utils.run_dir import RunDir
 from utils.run_log import NOTE
 from utils.user_error import NumbersError
@@ -70,6 +70,7 @@ class AtomicIO(CheckpointIO):
                 if hashing.error is not None:
                     raise hashing.error from error
                 raise
+            run_lock.check(Path(path).parent.parent)  # the last moment before the file has its name
         self.written = {"size": hashing.size, "sha256": hashing.sha256.hexdigest()}
 
     def load_checkpoint(
@@ -186,9 +187,11 @@ class Checkpoint(LightningCheckpoint):
         """Write the state between two iterations as a set, link it as `last` (and `best`), then thin out older ones.
 
         NumbersError before a byte is written where a weight is not finite (nan_guard: off does not look). OSError where
-        the disk has no room: the sets before it stay whole and linked. Takes as long as a sync of the disk.
+        the disk has no room: the sets before it stay whole and linked. LockLostError where another process owns the run
+        by now. Takes as long as a sync of the disk.
         """
         began = time.monotonic()
+        run_lock.check(self.run.path)
         if self.config.nan_guard != "off":
             check_finite(agent)
         folder, steps = self.run.checkpoints, agent.progress["env_steps"]

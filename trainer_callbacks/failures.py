@@ -23,6 +23,7 @@ from utils.one_line import describe_error
 from utils.run_dir import RunDir
 from utils.run_fate import continuation
 from utils.run_files import exists, read_json, write_json
+from utils.run_lock import LockLostError
 from utils.run_log import open_run_log
 from utils.user_error import NumbersError, UserError
 
@@ -46,7 +47,7 @@ def failures_told(run: RunDir, stack: ExitStack, config: Config) -> Iterator[Non
     try:
         with placed(config.env_id):
             yield
-    except Dropped:
+    except (Dropped, LockLostError):  # the folder may be another's to write in
         raise
     except BaseException as error:
         line = line_of(error)

@@ -1,7 +1,7 @@
 """Where a training goes on: which run, from which checkpoint, with which changes, and whether to the bit.
 
-`--resume RUN` continues in the same folder. `--checkpoint best` or `epoch=NN` forks: a new run begins with a copy of
-that checkpoint and of the rows up to it, and says in config.json whose child it is.
+`--resume RUN` continues in the same folder. `--fork`, or a checkpoint that is not the last, begins a new run with a
+copy of that checkpoint and of the rows up to it, which says in config.json whose child it is.
 """
 
 import hashlib
@@ -97,15 +97,18 @@ def find_resumption(
     overrides: tuple[str, ...],
     accept_changes: bool = False,
     trusted: Sequence[str] = (),
+    fork: bool = False,
 ) -> Resumption:
     """The run and the checkpoint that --resume and --checkpoint name, checked; who continues holds the run's lock."""
     run = RunDir.find(selector)
     run_files.check_folder(run.path)
-    fork = checkpoint not in ("", "last")
+    may_step, fork = fork, fork or checkpoint not in ("", "last")
     facts = run.facts()
     if "config" not in facts:
         raise UserError(f"{run.config_json} holds no config")
-    path, notes = _checkpoint(run, checkpoint or "last")
+    path, notes = _checkpoint(run, checkpoint or "last", may_step)
+    if may_step and not path:
+        raise UserError(f"{run.id} has no checkpoint yet, so there is nothing to fork")
     sidecar = checkpoint_set.facts_of(path) if path else {}
     edited = tuple(edits(facts, sidecar))
     if edited and not accept_changes:
@@ -128,7 +131,7 @@ def find_resumption(
         if after.on_cuda != before.on_cuda:
             before, chosen["engine"] = _as_chosen(before, chosen, run.id), "auto"  # an engine is of its device
         before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
-    changed = tuple(changes(before, after))
+    changed = tuple(changes(before, after, may_differ=("seed",) if fork else ()))
     resume = Resumption(
         source=run,
         checkpoint=path,
@@ -161,11 +164,11 @@ def _check_budget(resume: Resumption, overrides: tuple[str, ...]) -> None:
         raise UserError(f"{full}; give it {more}")
 
 
-def _checkpoint(run: RunDir, name: str) -> tuple[Path | None, tuple[str, ...]]:
+def _checkpoint(run: RunDir, name: str, may_step: bool) -> tuple[Path | None, tuple[str, ...]]:
     folder = run.checkpoints
     if name == "last" and not checkpoint_set.target(folder / "last.ckpt") and not checkpoint_set.names(folder):
         return None, ()
-    return checkpoint_set.select(folder, name, run.id, remembering=True)
+    return checkpoint_set.select(folder, name, run.id, remembering=True, may_step=may_step)
 
 
 def _as_chosen(config: Config, chosen: Mapping[str, object], where: str) -> Config:

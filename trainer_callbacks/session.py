@@ -36,12 +36,13 @@ from trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
 from trainer_callbacks.own import own_callbacks
+from trainer_callbacks.ownership import Ownership
 from trainer_callbacks.plateau import AtPlateau
 from trainer_callbacks.resume import host_facts, json_hash
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import TESTED, Stop, unheeded
 from trainer_callbacks.video import Video
-from utils import checkpoint_set
+from utils import checkpoint_set, run_lock
 from utils.devices import described
 from utils.provenance import code_hash
 from utils.run_dir import RunDir
@@ -70,8 +71,11 @@ def fit(
     interrupts: Interrupts | None = None,
     watchers: Sequence[L.Callback] = (),
     own: Sequence[L.Callback] | None = None,
+    pause_at: int | None = None,
 ) -> Outcome:
     """Train in this run's folder until Stop says so, test, and tell every sink; what is made for it is closed.
+
+    `pause_at`: env steps at which it stops, saved and untested, to go on another time.
 
     A signal ends it well, with what it cost in `outcome.lost`; errors of any kind pass, the sinks having been told.
     """
@@ -82,13 +86,24 @@ def fit(
     watch = Watch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
     export = ExportMetrics(evaluate, sinks, watch, Memory(run.logs, start.env_steps))
     plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
-    stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing, plateau)
+    stop = Stop(config, goal, evaluate.test, lambda: export.row, interrupts, start.closing, plateau, pause_at)
     checkpoint = Checkpoint(run, evaluate, config, sidecar_facts(config, agent), export.checkpoint)
     video = Video(config, run, export.media)
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     # a row is made of what was evaluated, Stop reads it, and a checkpoint holds what all of them remember
     trainer = build_trainer(
-        [ApplySchedules(plateau), evaluate, export, video, *filter(None, [plateau]), stop, *watchers, *own, checkpoint],
+        [
+            Ownership(run.path),
+            ApplySchedules(plateau),
+            evaluate,
+            export,
+            video,
+            *filter(None, [plateau]),
+            stop,
+            *watchers,
+            *own,
+            checkpoint,
+        ],
         **hardware(agent.device),
     )
     try:
@@ -97,10 +112,11 @@ def fit(
             log.info(line)
         lost = trained(trainer, agent, start.checkpoint, stop, checkpoint)
         lost += f"; continue: python train.py --resume {run.id}" if lost else ""
-        dreams = {} if lost or stop.interrupts.number else dreams_judged(config, agent, run)
+        dreams = {} if lost or stop.halted else dreams_judged(config, agent, run)
+        run_lock.check(run.path)  # the test may have taken long
         if not lost:
             export.finish(agent, {**stop.tested, **dreams})
-            if not stop.interrupts.number:
+            if not stop.halted:
                 checkpoint.finish(stop.tested.get(TESTED, float("-inf")), goal)
         evaluate.close()
         video.close()
@@ -120,7 +136,7 @@ def trained(trainer: L.Trainer, agent: Agent, start: Path | None, stop: Stop, ch
     try:
         restored(trainer, agent, start)
         stop.interrupts.patient = False  # what comes now can be done again at any time
-        if not stop.tested and tests(agent.config, stop.goal) and not stop.interrupts.number:
+        if not stop.tested and tests(agent.config, stop.goal) and not stop.halted:
             stop.tested = dict(stop.test(agent.policy))
     except Dropped:
         stop.interrupts.stop_reminding()

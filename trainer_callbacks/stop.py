@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Callback
 from agents.base import Agent
 from agents.experience.collector import WINDOW, Policy
 from config.schema import Config
-from report.outcome import INTERRUPTED
+from report.outcome import INTERRUPTED, PAUSED
 from trainer_callbacks.interrupt import Interrupts
 from trainer_callbacks.plateau import AtPlateau
 
@@ -51,20 +51,27 @@ class Stop(Callback):
         interrupts: Interrupts | None = None,
         closing: bool = False,
         plateau: AtPlateau | None = None,
+        pause_at: int | None = None,
     ) -> None:
         """`exported`: the row of the iteration just done, {} where none was due.
 
         `closing`: a resumed run whose training was over when its process died only needs its end told.
+        `pause_at`: env steps; the first iteration that ends with as many is the last one for now.
         """
         self.budget, self.patience, self.goal = config.max_timesteps, config.early_stop_patience, goal
         self.train_threshold = threshold(config.early_stop_on_train_threshold, goal)
         self.eval_threshold = threshold(config.early_stop_on_eval_threshold, goal)
         self.test, self.tested, self.test_episodes = test, dict[str, float](), config.test_episodes
-        self.exported = exported
+        self.exported, self.pause_at = exported, pause_at
         self.reason = ""
         self.streak = {"train": 0, "val": 0}
         self.interrupts, self.closing, self.plateau = interrupts or Interrupts(), closing, plateau
         self._evaluated, self._steps = False, 0
+
+    @property
+    def halted(self) -> bool:
+        """Whether it stops for now, to go on another time: by a signal, or where it was to pause."""
+        return bool(self.interrupts.number) or self.reason == PAUSED
 
     def count(self, row: Mapping[str, float]) -> None:
         """How often in a row each threshold was reached."""
@@ -99,7 +106,10 @@ class Stop(Callback):
         if self.plateau and self.plateau.over:
             return "plateau reached"
         # the next iteration takes as much as this one did; the budget is never overspent
-        return "budget spent" if 2 * steps - before > self.budget else ""
+        if 2 * steps - before > self.budget:
+            return "budget spent"
+        # last: a run that is over has nothing to go on with
+        return PAUSED if self.pause_at is not None and steps >= self.pause_at else ""
 
     def _confirmed(self, agent: Agent) -> bool:
         self._evaluated = False
@@ -127,7 +137,7 @@ class Stop(Callback):
         self.interrupts.patient = True
 
     def state_dict(self) -> dict:
-        reason = "" if self.reason == INTERRUPTED else self.reason
+        reason = "" if self.reason in (INTERRUPTED, PAUSED) else self.reason
         return {"streak": dict(self.streak), "reason": reason, "tested": dict(self.tested)}
 
     def load_state_dict(self, state: dict) -> None:

@@ -135,14 +135,18 @@ def target(link: Path) -> str:
     return run_files.read_link(link).removesuffix(".ckpt")
 
 
-def select(folder: Path, name: str, whose: str, remembering: bool = False) -> Chosen:
+def select(folder: Path, name: str, whose: str, remembering: bool = False, may_step: bool = False) -> Chosen:
     """The checkpoint meant by best, last or epoch=NN; `remembering`: one whose replay memory is whole, too.
+
+    `may_step`: step=N, too, of which a run keeps but the newest.
 
     Where a link's own is damaged, or has no `best` yet, the one before it is taken and that is said; an epoch that was
     asked for by its number is taken or refused. Its bytes had the hash of its sidecar a moment ago; a run in training
     may thin it out the next moment, and whether it fits a config is for its reader to say.
     """
     match = EPOCH.fullmatch(name)
+    if may_step and NAME.fullmatch(name) and not match:
+        return Chosen(_exactly(folder, name, name, whose, remembering), ())
     if not match and name not in LINKS:
         raise UserError(f"--checkpoint takes best, last or epoch=NN, not {name!r}{nearest(name, LINKS)}")
     if match:
@@ -166,15 +170,18 @@ def select(folder: Path, name: str, whose: str, remembering: bool = False) -> Ch
 
 
 def _epoch(folder: Path, number: int, name: str, whose: str, remembering: bool) -> Path:
+    stem = next((stem for stem in epochs(folder) if int(stem.removeprefix("epoch=")) == number), name)
+    return _exactly(folder, stem, name, whose, remembering)
+
+
+def _exactly(folder: Path, stem: str, name: str, whose: str, remembering: bool) -> Path:
     there = names(folder)
-    for stem in epochs(folder):
-        if int(stem.removeprefix("epoch=")) == number:
-            what = fault(folder / f"{stem}.ckpt", remembering)
-            if what:
-                others = [other for other in there if other != stem]
-                raise UserError(f"{whose}: {stem} {what}; it also has {', '.join(others) or 'none'}")
-            return folder / f"{stem}.ckpt"
-    raise UserError(f"{whose} has no checkpoint {name}; it has {', '.join(there) or 'none'}")
+    if stem not in _stems(folder, ".ckpt"):
+        raise UserError(f"{whose} has no checkpoint {name}; it has {', '.join(there) or 'none'}")
+    if what := fault(folder / f"{stem}.ckpt", remembering):
+        others = [other for other in there if other != stem]
+        raise UserError(f"{whose}: {stem} {what}; it also has {', '.join(others) or 'none'}")
+    return folder / f"{stem}.ckpt"
 
 
 def score_of(path: Path) -> float:

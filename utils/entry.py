@@ -51,7 +51,7 @@ def ended(
     except told as error:
         notes: tuple[str, ...] = getattr(error, "__notes__", ())
         print("; ".join([f"error: {one_line(str(error))}", *notes]), file=sys.stderr)
-        return 2 if refused(error) else 1
+        return getattr(error, "exit_code", 2 if refused(error) else 1)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 

@@ -21,7 +21,7 @@ MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects wi
 DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
 GONE = "its process ended without a word"
 VERDICTS = ("solved", "not solved", "not tested", "trained")
-STATUSES = ("running", "silent", "paused", "finished", "failed", "dead", "interrupted", "damaged")
+STATUSES = ("running", "silent", "halted", "paused", "finished", "failed", "dead", "interrupted", "damaged")
 
 
 class Brief(NamedTuple):

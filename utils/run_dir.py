@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,20 +83,25 @@ class RunDir:
         return self.path / "dreams.json"
 
     @classmethod
-    def create(cls, env_id: str, variant: str, seed: int, facts: Mapping[str, object] | None = None) -> "RunDir":
+    def create(
+        cls, env_id: str, variant: str, seed: int, facts: Mapping[str, object] | None = None, run_id: str = ""
+    ) -> "RunDir":
         """Make a new folder with its subfolders and its config.json, whole from the start; `@last` points at it.
 
         Its name is taken by nobody else, however many processes ask at once. It is not locked: who trains in it does
-        that (`run_lock.locked`). UserError where the folder of all runs cannot be written to.
+        that (`run_lock.locked`). UserError where the folder of all runs cannot be written to, FileExistsError where
+        one named `run_id` is there.
         """
         root = runs_root()
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{env_id}-{variant}-s{seed}")[:100]
+        name = _named(env_id, variant, seed)
         try:
             root.mkdir(parents=True, exist_ok=True)
             sweep(root)
-            run = cls(_make_unique(root, name, facts))
+            run = cls(_make(root, check_id(run_id), facts) if run_id else _make_unique(root, name, facts))
             relink(root / LAST, run.path)
             sync_folder(root)
+        except FileExistsError:
+            raise
         except OSError as error:
             raise UserError(f"cannot make a run folder under {root}: {error.strerror}") from error
         return run
@@ -135,11 +141,21 @@ class RunDir:
         matches = [selector] if selector in ids else [run_id for run_id in ids if run_id.startswith(selector)]
         if len(matches) > 1:
             raise UserError(f"{selector!r} begins {len(matches)} runs: {', '.join(matches[:4])}; give more of the id")
-        if not matches and run_names.GROUP.fullmatch(selector):
+        if not matches and _is_group(root_of_groups() / selector):
             raise _group(f"group:{selector}")
         if not matches:
             raise UserError(f"no run {selector!r} under {runs_root()}{nearest(selector, [LAST, BEST, *ids])}")
         return cls(runs_root() / matches[0])
+
+
+def root_of_groups() -> Path:
+    """Where what is known of groups lies, beside the runs."""
+    return runs_root().resolve() / "groups"
+
+
+def _is_group(folder: Path) -> bool:
+    known = run_names.GROUP.fullmatch(folder.name) is not None and os.path.isdir(folder)
+    return known or run_names.TIMED.fullmatch(folder.name) is not None
 
 
 def _group(selector: str) -> UserError:
@@ -168,22 +184,40 @@ def _is_run(path: Path) -> bool:
 def _make_unique(root: Path, name: str, facts: Mapping[str, object] | None) -> Path:
     """Make `root/<time>-<name>-<4 random letters>`: whole under a hidden name, then renamed, which one process wins."""
     while True:
-        suffix = "".join(secrets.choice(BASE32) for _ in range(4))
-        path = root / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{suffix}"
-        hidden = temporary(path)
-        for folder in ("checkpoints", "logs", "videos"):
-            (hidden / folder).mkdir(parents=True)
-        if facts is not None:
-            write_json(hidden / "config.json", dict(facts))
-        try:
-            hidden.rename(path)  # refused where a run of that name is there, as its folder is never empty
-        except OSError as error:
-            shutil.rmtree(hidden, ignore_errors=True)
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                continue
-            raise
-        sync_folder(root)
-        return path
+        with suppress(FileExistsError):
+            return _make(root, _stamped(name), facts)
+
+
+def _make(root: Path, run_id: str, facts: Mapping[str, object] | None) -> Path:
+    path = root / run_id
+    hidden = temporary(path)
+    for folder in ("checkpoints", "logs", "videos"):
+        (hidden / folder).mkdir(parents=True)
+    if facts is not None:
+        write_json(hidden / "config.json", dict(facts))
+    try:
+        hidden.rename(path)  # refused where a run of that name is there, as its folder is never empty
+    except OSError as error:
+        shutil.rmtree(hidden, ignore_errors=True)
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise FileExistsError(errno.EEXIST, "there is one already", str(path)) from error
+        raise
+    sync_folder(root)
+    return path
+
+
+def new_id(env_id: str, variant: str, seed: int) -> str:
+    """What a run that begins now may be called."""
+    return _stamped(_named(env_id, variant, seed))
+
+
+def _named(env_id: str, variant: str, seed: int) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", f"{env_id}-{variant}-s{seed}")[:100]
+
+
+def _stamped(name: str) -> str:
+    suffix = "".join(secrets.choice(BASE32) for _ in range(4))
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{suffix}"
 
 
 def _folder(selector: str) -> Path:

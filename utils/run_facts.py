@@ -8,7 +8,8 @@ from typing import Any
 from utils.run_files import read_json
 from utils.user_error import UserError
 
-INTERRUPTED = "interrupted"  # the reason of an end that a signal asked for
+INTERRUPTED, PAUSED = "interrupted", "paused"  # the reason of an end that a signal, or --pause-at, asked for
+UNENDED = (INTERRUPTED, PAUSED)  # after which a run is to go on as if nothing had been
 LONGEST, LARGEST = 4000, 2**63  # of a text, of a whole number
 TEXTS = ("env_id", "variant", "status", "engine", "engine_reason", "env_backend", "env_backend_reason", "resume",
          "device", "git_hash", "failure")  # fmt: skip
@@ -31,12 +32,12 @@ def read_facts(run: Path) -> dict[str, Any]:
 def verdict(outcome: Mapping[str, object]) -> str:
     """How an outcome stands to its goal, in a word: solved, not solved, not tested; trained where there is no goal.
 
-    Interrupted where the run is to go on. Only a test decides: what was not tested is neither solved nor unsolved.
+    Interrupted or paused where the run is to go on. Only a test decides: what was not tested is neither.
     """
     if outcome.get("solved") is True:
         return "solved"
-    if outcome.get("reason") == INTERRUPTED:
-        return INTERRUPTED
+    if (reason := outcome.get("reason")) in UNENDED:
+        return str(reason)
     if outcome.get("goal") is None:
         return "trained"
     return "not tested" if outcome.get("test_mean") is None else "not solved"

@@ -203,6 +203,26 @@ def write_json(path: Path, data: object, sync_name: bool = True) -> None:
         file.write((json.dumps(data, indent=2) + "\n").encode())
 
 
+def put(path: Path, text: str) -> bool:
+    """Make a file whole, in one instant, unless one of its name is there: then False, and that one stays as it is."""
+    place = locate(path)
+    beside = temporary(path).name
+    with _opened(path, place.root, place.folders) as folder:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(beside, place.name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            os.fsync(folder)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(beside, dir_fd=folder)
+    return True
+
+
 def copy(source: Path, target: Path) -> None:
     """A file of one run into another, whole or not at all."""
     with open_file(source) as old, replacing(target) as new:
@@ -229,6 +249,15 @@ def rename(path: Path, name: str) -> None:
         for place in (old, new):
             _meant(folder, place, path.with_name(place.name))
         os.replace(old.name, new.name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def touch(path: Path) -> None:
+    """Give a file of a run the time that it is now for who keeps the folder; FileNotFoundError without one."""
+    descriptor = _open(path, locate(path), os.O_RDONLY)
+    try:
+        os.utime(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove(path: Path) -> None:

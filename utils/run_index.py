@@ -256,12 +256,12 @@ def standing(head: Brief, folder: Path, known_dead: bool = False) -> Brief:
     """
     if head.status != "running":
         return head
-    from utils.run_state import DEAD, PAUSED, SILENT, state_of, still_dead  # brings what reads metrics.mmap
+    from utils.run_state import DEAD, HALTED, SILENT, state_of, still_dead  # brings what reads metrics.mmap
 
     state = DEAD if known_dead and still_dead(folder) else state_of(folder, {"status": head.status})
     if state == DEAD:
         return head._replace(status=DEAD, reason=GONE)
-    return head._replace(status=state) if state in (SILENT, PAUSED) else head
+    return head._replace(status=state) if state in (SILENT, HALTED) else head
 
 
 def _stat(path: str) -> os.stat_result | None:

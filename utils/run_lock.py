@@ -2,68 +2,200 @@
 
 A process is known by its number, the moment it started and the boot it belongs to, so that a number that was given
 out again, or a reboot, is not mistaken for the owner. Where there is no /proc the number alone has to do.
+
+Of a process elsewhere, on another machine or in another container, nothing can be seen but the file's age: its owner
+renews it every RENEWAL seconds, and it is dead once it has not for LEASE seconds. Whoever was taken for dead and is
+not, because it was halted or cut off, finds so before it commits anything (`check`).
 """
 
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from utils import run_files
 from utils.user_error import UserError
 
-NAME, MOST = ".lock", 4096
-BOOT = Path("/proc/sys/kernel/random/boot_id")
+NAME, CLOCK, MOST = ".lock", ".clock", 4096
+BOOT, SPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+LEASE, RENEWAL = 120.0, 10.0  # seconds; the first is STRIDE_LEASE's, the same on all machines that share a folder
+RENEWALS = 4  # at least so many in a lease, however short
+LOST = 75  # exit code, EX_TEMPFAIL: another process owns the run now; begun again it goes on from there
+
+_held: dict[Path, "_Held"] = {}  # by folder, the locks of this process
 
 
 class RunInTrainingError(UserError):
     """Another process is training this run."""
 
 
+class LockLostError(RuntimeError):
+    """Another process took this one for dead and trains the run now; exit code LOST, and nothing more is written."""
+
+    exit_code = LOST
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Owns the run in `folder` for the length of the block; UserError where it is being trained or not writable.
 
-    Only against those that ask, on this machine: who reads a run is not kept out, and a lock that a process of another
-    machine holds, on a disk they share, looks like a dead one's.
+    Only against those that ask: who reads a run is not kept out.
     """
-    path = folder / NAME
+    path, period = folder / NAME, min(RENEWAL, lease() / RENEWALS)
     try:
-        _claim(path, folder.name)
+        claim = _claim(path, folder.name)
     except OSError as error:
         raise UserError(f"cannot write in {folder}: {error.strerror}") from error
+    held = _held[folder] = _Held(path, claim, period)
     try:
         yield
     finally:
-        run_files.remove(path)
+        held.let_go()
+        if _held.get(folder) is held:
+            del _held[folder]
+
+
+def check(folder: Path) -> None:
+    """LockLostError if the run was locked by this process and is another's now; read off the disk."""
+    if (held := _held.get(folder)) and not held.is_ours():
+        raise LockLostError(
+            f"{folder.name} is another process's now: this one was not heard for the {lease():g} s of a lease; it "
+            "writes nothing more"
+        )
+
+
+def check_now_and_then(folder: Path) -> None:
+    """The same, read only if that was not done for a while: for who asks thousands of times a second."""
+    if (held := _held.get(folder)) and held.is_doubtful():
+        check(folder)
 
 
 def owner(folder: Path) -> dict[str, Any] | None:
-    """The living process that trains the run, None where there is none."""
+    """The living process that trains the run, None where there is none; of one elsewhere by the clock of this machine,
+    as a reader writes nothing into a run."""
+    path = folder / NAME
     try:
-        return _living(run_files.read_bytes(folder / NAME))
+        return _living(run_files.read_bytes(path), lambda: time.time() - _renewed(path))
     except UserError:
         return None
 
 
-def _claim(path: Path, run_id: str) -> None:
+def is_here(claim: dict[str, Any]) -> bool:
+    """Whether a lock's owner is a process of this machine and container, which can be looked at by its number."""
+    here = _place()
+    if claim.get("boot") != here["boot"]:
+        return False
+    return all(claim.get(key, here[key]) == here[key] for key in (("space",) if here["boot"] else ("host",)))
+
+
+def lease() -> float:
+    """Seconds after which the lock of a process elsewhere is nobody's."""
+    text = os.environ.get("STRIDE_LEASE", "")
+    try:
+        seconds = float(text) if text else LEASE
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UserError(f"STRIDE_LEASE is a number of seconds above 0, such as {LEASE:g}, not {text!r}")
+    return seconds
+
+
+class _Held:
+    """A lock of this process, which a thread renews until it is let go."""
+
+    def __init__(self, path: Path, claim: dict[str, Any], period: float) -> None:
+        self.path, self.claim, self.period = path, claim, period
+        self._seen, self._over = _now(), threading.Event()
+        threading.Thread(target=self._renew, name="renews the lock", daemon=True).start()
+
+    def is_ours(self) -> bool:
+        """Whether our name stands there, as the disk tells now; not where that cannot be read."""
+        try:
+            ours = json.loads(run_files.read_bytes(self.path)) == self.claim
+        except (UserError, ValueError, RecursionError):
+            ours = False
+        if ours:
+            self._seen = _now()
+        return ours
+
+    def is_doubtful(self) -> bool:
+        """Whether the renewing thread was not heard for twice its time: the process was halted, or the disk away."""
+        return _now() - self._seen > 2 * self.period
+
+    def let_go(self) -> None:
+        self._over.set()
+        if self.is_ours():
+            run_files.remove(self.path)
+
+    def _renew(self) -> None:
+        while not self._over.wait(self.period):
+            with suppress(OSError, UserError):  # a disk that is away for a moment
+                if self.is_ours():
+                    run_files.touch(self.path)
+
+
+def _now() -> float:
+    """Seconds that go on while a machine sleeps, where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _claim(path: Path, run_id: str) -> dict[str, Any]:
     """Write our name into the lock, unless a living process stands there; who reads and writes holds it meanwhile."""
     while True:
         with run_files.open_to_write(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if not _same(file.fileno(), path):  # its owner has just let go of it
                 continue
-            other = _living(file.read(MOST))
-            if other is not None:
-                raise RunInTrainingError(f"{run_id} is being trained by process {other['pid']}; stop that one first")
+            renewed = os.fstat(file.fileno()).st_mtime
+            if other := _living(file.read(MOST), partial(_age, path.with_name(CLOCK), renewed)):
+                raise RunInTrainingError(f"{run_id} is being trained by {_who(other)}")
+            mine = {**identity(os.getpid()), **_place()}
             file.seek(0)
             file.truncate(0)
-            file.write(json.dumps(identity(os.getpid())).encode())
+            file.write(json.dumps(mine).encode())
             os.fsync(file.fileno())
-            return
+            return mine
+
+
+def _who(claim: dict[str, Any]) -> str:
+    process = f"process {claim['pid']}"
+    if is_here(claim):
+        return f"{process}; stop that one first"
+    where = claim.get("host", "another machine")
+    return f"{process} on {where}; stop that one first, or wait {lease():g} s if it is gone"
+
+
+def _age(clock: Path, renewed: float) -> float:
+    """Seconds since then by the clock of whoever keeps the folder, who gives the times to files: those of machines
+    may disagree."""
+    with run_files.open_to_write(clock) as file:
+        file.write(b".")
+        os.fsync(file.fileno())
+        now = os.fstat(file.fileno()).st_mtime
+    run_files.remove(clock)
+    return now - renewed
+
+
+def _renewed(path: Path) -> float:
+    found = run_files.status(path)
+    return found.st_mtime if found else 0.0
+
+
+def _place() -> dict[str, str]:
+    """Where this process runs: boot, container and the machine's name."""
+    try:
+        space = os.readlink(SPACE)
+    except OSError:
+        space = ""
+    boot = BOOT.read_text().strip() if BOOT.exists() else ""
+    return {"boot": boot, "space": space, "host": socket.gethostname()}
 
 
 def _same(descriptor: int, path: Path) -> bool:
@@ -71,15 +203,21 @@ def _same(descriptor: int, path: Path) -> bool:
     return there is not None and os.path.samestat(os.fstat(descriptor), there)
 
 
-def _living(text: bytes) -> dict[str, Any] | None:
-    """Who is named in a lock, if that very process still lives; a torn or empty lock belongs to nobody."""
+def _living(text: bytes, age: Callable[[], float]) -> dict[str, Any] | None:
+    """Who is named in a lock, if that very process still lives; a torn or empty lock belongs to nobody.
+
+    `age`: seconds since it was renewed, which is asked only of one elsewhere.
+    """
     try:
         claim = json.loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(claim, dict) or type(claim.get("pid")) is not int or claim["pid"] <= 0:
         return None
-    return claim if claim == identity(claim["pid"]) else None
+    if not is_here(claim):
+        return claim if age() < lease() else None
+    known = identity(claim["pid"])
+    return claim if known and known == {key: claim.get(key) for key in known} else None
 
 
 def identity(pid: int) -> dict[str, Any]:

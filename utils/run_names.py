@@ -13,8 +13,10 @@ SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, la
 CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
 PLAYED = re.compile(rf"play-({CHECKPOINT.pattern})-seed([0-9]{{1,20}})-episode([0-9]{{1,18}})\.mp4")  # by run_play.py
 LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
-GROUP = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # runs of one command that differ in their seed
+GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # runs that belong together: of one command, or of one --group
+TIMED = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # a group that nobody gave a name
 OF_GROUP = ("groups", GROUP.pattern)  # a group's folder, in that of all runs
+CLAIM = re.compile(r"[0-9a-f]{32}")  # which run of a group has a config of this hash
 FOLDERS = ("checkpoints", "checkpoints/segments", "videos", "logs")  # of a run
 
 
@@ -30,6 +32,7 @@ class Form(NamedTuple):
 
 FORMS = (
     Form(re.compile(r"plan\.json|report\.md|curve\.svg|runs\.csv"), OF_GROUP, 16 << 20, there_only=True),
+    Form(CLAIM, (*OF_GROUP, "claims"), 4096, there_only=True),
     Form(re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}\.json"), ("removed",), 32 << 20, there_only=True),
     Form(re.compile(r"config\.json"), (), 16 << 20),
     Form(re.compile(r"metrics\.csv"), (), 1 << 30),
@@ -39,13 +42,13 @@ FORMS = (
     Form(re.compile(r"report\.md"), (), 16 << 20),
     Form(re.compile(r"labels\.json"), (), 1 << 16),
     Form(re.compile(r"dreams\.json"), (), 1 << 20),
-    Form(re.compile(r"\.lock"), (), 4096),
+    Form(re.compile(r"\.lock|\.clock"), (), 4096),
     Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.json"), ("checkpoints",), 16 << 20),
     Form(re.compile(rf"(?:{CHECKPOINT.pattern}|best|last)\.ckpt"), ("checkpoints",), 16 << 30),
     Form(SEGMENT, ("checkpoints", "segments"), 4 << 30),
     Form(re.compile(r"epoch=[0-9]{1,18}\.mp4"), ("videos",), 4 << 30),
     Form(PLAYED, ("videos",), 4 << 30),
-    Form(re.compile(rf"{GROUP.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan before groups had folders
+    Form(re.compile(rf"{TIMED.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan before groups had folders
     Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
     Form(re.compile(r"events\.out\.tfevents\.[0-9]{1,20}"), ("logs",), 1 << 30, there_only=True),  # TensorBoard's
     Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # a sink's own
@@ -81,10 +84,11 @@ def _climb(folder: Path, wanted: tuple[str, ...]) -> tuple[Path, tuple[str, ...]
 
 
 def below(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """The run's folder, and the names from there to this one of FOLDERS, or OF_GROUP; of any other folder itself."""
-    root, names = _climb(folder, OF_GROUP)
-    if len(names) == len(OF_GROUP):
-        return root, names
+    """The run's folder, and the names from there to this one of FOLDERS, or of a group's; of any other itself."""
+    for way in ((*OF_GROUP, "claims"), OF_GROUP):
+        root, names = _climb(folder, way)
+        if len(names) == len(way):
+            return root, names
     ways = [each.split("/") for each in FOLDERS]
     return _climb(folder, next((tuple(way) for way in ways if way[-1] == folder.name), ()))
 

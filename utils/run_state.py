@@ -11,15 +11,16 @@ from pathlib import Path
 
 from utils import metrics_layout
 from utils.metrics_reader import MetricsReader
-from utils.run_facts import INTERRUPTED as BY_SIGNAL
-from utils.run_facts import read_facts
-from utils.run_lock import NAME, owner, stopped
+from utils.run_facts import INTERRUPTED as INTERRUPTED
+from utils.run_facts import PAUSED as PAUSED
+from utils.run_facts import UNENDED, read_facts
+from utils.run_lock import NAME, is_here, owner, stopped
 from utils.user_error import UserError
 
-LIVE, SILENT, PAUSED = "live", "silent", "paused"
-INTERRUPTED, FAILED, DEAD, FINISHED = BY_SIGNAL, "failed", "dead", "finished"
-IN_TRAINING = (LIVE, SILENT, PAUSED)  # a process holds the run
-STATES = (*IN_TRAINING, INTERRUPTED, FAILED, DEAD, FINISHED)
+LIVE, SILENT, HALTED = "live", "silent", "halted"
+FAILED, DEAD, FINISHED = "failed", "dead", "finished"
+IN_TRAINING = (LIVE, SILENT, HALTED)  # a process holds the run
+STATES = (*IN_TRAINING, *UNENDED, FAILED, DEAD, FINISHED)
 WAITING, ENDED = (metrics_layout.STATES[word] for word in (metrics_layout.PAUSED, metrics_layout.ENDED))
 BEAT_LOST = 4.0  # seconds: metrics.mmap has a heartbeat a second
 SILENT_AFTER = 300.0  # of a run without one: a row may take minutes
@@ -29,8 +30,10 @@ BEGINNING = 2.0  # seconds: between a folder's making and its lock
 def state_of(folder: Path, facts: Mapping[str, object]) -> str:
     """One of STATES, of the run in `folder` whose config.json holds `facts`; what a newer program says passes as it is.
 
-    silent: its process lives and was not heard for long; paused: it was halted (Ctrl-Z, SIGSTOP); dead: it ended
-    without a word. A loop of somebody's own has no config.json: its metrics.mmap tells it all.
+    silent: its process lives and was not heard for long; halted: by Ctrl-Z or SIGSTOP, or a loop of one's own says that
+    it waits; paused: it ended where it was told to, and goes on another time; dead: it ended without a word. A loop of
+    somebody's own has no config.json: its metrics.mmap tells it all. Of a process elsewhere nothing can be seen but
+    what it writes.
     """
     if not facts:
         return _state_of_file(folder)
@@ -40,6 +43,8 @@ def state_of(folder: Path, facts: Mapping[str, object]) -> str:
     holder = owner(folder)
     if holder is None:
         return _abandoned(folder)
+    if not is_here(holder):
+        return judged(False, _last_write(folder), SILENT_AFTER)
     return judged(stopped(holder["pid"]), *_silence(folder, holder["pid"]))
 
 
@@ -50,7 +55,7 @@ def still_dead(folder: Path) -> bool:
 
 def judged(halted: bool, silence: float, most: float) -> str:
     """Of a run whose process lives: `silence` are the seconds since it was heard, more than `most` are too many."""
-    return PAUSED if halted else SILENT if silence > most else LIVE
+    return HALTED if halted else SILENT if silence > most else LIVE
 
 
 def _abandoned(folder: Path) -> str:
@@ -70,7 +75,7 @@ def _state_of_file(folder: Path) -> str:
         with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
             found = reader.read()
             if found.state == ENDED:
-                return found.result if found.result in (INTERRUPTED, FAILED) else FINISHED
+                return found.result if found.result in (*UNENDED, FAILED) else FINISHED
             if not reader.lives():
                 return DEAD
             halted = stopped(reader.origin.pid) or found.state == WAITING
@@ -87,7 +92,11 @@ def _silence(folder: Path, pid: int) -> tuple[float, float]:
                 return reader.silence(), BEAT_LOST
     except UserError:  # none yet, or not of this kind: the other files tell
         pass
-    return min(_since(folder / name) for name in ("config.json", "metrics.csv", "run.log")), SILENT_AFTER
+    return _last_write(folder), SILENT_AFTER
+
+
+def _last_write(folder: Path) -> float:
+    return min(_since(folder / name) for name in ("config.json", "metrics.csv", "run.log"))
 
 
 def _since(path: Path) -> float:

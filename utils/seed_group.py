@@ -14,10 +14,10 @@ from utils.cores import SHARE, cores
 from utils.entry import GOAL_MISSED
 from utils.interrupted import Noted, name_of
 from utils.process_pool import run_all
-from utils.run_dir import RunDir, run_lines, runs_root, sound_runs
+from utils.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from utils.run_facts import mapping, verdict
 from utils.run_files import exists, list_names, make_folder, read_json, write_json
-from utils.run_names import GROUP
+from utils.run_names import GROUP, TIMED
 from utils.user_error import UserError, nearest
 
 PREFIX = "group:"  # of a group, where a run can be named
@@ -199,11 +199,13 @@ def _train(program: Sequence[str], group: str, jobs: Sequence[Job], workers: int
 def find_group(selector: str) -> str:
     """The group that `group:NAME`, `group:@last` or `@last-group` names, or one line with the nearest."""
     name = spelled_out(selector).removeprefix(PREFIX)
-    trained = {line.group for line in run_lines()}
-    planned = {name.removesuffix(".json") for name in list_names(_groups())}
-    known = {name for name in trained | planned if GROUP.fullmatch(name)}
-    if name == "@last" and known:
-        return max(known)  # names begin with the time
+    begun: dict[str, str] = {}  # by group, the id of its newest run
+    for line in run_lines():
+        begun.setdefault(line.group, line.id)
+    planned = {name.removesuffix(".json") for name in list_names(root_of_groups())}
+    known = {name for name in begun.keys() | planned if GROUP.fullmatch(name)}
+    if name == "@last" and known:  # of what begins with the time
+        return max(known, key=lambda name: (begun.get(name) or (name if TIMED.fullmatch(name) else ""), name))
     if name not in known:
         shown = name if len(name) <= 60 else f"{name[:57]}..."
         raise UserError(f"no group {shown!r} under {runs_root()}{nearest(shown, known)}")
@@ -227,13 +229,9 @@ def _threads(facts: Mapping[str, object]) -> int:
     return threads if isinstance(threads, int) and threads > 0 else 1
 
 
-def _groups() -> Path:
-    return runs_root().resolve() / "groups"
-
-
 def folder_of(group: str) -> Path:
     """Where a group's plan and report lie, beside the runs, which are elsewhere."""
-    return _groups() / group
+    return root_of_groups() / group
 
 
 def write_plan(group: str, words: Sequence[str], seeds: Sequence[int]) -> None:
@@ -250,8 +248,8 @@ def read_plan(group: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     if not GROUP.fullmatch(group):
         return (), ()  # of runs that somebody else groups
     path = folder_of(group) / "plan.json"
-    if not exists(path):
-        path = _groups() / f"{group}.json"  # of groups that had no folder yet
+    if not exists(path) and TIMED.fullmatch(group):
+        path = root_of_groups() / f"{group}.json"  # of groups that had no folder yet
     if not exists(path):
         return (), ()
     plan = read_json(path)

@@ -13,6 +13,7 @@ from config.loader import load_config, load_file, parse_config_id
 from config.plugins import trusting
 from config.schema import Config
 from config.sweep import TRACKER, Sweep, find_sweep
+from utils.claim import check_group
 from utils.seed_group import names_group, spelled_out
 from utils.user_error import UserError, nearest
 
@@ -26,16 +27,20 @@ examples:
   python train.py --list-envs cart                     what is there, and what it reached here
   python train.py --resume @last                       continue exactly where a run stopped
   python train.py --resume group:NAME                  the same for every unfinished run of a group
+  python train.py CartPole-v1:ppo --group NAME         begin the run, or go on with it, or say that it is done: for a
+                                                       scheduler that starts commands again (docs/scale.md)
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
 environment variables:
   STRIDE_RUNS=FOLDER    where runs lie, for every command; else in runs/ of a project of one's own (made by
                         python -m stride new), beside this program, or where one stands if it was installed
   STRIDE_QUIET=1        as -q
+  STRIDE_LEASE=SECONDS  when a run is nobody's whose machine no longer answers (120); the same on all machines
   STRIDE_NO_RUN_LOG=1   no run.log in a run's folder
   WANDB_MODE=offline    what W&B's own variables say goes for logger: wandb
 exit codes:
-  0 trained; 1 the training failed; 2 the words are wrong, nothing was begun; 3 with --require-goal: the goal was not
-  reached, or not by every seed; 130 and 143 stopped by Ctrl-C or SIGTERM, and saved
+  0 trained, or paused; 1 the training failed; 2 the words are wrong, nothing was begun; 3 with --require-goal: the
+  goal was not reached, or not by every seed; 75 another machine has taken the run over; 130 and 143 stopped by Ctrl-C
+  or SIGTERM, and saved
 """
 MOST_SEEDS = 1000
 IN_SWEEP = "take the values that a sweep of W&B chose (its agent's variables alone say it, too): docs/trackers.md"
@@ -63,6 +68,8 @@ class Arguments:
     trust: tuple[str, ...] = ()
     detach: bool = False
     monitor: bool = False
+    pause_at: int | None = None
+    fork: bool = False
     sweep: Sweep | None = None
     """Whose values are among the overrides."""
 
@@ -118,9 +125,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")
     resume = "continue a run: @last, @best, its id or its folder; or group:NAME, group:@last"
     parser.add_argument("--resume", metavar="RUN", default="", help=resume)
-    parser.add_argument(
-        "--checkpoint", metavar="NAME", default="", help="with --resume: best or epoch=NN, as a new run"
-    )
+    text = "with --resume: best or epoch=NN, as a new run; with --fork last and step=N, too"
+    parser.add_argument("--checkpoint", metavar="NAME", default="", help=text)
+    text = "with --resume: a new run from there, which may have another seed; the old one stays as it is"
+    parser.add_argument("--fork", action="store_true", help=text)
+    text = "stop at so many env steps, saved and untested, to go on another time as if nothing had been"
+    parser.add_argument("--pause-at", metavar="STEPS", help=text)
+    text = "the run of this group with exactly this config and seed: begun, continued, or waited for where it trains"
+    parser.add_argument("--group", metavar="NAME", default="", help=text)
     parser.add_argument(
         "--accept-changes", action="store_true", help="with --resume: take a config.json that was edited by hand"
     )
@@ -136,7 +148,6 @@ def build_parser() -> argparse.ArgumentParser:
     text = "a monitor beside the training, in tmux; elsewhere in the console's place, the training in the background"
     parser.add_argument("--monitor", action="store_true", help=text)
     parser.add_argument("--debug", action="store_true", help="one world, a tiny budget, all checks, a profiler trace")
-    parser.add_argument("--group", default="", help=argparse.SUPPRESS)
     return parser
 
 
@@ -164,6 +175,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
         raise UserError(f"--seed {found.seed} and seed= at once; --seed alone says it")
     found.resume = spelled_out(found.resume)
     sweep = None if found.resume else find_sweep(found.wandb_sweep)
+    if found.group:
+        check_group(found.group)
     _check_resume(found, words, seeds)
     _check_togetherness(found, seeds, sweep)
     return Arguments(
@@ -184,6 +197,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
         trust=trusted(found.trust),
         detach=found.detach,
         monitor=found.monitor,
+        pause_at=steps_of(found.pause_at),
+        fork=found.fork,
         sweep=sweep,
     )
 
@@ -202,6 +217,12 @@ def _check_resume(found: argparse.Namespace, words: list[str], seeds: tuple[int,
         raise UserError("a group goes on where each of its runs stopped; --checkpoint is for one run")
     if found.checkpoint and not found.resume:
         raise UserError("--checkpoint says where to --resume a run; give both")
+    if found.fork and not found.resume:
+        raise UserError("--fork says how to --resume a run; give both")
+    if found.fork and names_group(found.resume):
+        raise UserError("--fork is for one run; a group goes on where each of its runs stopped")
+    if found.group and found.resume:
+        raise UserError("--group finds the run to go on with by its config; give it, or --resume, and not both")
     if found.accept_changes and not found.resume:
         raise UserError("--accept-changes says how to --resume a run; give both")
     if found.trust and not found.resume:
@@ -212,6 +233,8 @@ def _check_togetherness(found: argparse.Namespace, seeds: tuple[int, ...], sweep
     """Flags that cannot be meant at once."""
     if sweep and len(seeds) > 1:
         raise UserError(f"a sweep's run has one seed, not --seed {found.seed}; let the sweep choose among seeds")
+    if found.group and found.debug:
+        raise UserError("--debug makes a run of its own, which no --group has; give one of them")
     if found.json and (len(seeds) > 1 or found.resume.startswith("group:")):
         raise UserError("--json tells of one run; start one for each seed, each with --json")
     if (found.detach or found.monitor) and (found.json or found.debug):
@@ -226,6 +249,19 @@ def trusted(text: str) -> tuple[str, ...]:
     modules = tuple(part.strip() for part in text.split(",") if part.strip())
     trusting(modules)
     return modules
+
+
+def steps_of(text: str | None) -> int | None:
+    """Env steps, as 20000, 20_000 or 2e4; None where nothing was said."""
+    if text is None:
+        return None
+    try:
+        steps = float(text)
+    except ValueError:
+        steps = 0.0
+    if not 1 <= steps < 2**63 or steps != int(steps):
+        raise UserError(f"--pause-at {text}: env steps are a whole number above 0, such as 20000 or 2e4")
+    return int(steps)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

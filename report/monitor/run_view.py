@@ -19,7 +19,8 @@ WIDE, VERY_WIDE = 100, 140  # columns from which there is room for units; for a 
 MOST_BAR, SHORTEST = 40, 8
 MOST_FOLDED = 3  # lines that one label takes
 TABLE = 104  # columns of it beside a chart
-STYLES = {"live": "bold cyan", "silent": "bold yellow", "paused": "bold yellow", "interrupted": "bold yellow",
+STYLES = {"live": "bold cyan", "silent": "bold yellow", "halted": "bold yellow", "paused": "bold yellow",
+          "interrupted": "bold yellow",
           "failed": "bold red", "dead": "bold red", "damaged": "bold red", "finished": "bold green",
           "solved": "bold green", "not solved": "bold yellow"}  # fmt: skip
 SORTS = ("area", "name", "change")

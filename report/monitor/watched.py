@@ -21,8 +21,8 @@ from utils.run_dir import RunDir
 from utils.run_facts import LARGEST, finite, mapping, whole
 from utils.run_fate import conclusion, continuation, died, failure
 from utils.run_files import status
-from utils.run_lock import owner
-from utils.run_state import DEAD, FAILED, FINISHED, IN_TRAINING, INTERRUPTED, state_of
+from utils.run_lock import is_here, owner
+from utils.run_state import DEAD, FAILED, FINISHED, IN_TRAINING, INTERRUPTED, PAUSED, state_of
 from utils.user_error import UserError
 
 SECONDS = "train/time/seconds"
@@ -191,7 +191,7 @@ class Watched:
         look.seed = facts.get("seed")
         look.budget = int(finite(config.get("max_timesteps")) or 0)
         holder = owner(self.run.path) if look.trains else None
-        look.pid = holder["pid"] if holder else 0
+        look.pid = holder["pid"] if holder and is_here(holder) else 0
         return look
 
     def _of_rows(self, look: Look) -> None:
@@ -234,6 +234,7 @@ class Watched:
             FAILED: lambda: failure(facts),
             DEAD: lambda: died(self.run, facts).partition("died: ")[2],
             INTERRUPTED: lambda: continuation(self.run),
+            PAUSED: lambda: continuation(self.run),
             FINISHED: lambda: conclusion(mapping(facts.get("outcome"))) if facts.get("outcome") else "",
         }
         told = words[state]() if facts and state in words else ""  # a loop of one's own has but its line

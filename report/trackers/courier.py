@@ -15,7 +15,7 @@ from config.loader import to_plain
 from config.schema import Config
 from report.alerts import Event
 from report.history import STEPS
-from report.outcome import INTERRUPTED, Header, Outcome
+from report.outcome import UNENDED, Header, Outcome
 from report.sink import Sink
 from report.trackers.mailbox import ALERT, BEGIN, END, MOST, ROW, VIDEO, Mailbox, bring
 from report.trackers.tracker import Facts, Tracker
@@ -60,7 +60,7 @@ class Courier(Sink):
 
     def end(self, outcome: Outcome | None) -> None:
         self._box.put({"call": END, "facts": outcome and ended_of(self._run, outcome)})
-        hurried = outcome is None or outcome.reason == INTERRUPTED
+        hurried = outcome is None or outcome.reason in UNENDED
         whole = self._delivered.wait(HURRY if hurried else PATIENCE)
         tracker, lost = self._tracker, self._box.lost
         late = "" if whole else "it is slow, what is left goes on in the background"

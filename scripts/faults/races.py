@@ -15,7 +15,7 @@ from scripts.faults.rig import TINY, faults, finish, leftovers, start
 from utils import entry, run_dir
 from utils.durable_file import relink
 from utils.run_dir import RunDir, list_runs
-from utils.run_lock import RunInTrainingError, locked
+from utils.run_lock import RunInTrainingError, identity, locked
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
@@ -74,7 +74,7 @@ def one_lock(number: int, folder: Path) -> tuple[str, bool]:
     """The lock of a process that died stands there; all take it over at once."""
     target = folder / "claimed"
     target.mkdir()
-    (target / ".lock").write_text(json.dumps({"pid": os.getpid(), "boot": "another", "started": 1}))
+    (target / ".lock").write_text(json.dumps({**identity(os.getpid()), "started": 1}))
 
     def claim(place: int) -> str:
         try:

@@ -111,6 +111,8 @@ def start(
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
+        sys.stdout = os.fdopen(1, "w", closefd=False)  # in a test it leads elsewhere
+        sys.stderr = os.fdopen(2, "w", closefd=False)
         os.environ["STRIDE_RUNS"] = str(root)
         torch.set_num_threads(1)
         prepare()

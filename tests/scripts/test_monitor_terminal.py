@@ -136,7 +136,7 @@ def test_a_live_run_at_every_size_with_every_key_to_its_end(terminal, training):
     terminal.keep("runs", terminal.until("what", "done", "\n   live ", " 1 ", " 2 ", gone=" KL "))
     terminal.keys("m")
     first.send_signal(signal.SIGSTOP)
-    terminal.until("paused", run.id)
+    terminal.until("halted", run.id)
     first.send_signal(signal.SIGCONT)
     terminal.until("live", run.id)
     first.send_signal(signal.SIGINT)

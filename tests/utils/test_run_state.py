@@ -60,11 +60,11 @@ def within(seconds, folder, wanted, about=None):
     return False
 
 
-def test_a_living_process_is_live_paused_and_live_again_and_dead_when_it_is_killed(run):
+def test_a_living_process_is_live_halted_and_live_again_and_dead_when_it_is_killed(run):
     with held(run.path) as child:
         assert state_of(run.path, facts()) == "live"
         os.kill(child, signal.SIGSTOP)
-        assert within(5, run.path, "paused")
+        assert within(5, run.path, "halted")
         os.kill(child, signal.SIGCONT)
         assert within(5, run.path, "live")
     assert state_of(run.path, facts()) == "dead" and "ended without a word" in died(run, facts())
@@ -84,7 +84,7 @@ def test_a_run_without_a_heartbeat_is_heard_by_what_it_writes(run, monkeypatch):
         assert state_of(run.path, facts()) == "silent"
 
 
-@pytest.mark.parametrize("word", ["finished", "interrupted", "failed"])
+@pytest.mark.parametrize("word", ["finished", "interrupted", "paused", "failed"])
 def test_what_ended_says_so_itself_even_if_it_does_between_two_looks(run, word):
     before = run.facts()
     write_json(run.config_json, facts(status=word))
