@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ import torch
 
 from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent
-from agents.engines.fused_cpu.warm import warm
+from agents.engines.fused_cpu.warm import load_numba, warm
 from agents.networks.policies import check_name
 from config.commands.train import Arguments, parse_arguments
 from config.debugger import for_debugger
@@ -67,6 +68,8 @@ from utils.cores import cores
 from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
 from utils.events import Events, only_events
+from utils.nursery import words_of
+from utils.process_pool import run_all
 from utils.project import folder_of, remember_folder
 from utils.run_dir import RunDir, new_id, runs_root
 from utils.run_facts import PAUSED
@@ -104,7 +107,8 @@ def main(argv: list[str], events: Events | None = None) -> int:
     if arguments.resume.startswith(PREFIX):
         group, watchers = arguments.resume, group_watchers(arguments.quiet)
         program, goal = places.program("train"), arguments.require_goal
-        return resume_seeds(program, group, arguments.overrides, cores(), watchers, goal)
+        pool = partial(run_all, program=program)
+        return resume_seeds(program, group, arguments.overrides, cores(), watchers, goal, pool)
     if len(arguments.seeds) > 1:
         return train_group(arguments)
     return train_claimed(arguments, events) if arguments.group else train(arguments, events)
@@ -319,7 +323,14 @@ def train_group(arguments: Arguments) -> int:
     words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
     workers, watchers = max(1, cores() // config.torch_threads), group_watchers(arguments.quiet)
     program, goal = places.program("train"), arguments.require_goal
-    return train_seeds(program, words, arguments.seeds, workers, watchers, goal)
+    pool = partial(run_all, program=program)
+    return train_seeds(program, words, arguments.seeds, workers, watchers, goal, pool)
+
+
+def load_early(argv: list[str]) -> None:
+    """What every training of such words loads, so that those that are forked find it there."""
+    load_numba()
+    parse_arguments(argv).load(task_of)
 
 
 def command(argv: list[str]) -> int:
@@ -334,4 +345,4 @@ def main_in_events(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    utils.quick_start.leave(command(sys.argv[1:]))
+    utils.quick_start.leave(command(words_of(sys.argv[1:], load_early)))

@@ -16,11 +16,14 @@ from report.console import standard_output, told
 from report.dashboard import opening_block
 from report.detached import apart, train_apart
 from utils.events import FAILED, line
+from utils.nursery import is_nursery
 from utils.user_error import UserError
 
 
 def first_words(argv: list[str]) -> int | None:
     """The exit code where that is all, None where a training is to follow."""
+    if is_nursery(argv):
+        return None
     if "--json" not in argv:
         return _first_words(argv)
     try:

@@ -4,7 +4,6 @@ A command does not outlive whoever started it: Linux sends it SIGTERM when that 
 nothing of the kind: there a parent that is killed by SIGKILL leaves its commands to run to their end.
 """
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -12,13 +11,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
+
+from utils.nursery import Fork, GoneError, Nursery
+from utils.parent_death import tied
 
 TAIL = 4000  # bytes of output kept
 POLL = 0.05  # seconds between looks at the children
 GRACE = 5.0  # seconds a child has to end by itself once it was asked to
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,15 @@ class Finished:
 class Child(NamedTuple):
     """A running command and the file its output goes to."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Fork
     output: IO[bytes]
+
+    @property
+    def code(self) -> int:
+        """Of one that has ended."""
+        code = self.process.returncode
+        assert code is not None
+        return code
 
 
 def run_all(
@@ -44,27 +53,32 @@ def run_all(
     meanwhile: Callable[[], object] = lambda: None,
     stop: Callable[[], object] = lambda: False,
     began: Callable[[int], object] = lambda index: None,
+    program: Sequence[str] = (),
 ) -> Generator[Finished, None, None]:
     """At most `workers` commands at a time, each with `env` added to our environment, in the order they finish.
 
     `began` is told the place of each as it is started. `meanwhile` is called again and again while nothing finishes,
     some twenty times a second. Once `stop` says so, nothing more is begun, and what runs is asked to end, then made to.
 
+    `program`: with which every command begins, and which can be a nursery: where there are several commands it imports
+    what they need once and forks for each.
+
     Ctrl-C, an error, or closing this generator ends the children (and theirs) before it passes on.
     """
     waiting = list(enumerate(commands))[::-1]
     running: dict[int, Child] = {}
     deadline = 0.0  # until which those that were asked to end may live
+    start = Start({**os.environ, **(env or {})}, program, commands)
     try:
         while waiting or running:
-            while waiting and len(running) < max(1, workers):
+            while waiting and len(running) < max(1, workers) and start.settled:
                 index, command = waiting.pop()
-                running[index] = _start(command, {**os.environ, **(env or {})})
+                running[index] = start(command)
                 began(index)
             ended = [index for index, child in running.items() if child.process.poll() is not None]
             for index in ended:
                 child = running.pop(index)
-                yield Finished(index, child.process.returncode, _tail(child.output))
+                yield Finished(index, child.code, _tail(child.output))
             if not deadline and stop():
                 deadline, waiting = time.monotonic() + GRACE, []
                 _signal(list(running.values()), signal.SIGTERM)
@@ -75,33 +89,37 @@ def run_all(
                 time.sleep(POLL)
     finally:
         _end(list(running.values()))
+        start.close()
 
 
-def _start(command: Sequence[str], env: Mapping[str, str]) -> Child:
-    """In a session of its own, so that a Ctrl-C reaches the child once, from us, with all it has started."""
-    output = tempfile.TemporaryFile()  # noqa: SIM115  # closed by _tail or _end
-    process = subprocess.Popen(
-        command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-        preexec_fn=_tie(),
-    )  # fmt: skip
-    return Child(process, output)
+class Start:
+    """How a command is started: forked by a nursery where there is one, else as a process of its own."""
 
+    def __init__(self, env: Mapping[str, str], program: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
+        self._env, self._program = env, [*program]
+        worth_it = program and len(commands) > 1 and sys.platform == "linux"
+        self._nursery = Nursery(program, commands[0][len(program) :], env) if worth_it else None
 
-def _tie() -> Callable[[], None] | None:
-    """For a child, before it becomes its command: SIGTERM is to come when the parent dies, at once if it is dead.
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is gained by waiting."""
+        return self._nursery is None or self._nursery.settled
 
-    It is the thread that starts the child whose end counts, so commands are run by a thread that lasts.
-    """
-    if sys.platform != "linux":
-        return None
-    parent, prctl = os.getpid(), ctypes.CDLL(None).prctl  # looked up here: after a fork as little as possible is done
+    def __call__(self, command: Sequence[str]) -> Child:
+        """In a group of its own, so that a Ctrl-C reaches the child once, from us, with all it has started."""
+        output = tempfile.TemporaryFile()  # noqa: SIM115  # closed by _tail or _end
+        if self._nursery and [*command[: len(self._program)]] == self._program:
+            with suppress(GoneError):
+                return Child(self._nursery.fork(command[len(self._program) :], output.fileno()), output)
+        process = subprocess.Popen(
+            command, env=self._env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, preexec_fn=tied(),
+        )  # fmt: skip
+        return Child(process, output)
 
-    def tie() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(128 + signal.SIGTERM)
-
-    return tie
+    def close(self) -> None:
+        if self._nursery:
+            self._nursery.close()
 
 
 def _tail(output: IO[bytes]) -> str:
@@ -114,7 +132,8 @@ def _signal(children: Sequence[Child], number: int) -> None:
     """To those that live, and to what they started."""
     for child in children:
         if child.process.poll() is None:
-            os.killpg(child.process.pid, number)
+            with suppress(ProcessLookupError):  # a fork that has ended without our having heard of it
+                os.killpg(child.process.pid, number)
 
 
 def _end(children: list[Child]) -> None:

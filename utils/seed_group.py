@@ -6,14 +6,14 @@ What people see and read of a group is in report/group*.py; no torch.
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils.cores import SHARE, cores
 from utils.entry import GOAL_MISSED
 from utils.interrupted import Noted, name_of
-from utils.process_pool import run_all
+from utils.process_pool import Finished, run_all
 from utils.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from utils.run_facts import mapping, verdict
 from utils.run_files import exists, list_names, make_folder, read_json, write_json
@@ -22,6 +22,7 @@ from utils.user_error import UserError, nearest
 
 PREFIX = "group:"  # of a group, where a run can be named
 LAST_GROUP = "@last-group"  # the same as group:@last
+Pool = Callable[..., Iterator[Finished]]  # which runs commands: process_pool.run_all, or one of its signature
 
 
 class Job(NamedTuple):
@@ -107,6 +108,7 @@ def train_seeds(
     workers: int,
     watchers: Sequence[Watcher],
     require_goal: bool = False,
+    pool: Pool = run_all,
 ) -> int:
     """One process per seed, at most `workers` at a time; the exit code is 0 when all of theirs were.
 
@@ -114,7 +116,9 @@ def train_seeds(
     """
     group = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     write_plan(group, words, seeds)
-    return _train(program, group, _beginning(words, group, seeds), workers, watchers) or _missed(group, require_goal)
+    return _train(program, group, _beginning(words, group, seeds), workers, watchers, pool) or _missed(
+        group, require_goal
+    )
 
 
 def resume_seeds(
@@ -124,6 +128,7 @@ def resume_seeds(
     cores: int,
     watchers: Sequence[Watcher],
     require_goal: bool = False,
+    pool: Pool = run_all,
 ) -> int:
     """Go on with every unfinished run of a group, with the finished ones, too, where `changes` give a budget, and begin
     those it never came to."""
@@ -143,7 +148,7 @@ def resume_seeds(
     if changes and words:
         write_plan(group, changed(words, changes), seeds)
     threads = max((_threads(member.facts) for member in members(group)), default=1)
-    return _train(program, group, jobs, max(1, cores // threads), watchers) or _missed(group, require_goal)
+    return _train(program, group, jobs, max(1, cores // threads), watchers, pool) or _missed(group, require_goal)
 
 
 def _missed(group: str, require_goal: bool) -> int:
@@ -161,7 +166,14 @@ def _beginning(words: Sequence[str], group: str, seeds: Sequence[int]) -> list[J
     return [Job(seed, (*words, "--quiet", "--group", group, "--seed", str(seed))) for seed in seeds]
 
 
-def _train(program: Sequence[str], group: str, jobs: Sequence[Job], workers: int, watchers: Sequence[Watcher]) -> int:
+def _train(
+    program: Sequence[str],
+    group: str,
+    jobs: Sequence[Job],
+    workers: int,
+    watchers: Sequence[Watcher],
+    pool: Pool,
+) -> int:
     worst, ended_well = 0, 0
 
     def began(index: int) -> None:
@@ -178,7 +190,7 @@ def _train(program: Sequence[str], group: str, jobs: Sequence[Job], workers: int
                 watcher.begin(group, jobs, min(workers, len(jobs)))
             commands = [[*program, *job.words] for job in jobs]
             share = {SHARE: str(max(1, cores() // max(1, min(workers, len(jobs)))))}
-            for done in run_all(commands, workers, share, meanwhile=look, stop=lambda: noted.number, began=began):
+            for done in pool(commands, workers, share, meanwhile=look, stop=lambda: noted.number, began=began):
                 # ended by a signal: Popen says -number, shells and we say 128 + number
                 code = done.returncode if done.returncode >= 0 else 128 - done.returncode
                 lines = done.output_tail.strip().splitlines() or [f"ended with code {code} and no word"]

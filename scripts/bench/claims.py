@@ -1,7 +1,7 @@
 """How long it takes to learn which run of a group has a config:   python -m scripts.bench.claims --runs 1000
 
-Made in a temporary folder: a group with so many runs. Then, in one process, runs of it are found by their config, and new
-ones claimed; medians. What a command takes beside that is its own start.
+Made in a temporary folder: a group with so many runs. Then, in one process, runs of it are found by their config, and
+new ones claimed; medians. What a command takes beside that is its own start.
 """
 
 import os

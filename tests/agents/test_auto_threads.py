@@ -101,7 +101,6 @@ def test_trainings_side_by_side_share_the_cores(tmp_path, monkeypatch):
         shares.append(env[SHARE])
         return []
 
-    monkeypatch.setattr(seed_group, "run_all", noted)
     for seeds, workers in ((1, 4), (2, 4), (8, 4), (8, 1)):
-        seed_group.train_seeds(["python", "train.py"], [], range(seeds), workers, [])
+        seed_group.train_seeds(["python", "train.py"], [], range(seeds), workers, [], pool=noted)
     assert shares == ["4", "2", "1", "4"]

@@ -18,6 +18,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import torch
+from numba.core.registry import cpu_target
 
 from agents.engines.fused_cpu import model_learn, workers
 from agents.engines.fused_cpu.bind import ACTIVATIONS, CALLED, KERNELS
@@ -66,6 +67,12 @@ if ROOT.name.startswith(PASSING):
     HOW_OFTEN = "for this run alone, as no folder for them is safe from others; NUMBA_CACHE_DIR names one"
 HOUR = 3600.0  # seconds in which whoever began to write a file has written it
 SECONDS = 10  # roughly, for the line that explains the wait
+
+
+def load_numba() -> None:
+    """What Numba itself loads with the first kernel: half a second, SciPy's linear algebra among it."""
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 
 
 def warm(envs: VecEnv, algo_id: str | None, activation: str, quiet: bool = False) -> None:

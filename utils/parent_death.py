@@ -1,0 +1,30 @@
+"""A process that ends with whoever started it, however that ends: Linux sends it SIGTERM then. Elsewhere nothing does.
+
+It is the thread that starts the process whose end counts, so processes are started by a thread that lasts.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # looked up here: after a fork little is done
+
+
+def die_with_parent(parent: int) -> None:
+    """From now on, at once if `parent` is dead already. To be called by the process itself."""
+    if _prctl is None:
+        return
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGTERM)
+
+
+def tied() -> Callable[[], None] | None:
+    """The same as Popen's preexec_fn, for a child before it becomes its command."""
+    if _prctl is None:
+        return None
+    parent = os.getpid()
+    return lambda: die_with_parent(parent)
