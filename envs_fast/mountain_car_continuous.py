@@ -42,6 +42,12 @@ def single(x: float) -> float:
     return np.float64(np.float32(x))
 
 
+@njit(forceinline=True, fastmath=False)
+def gain(reached: bool, effort: float) -> float:
+    """Without "nsz", under which some processors would pay -0.0 where nothing happens."""
+    return (REWARD if reached else 0.0) - effort * effort * COST
+
+
 @njit(inline="always")
 def step(
     state: State, action: np.float32, moment: Moment, parameters: Parameters, tables: Tables
@@ -56,7 +62,7 @@ def step(
     velocity = 0.0 if (position == MIN_POSITION) & (velocity < 0.0) else velocity
     reached = (position >= GOAL) & (velocity >= parameters.goal_velocity)
     effort = min(max(np.float64(action), -parameters.largest_charge), parameters.largest_charge)
-    return (position, velocity), (REWARD if reached else 0.0) - effort * effort * COST, reached
+    return (position, velocity), gain(reached, effort), reached
 
 
 @njit(inline="always")

@@ -77,6 +77,9 @@ def _become(words: list[str], cwd: str, env: dict[str, str], out: Path, errors: 
     home = [] if safe else [cwd] if module else [str(Path(words[0]).resolve().parent)]
     asked = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = [*home, *asked, *(entry for entry in sys.path if entry and not _is_ours(entry))]
+    for name, loaded in [*sys.modules.items()]:  # the server is also that of worlds in processes, if they came first
+        if _is_ours(getattr(loaded, "__file__", None) or ""):
+            del sys.modules[name]
     sys.argv = words[1:] if module else words
     if module:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -85,6 +88,6 @@ def _become(words: list[str], cwd: str, env: dict[str, str], out: Path, errors: 
 
 
 def _is_ours(entry: str) -> bool:
-    """Whether pytest, and not the interpreter, put it on sys.path."""
-    path = Path(entry).resolve()
+    """Whether it lies in this checkout: on sys.path pytest, and not the interpreter, has put it there."""
+    path = Path(entry or "/").resolve()
     return path.is_relative_to(ROOT) and ".venv" not in path.parts
