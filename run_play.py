@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
 
 def compare(arguments: PlayArguments, say: Say) -> int:
     """Groups of seeds: by their closing tests, or by episodes that every run plays now."""
-    groups = [read_group(selector) for selector in each_of(arguments.run_id)]
+    groups = [part for selector in each_of(arguments.run_id) for part in read_group(selector).parts]
     how = "of the closing tests"
     if arguments.headless:
         rest = arguments.checkpoint, arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps, say

@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -63,7 +64,7 @@ from trainer_callbacks.resume import (
 )
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, fit
 from utils import checkpoint_set, places
-from utils.claim import claim
+from utils.claim import claim, key_of
 from utils.cores import cores
 from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
@@ -77,7 +78,7 @@ from utils.run_fate import fate
 from utils.run_files import write_json
 from utils.run_lock import LockLostError, RunInTrainingError, locked, owner
 from utils.run_log import NOTE, open_run_log
-from utils.seed_group import PREFIX, resume_seeds, train_seeds
+from utils.seed_group import PREFIX, Part, Plan, resume_seeds, train_all
 from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
@@ -108,8 +109,10 @@ def main(argv: list[str], events: Events | None = None) -> int:
         group, watchers = arguments.resume, group_watchers(arguments.quiet)
         program, goal = places.program("train"), arguments.require_goal
         pool = partial(run_all, program=program)
-        return resume_seeds(program, group, arguments.overrides, cores(), watchers, goal, pool)
-    if len(arguments.seeds) > 1:
+        return resume_seeds(
+            program, group, arguments.overrides, cores(), watchers, goal, pool, arguments.pausing, key_with
+        )
+    if arguments.many:
         return train_group(arguments)
     return train_claimed(arguments, events) if arguments.group else train(arguments, events)
 
@@ -305,26 +308,43 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
 
 
 def train_group(arguments: Arguments) -> int:
-    """One run per seed: processes side by side, or one after the other where a debugger looks on."""
+    """Several runs: processes side by side, or one after the other where a debugger looks on."""
     import_own_modules(*folder_of_yaml(arguments, None))
-    config = arguments.load(task_of)
-    training_device(config.device)  # what is wrong is said once, not by every process
-    if is_general_config(config) and not arguments.quiet:
-        print("\n".join((config.description, KEEP, *to_keep(config))))
-    with beginnings_told(config, "", None):
-        reached = env_info(config).reward_threshold
-    check_pause(arguments.pause_at, config, None)
-    if arguments.require_goal:
-        check_required(config, reached if config.spec.goal is None else config.spec.goal)
+    each = [(one, one.load(task_of)) for one in arguments.each()]
+    for _, config in each:  # what is wrong is said once, not by every process
+        training_device(config.device)
+        if is_general_config(config) and not arguments.quiet:
+            print("\n".join((config.description, KEEP, *to_keep(config))))
+        with beginnings_told(config, "", None):
+            reached = env_info(config).reward_threshold
+        check_pause(arguments.pause_at, config, None)
+        if arguments.require_goal:
+            check_required(config, reached if config.spec.goal is None else config.spec.goal)
     if arguments.debug:
-        each = [replace(arguments, overrides=(*arguments.overrides, f"seed={seed}")) for seed in arguments.seeds]
-        return max(train(one) for one in each)
-    words = [*filter(None, (arguments.config_id, *arguments.overrides))]
-    words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
-    workers, watchers = max(1, cores() // config.torch_threads), group_watchers(arguments.quiet)
+        runs = [(one, seed) for one, config in each for seed in arguments.seeds or (config.seed,)]
+        return max(train(replace(one, overrides=(*one.overrides, f"seed={seed}"))) for one, seed in runs)
+    parts = [part_of(one, config) for one, config in each]
+    workers, watchers = max(1, cores() // max(c.torch_threads for _, c in each)), group_watchers(arguments.quiet)
     program, goal = places.program("train"), arguments.require_goal
     pool = partial(run_all, program=program)
-    return train_seeds(program, words, arguments.seeds, workers, watchers, goal, pool)
+    plan, flags = Plan(tuple(parts), arguments.asked), arguments.pausing
+    return train_all(program, plan, workers, watchers, goal, pool, flags, arguments.group)
+
+
+def part_of(arguments: Arguments, config: Config) -> Part:
+    """The runs that these words mean, one for each seed."""
+    words = [*filter(None, (arguments.config_id, *arguments.overrides))]
+    words = [word for word in words if word.partition("=")[0] != "seed"]  # which every run is told by a flag
+    words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
+    seeds, plain = arguments.seeds or (config.seed,), to_plain(config)
+    return Part(tuple(words), seeds, tuple(key_of({**plain, "seed": seed}) for seed in seeds))
+
+
+def key_with(words: Sequence[str], seed: int) -> str:
+    """The hash of the config that these words mean with this seed."""
+    arguments = parse_arguments([*words])
+    import_own_modules(*folder_of_yaml(arguments, None))
+    return key_of({**to_plain(arguments.load(task_of)), "seed": seed})
 
 
 def load_early(argv: list[str]) -> None:

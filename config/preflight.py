@@ -46,10 +46,13 @@ def print_help(arguments: Arguments, look: Look | None = None) -> int:
 
 
 def checked(arguments: Arguments) -> Config | None:
-    """The config to be trained, of which no more can be known yet; None for a group that goes on.
+    """The config to be trained, the first of several, of which no more can be known yet; None for a group that goes on.
 
     UserError for whatever can be refused by now. Who trains checks the rest, and all of this again.
     """
+    if arguments.several:
+        configs = [checked(each) for each in arguments.each()]
+        return configs[0]
     if names_group(arguments.resume):
         return None
     if arguments.resume:

@@ -23,16 +23,22 @@ STYLE = """
   .thin { stroke: #54aeff; stroke-opacity: 0.8 } .spread { fill: #bf3989; fill-opacity: 0.16; stroke: none }
   .first { stroke: #0969da } .firstband { fill: #54aeff; fill-opacity: 0.25 }
   .second { stroke: #bf3989 } .secondband { fill: #bf3989; fill-opacity: 0.2 }
-  .goaltext { fill: #1a7f37; stroke: #ffffff; stroke-width: 4; paint-order: stroke }
+  .third { stroke: #1a7f37 } .thirdband { fill: #1a7f37; fill-opacity: 0.15 }
+  .fourth { stroke: #bc4c00 } .fourthband { fill: #bc4c00; fill-opacity: 0.15 }
+  .fifth { stroke: #8250df } .fifthband { fill: #8250df; fill-opacity: 0.15 }
+  .goaltext { fill: #1a7f37 } .goaltext, .name { stroke: #ffffff; stroke-width: 4; paint-order: stroke }
   @media (prefers-color-scheme: dark) {
     .card { fill: #0d1117; stroke: #30363d } .grid { stroke: #21262d } .axis { stroke: #6e7681 }
     text { fill: #8b949e } .title { fill: #e6edf3 }
     .train { stroke: #388bfd } .val { stroke: #f778ba } .dot { fill: #f778ba } .goal { stroke: #3fb950 }
     .seed, .thin { stroke: #388bfd } .mean { stroke: #f778ba } .spread { fill: #f778ba }
-    .first { stroke: #388bfd } .second { stroke: #f778ba }
-    .goaltext { fill: #3fb950; stroke: #0d1117 }
+    .first { stroke: #388bfd } .second { stroke: #f778ba } .third { stroke: #3fb950 }
+    .fourth { stroke: #f0883e } .fifth { stroke: #a371f7 }
+    .goaltext { fill: #3fb950 } .goaltext, .name { stroke: #0d1117 }
   }
 """
+MOST_BESIDE = 3  # names beside the title
+PLACES = ("first", "second", "third", "fourth", "fifth")
 
 
 class Point(NamedTuple):
@@ -98,10 +104,10 @@ def group_svg(title: str, seeds: Sequence[Sequence[Point]], band: Band, goal: fl
 
 
 def bands_svg(title: str, bands: Mapping[str, Band], goal: float | None) -> str:
-    """Two means in their intervals, the goal dashed."""
+    """Up to as many lines as there are PLACES, each in its band, the goal dashed."""
     frame, x_ticks, y_ticks = _frame([point for band in bands.values() for line in band for point in line], goal)
     body = _axes(frame, x_ticks, y_ticks) + _goal(frame, goal)
-    names = dict(zip(bands, ("first", "second"), strict=True))
+    names = dict(zip(bands, PLACES[: len(bands)], strict=True))
     for name, band in bands.items():
         outline = " ".join(frame.at(point) for point in (*band.low, *band.high[::-1]))
         body.append(f'<polygon class="{names[name]}band" points="{outline}"/>')
@@ -133,8 +139,8 @@ def _card(title: str, legend: list[str], body: list[str], words: Sequence[str] =
             f"<style>{STYLE}</style>",
             f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8"/>',
             f'<text class="title" x="{LEFT}" y="26">{escape(title)}</text>',
-            *_legend(legend, words or legend),
             *body,
+            *_legend(legend, words or legend),
             "</svg>",
             "",
         ]
@@ -218,9 +224,12 @@ def _dot(frame: Frame, point: Point) -> str:
 
 
 def _legend(names: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Side by side behind the title, of many one below the other in the plot."""
     lines, reach = [], 26 + 6 * max([5, *map(len, words)])
     for place, (name, word) in enumerate(zip(reversed(names), reversed(words), strict=True)):
-        x = WIDTH - RIGHT - reach - (reach + 20) * place
-        lines.append(f'<line class="{name}" x1="{x}" x2="{x + 20}" y1="22" y2="22" stroke-width="2.5"/>')
-        lines.append(f'<text x="{x + 26}" y="26">{word}</text>')
+        x, y = WIDTH - RIGHT - reach - (reach + 20) * place, 22
+        if len(names) > MOST_BESIDE:
+            x, y = LEFT + 12, TOP + 12 + 18 * (len(names) - 1 - place)
+        lines.append(f'<line class="{name}" x1="{x}" x2="{x + 20}" y1="{y}" y2="{y}" stroke-width="2.5"/>')
+        lines.append(f'<text class="name" x="{x + 26}" y="{y + 4}">{escape(word)}</text>')
     return lines

@@ -38,7 +38,7 @@ class Begun(NamedTuple):
 
 def apart(arguments: Arguments) -> bool:
     """Whether the training goes into the background."""
-    return arguments.detach or (arguments.monitor and (len(arguments.seeds) > 1 or _tmux() is None))
+    return arguments.detach or (arguments.monitor and (arguments.many or _tmux() is None))
 
 
 def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
@@ -96,7 +96,7 @@ def _awaited(child: subprocess.Popen[bytes], arguments: Arguments, since: float)
 
 
 def _of_several(arguments: Arguments) -> bool:
-    return len(arguments.seeds) > 1 or names_group(arguments.resume)
+    return arguments.many or names_group(arguments.resume)
 
 
 def _candidates(arguments: Arguments, since: float) -> Iterator[Path]:

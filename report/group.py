@@ -49,6 +49,15 @@ class Seed:
     """of the evaluations"""
     env_steps: int | None = None
     seconds: float | None = None
+    label: str = ""
+    """what tells it from runs of its group that differ in more than their seed"""
+    words: tuple[str, ...] = ()
+    """what train.py was told of it and of those that differ in their seed alone"""
+
+    @property
+    def name(self) -> str:
+        """`3`, or `policy_lr=0.001, seed 3`"""
+        return f"{self.label}, seed {self.seed}" if self.label else str(self.seed)
 
     @property
     def finished(self) -> bool:
@@ -70,6 +79,21 @@ class Group:
     words: tuple[str, ...]
     """what train.py was told of them all"""
     seeds: tuple[Seed, ...]
+    label: str = ""
+    """of a part of a group, what it has apart from the others"""
+
+    @property
+    def parts(self) -> "list[Group]":
+        """Runs that differ in their seed alone, each such set as a group of its own."""
+        found: dict[str, list[Seed]] = {}
+        for each in self.seeds:
+            found.setdefault(each.label, []).append(each)
+        if len(found) < 2:
+            return [self]
+        return [
+            Group(self.name, seeds[0].words or self.words, tuple(seeds), label or "the others")
+            for label, seeds in found.items()
+        ]
 
     @property
     def folder(self) -> Path:
@@ -83,8 +107,11 @@ class Group:
     @property
     def title(self) -> str:
         """`CartPole-v1:ppo`"""
+        if len(self.parts) > 1:
+            return f"{len(self.parts)} variants"
         if "env_id" in self.facts:
-            return f"{self.facts['env_id']}:{self.facts.get('variant', '?')}"
+            title = f"{self.facts['env_id']}:{self.facts.get('variant', '?')}"
+            return " ".join([title, *(word for word in self.label.split() if word != title)])
         return next((word for word in self.words if ":" in word and "=" not in word), self.name)
 
     @property
@@ -94,7 +121,8 @@ class Group:
     @property
     def command(self) -> str:
         """What trains such a group again."""
-        return shlex.join([*spelled("train"), *self.words, "--seed", shortened([each.seed for each in self.seeds])])
+        seeds = [*dict.fromkeys(each.seed for each in self.seeds)]
+        return shlex.join([*spelled("train"), *self.words, "--seed", shortened(seeds)])
 
     @property
     def tested(self) -> list[float]:
@@ -117,14 +145,17 @@ def read_group(selector: str) -> Group:
 
 def group_of(name: str) -> Group:
     """The group of exactly this name, as much of it as there is."""
-    return Group(name, read_plan(name)[0], tuple(map(seed_of, standings(name))))
+    plan = read_plan(name)
+    words = plan.parts[0].words if len(plan.parts) == 1 else plan.asked
+    return Group(name, words, tuple(map(seed_of, standings(name))))
 
 
 def seed_of(standing: Standing) -> Seed:
     """A seed as the config.json of its run tells it."""
     run, facts, ended = standing.run, standing.facts, standing.outcome
     if run is None:
-        return Seed(standing.seed, None, facts, "not begun", "the group was stopped before its turn")
+        why = "the group was stopped before its turn"
+        return Seed(standing.seed, None, facts, "not begun", why, label=standing.label, words=standing.words)
     steps = ended.get("env_steps") if whole(ended.get("env_steps")) else None
     word, why = _verdict(run, standing)
     return Seed(
@@ -132,7 +163,8 @@ def seed_of(standing: Standing) -> Seed:
         mean=finite(ended.get("test_mean")), deviation=finite(ended.get("test_std")),
         episodes=ended["test_episodes"] if whole(ended.get("test_episodes")) else 0,
         best=finite(ended.get("val_best")), env_steps=_steps(run) if steps is None else steps,
-        seconds=finite(ended.get("seconds")),
+        seconds=finite(ended.get("seconds")), label=standing.label,
+        words=standing.words,
     )  # fmt: skip
 
 

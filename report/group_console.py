@@ -51,10 +51,11 @@ class GroupConsole(Watcher):
 
     def begin(self, group: str, jobs: Sequence[Job], workers: int) -> None:
         self._group, self._jobs, self._workers = group, jobs, workers
-        self._rows = [Row(job.seed) for job in jobs]
+        self._rows = [Row(job.seed, job.label) for job in jobs]
         self._began = self._looked = self._clock()
         at_once = f"{workers} at a time" if workers < len(jobs) else "all at once"
-        seeds = f"{len(jobs)} seed{'s' if len(jobs) > 1 else ''}, {at_once}" if jobs else "every run is finished"
+        what = "run" if any(job.label for job in jobs) else "seed"
+        seeds = f"{len(jobs)} {what}{'s' if len(jobs) > 1 else ''}, {at_once}" if jobs else "every run is finished"
         self._header = f"  group {group}: {seeds}"
         if not self._quiet:
             self._print("", *([] if self._in_place and jobs else [self._header, ""]))
@@ -103,7 +104,10 @@ class GroupConsole(Watcher):
             self._print("")
         report = found.folder / "report.md"
         where = os.path.relpath(report) if exists(report) else ""
-        told = [together(found), *filter(None, [caution(len(found.tested))])]
+        parts, told = found.parts, [together(found), *filter(None, [caution(len(found.tested))])]
+        if len(parts) > 1:
+            self._print(*(f"  {part.label}: {together(part)}" for part in parts), whole=False)
+            told = [f"{len(found.seeds)} runs of {len(parts)} variants"]
         if self._quiet:
             self._print("  ".join(filter(None, [f"group {group}: {'; '.join(told)}", where])))
         else:
@@ -131,13 +135,14 @@ class GroupConsole(Watcher):
             for line in table(self._rows, page, reasons=False) if self._rows else []:
                 self._terminal.print(line, no_wrap=True, overflow="crop", highlight=False)
             for row in self._rows:
-                self._print(*([f"  seed {row.seed}: {row.why}"] if row.why else []), whole=False)
+                self._print(*([f"  {row.label or 'seed'} {row.seed}: {row.why}"] if row.why else []), whole=False)
             return
         for index in sorted(index for index in self._lines if index >= self._told):
             self._say(index)
 
     def _say(self, index: int) -> None:
-        self._print(f"  seed {self._jobs[index].seed:>3}  {self._lines[index]}")
+        job = self._jobs[index]
+        self._print(f"  {job.label or 'seed'} {job.seed:>3}  {self._lines[index]}")
 
     def _follow(self, index: int, run: RunDir, facts: Mapping[str, object]) -> None:
         budget = finite(mapping(facts.get("config")).get("max_timesteps"))
@@ -175,7 +180,7 @@ class GroupConsole(Watcher):
             if facts:
                 self._known.add(name)
             for index, job in enumerate(self._jobs):
-                if facts.get("group") == self._group and facts.get("seed") == job.seed and not self._rows[index].ended:
+                if not self._rows[index].ended and job.is_of(run, self._group, facts):
                     self._follow(index, run, facts)
 
     def _judge(self, index: int, line: str) -> None:

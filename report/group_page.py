@@ -5,20 +5,22 @@ Written when the group's command ends, however it ends, and again when it goes o
 
 import csv
 import io
+import math
 import os
 import sys
 from collections.abc import Sequence
 from statistics import median
 
-from report.curve import group_svg
+from report.curve import PLACES, bands_svg, group_svg
 from report.group import Group, Seed, band_of, caution, curve_of, middle, read_group
 from report.typography import area_chart, duration, plain, score
 from utils import run_files
 from utils.one_line import one_line
 from utils.seed_group import Ending, Watcher
+from utils.statistics import iqm
 from utils.user_error import UserError
 
-COLUMNS = ("group", "env_id", "variant", "seed", "run", "verdict", "status", "goal", "test_mean", "test_std",
+COLUMNS = ("group", "env_id", "variant", "part", "seed", "run", "verdict", "status", "goal", "test_mean", "test_std",
            "test_episodes", "val_best", "env_steps", "seconds", "why")  # fmt: skip
 
 
@@ -40,11 +42,21 @@ def write_group(group: Group) -> None:
     """The curve and the table before the page that links to them."""
     run_files.make_folder(group.folder)
     run_files.sweep(group.folder)
-    curves = [curve for curve in map(curve_of, group.seeds) if curve]
-    title = f"{group.title}, {_seeds(len(curves))}"
-    run_files.write_text(group.folder / "curve.svg", group_svg(title, curves, band_of(curves), group.goal))
+    run_files.write_text(group.folder / "curve.svg", picture(group))
     run_files.write_text(group.folder / "runs.csv", runs_csv(group))
     run_files.write_text(group.folder / "report.md", report(group))
+
+
+def picture(group: Group) -> str:
+    """The seeds and their middle; of several parts the middle of each, of many those of the best."""
+    parts = group.parts
+    if len(parts) > 1:
+        best = sorted(parts, key=lambda part: -iqm(part.tested) if part.tested else math.inf)[: len(PLACES)]
+        bands = {part.label: band_of([*map(curve_of, part.seeds)]) for part in parts if part in best}
+        which = f"the best {len(best)} of {group.title}" if len(best) < len(parts) else group.title
+        return bands_svg(f"{which}, median and middle half", {k: v for k, v in bands.items() if v.mean}, None)
+    curves = [curve for curve in map(curve_of, group.seeds) if curve]
+    return group_svg(f"{group.title}, {_seeds(len(curves))}", curves, band_of(curves), group.goal)
 
 
 def runs_csv(group: Group) -> str:
@@ -54,7 +66,7 @@ def runs_csv(group: Group) -> str:
     rows.writerow(COLUMNS)
     for each in group.seeds:
         known, run = each.facts or group.facts, each.run.id if each.run else ""
-        cells = [group.name, known.get("env_id"), known.get("variant"), each.seed, run, each.verdict]
+        cells = [group.name, known.get("env_id"), known.get("variant"), each.label, each.seed, run, each.verdict]
         cells += [each.facts.get("status"), known.get("goal"), each.mean, each.deviation, each.episodes or None]
         cells += [each.best, each.env_steps, each.seconds, " ".join(each.why.split())]
         rows.writerow(["" if cell is None else cell for cell in cells])
@@ -64,18 +76,26 @@ def runs_csv(group: Group) -> str:
 def report(group: Group) -> str:
     """report.md."""
     description = (group.facts.get("config") or {}).get("description", "")
-    parts = [
-        f"**{_verdict(group)}**",
-        f"# {group.title}, {_seeds(len(group.seeds))}",
+    several = len(group.parts) > 1
+    seeds = [
         one_line(str(description)),
         "![Episode reward over env steps: each seed, their median and the middle half](curve.svg)",
         "Bold: the median of the seeds, in their middle half. A seed that has ended stays at its last value.",
         _chart(group),
-        "## Seeds",
+    ]
+    variants = [
+        "![Episode reward over env steps: the median of each variant and its middle half](curve.svg)",
+        "## Variants",
+        _variants(group),
+    ]
+    parts = [
+        f"**{_verdict(group)}**",
+        f"# {group.title}, {f'{len(group.seeds)} runs' if several else _seeds(len(group.seeds))}",
+        *(variants if several else seeds),
+        "## Runs" if several else "## Seeds",
         _seed_table(group),
         "The same for a program: [runs.csv](runs.csv).",
-        "## Together",
-        _together(group),
+        *([] if several else ["## Together", _together(group)]),
         *_unfinished(group),
         "## Next",
         commands(group),
@@ -88,6 +108,9 @@ def report(group: Group) -> str:
 def _verdict(group: Group) -> str:
     """The first line: how many solved it, and what the seeds come to."""
     count = len(group.seeds)
+    if len(group.parts) > 1:
+        open_ = f", {len(group.unfinished)} unfinished" if group.unfinished else ""
+        return f"{group.solved} of {count} runs of {len(group.parts)} variants solved{open_}."
     head = f"{group.solved} of {_seeds(count)} solved" if group.goal is not None else _seeds(count)
     open_ = f", {len(group.unfinished)} unfinished" if group.unfinished else ""
     goal = "" if group.goal is None else f", goal {plain(group.goal)}"
@@ -111,9 +134,29 @@ def _seed_table(group: Group) -> str:
     rows = []
     for each in group.seeds:
         run = f"[{each.run.id}]({os.path.relpath(each.run.report, group.folder.resolve())})" if each.run else ""
-        rows.append((str(each.seed), each.verdict, tested(each), _number(each.best), _whole(each.env_steps),
+        rows.append((each.name, each.verdict, tested(each), _number(each.best), _whole(each.env_steps),
                      "" if each.seconds is None else duration(each.seconds), run))  # fmt: skip
-    return _table(("seed", "verdict", "test, mean ± deviation", "best validation", "env steps", "time", "run"), rows)
+    first = "run" if len(group.parts) > 1 else "seed"
+    return _table(
+        (
+            first,
+            "verdict",
+            "test, mean ± deviation",
+            "best validation",
+            "env steps",
+            "time",
+            "run" if first == "seed" else "folder",
+        ),
+        rows,
+    )
+
+
+def _variants(group: Group) -> str:
+    rows = []
+    for part in group.parts:
+        goal = "" if part.goal is None else f"{part.solved} of {len(part.seeds)}, goal {plain(part.goal)}"
+        rows.append((part.label, str(len(part.seeds)), goal, middle(part.tested) if part.tested else "none was tested"))
+    return _table(("variant", "runs", "solved", "tests"), rows)
 
 
 def tested(seed: Seed) -> str:
@@ -147,7 +190,7 @@ def _together(group: Group) -> str:
 def _unfinished(group: Group) -> list[str]:
     if not group.unfinished:
         return []
-    rows = [(str(each.seed), each.verdict, each.why) for each in group.unfinished]
+    rows = [(each.name, each.verdict, each.why) for each in group.unfinished]
     return ["## Unfinished", _table(("seed", "state", "why"), rows)]
 
 

@@ -16,6 +16,7 @@ from utils.statistics import mean_and_deviation
 
 INDENT = "  "
 STATE, KIND, LEFT = 10, 5, 8  # widths of columns
+NARROWEST = 54  # of all columns but the first, with a bar of 4
 ENDED = ("solved", "not solved", "not tested", "trained", "failed", "stopped", "paused")
 STYLES = {"solved": "bold green", "not solved": "bold yellow", "failed": "bold red", "training": "bold cyan"}
 
@@ -25,6 +26,8 @@ class Row:
     """What is known of one seed."""
 
     seed: int
+    label: str = ""
+    """what tells it from rows that differ in more than their seed"""
     state: str = "waiting"
     """waiting, starting, training; then one of ENDED"""
     history: History = field(default_factory=lambda: History(()))
@@ -35,6 +38,10 @@ class Row:
     """it took, once it has ended"""
     left: float = math.nan
     why: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.label} {self.seed}".lstrip()
 
     @property
     def ended(self) -> bool:
@@ -69,9 +76,11 @@ def table(rows: Sequence[Row], page: Page, reasons: bool = True) -> list[Text]:
 
     `reasons`: who failed says why in place of how far it came.
     """
-    seed = max(4, *(len(str(row.seed)) for row in rows)) if rows else 4
+    most = max(4, page.width - NARROWEST)
+    seed = min(most, max(4, *(len(row.name) for row in rows))) if rows else 4
     chosen, hidden = _chosen(rows, max(2, page.height - 1))
-    lines = [_heads(seed, page), *(_row(row, seed, page, reasons) for row in chosen)]
+    head = "run" if any(row.label for row in rows) else "seed"
+    lines = [_heads(head, seed, page), *(_row(row, seed, page, reasons) for row in chosen)]
     if hidden:
         counts = [
             (name, sum(row.state == name for row in hidden)) for name in ("starting", "training", "waiting", *ENDED)
@@ -108,9 +117,9 @@ def _columns(seed: int, width: int) -> Columns:
     return Columns(max(4, min(30, room)), steps, speed)
 
 
-def _heads(seed: int, page: Page) -> Text:
+def _heads(head: str, seed: int, page: Page) -> Text:
     columns = _columns(seed, page.width)
-    words = f"{INDENT}{'seed':>{seed}}  {'state':<{STATE}}  {'budget':<{columns.bar + 5}}"
+    words = f"{INDENT}{head:>{seed}}  {'state':<{STATE}}  {'budget':<{columns.bar + 5}}"
     words += f"{'env steps':>13}" if columns.steps else ""
     words += f"  {'return':>{KIND + 1 + 8}}"
     words += f"{'steps/s':>11}" if columns.speed else ""
@@ -119,7 +128,7 @@ def _heads(seed: int, page: Page) -> Text:
 
 def _row(row: Row, seed: int, page: Page, reasons: bool) -> Text:
     columns = _columns(seed, page.width)
-    line = Text(f"{INDENT}{row.seed:>{seed}}  ", no_wrap=True, overflow="crop")
+    line = Text(f"{INDENT}{_cut(row.name, seed):>{seed}}  ", no_wrap=True, overflow="crop")
     line.append(f"{row.state:<{STATE}}  ", STYLES.get(row.state, "dim"))
     if row.why and reasons:
         room = page.width - 1 - line.cell_len
@@ -142,6 +151,11 @@ def _row(row: Row, seed: int, page: Page, reasons: bool) -> Text:
     line.append(f"  {last:>{LEFT}}", "" if row.state == "training" else "dim")
     line.truncate(page.width - 1)
     return line
+
+
+def _cut(name: str, most: int) -> str:
+    """The seed at its end always stands there."""
+    return name if len(name) <= most else f"..{name[len(name) - most + 2 :]}"
 
 
 def all_line(rows: Sequence[Row], workers: int, elapsed: float) -> Text:
@@ -193,6 +207,6 @@ def plain_progress(rows: Sequence[Row], workers: int, elapsed: float, most: int 
         kind, value = row.value
         told = "" if math.isnan(value) else f", {kind} {score(value)}"
         at = f"at {100 * min(1.0, row.history.env_steps / row.budget):.0f} %" if row.budget else row.state
-        parts.append(f"seed {row.seed} {at}{told}")
+        parts.append(f"{row.label or 'seed'} {row.seed} {at}{told}")
     parts += [f"{len(running) - most} more"] if len(running) > most else []
     return f"{INDENT}{duration(elapsed)}  " + "; ".join([*parts, f"left {duration(seconds_left(rows, workers))}"])

@@ -45,11 +45,11 @@ def _first_words(argv: list[str]) -> int | None:
         return None
     if code is None and apart(arguments):
         return train_apart(argv, arguments)
-    if config is not None and arguments.group and len(arguments.seeds) < 2 and not arguments.json:
+    if config is not None and arguments.group and not arguments.many and not arguments.json:
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
             return tell_again(arguments, run)
-    if config is not None and not arguments.quiet:
+    if config is not None and not arguments.quiet and not arguments.several:
         announce(config, arguments.seeds)
     return code
 

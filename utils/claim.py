@@ -24,13 +24,18 @@ def key_of(config: Mapping[str, object]) -> str:
 
 def claimed(group: str, config: Mapping[str, object]) -> str:
     """The id of the group's run with this config, "" where nobody has begun it."""
-    path = _path(group, config)
+    return run_of(group, key_of(config))
+
+
+def run_of(group: str, key: str) -> str:
+    """The same by the config's hash."""
+    path = _path(group, key)
     return _read(path) if run_files.exists(path) else ""
 
 
 def claim(group: str, config: Mapping[str, object], run_id: str) -> str:
     """Have the group's run with this config be called `run_id`, or learn what it is called already."""
-    path = _path(group, config)
+    path = _path(group, key_of(config))
     try:
         run_files.make_folder(path.parent)
         return run_id if run_files.put(path, f"{run_id}\n") else _read(path)
@@ -49,8 +54,8 @@ def check_group(name: str) -> str:
     return name
 
 
-def _path(group: str, config: Mapping[str, object]) -> Path:
-    return root_of_groups() / check_group(group) / "claims" / key_of(config)
+def _path(group: str, key: str) -> Path:
+    return root_of_groups() / check_group(group) / "claims" / key
 
 
 def _read(path: Path) -> str:

@@ -1,4 +1,5 @@
-"""Runs of one command that differ in their seed alone: started side by side, told as they go, and found again.
+"""Runs of one command, which differ in their seeds, or in a few words, too: started side by side, told as they go, and
+found again.
 
 What stops a group stops each of its runs as it would stop one alone; `--resume group:NAME` goes on with all of them.
 What people see and read of a group is in report/group*.py; no torch.
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from utils import claim
 from utils.cores import SHARE, cores
 from utils.entry import GOAL_MISSED
 from utils.interrupted import Noted, name_of
@@ -17,20 +19,69 @@ from utils.process_pool import Finished, run_all
 from utils.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from utils.run_facts import mapping, verdict
 from utils.run_files import exists, list_names, make_folder, read_json, write_json
-from utils.run_names import GROUP, TIMED
+from utils.run_names import CLAIM, GROUP, TIMED
 from utils.user_error import UserError, nearest
 
 PREFIX = "group:"  # of a group, where a run can be named
 LAST_GROUP = "@last-group"  # the same as group:@last
+Key = Callable[[Sequence[str], int], str]  # of the config that these words with this seed mean
 Pool = Callable[..., Iterator[Finished]]  # which runs commands: process_pool.run_all, or one of its signature
 
 
+class Part(NamedTuple):
+    """Runs of a group that differ in nothing but their seed."""
+
+    words: tuple[str, ...]
+    """what train.py is told of them"""
+    seeds: tuple[int, ...]
+    keys: tuple[str, ...] = ()
+    """the hash of each one's config, by which its claim is called; none of groups older than claims"""
+
+    def each(self) -> list[tuple[int, str]]:
+        return [*zip(self.seeds, self.keys or [""] * len(self.seeds), strict=True)]
+
+
+class Plan(NamedTuple):
+    """What a group was asked for."""
+
+    parts: tuple[Part, ...] = ()
+    asked: tuple[str, ...] = ()
+    """what was typed of several parts"""
+
+    @property
+    def labels(self) -> list[str]:
+        """What each part has apart from the others; "" of a single one."""
+        common: set[str] = set.intersection(*({*part.words} for part in self.parts)) if self.parts else set()
+        return [" ".join(word for word in part.words if word not in common) for part in self.parts]
+
+    @property
+    def keyed(self) -> bool:
+        """Whether its runs are found by their claims."""
+        return any(key for part in self.parts for key in part.keys)
+
+    def joined(self, more: "Plan") -> "Plan":
+        """What both ask for, each run once."""
+        runs = {part.words: part.each() for part in self.parts}
+        known = {key for part in self.parts for key in part.keys}
+        for part in more.parts:
+            runs.setdefault(part.words, []).extend(each for each in part.each() if each[1] not in known)
+        return Plan(tuple(Part(words, *zip(*each, strict=True)) for words, each in runs.items() if each), more.asked)
+
+
 class Job(NamedTuple):
-    """A run to be trained: its seed, what train.py is told, and its folder where there is one already."""
+    """A run to be trained: its seed, what train.py is told, its folder where there is one, the key of its claim, and
+    what tells its part from others."""
 
     seed: int
     words: tuple[str, ...]
     run: RunDir | None = None
+    key: str = ""
+    label: str = ""
+
+    def is_of(self, run: RunDir, group: str, facts: Mapping[str, object]) -> bool:
+        """Whether this is the run that this job has begun."""
+        mine = facts.get("group") == group and facts.get("seed") == self.seed
+        return mine and (not self.key or claim.run_of(group, self.key) == run.id)
 
 
 class Member(NamedTuple):
@@ -46,6 +97,9 @@ class Standing(NamedTuple):
     seed: int
     run: RunDir | None = None
     facts: Mapping[str, Any] = {}
+    label: str = ""
+    key: str = ""
+    words: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -101,24 +155,28 @@ def each_of(selectors: str) -> list[str]:
     return [word if names_group(word) else f"{PREFIX}{word}" for word in words if word]
 
 
-def train_seeds(
+def train_all(
     program: Sequence[str],
-    words: Sequence[str],
-    seeds: Sequence[int],
+    plan: Plan,
     workers: int,
     watchers: Sequence[Watcher],
     require_goal: bool = False,
     pool: Pool = run_all,
+    flags: Sequence[str] = (),
+    name: str = "",
 ) -> int:
-    """One process per seed, at most `workers` at a time; the exit code is 0 when all of theirs were.
+    """One process per run, at most `workers` at a time; the exit code is 0 when all of theirs were.
 
+    `name`: of a group that may be there already, of whose runs only those that are not finished are trained.
+    `flags`: of every process, beside what makes the run what it is.
     `require_goal`: and when all are solved, else GOAL_MISSED.
     """
-    group = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    write_plan(group, words, seeds)
-    return _train(program, group, _beginning(words, group, seeds), workers, watchers, pool) or _missed(
-        group, require_goal
-    )
+    group = name or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    if name:
+        plan = read_plan(group).joined(plan)
+    write_plan(group, plan)
+    jobs = [_job(each, group) for each in standings(group) if each.words and each.status != "finished"]
+    return _train([*program, *flags], group, jobs, workers, watchers, pool) or _missed(group, require_goal)
 
 
 def resume_seeds(
@@ -129,26 +187,38 @@ def resume_seeds(
     watchers: Sequence[Watcher],
     require_goal: bool = False,
     pool: Pool = run_all,
+    flags: Sequence[str] = (),
+    key: Key = lambda words, seed: "",
 ) -> int:
     """Go on with every unfinished run of a group, with the finished ones, too, where `changes` give a budget, and begin
-    those it never came to."""
+    those it never came to, whose configs have the hash `key`."""
     group = find_group(selector)
     more = any(word.startswith("max_timesteps=") for word in changes)
-    words, seeds = read_plan(group)
-    jobs = []
-    for seed, run, facts in standings(group):
-        if run is None:
-            jobs += _beginning(changed(words, changes), group, [seed])
-        elif more or facts.get("status") != "finished":
-            jobs.append(Job(seed, ("--resume", run.id, "--quiet", *changes), run))
+    jobs, plan = [], read_plan(group)
+    keys: dict[tuple[tuple[str, ...], int], str] = {}  # of those that begin with the changes
+    for each in standings(group):
+        if each.run is None:
+            words = changed(each.words, changes)
+            keys[each.words, each.seed] = key(words, each.seed) if changes and each.key else each.key
+            begun = each._replace(words=tuple(words), key=keys[each.words, each.seed])
+            jobs.append(_job(begun, group))
+        elif more or each.status != "finished":
+            words = ["--resume", each.run.id, "--quiet", *changes]
+            jobs.append(Job(each.seed, tuple(words), each.run, each.key, each.label))
     if changes and not jobs:
         raise UserError(
             f"every run of group {group} is finished; a budget, --max-timesteps N, is what they can be given"
         )
-    if changes and words:
-        write_plan(group, changed(words, changes), seeds)
+    if changes and plan.parts:
+        parts = []
+        for part in plan.parts:
+            new = tuple(keys.get((part.words, seed), old) for seed, old in part.each())
+            parts.append(Part(tuple(changed(part.words, changes)), part.seeds, new if part.keys else ()))
+        write_plan(group, plan._replace(parts=tuple(parts)))
     threads = max((_threads(member.facts) for member in members(group)), default=1)
-    return _train(program, group, jobs, max(1, cores // threads), watchers, pool) or _missed(group, require_goal)
+    return _train([*program, *flags], group, jobs, max(1, cores // threads), watchers, pool) or _missed(
+        group, require_goal
+    )
 
 
 def _missed(group: str, require_goal: bool) -> int:
@@ -162,8 +232,10 @@ def changed(words: Sequence[str], changes: Sequence[str]) -> list[str]:
     return [*(word for word in words if "=" not in word or word.lstrip("-").partition("=")[0] not in keys), *changes]
 
 
-def _beginning(words: Sequence[str], group: str, seeds: Sequence[int]) -> list[Job]:
-    return [Job(seed, (*words, "--quiet", "--group", group, "--seed", str(seed))) for seed in seeds]
+def _job(each: Standing, group: str) -> Job:
+    """What begins a run, or goes on with it: the words are the same."""
+    words = (*each.words, "--quiet", "--group", group, "--seed", str(each.seed))
+    return Job(each.seed, words, each.run, each.key, each.label)
 
 
 def _train(
@@ -230,10 +302,31 @@ def members(group: str) -> list[Member]:
 
 
 def standings(group: str) -> list[Standing]:
-    """Every seed that was asked for, in that order, with the newest of its runs; then runs that nobody planned."""
-    runs = [Standing(int(facts.get("seed", 0)), run, facts) for run, facts in members(group)]
-    found, planned = {each.seed: each for each in runs}, read_plan(group)[1]
-    return [found.get(seed, Standing(seed)) for seed in (*planned, *sorted(found.keys() - set(planned)))]
+    """Every run that was asked for, in that order; then runs that nobody planned.
+
+    A run is found by its claim; where there are none, it is the newest with its seed.
+    """
+    found = members(group)
+    by_id, by_seed = {member.run.id: member for member in found}, {_seed(member): member for member in found}
+    plan = read_plan(group)
+    planned: list[Standing] = []
+    for part, label in zip(plan.parts, plan.labels, strict=True):
+        for seed, key in part.each():
+            run, facts = (by_id.get(claim.run_of(group, key)) if key else by_seed.get(seed)) or (None, {})
+            planned.append(Standing(seed, run, facts, label, key, part.words))
+    known = {each.run.id for each in planned if each.run}
+    if not plan.keyed:
+        known |= {member.run.id for member in found if _seed(member) in {each.seed for each in planned}}
+    others = sorted((member for member in found if member.run.id not in known), key=_seed)
+    titles = [f"{member.facts.get('env_id')}:{member.facts.get('variant')}" for member in others]
+    apart = bool(planned and others) or len({*titles}) > 1
+    told = [title if apart else "" for title in titles]
+    return [*planned, *(Standing(_seed(m), m.run, m.facts, label) for m, label in zip(others, told, strict=True))]
+
+
+def _seed(member: Member) -> int:
+    seed = member.facts.get("seed")
+    return seed if isinstance(seed, int) else 0
 
 
 def _threads(facts: Mapping[str, object]) -> int:
@@ -246,29 +339,40 @@ def folder_of(group: str) -> Path:
     return root_of_groups() / group
 
 
-def write_plan(group: str, words: Sequence[str], seeds: Sequence[int]) -> None:
+def write_plan(group: str, plan: Plan) -> None:
     """What was asked for, beside the runs: a group that is stopped early has seeds without a run."""
+    parts = [{"words": [*each.words], "seeds": [*each.seeds], "keys": [*each.keys]} for each in plan.parts]
     try:
         make_folder(folder_of(group))
-        write_json(folder_of(group) / "plan.json", {"words": list(words), "seeds": list(seeds)})
+        write_json(folder_of(group) / "plan.json", {"parts": parts, "asked": [*plan.asked]})
     except OSError as error:
         raise UserError(f"cannot write under {runs_root()}: {error.strerror}") from error
 
 
-def read_plan(group: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Words and seeds; none where the runs alone are left of a group."""
+def read_plan(group: str) -> Plan:
+    """An empty one where the runs alone are left of a group."""
     if not GROUP.fullmatch(group):
-        return (), ()  # of runs that somebody else groups
+        return Plan()  # of runs that somebody else groups
     path = folder_of(group) / "plan.json"
     if not exists(path) and TIMED.fullmatch(group):
         path = root_of_groups() / f"{group}.json"  # of groups that had no folder yet
     if not exists(path):
-        return (), ()
-    plan = read_json(path)
-    words, seeds = (plan.get("words"), plan.get("seeds")) if isinstance(plan, dict) else (None, None)
-    if not isinstance(words, list) or not isinstance(seeds, list):
+        return Plan()
+    told = read_json(path)
+    parts = told.get("parts", [told]) if isinstance(told, dict) else None
+    if not isinstance(parts, list) or not parts:
         raise UserError(f"{path} does not say what the group is to train")
-    return tuple(str(word) for word in words), tuple(seed for seed in seeds if type(seed) is int)
+    asked = told.get("asked", [])
+    return Plan(tuple(_part(each, path) for each in parts), tuple(map(str, asked)) if isinstance(asked, list) else ())
+
+
+def _part(told: object, path: Path) -> Part:
+    words, seeds, keys = (told.get(name, []) if isinstance(told, dict) else None for name in ("words", "seeds", "keys"))
+    if not (isinstance(words, list) and isinstance(seeds, list) and isinstance(keys, list)):
+        raise UserError(f"{path} does not say what the group is to train")
+    numbers = tuple(seed for seed in seeds if type(seed) is int)
+    sound = len(keys) == len(numbers) and all(isinstance(key, str) and CLAIM.fullmatch(key) for key in keys)
+    return Part(tuple(str(word) for word in words), numbers, tuple(keys) if sound else ())
 
 
 def outcomes(group: str) -> list[dict[str, Any]]:

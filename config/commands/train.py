@@ -4,12 +4,14 @@ import argparse
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from config.commands.one_line import OneLineParser as OneLineParser
 from config.debugger import attached
 from config.general import Look, is_general, load_general
 from config.loader import load_config, load_file, parse_config_id
+from config.multirun import MOST, combinations
 from config.plugins import trusting
 from config.schema import Config
 from config.sweep import TRACKER, Sweep, find_sweep
@@ -22,13 +24,16 @@ examples:
   python train.py CartPole-v1:ppo                      train a shipped variant
   python train.py CartPole-v1:ppo policy_lr=1e-3       change any key; schedules too: policy_lr=lin_0.001
   python train.py CartPole-v1:ppo --seed 1,2,3,4,5     one run per seed, as one group
+  python train.py CartPole-v1:ppo Acrobot-v1:ppo -m policy_lr=1e-3,3e-4 gamma=0.98,0.99 --seed 1-5
+                                                       each of them with each combination of these values: 40 runs
   python train.py CartPole-v1:ppo device=cuda          on a GPU; engine=graphed and precision=bf16 are docs/gpu.md
   python train.py Ant-v5:sac                           any Gymnasium environment, with the algorithm's general settings
   python train.py --list-envs cart                     what is there, and what it reached here
   python train.py --resume @last                       continue exactly where a run stopped
   python train.py --resume group:NAME                  the same for every unfinished run of a group
   python train.py CartPole-v1:ppo --group NAME         begin the run, or go on with it, or say that it is done: for a
-                                                       scheduler that starts commands again (docs/scale.md)
+                                                       scheduler that starts commands again (docs/scale.md); of
+                                                       several runs those that are missing
   python train.py CartPole-v1:ppo --help               every key of that variant with its meaning and value
 environment variables:
   STRIDE_RUNS=FOLDER    where runs lie, for every command; else in runs/ of a project of one's own (made by
@@ -42,7 +47,6 @@ exit codes:
   goal was not reached, or not by every seed; 75 another machine has taken the run over; 130 and 143 stopped by Ctrl-C
   or SIGTERM, and saved
 """
-MOST_SEEDS = 1000
 IN_SWEEP = "take the values that a sweep of W&B chose (its agent's variables alone say it, too): docs/trackers.md"
 TRUST = "import these modules of this machine where a run from elsewhere names them"
 
@@ -72,6 +76,25 @@ class Arguments:
     fork: bool = False
     sweep: Sweep | None = None
     """Whose values are among the overrides."""
+    several: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """ENV:VARIANT and overrides of each training, where there is more than one beside the seeds."""
+    asked: tuple[str, ...] = ()
+    """What was typed of them."""
+
+    @property
+    def many(self) -> bool:
+        """Whether these are the words of several runs."""
+        return len(self.seeds) > 1 or bool(self.several)
+
+    @property
+    def pausing(self) -> tuple[str, ...]:
+        """--pause-at, for the processes of several runs."""
+        return () if self.pause_at is None else ("--pause-at", str(self.pause_at))
+
+    def each(self) -> "list[Arguments]":
+        """The words of every training; seeds do not count."""
+        one = [replace(self, config_id=config_id, overrides=words, several=()) for config_id, words in self.several]
+        return one or [self]
 
     def load(self, look: Look | None = None) -> Config:
         """The checked config that the words describe; `look` at an environment that has none of its own.
@@ -117,6 +140,10 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("words", nargs="*", metavar="ENV:VARIANT key=value", help="what to train, and what to change")
+    text = (
+        "multiply: each combination of values, key=1,2 or key=range(1,5) or key=[64,64],[128,128], in Hydra's grammar"
+    )
+    parser.add_argument("-m", "--multirun", action="store_true", help=text)
     parser.add_argument("-h", "--help", action="store_true", help="this, or with ENV:VARIANT every key of that variant")
     parser.add_argument("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first word")
     parser.add_argument("--config", metavar="FILE", default="", help="a YAML file of your own; modules beside it count")
@@ -163,8 +190,6 @@ def parse_arguments(argv: list[str]) -> Arguments:
     words = [word for word in found.words if "=" not in word]
     if found.config_id:
         words.insert(0, found.config_id)
-    if len(words) > 1:
-        raise UserError(f"one ENV:VARIANT at a time, not {' and '.join(words[:2])}; overrides are written key=value")
     overrides = [word for word in found.words if "=" in word] + tracker
     if found.max_timesteps is not None:
         overrides.append(f"max_timesteps={found.max_timesteps}")
@@ -178,10 +203,13 @@ def parse_arguments(argv: list[str]) -> Arguments:
     if found.group:
         check_group(found.group)
     _check_resume(found, words, seeds)
-    _check_togetherness(found, seeds, sweep)
+    _check_togetherness(found, len(seeds) > 1 or len(words) > 1 or found.multirun, sweep)
+    several = product_of(words, overrides, found.multirun)
+    if max(1, len(several)) * max(1, len(seeds)) > MOST:
+        raise UserError(f"{len(several) * max(1, len(seeds)):,} runs; one command has at most {MOST:,}")
     return Arguments(
         config_id=words[0] if words else "",
-        overrides=sweep.overrides(overrides) if sweep else tuple(overrides),
+        overrides=sweep.overrides(overrides) if sweep else several[0][1],
         file=found.config,
         seeds=seeds,
         resume=found.resume,
@@ -200,12 +228,27 @@ def parse_arguments(argv: list[str]) -> Arguments:
         pause_at=steps_of(found.pause_at),
         fork=found.fork,
         sweep=sweep,
+        several=several if len(several) > 1 else (),
+        asked=(*words, *["-m"] * found.multirun, *overrides),
     )
+
+
+def product_of(
+    words: Sequence[str], overrides: Sequence[str], multirun: bool
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each ENV:VARIANT with each combination of values."""
+    if len({*words}) < len(words):
+        raise UserError(f"{next(word for word in words if words.count(word) > 1)} is given twice")
+    if any(":" not in word for word in words) and len(words) > 1:
+        wrong = next(word for word in words if ":" not in word)
+        raise UserError(f"several trainings are each named ENV:VARIANT, not {wrong!r}; overrides are written key=value")
+    values = combinations(overrides) if multirun else [tuple(overrides)]
+    return tuple((word, each) for word in words or [""] for each in values)
 
 
 def _check_resume(found: argparse.Namespace, words: list[str], seeds: tuple[int, ...]) -> None:
     """What may stand beside --resume, and what says nothing without it."""
-    if found.resume and (words or found.config or len(seeds) > 1):
+    if found.resume and (words or found.config or found.multirun or len(seeds) > 1):
         raise UserError(
             "--resume takes everything from the run's config.json; give it alone, or with key=value changes"
         )
@@ -229,13 +272,14 @@ def _check_resume(found: argparse.Namespace, words: list[str], seeds: tuple[int,
         raise UserError("--trust is for a run from elsewhere that is to go on; what you name yourself is imported")
 
 
-def _check_togetherness(found: argparse.Namespace, seeds: tuple[int, ...], sweep: Sweep | None) -> None:
-    """Flags that cannot be meant at once."""
-    if sweep and len(seeds) > 1:
-        raise UserError(f"a sweep's run has one seed, not --seed {found.seed}; let the sweep choose among seeds")
+def _check_togetherness(found: argparse.Namespace, many: bool, sweep: Sweep | None) -> None:
+    """Flags that cannot be meant at once; `many`: several runs."""
+    if sweep and many:
+        told = f"--seed {found.seed}" if found.seed else "several"
+        raise UserError(f"a sweep's run has one seed, not {told}; let the sweep choose among seeds")
     if found.group and found.debug:
         raise UserError("--debug makes a run of its own, which no --group has; give one of them")
-    if found.json and (len(seeds) > 1 or found.resume.startswith("group:")):
+    if found.json and (many or found.resume.startswith("group:")):
         raise UserError("--json tells of one run; start one for each seed, each with --json")
     if (found.detach or found.monitor) and (found.json or found.debug):
         apart = "--detach" if found.detach else "--monitor"
@@ -274,8 +318,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise UserError(f"--seed {text}: {first}-{last} runs backwards")
-        if len(seeds) + last - first >= MOST_SEEDS:
-            raise UserError(f"--seed {text}: a group has at most {MOST_SEEDS:,} seeds")
+        if len(seeds) + last - first >= MOST:
+            raise UserError(f"--seed {text}: a group has at most {MOST:,} seeds")
         seeds += range(first, last + 1)
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seed {text}: a seed is given twice")

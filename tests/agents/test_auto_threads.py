@@ -102,5 +102,6 @@ def test_trainings_side_by_side_share_the_cores(tmp_path, monkeypatch):
         return []
 
     for seeds, workers in ((1, 4), (2, 4), (8, 4), (8, 1)):
-        seed_group.train_seeds(["python", "train.py"], [], range(seeds), workers, [], pool=noted)
+        plan = seed_group.Plan((seed_group.Part(("x:y",), tuple(range(seeds))),))
+        seed_group.train_all(["python", "train.py"], plan, workers, [], pool=noted)
     assert shares == ["4", "2", "1", "4"]

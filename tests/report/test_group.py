@@ -24,7 +24,7 @@ from report.metrics_csv import MetricsCsv
 from tests.tiny_runs import tiny_run
 from utils.run_dir import RunDir, list_runs
 from utils.run_files import write_json
-from utils.seed_group import Ending, Job, folder_of, read_plan, write_plan
+from utils.seed_group import Ending, Job, Part, Plan, folder_of, read_plan, write_plan
 from utils.user_error import UserError
 
 NAME, OTHER = "20200101-000000-abcd", "20200102-000000-abcd"
@@ -53,15 +53,19 @@ def made(seed, mean=None, status="finished", group=NAME, points=(100.0, 200.0), 
     return run
 
 
+def plan_of(seeds, *words):
+    return Plan((Part(words, tuple(seeds)),))
+
+
 def a_group(means, group=NAME, **facts):
-    write_plan(group, ["CartPole-v1:ppo", "max_timesteps=1000"], range(1, 1 + len(means)))
+    write_plan(group, plan_of(range(1, 1 + len(means)), "CartPole-v1:ppo", "max_timesteps=1000"))
     for seed, mean in [*enumerate(means, 1)][::-1]:  # the last ended first
         made(seed, mean, group=group, **facts)
     return read_group(f"group:{group}")
 
 
 def test_seeds_stand_in_the_order_asked_for_each_with_its_fate():
-    write_plan(NAME, ["CartPole-v1:ppo"], [3, 1, 2, 5, 4])
+    write_plan(NAME, plan_of([3, 1, 2, 5, 4], "CartPole-v1:ppo"))
     made(2, status="failed", failure="EnvError: the sky fell (sky.py:3)")
     made(1, 480.0)
     made(3, 100.0)
@@ -85,7 +89,7 @@ def test_what_a_run_says_of_itself_commands_no_terminal():
 
 
 def test_only_what_was_tested_is_solved_or_not():
-    write_plan(NAME, [], [1, 2])
+    write_plan(NAME, plan_of([1, 2]))
     made(1, None)
     made(2, 12.0, goal=None)
     json_of = RunDir(next(run.path for run in list_runs() if "-s2-" in run.id))
@@ -107,7 +111,7 @@ def test_an_interval_wants_five_seeds(count, sure):
 def test_the_folder_of_a_group_holds_what_a_person_a_program_and_a_browser_read():
     found = a_group([480.0, 100.0, 490.0])
     made(4, status="failed", failure="EnvError: a | pipe")
-    write_plan(NAME, ["CartPole-v1:ppo", "max_timesteps=1000"], [1, 2, 3, 4])
+    write_plan(NAME, plan_of([1, 2, 3, 4], "CartPole-v1:ppo", "max_timesteps=1000"))
     GroupPage().end(NAME, Ending(1, 4, ""))
     assert sorted(os.listdir(found.folder)) == ["curve.svg", "plan.json", "report.md", "runs.csv"]
     report = (found.folder / "report.md").read_text()
@@ -146,7 +150,7 @@ def test_runs_and_groups_do_not_disturb_one_another(root):
     write_group(a_group([480.0, 100.0]))
     assert len(list_runs()) == 2 and all("groups" not in run.id for run in list_runs())
     (root / "runs/groups" / f"{OTHER}.json").write_text('{"words": ["x:y"], "seeds": [7]}')  # before groups had folders
-    assert read_plan(OTHER) == (("x:y",), (7,))
+    assert read_plan(OTHER) == plan_of([7], "x:y")
 
 
 def test_a_link_in_the_place_of_a_report_is_not_written_through(root, capsys):
@@ -246,7 +250,7 @@ def test_a_terminal_that_changes_its_size_is_drawn_on_anew():
 
 
 def test_at_the_end_every_seed_is_told_and_the_cursor_is_back():
-    write_plan(NAME, ["CartPole-v1:ppo"], [1, 2])
+    write_plan(NAME, plan_of([1, 2], "CartPole-v1:ppo"))
     terminal = screen(80, 24)
     console = GroupConsole(False, terminal, Clock())
     console.begin(NAME, [Job(1, ()), Job(2, ())], 1)
@@ -357,4 +361,4 @@ def test_real_runs_of_a_group_are_compared_and_played_and_say_what_a_user_may_ty
     found = json.loads(capsys.readouterr().out)["groups"][0]
     assert [(each["seed"], each["episodes"]) for each in found["runs"]] == [(1, 3), (2, 3)]
     assert run_play.command(["--run-id", f"group:{NAME},{OTHER}"]) == 2
-    assert folder_of(NAME).exists() is False, "to look at a group writes nothing"
+    assert os.listdir(folder_of(NAME)) == ["claims"], "to look at a group writes nothing"

@@ -15,7 +15,7 @@ from report.sinks import group_watchers
 from utils import seed_group
 from utils.run_dir import RunDir, list_runs
 from utils.run_files import read_json
-from utils.seed_group import find_group, members, read_plan
+from utils.seed_group import Part, Plan, find_group, members, read_plan
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,11 @@ print("solved")
 
 
 def train_seeds(program, words, seeds, workers):
-    return seed_group.train_seeds(program, words, seeds, workers, group_watchers())
+    return seed_group.train_all(program, plan_of(words, seeds), workers, group_watchers())
+
+
+def plan_of(words, seeds):
+    return Plan((Part(tuple(words), tuple(seeds)),))
 
 
 def resume_seeds(program, selector, changes, cores):
@@ -83,7 +87,7 @@ def test_a_group_that_finishes_is_summed_up(program, capsys):
     out = capsys.readouterr().out
     assert "2 runs: mean 4.00" in out and "continue:" not in out and statuses() == {3: "finished", 5: "finished"}
     name = re.search(r"group (\S+):", out)[1]
-    assert read_plan(name) == (("a", "1"), (3, 5)) and len(members(name)) == 2
+    assert read_plan(name) == plan_of(("a", "1"), (3, 5)) and len(members(name)) == 2
     assert resume_seeds(program, f"group:{name}", (), 2) == 0
     assert "every run is finished" in capsys.readouterr().out
 
@@ -91,9 +95,9 @@ def test_a_group_that_finishes_is_summed_up(program, capsys):
 def group_in_a_process(program, root, workers):
     """A group of three seeds that last while a file is there, begun, and the process that leads it."""
     (root / "lasts").touch()
-    code = "import sys; from report.sinks import group_watchers; from utils.seed_group import train_seeds\n"
+    code = "import sys; from report.sinks import group_watchers; from utils.seed_group import Part, Plan, train_all\n"
     words = f"['until gone', {str(root / 'lasts')!r}]"
-    code += f"sys.exit(train_seeds({program!r}, {words}, [1, 2, 3], {workers}, group_watchers()))"
+    code += f"sys.exit(train_all({program!r}, Plan((Part(tuple({words}), (1, 2, 3)),)), {workers}, group_watchers()))"
     led = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     until(lambda: len(list_runs()) == workers and all("pid" in read_json(r.config_json) for r in list_runs()))
     time.sleep(0.1)  # their handlers are there
@@ -180,4 +184,6 @@ def test_a_group_is_given_more_to_do_and_remembers_it(program, capsys):
         resume_seeds(program, f"group:{name}", ["gamma=0.9"], 2)
     capsys.readouterr()
     assert resume_seeds(program, f"group:{name}", ["max_timesteps=9"], 2) == 0
-    assert capsys.readouterr().out.count("solved\n") >= 2 and read_plan(name) == (("1", "max_timesteps=9"), (1, 2))
+    assert capsys.readouterr().out.count("solved\n") >= 2 and read_plan(name) == plan_of(
+        ("1", "max_timesteps=9"), (1, 2)
+    )
