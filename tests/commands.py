@@ -10,9 +10,11 @@ import os
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ["torch._dynamo", "lightning.pytorch", "gymnasium", "numba", "hydra.core.override_parser.overrides_parser"]
@@ -22,7 +24,7 @@ HEAVY += [  # what Numba imports before it has its first kernel
     "numba.np.polynomial", "numba.np.random.generator_methods", "numba.typed.typedset",
 ]  # fmt: skip
 
-_server = multiprocessing.get_context("forkserver")
+_server = forkserver.ForkServer()  # our own: that of worlds in processes has the project loaded
 _server.set_forkserver_preload(HEAVY)
 
 
@@ -50,8 +52,11 @@ def start_command(
 ) -> multiprocessing.process.BaseProcess:
     """The same begun, writing into these files or pipes."""
     typed, given = _program([*map(str, words)]), dict(os.environ if env is None else env)
-    child = _server.Process(target=_become, args=(typed, str(cwd), given, out, errors))
-    child.start()
+    child = multiprocessing.get_context("forkserver").Process(
+        target=_become, args=(typed, str(cwd), given, out, errors)
+    )
+    with patch.object(forkserver, "connect_to_new_process", _server.connect_to_new_process):
+        child.start()
     return child
 
 
@@ -77,9 +82,6 @@ def _become(words: list[str], cwd: str, env: dict[str, str], out: Path, errors: 
     home = [] if safe else [cwd] if module else [str(Path(words[0]).resolve().parent)]
     asked = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = [*home, *asked, *(entry for entry in sys.path if entry and not _is_ours(entry))]
-    for name, loaded in [*sys.modules.items()]:  # the server is also that of worlds in processes, if they came first
-        if _is_ours(getattr(loaded, "__file__", None) or ""):
-            del sys.modules[name]
     sys.argv = words[1:] if module else words
     if module:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -88,6 +90,6 @@ def _become(words: list[str], cwd: str, env: dict[str, str], out: Path, errors: 
 
 
 def _is_ours(entry: str) -> bool:
-    """Whether it lies in this checkout: on sys.path pytest, and not the interpreter, has put it there."""
-    path = Path(entry or "/").resolve()
+    """Whether pytest, and not the interpreter, put it on sys.path."""
+    path = Path(entry).resolve()
     return path.is_relative_to(ROOT) and ".venv" not in path.parts
