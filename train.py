@@ -9,8 +9,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -72,13 +72,14 @@ from utils.events import Events, only_events
 from utils.nursery import words_of
 from utils.process_pool import run_all
 from utils.project import folder_of, remember_folder
+from utils.ray_pool import connected
 from utils.run_dir import RunDir, new_id, runs_root
 from utils.run_facts import PAUSED
 from utils.run_fate import fate
 from utils.run_files import write_json
 from utils.run_lock import LockLostError, RunInTrainingError, locked, owner
 from utils.run_log import NOTE, open_run_log
-from utils.seed_group import PREFIX, Part, Plan, resume_seeds, train_all
+from utils.seed_group import PREFIX, Part, Plan, Pool, find_group, needs_of, resume_seeds, train_all
 from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
@@ -106,12 +107,7 @@ def main(argv: list[str], events: Events | None = None) -> int:
     if apart(arguments):
         return train_apart(argv, arguments)
     if arguments.resume.startswith(PREFIX):
-        group, watchers = arguments.resume, group_watchers(arguments.quiet)
-        program, goal = places.program("train"), arguments.require_goal
-        pool = partial(run_all, program=program)
-        return resume_seeds(
-            program, group, arguments.overrides, cores(), watchers, goal, pool, arguments.pausing, key_with
-        )
+        return resume_group(arguments)
     if arguments.many:
         return train_group(arguments)
     return train_claimed(arguments, events) if arguments.group else train(arguments, events)
@@ -324,11 +320,31 @@ def train_group(arguments: Arguments) -> int:
         runs = [(one, seed) for one, config in each for seed in arguments.seeds or (config.seed,)]
         return max(train(replace(one, overrides=(*one.overrides, f"seed={seed}"))) for one, seed in runs)
     parts = [part_of(one, config) for one, config in each]
-    workers, watchers = max(1, cores() // max(c.torch_threads for _, c in each)), group_watchers(arguments.quiet)
-    program, goal = places.program("train"), arguments.require_goal
-    pool = partial(run_all, program=program)
+    watchers, program, goal = group_watchers(arguments.quiet), places.program("train"), arguments.require_goal
     plan, flags = Plan(tuple(parts), arguments.asked), arguments.pausing
-    return train_all(program, plan, workers, watchers, goal, pool, flags, arguments.group)
+    threads, gpus = max(c.torch_threads for _, c in each), any(c.device.startswith("cuda") for _, c in each)
+    with pool_on(arguments.on, threads, gpus) as (pool, workers):
+        return train_all(program, plan, workers, watchers, goal, pool, flags, arguments.group)
+
+
+@contextmanager
+def pool_on(where: str, threads: int, gpus: int) -> Iterator[tuple[Pool, int]]:
+    """What runs several trainings, and how many at a time; `threads` and `gpus` are what each takes."""
+    program = places.program("train")
+    if where == "local":
+        yield partial(run_all, program=program), max(1, cores() // threads)
+        return
+    with connected(where, threads, gpus) as pool:
+        yield partial(pool.run_all, program=program), pool.workers
+
+
+def resume_group(arguments: Arguments) -> int:
+    """What is unfinished of a group goes on."""
+    group = find_group(arguments.resume)
+    watchers, program, goal = group_watchers(arguments.quiet), places.program("train"), arguments.require_goal
+    with pool_on(arguments.on, *needs_of(group)) as (pool, workers):
+        rest = watchers, goal, pool, arguments.pausing, key_with
+        return resume_seeds(program, group, arguments.overrides, workers, *rest)
 
 
 def part_of(arguments: Arguments, config: Config) -> Part:

@@ -25,7 +25,7 @@ HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "st
 HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright", "onnx", "onnxruntime", "pandas", "IPython", "ipykernel"}
 HEAVYWEIGHTS |= {"brax", "envpool", "jax"}
 HEAVYWEIGHTS |= {"nbclient", "nbconvert", "nbformat", "trackio", "wandb_workspaces", "dm_control", "mujoco", "minigrid"}
-HEAVYWEIGHTS |= {"ale_py", "cv2"}
+HEAVYWEIGHTS |= {"ale_py", "cv2", "ray"}
 CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
@@ -35,6 +35,7 @@ LAZY |= {f"report.ledger.{word}" for word in WORDS}  # each of one word of `stri
 LAZY |= {"utils.run_state", "utils.run_dir"}  # 30 modules: of ten thousand runs that have ended a list needs neither
 LAZY |= {"difflib", "hashlib", "tomllib", "traceback"}  # Python's own: milliseconds of each command
 LAZY |= {"agents.playing.tensors"}  # brings torch: for who compares tensors
+LAZY |= {"utils.ray_pool", "utils.processor"}  # on a node, where nothing of ours is found before; Numba's alone
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
@@ -74,6 +75,7 @@ OPENERS = {
     "utils/kernel_folder.py": "compiled kernels, and the project's own code",
     "utils/memory_use.py": "/proc and /sys",
     "utils/gpu_facts.py": "/proc",
+    "utils/ray_pool.py": "a file in the folder of all runs, by which a node shows that it sees it",
     "utils/project.py": "pyproject.toml of the user, and where YAML files of runs lie",
     "utils/provenance.py": "the project's own code",
     "utils/device_source.py": "the project's own code",

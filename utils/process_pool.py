@@ -68,7 +68,8 @@ def run_all(
     waiting = list(enumerate(commands))[::-1]
     running: dict[int, Child] = {}
     deadline = 0.0  # until which those that were asked to end may live
-    start = Start({**os.environ, **(env or {})}, program, commands)
+    program = program if len(commands) > 1 else ()
+    start = Start({**os.environ, **(env or {})}, program, commands[0][len(program) :] if commands else ())
     try:
         while waiting or running:
             while waiting and len(running) < max(1, workers) and start.settled:
@@ -78,7 +79,7 @@ def run_all(
             ended = [index for index, child in running.items() if child.process.poll() is not None]
             for index in ended:
                 child = running.pop(index)
-                yield Finished(index, child.code, _tail(child.output))
+                yield Finished(index, child.code, tail_of(child.output))
             if not deadline and stop():
                 deadline, waiting = time.monotonic() + GRACE, []
                 _signal(list(running.values()), signal.SIGTERM)
@@ -88,17 +89,19 @@ def run_all(
                 meanwhile()
                 time.sleep(POLL)
     finally:
-        _end(list(running.values()))
+        end_all(list(running.values()))
         start.close()
 
 
 class Start:
     """How a command is started: forked by a nursery where there is one, else as a process of its own."""
 
-    def __init__(self, env: Mapping[str, str], program: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
-        self._env, self._program = env, [*program]
-        worth_it = program and len(commands) > 1 and sys.platform == "linux"
-        self._nursery = Nursery(program, commands[0][len(program) :], env) if worth_it else None
+    def __init__(
+        self, env: Mapping[str, str], program: Sequence[str] = (), words: Sequence[str] = (), cwd: str | None = None
+    ) -> None:
+        """`program` begins what a nursery forks, and `words` are what its first command says beside."""
+        self._env, self._program, self._cwd = env, [*program], cwd
+        self._nursery = Nursery(program, words, env, cwd) if program and sys.platform == "linux" else None
 
     @property
     def settled(self) -> bool:
@@ -107,13 +110,13 @@ class Start:
 
     def __call__(self, command: Sequence[str]) -> Child:
         """In a group of its own, so that a Ctrl-C reaches the child once, from us, with all it has started."""
-        output = tempfile.TemporaryFile()  # noqa: SIM115  # closed by _tail or _end
+        output = tempfile.TemporaryFile()  # noqa: SIM115  # closed by tail_of or end_all
         if self._nursery and [*command[: len(self._program)]] == self._program:
             with suppress(GoneError):
                 return Child(self._nursery.fork(command[len(self._program) :], output.fileno()), output)
         process = subprocess.Popen(
             command, env=self._env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True, preexec_fn=tied(),
+            cwd=self._cwd, start_new_session=True, preexec_fn=tied(),
         )  # fmt: skip
         return Child(process, output)
 
@@ -122,7 +125,7 @@ class Start:
             self._nursery.close()
 
 
-def _tail(output: IO[bytes]) -> str:
+def tail_of(output: IO[bytes]) -> str:
     with output:
         output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL))
         return output.read().decode(errors="replace")
@@ -136,8 +139,8 @@ def _signal(children: Sequence[Child], number: int) -> None:
                 os.killpg(child.process.pid, number)
 
 
-def _end(children: list[Child]) -> None:
-    """Ask every child to end, then make it."""
+def end_all(children: Sequence[Child], keep: bool = False) -> None:
+    """Ask every child to end, then make it; `keep`: their output is read afterwards."""
     _signal(children, signal.SIGTERM)
     deadline = time.monotonic() + GRACE
     for child in children:
@@ -146,4 +149,5 @@ def _end(children: list[Child]) -> None:
         except subprocess.TimeoutExpired:
             _signal([child], signal.SIGKILL)
             child.process.wait()
-        child.output.close()
+        if not keep:
+            child.output.close()

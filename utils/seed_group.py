@@ -183,7 +183,7 @@ def resume_seeds(
     program: Sequence[str],
     selector: str,
     changes: Sequence[str],
-    cores: int,
+    workers: int,
     watchers: Sequence[Watcher],
     require_goal: bool = False,
     pool: Pool = run_all,
@@ -215,10 +215,7 @@ def resume_seeds(
             new = tuple(keys.get((part.words, seed), old) for seed, old in part.each())
             parts.append(Part(tuple(changed(part.words, changes)), part.seeds, new if part.keys else ()))
         write_plan(group, plan._replace(parts=tuple(parts)))
-    threads = max((_threads(member.facts) for member in members(group)), default=1)
-    return _train([*program, *flags], group, jobs, max(1, cores // threads), watchers, pool) or _missed(
-        group, require_goal
-    )
+    return _train([*program, *flags], group, jobs, workers, watchers, pool) or _missed(group, require_goal)
 
 
 def _missed(group: str, require_goal: bool) -> int:
@@ -329,9 +326,11 @@ def _seed(member: Member) -> int:
     return seed if isinstance(seed, int) else 0
 
 
-def _threads(facts: Mapping[str, object]) -> int:
-    threads = mapping(facts.get("config")).get("threads")
-    return threads if isinstance(threads, int) and threads > 0 else 1
+def needs_of(group: str) -> tuple[int, int]:
+    """Threads and GPUs that one of its runs may take."""
+    configs = [mapping(member.facts.get("config")) for member in members(group)]
+    threads = [number for each in configs if isinstance(number := each.get("threads"), int) and number > 0]
+    return max(threads, default=1), int(any(str(each.get("device", "")).startswith("cuda") for each in configs))
 
 
 def folder_of(group: str) -> Path:

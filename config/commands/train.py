@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 from config.commands.one_line import OneLineParser as OneLineParser
 from config.debugger import attached
@@ -16,6 +17,7 @@ from config.plugins import trusting
 from config.schema import Config
 from config.sweep import TRACKER, Sweep, find_sweep
 from utils.claim import check_group
+from utils.ray_pool import PLACES
 from utils.seed_group import names_group, spelled_out
 from utils.user_error import UserError, nearest
 
@@ -80,11 +82,12 @@ class Arguments:
     """ENV:VARIANT and overrides of each training, where there is more than one beside the seeds."""
     asked: tuple[str, ...] = ()
     """What was typed of them."""
+    on: str = "local"
 
     @property
     def many(self) -> bool:
         """Whether these are the words of several runs."""
-        return len(self.seeds) > 1 or bool(self.several)
+        return len(self.seeds) > 1 or bool(self.several) or (self.on != "local" and not self.resume)
 
     @property
     def pausing(self) -> tuple[str, ...]:
@@ -143,6 +146,8 @@ def build_parser() -> argparse.ArgumentParser:
     text = (
         "multiply: each combination of values, key=1,2 or key=range(1,5) or key=[64,64],[128,128], in Hydra's grammar"
     )
+    text = "where several runs are trained: local; ray, a cluster; or ray:local, one for this command (docs/scale.md)"
+    parser.add_argument("--on", metavar="WHERE", default="local", help=text)
     parser.add_argument("-m", "--multirun", action="store_true", help=text)
     parser.add_argument("-h", "--help", action="store_true", help="this, or with ENV:VARIANT every key of that variant")
     parser.add_argument("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first word")
@@ -203,7 +208,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
     if found.group:
         check_group(found.group)
     _check_resume(found, words, seeds)
-    _check_togetherness(found, len(seeds) > 1 or len(words) > 1 or found.multirun, sweep)
+    _check_togetherness(found, len(seeds) > 1 or len(words) > 1 or found.multirun or found.on != "local", sweep)
     several = product_of(words, overrides, found.multirun)
     if max(1, len(several)) * max(1, len(seeds)) > MOST:
         raise UserError(f"{len(several) * max(1, len(seeds)):,} runs; one command has at most {MOST:,}")
@@ -230,6 +235,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
         sweep=sweep,
         several=several if len(several) > 1 else (),
         asked=(*words, *["-m"] * found.multirun, *overrides),
+        on=found.on,
     )
 
 
@@ -281,6 +287,15 @@ def _check_togetherness(found: argparse.Namespace, many: bool, sweep: Sweep | No
         raise UserError("--debug makes a run of its own, which no --group has; give one of them")
     if found.json and (many or found.resume.startswith("group:")):
         raise UserError("--json tells of one run; start one for each seed, each with --json")
+    if found.on not in PLACES:
+        raise UserError(f"--on {found.on}: {', '.join(PLACES)}{nearest(found.on, PLACES)}")
+    if found.on != "local":
+        if found.resume and not names_group(found.resume):
+            raise UserError(f"--on {found.on} is for several runs; one goes on where you are")
+        if found.debug:
+            raise UserError(f"--debug looks at what happens here, and --on {found.on} is elsewhere: give one of them")
+        if find_spec("ray") is None:
+            raise UserError(f"--on {found.on} needs Ray: pip install 'stride-rl[cluster]'")
     if (found.detach or found.monitor) and (found.json or found.debug):
         apart = "--detach" if found.detach else "--monitor"
         raise UserError(f"{apart} trains where nobody reads; --json and --debug are for who does: give one of them")

@@ -36,6 +36,7 @@ TESTS = "tests/"  # a copy of which goes the same way (moved_tests.py)
 BY_NAME = {"importlib", "importlib.util", "runpy"}
 LOOKED_AT = {  # who imports by a name that only the running program knows, and whose names these are
     "config/commands/export.py": "packages of others",
+    "config/commands/train.py": "packages of others",
     "config/extras.py": "packages of others",
     "config/general.py": "packages of others",
     "config/plugins.py": "modules of the user",

@@ -1,0 +1,172 @@
+"""Commands on a Ray cluster: a real one, a head and two nodes of one CPU each, all on this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import train
+from config.commands.train import parse_arguments
+from scripts.faults.rig import TINY, state_of
+from scripts.plain_tree import fingerprint
+from utils import ray_pool, run_lock
+from utils.run_dir import list_runs
+from utils.user_error import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+NONE = "RAY_ADDRESS"
+LONGER = {"max_timesteps": 200000, "checkpoint_freq_epochs": 20, "log_freq_epochs": 20, "test_episodes": 0}
+
+
+@pytest.fixture(autouse=True)
+def runs_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["A-v0:x", "--on", "rya"], "did you mean ray"),
+        (["--resume", "@last", "--on", "ray"], "for several runs"),
+        (["A-v0:x", "--on", "ray", "--debug"], "--debug looks at what happens here"),
+        (["A-v0:x", "--on", "ray", "--json"], "--json tells of one run"),
+    ],
+)
+def test_words_that_mean_nothing_are_one_line(words, told, monkeypatch):
+    monkeypatch.setattr("config.commands.train.find_spec", lambda name: name)
+    with pytest.raises(UserError, match=told):
+        parse_arguments(words)
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr("config.commands.train.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
+        parse_arguments(["CartPole-v1:ppo", "--on", "ray"])
+
+
+def test_a_node_that_sees_other_files_or_has_other_code_says_so(tmp_path):
+    (tmp_path / "note").write_text("x")
+    same = ray_pool.Here(str(tmp_path / "note"), "x", ray_pool.facts())
+    assert ray_pool.differing(same) == ""
+    assert "is not shared with it" in ray_pool.differing(same._replace(token="y"))
+    assert "does not read" in ray_pool.differing(same._replace(file=str(tmp_path / "other")))
+    other = ray_pool.differing(same._replace(facts={**same.facts, "code": "abc", "torch": "1.0"}))
+    assert "code" in other and "torch" in other and "'abc' where" not in other and "where 'abc' is here" in other
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    pytest.importorskip("ray", reason="pip install 'stride-rl[cluster]'")
+    from ray.cluster_utils import Cluster
+
+    before = dict(os.environ)
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_MEMORY_MONITOR": "1"}
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    made.add_node(num_cpus=1)
+    os.environ[NONE] = made.address
+    yield made
+    made.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+def pooled(commands, **more):
+    with ray_pool.connected("ray") as pool:
+        assert pool.workers == 2
+        return {done.index: done for done in pool.run_all(commands, 1, {"WORD": "hello"}, **more)}
+
+
+@pytest.mark.slow
+def test_codes_output_and_variables_are_those_of_a_process(cluster, tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    show = "import os; e = os.environ; print(e['WORD'], e['STRIDE_RUNS'], e.get('OMP_NUM_THREADS'), os.getcwd())"
+    begun = []
+    done = pooled([python(show), python("import sys; print('no'); sys.exit(2)")], began=begun.append)
+    assert done[0].output_tail == f"hello {tmp_path / 'runs'} None {os.getcwd()}\n" and done[0].returncode == 0
+    assert (done[1].returncode, done[1].output_tail, sorted(begun)) == (2, "no\n", [0, 1])
+    assert not list((tmp_path / "runs").iterdir()), "the file that nodes were to read is gone"
+
+
+@pytest.mark.slow
+def test_what_was_saved_is_tried_again_and_nothing_else(cluster, tmp_path):
+    count = "import os, sys; open(sys.argv[1], 'a').write('x'); n = os.path.getsize(sys.argv[1]); sys.exit({})"
+    ends = ["143 if n < 3 else 0", "75 if n < 2 else 1", "1", "143"]
+    commands = [[*python(count.format(end)), str(tmp_path / str(place))] for place, end in enumerate(ends)]
+    done = pooled(commands)
+    assert [done[place].returncode for place in range(4)] == [0, 1, 1, 143]
+    assert [(tmp_path / str(place)).stat().st_size for place in range(4)] == [3, 2, 1, ray_pool.TRIES]
+
+
+@pytest.mark.slow
+def test_what_stops_it_ends_what_runs(cluster, tmp_path):
+    saves = "import signal, sys, time; signal.signal(15, lambda *_: (open(sys.argv[1], 'w').close(), sys.exit(143))); "
+    saves += "open(sys.argv[1] + ' runs', 'w').close(); time.sleep(60)"
+    commands = [[*python(saves), str(tmp_path / str(place))] for place in range(3)]
+    runs = [tmp_path / f"{place} runs" for place in range(2)]
+    began = time.monotonic()
+    done = pooled(commands, stop=lambda: all(path.exists() for path in runs))
+    assert time.monotonic() - began < 40 and {each.returncode for each in done.values()} == {143} and len(done) == 2
+    assert (tmp_path / "0").exists() and (tmp_path / "1").exists() and not (tmp_path / "2").exists()
+
+
+@pytest.mark.slow
+def test_nodes_that_differ_are_refused_before_anything_is_begun(cluster, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ray_pool, "facts", lambda: {"code": "another"})
+    assert train.command(["CartPole-v1:ppo", "--seed", "1,2", "--on", "ray", "-q"]) == 2
+    told = capsys.readouterr().err
+    assert "of the Ray cluster differs" in told and "where 'another' is here" in told and not list_runs()
+    assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_costs_nothing(cluster, tmp_path, monkeypatch):
+    """Its runs go on elsewhere, to the bits of the run that nobody disturbed."""
+    words = [word for word in TINY if word.split("=")[0] not in LONGER]
+    words += [*(f"{key}={value}" for key, value in LONGER.items()), "--seed", "3"]
+    whole = subprocess.run([sys.executable, str(ROOT / "train.py"), *words], capture_output=True, text=True)
+    assert whole.returncode == 0, whole.stderr
+    expected = fingerprint(state_of(list_runs()[0]))
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "cluster"))
+    led = subprocess.Popen([sys.executable, str(ROOT / "train.py"), *words, "--on", "ray"], cwd=ROOT)
+    until(lambda: list_runs() and (list_runs()[0].checkpoints / "last.ckpt").exists(), 60)
+    run = list_runs()[0]
+    owner = run_lock.owner(run.path)
+    victim = next(node for node in cluster.worker_nodes if raylet_of(node) in ancestors(owner["pid"]))
+    cluster.remove_node(victim, allow_graceful=False)
+    cluster.add_node(num_cpus=1)
+    assert led.wait(120) == 0
+    assert [each.id for each in list_runs()] == [run.id] and fingerprint(state_of(run)) == expected
+    assert run.facts()["resumed"], "it was still in training when its node died"
+
+
+def raylet_of(node):
+    return node.all_processes["raylet"][0].process.pid
+
+
+def ancestors(pid):
+    found = []
+    while pid > 1:
+        found.append(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return found
+
+
+def until(holds, seconds):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_signal_is_what_stops_a_group():
+    assert ray_pool.STOPPED == 128 + signal.SIGTERM and ray_pool.AGAIN == (143, 75)

@@ -1,0 +1,295 @@
+"""Runs commands on the nodes of a Ray cluster, with the signature of process_pool.run_all: a task is one process.
+
+Ray Core places and watches them; what is begun, tried again and stopped is decided here. A command must be one that may
+be started twice (`--group`): that is how it goes on where the node that ran it died. Whoever reaches a port of a Ray
+cluster executes code on it (docs/scale.md).
+"""
+
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from utils.cores import SHARE
+from utils.places import PACKAGE, PROJECT
+from utils.process_pool import GRACE, POLL, Child, Finished, Start, end_all, tail_of
+from utils.provenance import provenance, source_hash
+from utils.run_dir import runs_root
+from utils.run_lock import LockLostError
+from utils.user_error import UserError
+
+PLACES = ("local", "ray", "ray:local")
+TRIES = 6  # of a command: one, and five where the node died or the run was stopped and saved there
+STOPPED = 128 + signal.SIGTERM
+AGAIN = (STOPPED, LockLostError.exit_code)
+CARRIED = ("STRIDE_", "WANDB_")  # variables that the commands are given on every node
+CARRIED_NAMES = ("OMP_NUM_THREADS", "PYTHONPATH", "PYTHONHASHSEED")
+LOOK = 1.0  # seconds between looks at how many nodes there are
+CHECK = 120.0  # seconds in which every node must have answered
+_starts: dict[tuple[str, ...], Start] = {}  # of this worker, which keeps a nursery for the commands that follow
+
+
+class Needs(NamedTuple):
+    """What a task takes of its node."""
+
+    cpus: int
+    gpus: int
+
+
+class Here(NamedTuple):
+    """What every node must share with us."""
+
+    file: str
+    token: str
+    facts: dict[str, str]
+
+
+class Errand(NamedTuple):
+    """What a task is told; it travels as a plain tuple, which needs nothing of ours to be read."""
+
+    command: list[str]
+    program: list[str]
+    env: dict[str, str]
+    cwd: str
+    here: tuple[Any, ...]
+
+
+class RayPool:
+    """A cluster that we are connected to."""
+
+    def __init__(self, ray: Any, needs: Needs, here: Here) -> None:
+        self._ray, self._needs, self._here = ray, needs, here
+        self._remote = ray.remote(_task()).options(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=0)
+
+    @property
+    def workers(self) -> int:
+        """How many commands it runs at a time."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        rooms = [int(node.get("CPU", 0) // self._needs.cpus) for node in nodes]
+        if self._needs.gpus:
+            rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
+        return sum(rooms)
+
+    def run_all(
+        self,
+        commands: Sequence[Sequence[str]],
+        workers: int,
+        env: Mapping[str, str] | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
+        stop: Callable[[], object] = lambda: False,
+        began: Callable[[int], object] = lambda index: None,
+        program: Sequence[str] = (),
+    ) -> Generator[Finished, None, None]:
+        """As process_pool.run_all, but for `workers`: the cluster says how many. Tried again where a node or a worker
+        died, and after exit codes of runs that were saved and are to go on; never after another."""
+        ray, waiting = self._ray, list(range(len(commands)))[::-1]
+        given = {**_carried(), **(env or {}), SHARE: str(self._needs.cpus)}
+        tries = dict.fromkeys(waiting, 0)
+        running: dict[Any, int] = {}
+        room, looked, deadline = 0, float("-inf"), 0.0
+        try:
+            while waiting or running:
+                if time.monotonic() - looked > LOOK:
+                    room, looked = self.workers, time.monotonic()
+                while waiting and len(running) < room:
+                    index = waiting.pop()
+                    errand = Errand([*commands[index]], [*program], given, os.getcwd(), tuple(self._here))
+                    running[self._remote.remote(tuple(errand))] = index
+                    tries[index] += 1
+                    if tries[index] == 1:
+                        began(index)
+                ended = ray.wait([*running], num_returns=len(running), timeout=POLL)[0] if running else []
+                for reference in ended:
+                    index, (code, output) = running.pop(reference), self._result(reference)
+                    if code in AGAIN and tries[index] < TRIES and not deadline:
+                        waiting.append(index)
+                    else:
+                        yield Finished(index, code, output)
+                if not deadline and stop():
+                    deadline, waiting = time.monotonic() + 2 * GRACE, []
+                    self._cancel([*running], force=False)
+                elif deadline and time.monotonic() > deadline:
+                    self._cancel([*running], force=True)
+                if not ended:
+                    meanwhile()
+                    if not running:
+                        time.sleep(POLL)
+        finally:
+            self._cancel([*running], force=False)
+            if running:
+                ray.wait([*running], num_returns=len(running), timeout=2 * GRACE)
+
+    def _result(self, reference: Any) -> tuple[int, str]:
+        errors = self._ray.exceptions
+        try:
+            code, output = self._ray.get(reference)
+        except errors.TaskCancelledError:
+            return STOPPED, "stopped"
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, KeyboardInterrupt):
+                return STOPPED, "stopped"
+            raise  # ours to mend
+        except errors.RayError as error:  # its worker or its node is gone
+            return STOPPED, f"its node died: {type(error).__name__}"
+        return code, output
+
+    def _cancel(self, references: list[Any], force: bool) -> None:
+        for reference in references:
+            self._ray.cancel(reference, force=force)
+
+    def check_nodes(self) -> None:
+        """UserError, naming the node, where one reads another folder of runs, or would compute other bits."""
+        affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        look = self._ray.remote(_look())
+        asked = {}
+        for node in self._ray.nodes():
+            if node["Alive"]:
+                where = affinity(node["NodeID"], soft=False)
+                pinned = look.options(num_cpus=0, max_retries=1, scheduling_strategy=where)
+                asked[pinned.remote(tuple(self._here))] = node["NodeManagerAddress"]
+        silent = self._ray.wait([*asked], num_returns=len(asked), timeout=CHECK)[1]
+        for reference, address in asked.items():
+            if reference in silent:
+                raise UserError(f"node {address} of the Ray cluster does not answer within {CHECK:.0f} s")
+            try:
+                told = self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                why = str(getattr(error, "cause", error)).strip().splitlines()[-1]
+                raise UserError(f"node {address} of the Ray cluster cannot run Stride: {why}") from error
+            if told:
+                raise UserError(f"node {address} of the Ray cluster {told}")
+
+
+@contextmanager
+def connected(where: str, cpus: int = 1, gpus: int = 0) -> Generator[RayPool, None, None]:
+    """The cluster that RAY_ADDRESS names or `ray start` made here; one for this command alone where that is asked for.
+
+    UserError where there is none, or one of its nodes differs.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # who was asked nothing sends nothing
+    try:
+        import ray
+        import ray.util.scheduling_strategies
+    except ImportError as error:
+        raise UserError(f"--on {where} needs Ray: pip install 'stride-rl[cluster]'") from error
+    more: dict[str, Any] = {"include_dashboard": False} if where == "ray:local" else {"address": "auto"}
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **more)
+    except ConnectionError as error:
+        how = "RAY_ADDRESS names one, `ray start --head` makes one, --on ray:local makes one for this command"
+        raise UserError(f"--on ray: there is no Ray cluster here; {how}") from error
+    root = runs_root()
+    root.mkdir(parents=True, exist_ok=True)
+    note = root / f".ray-{secrets.token_hex(8)}"
+    try:
+        note.write_text(token := secrets.token_hex(8))
+        pool = RayPool(ray, Needs(cpus, gpus), Here(str(note), token, facts()))
+        if not pool.workers:
+            raise UserError(f"no node of the Ray cluster has {cpus} CPUs{f' and {gpus} GPUs' * bool(gpus)}")
+        pool.check_nodes()
+        yield pool
+    finally:
+        note.unlink(missing_ok=True)
+        ray.shutdown()
+
+
+def facts() -> dict[str, str]:
+    """What bits rest on, beside the config."""
+    from utils.processor import NAME
+
+    own = provenance()
+    return {"code": source_hash(), "processor": NAME, **{f"{name}": told for name, told in own["versions"].items()}}
+
+
+def differing(here: Here) -> str:
+    """How this node differs from who sent that, "" for not at all."""
+    try:
+        seen = Path(here.file).read_text()
+    except OSError:
+        return f"does not read {here.file}, just written: the folder of runs (STRIDE_RUNS) is not shared with it"
+    if seen != here.token:
+        return f"reads another {here.file}: the folder of runs (STRIDE_RUNS) is not shared with it"
+    mine = facts()
+    apart = [
+        f"{key} {mine.get(key)!r} where {told!r} is here" for key, told in here.facts.items() if mine.get(key) != told
+    ]
+    return f"differs, so that bits would: {', '.join(apart)}" if apart else ""
+
+
+def perform(errand: Errand) -> tuple[int, str]:
+    """In a worker: run the command; what ends this worker ends it, too."""
+    name = tuple([*errand.program, errand.cwd, *sorted(map(str, errand.env.items()))])
+    if name not in _starts:
+        if told := differing(Here(*errand.here)):
+            return 1, f"error: this node {told}"
+        cwd = errand.cwd if Path(errand.cwd).is_dir() else str(PROJECT)
+        first = errand.command[len(errand.program) :]
+        _starts[name] = Start(_environment(errand.env), errand.program, first, cwd)
+    start, child = _starts[name], None
+    try:
+        while not start.settled:
+            time.sleep(POLL)
+        child = start(errand.command)
+        while child.process.poll() is None:
+            time.sleep(POLL)
+    except KeyboardInterrupt:  # so Ray cancels a task
+        if child is None:
+            return STOPPED, "stopped"
+        end_all([child], keep=True)
+    return _code(child), tail_of(child.output)
+
+
+def _code(child: Child) -> int:
+    """As a shell has it: Ray's own deaths are told otherwise."""
+    return child.code if child.code >= 0 else 128 - child.code
+
+
+def _carried() -> dict[str, str]:
+    """Of our variables, those that a command's result rests on."""
+    told = {name: value for name, value in os.environ.items() if name.startswith(CARRIED) or name in CARRIED_NAMES}
+    return {**told, "STRIDE_RUNS": str(runs_root())}
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    """This node's, without what Ray says to its workers, with what the commands are given."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", *CARRIED))}
+    for name in CARRIED_NAMES:
+        mine.pop(name, None)
+    if not mine.get("CUDA_VISIBLE_DEVICES", "x"):  # Ray hides all of them from who asked for none
+        del mine["CUDA_VISIBLE_DEVICES"]
+    return {**mine, **given}
+
+
+def _home() -> str:
+    return str(PROJECT.parent if PACKAGE else PROJECT)
+
+
+def _task() -> Callable[..., Any]:
+    """`perform`, found where this checkout lies: a function in a function travels whole, with nothing imported."""
+    home = _home()
+
+    def run(errand: Any) -> Any:
+        sys.path[:0] = [home] if home not in sys.path else []
+        from utils.ray_pool import Errand, perform
+
+        return perform(Errand(*errand))
+
+    return run
+
+
+def _look() -> Callable[..., Any]:
+    home = _home()
+
+    def run(here: Any) -> Any:
+        sys.path[:0] = [home] if home not in sys.path else []
+        from utils.ray_pool import Here, differing
+
+        return differing(Here(*here))
+
+    return run
