@@ -11,6 +11,8 @@ import pytest
 
 import train
 from config.commands.train import parse_arguments
+from scripts.faults.nodes import ancestors, raylet_of
+from scripts.faults.nodes import cluster as a_cluster
 from scripts.faults.rig import TINY, state_of
 from scripts.plain_tree import fingerprint
 from utils import ray_pool, run_lock
@@ -18,7 +20,6 @@ from utils.run_dir import list_runs
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-NONE = "RAY_ADDRESS"
 LONGER = {"max_timesteps": 200000, "checkpoint_freq_epochs": 20, "log_freq_epochs": 20, "test_episodes": 0}
 
 
@@ -62,16 +63,9 @@ def test_a_node_that_sees_other_files_or_has_other_code_says_so(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     pytest.importorskip("ray", reason="pip install 'stride-rl[cluster]'")
-    from ray.cluster_utils import Cluster
-
     before = dict(os.environ)
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_MEMORY_MONITOR": "1"}
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    made.add_node(num_cpus=1)
-    os.environ[NONE] = made.address
-    yield made
-    made.shutdown()
+    with a_cluster() as made:
+        yield made
     os.environ.clear()
     os.environ.update(before)
 
@@ -147,18 +141,6 @@ def test_a_node_that_dies_costs_nothing(cluster, tmp_path, monkeypatch):
     assert led.wait(120) == 0
     assert [each.id for each in list_runs()] == [run.id] and fingerprint(state_of(run)) == expected
     assert run.facts()["resumed"], "it was still in training when its node died"
-
-
-def raylet_of(node):
-    return node.all_processes["raylet"][0].process.pid
-
-
-def ancestors(pid):
-    found = []
-    while pid > 1:
-        found.append(pid)
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    return found
 
 
 def until(holds, seconds):
