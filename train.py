@@ -9,10 +9,9 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,21 +64,19 @@ from trainer_callbacks.resume import (
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, fit
 from utils import checkpoint_set, places
 from utils.claim import claim, key_of
-from utils.cores import cores
 from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
 from utils.events import Events, only_events
 from utils.nursery import words_of
-from utils.process_pool import run_all
+from utils.pools import pool_on
 from utils.project import folder_of, remember_folder
-from utils.ray_pool import connected
 from utils.run_dir import RunDir, new_id, runs_root
 from utils.run_facts import PAUSED
 from utils.run_fate import fate
 from utils.run_files import write_json
 from utils.run_lock import LockLostError, RunInTrainingError, locked, owner
 from utils.run_log import NOTE, open_run_log
-from utils.seed_group import PREFIX, Part, Plan, Pool, find_group, needs_of, resume_seeds, train_all
+from utils.seed_group import PREFIX, Part, Plan, find_group, needs_of, resume_seeds, train_all
 from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
@@ -323,26 +320,15 @@ def train_group(arguments: Arguments) -> int:
     watchers, program, goal = group_watchers(arguments.quiet), places.program("train"), arguments.require_goal
     plan, flags = Plan(tuple(parts), arguments.asked), arguments.pausing
     threads, gpus = max(c.torch_threads for _, c in each), any(c.device.startswith("cuda") for _, c in each)
-    with pool_on(arguments.on, threads, gpus) as (pool, workers):
+    with pool_on(arguments.on, threads, gpus, program) as (pool, workers):
         return train_all(program, plan, workers, watchers, goal, pool, flags, arguments.group)
-
-
-@contextmanager
-def pool_on(where: str, threads: int, gpus: int) -> Iterator[tuple[Pool, int]]:
-    """What runs several trainings, and how many at a time; `threads` and `gpus` are what each takes."""
-    program = places.program("train")
-    if where == "local":
-        yield partial(run_all, program=program), max(1, cores() // threads)
-        return
-    with connected(where, threads, gpus) as pool:
-        yield partial(pool.run_all, program=program), pool.workers
 
 
 def resume_group(arguments: Arguments) -> int:
     """What is unfinished of a group goes on."""
     group = find_group(arguments.resume)
     watchers, program, goal = group_watchers(arguments.quiet), places.program("train"), arguments.require_goal
-    with pool_on(arguments.on, *needs_of(group)) as (pool, workers):
+    with pool_on(arguments.on, *needs_of(group), program) as (pool, workers):
         rest = watchers, goal, pool, arguments.pausing, key_with
         return resume_seeds(program, group, arguments.overrides, workers, *rest)
 

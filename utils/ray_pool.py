@@ -24,7 +24,6 @@ from utils.run_dir import runs_root
 from utils.run_lock import LockLostError
 from utils.user_error import UserError
 
-PLACES = ("local", "ray", "ray:local")
 TRIES = 6  # of a command: one, and five where the node died or the run was stopped and saved there
 STOPPED = 128 + signal.SIGTERM
 AGAIN = (STOPPED, LockLostError.exit_code)

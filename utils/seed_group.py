@@ -7,7 +7,7 @@ What people see and read of a group is in report/group*.py; no torch.
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,8 @@ from utils import claim
 from utils.cores import SHARE, cores
 from utils.entry import GOAL_MISSED
 from utils.interrupted import Noted, name_of
-from utils.process_pool import Finished, run_all
+from utils.pools import Pool
+from utils.process_pool import run_all
 from utils.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from utils.run_facts import mapping, verdict
 from utils.run_files import exists, list_names, make_folder, read_json, write_json
@@ -25,7 +26,6 @@ from utils.user_error import UserError, nearest
 PREFIX = "group:"  # of a group, where a run can be named
 LAST_GROUP = "@last-group"  # the same as group:@last
 Key = Callable[[Sequence[str], int], str]  # of the config that these words with this seed mean
-Pool = Callable[..., Iterator[Finished]]  # which runs commands: process_pool.run_all, or one of its signature
 
 
 class Part(NamedTuple):

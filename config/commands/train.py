@@ -17,7 +17,7 @@ from config.plugins import trusting
 from config.schema import Config
 from config.sweep import TRACKER, Sweep, find_sweep
 from utils.claim import check_group
-from utils.ray_pool import PLACES
+from utils.pools import PLACES
 from utils.seed_group import names_group, spelled_out
 from utils.user_error import UserError, nearest
 

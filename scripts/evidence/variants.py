@@ -30,7 +30,8 @@ from scripts.evidence.progress import Job, Progress
 from scripts.evidence.report import write_results
 from scripts.usage import called, parser_of
 from utils.durable_file import read_json
-from utils.process_pool import Finished, run_all
+from utils.pools import LOCAL, PLACES, pool_on
+from utils.process_pool import Finished
 from utils.provenance import PROJECT
 from utils.run_dir import runs_root
 from utils.user_error import UserError, nearest
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
     failed = 0
     if not given.only_report:
         files = {variant: begin(folder, variant, given) for variant in select(given.pattern)}
-        failed = train(files, folder, range(given.first, given.first + given.seeds), given.workers)
+        failed = train(files, folder, range(given.first, given.first + given.seeds), given.workers, given.on)
     page = write_results(folder)
     print(f"\n  {os.path.relpath(page)}")
     return 1 if failed else 0
@@ -57,6 +58,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="how many seeds (default 5)")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
+    parser.add_argument("--on", choices=PLACES, default=LOCAL, help="where (docs/scale.md; default local)")
     parser.add_argument("--out", metavar="FOLDER", help="where the files go (default docs/results; page: FOLDER.md)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key, for a trial")
     parser.add_argument("--again", action="store_true", help="measure seeds that are already there once more")
@@ -96,7 +98,7 @@ def begin(folder: Path, variant: str, given: argparse.Namespace) -> Evidence:
     return evidence
 
 
-def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], workers: int) -> int:
+def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], workers: int, where: str = LOCAL) -> int:
     """Trains what is missing, variant by variant, and keeps every seed as soon as it is there. -> seeds that failed"""
     done = {(name, each["seed"]) for name, evidence in files.items() for each in evidence.finished()}
     wanted = [(name, seed) for name in files for seed in seeds]
@@ -109,12 +111,13 @@ def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], wor
     kept = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""
     print(f"  {len(jobs)} seeds to train{kept}; group {group}", flush=True)
     progress, failed = Progress(jobs, group), 0
-    with told_when_stopped(), tempfile.TemporaryDirectory(prefix="stride-evidence-") as records:
+    threads = max((job.config.torch_threads for job in jobs), default=1)
+    with told_when_stopped(), records_seen(where) as records, pool_on(where, threads) as (pool, most):
         paths = [Path(records, f"{index}.json") for index in range(len(jobs))]
         commands = [
             command(job, group, path, files[job.variant].overrides) for job, path in zip(jobs, paths, strict=True)
         ]
-        for ended in run_all(commands, workers, meanwhile=progress.tell):
+        for ended in pool(commands, workers if where == LOCAL else most, meanwhile=progress.tell):
             job, record = jobs[ended.index], result(jobs[ended.index], paths[ended.index], ended)
             progress.ended.add(ended.index)
             failed += record["status"] != "finished"
@@ -122,6 +125,16 @@ def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], wor
             files[job.variant].write(folder / f"{file_stem(job.variant)}.json")
             print(f"  {job.variant} seed {job.seed}: {words(record)}\n{progress.line()}", flush=True)
     return failed
+
+
+@contextmanager
+def records_seen(where: str) -> Iterator[str]:
+    """A folder for what the seeds' processes write, on a cluster one that every node sees."""
+    shared = None if where == LOCAL else runs_root()
+    if shared:
+        shared.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".stride-evidence-", dir=shared) as records:
+        yield records
 
 
 def command(job: Job, group: str, record: Path, overrides: Sequence[str]) -> list[str]:
