@@ -1,8 +1,8 @@
 """A process that has imported what a command needs, and forks one of itself for each: a start without its imports.
 
-The command's own program is it: told `--nursery FD` it serves there, and returns from `words_of` in each fork, with the
-words of that fork's command, as if the process had been started with them. What follows FD are the words of one such
-command, so that it knows what to load. Linux alone: elsewhere forking what has loaded torch is not safe. No torch.
+The command's own program is it: told `--nursery FD PARENT` it serves there, and returns from `words_of` in each fork,
+with the words of that fork's command, as if the process had been started with them. What follows are the words of one
+such command, so that it knows what to load. Linux alone: elsewhere forking what has loaded torch is not safe. No torch.
 """
 
 import json
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from utils.parent_death import die_with_parent, tied
+from utils.parent_death import die_with_parent
 from utils.user_error import UserError
 
 FLAG = "--nursery"
@@ -41,9 +41,9 @@ class Nursery:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [*program, FLAG, str(theirs.fileno()), *words], env=env, cwd=cwd, pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, preexec_fn=tied(),
+                [*program, FLAG, str(theirs.fileno()), str(os.getpid()), *words], env=env, cwd=cwd,
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         self._born: list[int] = []  # pids of forks that nobody asked for yet
         self._codes: dict[int, int] = {}
@@ -132,12 +132,16 @@ def words_of(argv: list[str], load: Callable[[list[str]], object]) -> list[str]:
     if not is_nursery(argv):
         return argv
     with suppress(UserError):  # said by the forks
-        load(argv[2:])
+        load(argv[3:])
     return _serve(int(argv[1]))
 
 
 def is_nursery(argv: Sequence[str]) -> bool:
-    return argv[:1] == [FLAG]
+    """Whether this process is to be one; if so, from now on it ends with its parent."""
+    if argv[:1] != [FLAG]:
+        return False
+    die_with_parent(int(argv[2]))
+    return True
 
 
 def _serve(number: int) -> list[str]:

@@ -1,13 +1,15 @@
 """A process that ends with whoever started it, however that ends: Linux sends it SIGTERM then. Elsewhere nothing does.
 
 It is the thread that starts the process whose end counts, so processes are started by a thread that lasts.
+
+    python utils/parent_death.py PID COMMAND ...      becomes that command, tied to its parent, the process PID
 """
 
 import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # looked up here: after a fork little is done
@@ -23,8 +25,19 @@ def die_with_parent(parent: int) -> None:
 
 
 def tied() -> Callable[[], None] | None:
-    """The same as Popen's preexec_fn, for a child before it becomes its command."""
+    """The same as Popen's preexec_fn, for a child before it becomes its command. Not for a process with threads: what
+    they held when it was forked stays locked in the child, which may wait for it for ever."""
     if _prctl is None:
         return None
     parent = os.getpid()
     return lambda: die_with_parent(parent)
+
+
+def wrapped(command: Sequence[str]) -> list[str]:
+    """The same as a command, for processes with threads."""
+    return [sys.executable, "-P", __file__, str(os.getpid()), *command]
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])

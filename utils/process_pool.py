@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 from utils.nursery import Fork, GoneError, Nursery
-from utils.parent_death import tied
+from utils.parent_death import tied, wrapped
 
 TAIL = 4000  # bytes of output kept
 POLL = 0.05  # seconds between looks at the children
@@ -97,10 +97,16 @@ class Start:
     """How a command is started: forked by a nursery where there is one, else as a process of its own."""
 
     def __init__(
-        self, env: Mapping[str, str], program: Sequence[str] = (), words: Sequence[str] = (), cwd: str | None = None
+        self,
+        env: Mapping[str, str],
+        program: Sequence[str] = (),
+        words: Sequence[str] = (),
+        cwd: str | None = None,
+        threads: bool = False,
     ) -> None:
-        """`program` begins what a nursery forks, and `words` are what its first command says beside."""
-        self._env, self._program, self._cwd = env, [*program], cwd
+        """`program` begins what a nursery forks, and `words` are what its first command says beside; `threads`: this
+        process has some."""
+        self._env, self._program, self._cwd, self._threads = env, [*program], cwd, threads
         self._nursery = Nursery(program, words, env, cwd) if program and sys.platform == "linux" else None
 
     @property
@@ -115,8 +121,9 @@ class Start:
             with suppress(GoneError):
                 return Child(self._nursery.fork(command[len(self._program) :], output.fileno()), output)
         process = subprocess.Popen(
-            command, env=self._env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            cwd=self._cwd, start_new_session=True, preexec_fn=tied(),
+            wrapped(command) if self._threads else command, env=self._env, cwd=self._cwd, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            preexec_fn=None if self._threads else tied(),
         )  # fmt: skip
         return Child(process, output)
 

@@ -229,7 +229,7 @@ def perform(errand: Errand) -> tuple[int, str]:
             return 1, f"error: this node {told}"
         cwd = errand.cwd if Path(errand.cwd).is_dir() else str(PROJECT)
         first = errand.command[len(errand.program) :]
-        _starts[name] = Start(_environment(errand.env), errand.program, first, cwd)
+        _starts[name] = Start(_environment(errand.env), errand.program, first, cwd, threads=True)
     start, child = _starts[name], None
     try:
         while not start.settled:
