@@ -122,13 +122,9 @@ def test_continuous_action(made):
 
 
 def test_what_was_seen_before_decides():
-    """A coin is less than a nat: where one is free nothing pulls it through the steps between, and it takes 3,000.
-
-    It is found within 700 updates or long after: which of the two finds it rests on a processor's last bits (on AVX-512
-    of Rocket Lake 8 worlds did with seed 1, 4 worlds with none of 7 seeds).
-    """
-    agents = (dreamer(RememberedReward, 700, n_envs=n, train_ratio=64, free_nats=0.0) for n in (4, 8))
-    assert any(mean_return(agent, RememberedReward) > 0.9 for agent in agents)
+    """A coin is less than a nat: where one is free nothing pulls it through the steps between, and it takes 3,000."""
+    agent = dreamer(RememberedReward, 700, train_ratio=64, free_nats=0.0)
+    assert mean_return(agent, RememberedReward) > 0.9
 
 
 def test_one_episode_is_learnt_by_heart():
