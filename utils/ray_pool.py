@@ -69,7 +69,7 @@ class RayPool:
     @property
     def workers(self) -> int:
         """How many commands it runs at a time."""
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        nodes = [node["Resources"] for node in self._alive()]
         rooms = [int(node.get("CPU", 0) // self._needs.cpus) for node in nodes]
         if self._needs.gpus:
             rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
@@ -142,23 +142,27 @@ class RayPool:
         for reference in references:
             self._ray.cancel(reference, force=force)
 
+    def _alive(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
     def check_nodes(self) -> None:
         """UserError, naming the node, where one reads another folder of runs, or would compute other bits."""
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         look = self._ray.remote(_look())
         asked = {}
-        for node in self._ray.nodes():
-            if node["Alive"]:
-                where = affinity(node["NodeID"], soft=False)
-                pinned = look.options(num_cpus=0, max_retries=1, scheduling_strategy=where)
-                asked[pinned.remote(tuple(self._here))] = node["NodeManagerAddress"]
+        for node in self._alive():
+            where = affinity(node["NodeID"], soft=False)
+            pinned = look.options(num_cpus=0, max_retries=1, scheduling_strategy=where)
+            asked[pinned.remote(tuple(self._here))] = (node["NodeID"], node["NodeManagerAddress"])
         silent = self._ray.wait([*asked], num_returns=len(asked), timeout=CHECK)[1]
-        for reference, address in asked.items():
+        for reference, (node_id, address) in asked.items():
             if reference in silent:
                 raise UserError(f"node {address} of the Ray cluster does not answer within {CHECK:.0f} s")
             try:
                 told = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
+                if node_id not in [node["NodeID"] for node in self._alive()]:
+                    continue  # it died before we asked, and Ray notices half a minute later
                 why = str(getattr(error, "cause", error)).strip().splitlines()[-1]
                 raise UserError(f"node {address} of the Ray cluster cannot run Stride: {why}") from error
             if told:

@@ -143,6 +143,15 @@ def test_a_node_that_dies_costs_nothing(cluster, tmp_path, monkeypatch):
     assert run.facts()["resumed"], "it was still in training when its node died"
 
 
+@pytest.mark.slow
+def test_a_node_that_died_a_moment_ago_is_left_out(cluster):
+    """Ray notices it half a minute later, and calls it alive until then."""
+    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+    cluster.add_node(num_cpus=1)
+    with ray_pool.connected("ray") as pool:
+        assert [done.returncode for done in pool.run_all([python("pass")], 1)] == [0]
+
+
 def until(holds, seconds):
     deadline = time.monotonic() + seconds
     while not holds():
