@@ -19,7 +19,7 @@ from scripts.wheel.relocate import UnrecognisedError, rewritten
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = {"utils": "stride.utils", "utils.entry": "stride.utils.entry", "train": "stride.commands.train",
            "envs_fast": "stride.envs_fast", "envs_fast.single": "stride.envs_fast.single",
-           "config": "stride.config"}  # fmt: skip
+           "config": "stride.config", "config.apart": "beside.apart"}  # fmt: skip
 QUICK = ["engine=eager", "n_envs=2", "n_steps=16", "batch_size=32", "test_episodes=2"]
 SHADOWS = ("utils.py", "config/__init__.py", "agents/__init__.py", "scripts/__init__.py", "train.py", "stride.py")
 SHADOW = "raise ImportError('mine, and nobody else is to import it')\n"
@@ -56,6 +56,7 @@ def test_what_is_rewritten(line, wanted):
         ("from . import entry", "a relative import"),
         ("from utils.nowhere import x", "imports utils.nowhere, which the wheel does not have"),
         ("from scripts.bench import pairs", "imports scripts.bench, which the wheel does not have"),
+        ("from config import apart", "apart does not move with config"),
         ("import importlib", "importlib imports by a name"),
         ("from runpy import run_module", "runpy imports by a name"),
         ("x = f'utils.entry.{name}'", "may name a module"),

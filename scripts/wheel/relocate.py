@@ -157,6 +157,9 @@ def of_import_from(node: ast.ImportFrom, lines: list[bytes], path: str, modules:
     if not is_ours(name, modules):
         return
     known(name, node.lineno, path, modules)
+    for alias in node.names:
+        if modules.get(f"{name}.{alias.name}", whole := f"{modules[name]}.{alias.name}") != whole:
+            raise UnrecognisedError(f"{path}:{node.lineno}: {alias.name} does not move with {name}: import from it")
     yield after(lines, node, rf"from\s+({re.escape(name)})\b", modules[name], path)
 
 

@@ -6,7 +6,8 @@ import torch
 from config.schema import PPOConfig
 from envs_gym import brax_worlds
 from envs_gym.make import make_envs
-from scripts import brax_eval_policy, brax_train_policy
+from scripts.brax_eval_policy import main as eval_policy
+from scripts.brax_train_policy import main as train_policy
 from scripts.smoke_test_envs import WORLDS, play
 from utils.user_error import UserError
 
@@ -53,12 +54,12 @@ def test_a_policy_is_trained_goes_on_and_is_evaluated(tmp_path, monkeypatch, cap
     pytest.importorskip("brax")
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     tiny = ["n_envs=8", "n_steps=16", "batch_size=0.5", "n_epochs=1", "eval_freq_epochs=null", "test_episodes=0"]
-    assert brax_train_policy.main(["fast", "max_timesteps=256", "max_episode_steps=20", *tiny]) == 0
+    assert train_policy(["fast", "max_timesteps=256", "max_episode_steps=20", *tiny]) == 0
     assert "torch (it is one simulation that answers tensors)" in capsys.readouterr().out
     import train
 
     assert train.command(["--resume", "@last", "max_timesteps=512"]) == 0
     out = capsys.readouterr().out
     assert "brax/fast:ppo" in out and "seam" not in out  # the test above shows that its worlds go on to the bit
-    assert brax_eval_policy.main(["--episodes", "3"]) == 0
+    assert eval_policy(["--episodes", "3"]) == 0
     assert capsys.readouterr().out.count("episode ") == 3

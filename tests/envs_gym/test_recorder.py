@@ -7,7 +7,7 @@ import torch
 
 from envs_gym.gym_env import GymEnv
 from envs_gym.recorder import Recorder, picture
-from scripts import smoke_test_envs
+from scripts.smoke_test_envs import keep
 
 
 class Show(gymnasium.Env):
@@ -68,7 +68,7 @@ def test_what_is_gone_on_with_is_recorded_from_its_next_episode_on():
 def test_it_is_kept_as_data_and_as_a_film(tmp_path):
     pytest.importorskip("av")
     one = recorded(4)[2][0]
-    smoke_test_envs.keep(one, tmp_path / "new", "Show")
+    keep(one, tmp_path / "new", "Show")
     data = np.load(tmp_path / "new" / "Show.npz")
     assert data["observation"].shape == (5, 3, 8, 8) and data["episode_return"] == 1.0 and data["terminated"]
     assert (tmp_path / "new" / "Show.mp4").stat().st_size > 500
