@@ -71,7 +71,9 @@ def chance_of_1(agent, *seen):
 
 
 CRITICS = pytest.mark.parametrize("algorithm", [ppo, lagging, with_critic])
-ACTORS = pytest.mark.parametrize("algorithm", [ppo, lagging, reinforce, with_critic])
+ACTORS = pytest.mark.parametrize(
+    "algorithm", [ppo, pytest.param(lagging, marks=pytest.mark.slow), reinforce, with_critic]
+)
 
 
 @CRITICS
