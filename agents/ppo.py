@@ -11,9 +11,10 @@ from agents.experience.memory import slots_for
 from agents.experience.minibatches import CUTS
 from agents.experience.nouns import Rollout, Tree
 from agents.networks.actor_critic import ActorCritic
+from agents.networks.lagging import Lagging
 from agents.networks.policies import build_policy
 from agents.on_policy import epochs, play_and_learn, scaled_rewards
-from agents.returns import explained_variance, gae, standardize
+from agents.returns import explained_variance, gae, standardize, vtrace
 from config.schema import PPOConfig
 from envs_fast.vec_env import VecEnv
 
@@ -66,6 +67,9 @@ class PPO(Agent):
         self.reward_scale = scaled_rewards(self, config)
         self.cut = CUTS[policy.cut]
         self.stopped = torch.zeros_like(self.broken)  # target_kl ended this rollout's updates
+        self.lagging = Lagging(policy) if config.lag else None
+        if self.lagging:
+            self.collector.policy = self.lagging.policy
 
     def configure_optimizers(self) -> Optimizer:
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
@@ -89,7 +93,12 @@ class PPO(Agent):
         log_prob, _, value = self.policy.evaluate(row.obs, rollout.start, row.is_first, row.action)
         reward = self.reward_scale(row.reward, row.terminated | row.truncated)
         v_tp1 = self.policy.next_values(rollout, value, self.collector.is_first)
-        advantage = gae(reward, row.terminated, row.truncated, value, v_tp1, self.live.gamma, self.live.gae_lambda)
+        ends, discounts = (row.terminated, row.truncated), (self.live.gamma, self.live.gae_lambda)
+        if self.lagging is None:
+            advantage = gae(reward, *ends, value, v_tp1, *discounts)
+        else:
+            ratio = self.catch_up(self.lagging, rollout, log_prob)
+            advantage = vtrace(reward, *ends, value, v_tp1, ratio, *discounts)
         target = advantage + value
         self.metrics.add(
             {
@@ -101,6 +110,18 @@ class PPO(Agent):
         if self.config.normalize_advantages == "rollout":
             advantage = standardize(advantage)
         return Batch(row.obs, row.is_first, row.action, log_prob, value, advantage, target, rollout.start)
+
+    def catch_up(self, lagging: Lagging, rollout: Rollout, log_prob: Tensor) -> Tensor:
+        """pi(a|s) of the present policy over that of the one that played, which then becomes the present one, [T, N].
+
+        Updates clip around the present policy, not around the one that played (Hilton et al. 2021).
+        """
+        ratio = (log_prob - lagging.log_prob(rollout)).exp()
+        lagging.follow(self.policy)
+        clipped = (ratio > 1).float().mean()
+        told = {"ratio/mean": ratio.mean(), "ratio/max": ratio.max(), "clipped": clipped}
+        self.metrics.add({f"train/lag/{name}": value for name, value in told.items()})
+        return ratio
 
     def update(self, batch: Batch) -> None:
         live = self.live

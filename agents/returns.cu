@@ -25,6 +25,18 @@ extern "C" __global__ void gae(const float* reward, const u8* terminated, const 
   }
 }
 
+extern "C" __global__ void vtrace(const float* reward, const u8* terminated, const u8* truncated, const float* v_t,
+                                  const float* v_tp1, const float* ratio, double gamma, double lambda,
+                                  float* advantage, int steps, int worlds) {
+  WORLD
+  float ahead = 0.0f, keep = (float)(gamma * lambda);
+  BACKWARDS {
+    float delta = fmaf((float)gamma * v_tp1[i], unless(terminated[i]), reward[i] - v_t[i]);
+    float whole = fmaf(keep * unless(terminated[i] | truncated[i]), ahead, delta);
+    advantage[i] = ahead = whole * (ratio[i] > 1.0f ? 1.0f : ratio[i]);
+  }
+}
+
 extern "C" __global__ void reward_to_go(const float* reward, const u8* terminated, const u8* truncated,
                                         const float* v_tp1, double gamma, float* returns, int steps, int worlds) {
   WORLD

@@ -68,13 +68,45 @@ def gae(
 
     delta_t = r_t + gamma (1 - terminated_t) v_tp1 - v_t;   A_t = delta_t + gamma lam (1 - ended_t) A_t+1
     """
-    delta = torch.addcmul(reward - v_t, v_tp1, ~terminated, value=gamma)
-    keep = (gamma * lam) * ~(terminated | truncated)
+    delta, keep = _errors(reward, terminated, truncated, v_t, v_tp1, gamma, lam)
     advantage, ahead = torch.empty_like(delta), torch.zeros_like(delta[0])
     steps = zip(delta.unbind()[::-1], keep.unbind()[::-1], advantage.unbind()[::-1], strict=True)
     for delta_t, keep_t, advantage_t in steps:  # unbound at once: to index a tensor costs as much as the sum
         ahead = torch.addcmul(delta_t, keep_t, ahead, out=advantage_t)
     return advantage
+
+
+@row_by_row
+def vtrace(
+    reward: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    v_t: Tensor,
+    v_tp1: Tensor,
+    ratio: Tensor,
+    gamma: float,
+    lam: float,
+) -> Tensor:
+    """Advantages where somebody else chose the actions (V-trace, Espeholt et al. 2018), [T, N].
+
+    A_t = rho_t (delta_t + gamma lam (1 - ended_t) A_t+1), rho = min(1, `ratio`); `ratio` [T, N] is pi(a|s) over that of
+    who chose. So rho-bar = c-bar = 1 and c = lam rho. V-trace's target is v_t + A_t, and A_t is what it weighs an
+    action by, bootstrapped with the same lambda. Where every ratio is 1 this is `gae`, to the bit.
+    """
+    delta, keep = _errors(reward, terminated, truncated, v_t, v_tp1, gamma, lam)
+    advantage, ahead = torch.empty_like(delta), torch.zeros_like(delta[0])
+    columns = (delta, keep, ratio.clamp(max=1), advantage)
+    for delta_t, keep_t, rho_t, advantage_t in zip(*(x.unbind()[::-1] for x in columns), strict=True):
+        ahead = torch.addcmul(delta_t, keep_t, ahead, out=advantage_t).mul_(rho_t)
+    return advantage
+
+
+def _errors(
+    reward: Tensor, terminated: Tensor, truncated: Tensor, v_t: Tensor, v_tp1: Tensor, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """One-step errors delta, and how much of what comes behind them flows into each row, [T, N] both."""
+    delta = torch.addcmul(reward - v_t, v_tp1, ~terminated, value=gamma)
+    return delta, (gamma * lam) * ~(terminated | truncated)
 
 
 @row_by_row

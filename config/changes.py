@@ -14,7 +14,7 @@ WORLDS = (
     "action_mask", "max_episode_steps", "normalize_obs", "normalize_reward",
 )  # fmt: skip
 REPLAY = ("buffer_size", "prioritised", "quantiles", "n_step", "noise_correlation")
-NETWORK = ("policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk", "optimizer", "policy_targets")
+NETWORK = ("policy", "policy_kwargs", "hidden_dims", "activation", "share_trunk", "optimizer", "policy_targets", "lag")
 FIXED = frozenset((*IDENTITY, *WORLDS, *REPLAY, *NETWORK))
 # how often a run is looked at, told of and saved: tests/test_exactness.py holds the weights behind them to the bit
 NEUTRAL = frozenset((

@@ -84,6 +84,8 @@ CASES = {
     "ppo, bf16": ["CartPole-v1:ppo", "precision=bf16", "n_epochs=1"],
     "ppo, on Gymnasium's worlds": ["CartPole-v1:ppo", "env_backend=gym", "normalize_obs=true"],
     "ppo, accumulating": ["CartPole-v1:ppo", "accumulate=2", "n_epochs=2"],
+    "ppo, lag": ["CartPole-v1:ppo", "lag=1", "normalize_obs=true", "normalize_reward=true"],
+    "ppo, lag, lstm": ["CartPole-v1:ppo", "lag=1", "policy=lstm", "normalize_obs=true"],
     "dqn": ["CartPole-v1:dqn", *REPLAY, "normalize_obs=true", "gradient_steps=3", "epoch_iterations=2"],
     "dqn, prioritised, memmap": [
         "CartPole-v1:dqn",
@@ -182,7 +184,7 @@ def rows(run: RunDir) -> list[dict[str, float]]:
     return [{k: repr(v) for k, v in row.items() if "/time/" not in k} for row in read_csv(run.metrics_csv)]
 
 
-LONG = ("planet by kernels", "dreamer by kernels")
+LONG = ("planet by kernels", "dreamer by kernels", "ppo, lag, lstm")
 
 
 @pytest.mark.parametrize("case", [pytest.param(CASES[x], marks=[pytest.mark.slow] * (x in LONG), id=x) for x in CASES])
@@ -340,7 +342,7 @@ def test_a_fork_begins_with_its_parents_checkpoint_and_rows():
 
 
 BREAKING = ["hidden_dims=8", "n_envs=8", "seed=2", "optimizer=sgd", "normalize_obs=true", "env_id=Acrobot-v1"]
-BREAKING += ["algo_id=reinforce", "env_backend=gym", "policy=lstm", "n_steps=32", "epoch_iterations=2"]
+BREAKING += ["algo_id=reinforce", "env_backend=gym", "policy=lstm", "n_steps=32", "epoch_iterations=2", "lag=1"]
 
 
 def test_what_breaks_the_state_is_refused_by_name(capsys):

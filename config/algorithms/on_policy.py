@@ -64,6 +64,8 @@ class PPOConfig(PolicyGradientConfig):
     """Ends this rollout's updates once the approximate KL divergence exceeds it; null = never."""
     normalize_advantages: Literal["batch", "rollout", "off"] = "batch"
     """Mean 0 and deviation 1 over each minibatch, over the rollout, or not at all."""
+    lag: Literal[0, 1] = 0
+    """1: a rollout is played by the actor of one iteration before and corrected by V-trace; 0: by the present one."""
 
 
 @dataclass(frozen=True)

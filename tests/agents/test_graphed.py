@@ -32,7 +32,7 @@ from utils.user_error import UserError
 
 ROLLOUT = ("n_envs=4", "n_steps=8", "batch_size=16", "n_epochs=2", "engine=eager")
 MOVING = ("policy_lr=lin_0.01", "clip_range=lin_0.3", "ent_coef=lin_0.02", "vf_coef=cos_0.5")
-SLOW = ("adam", "gru", "images", "unguarded", "whole episodes")
+SLOW = ("adam", "gru", "images", "lag, lstm", "unguarded", "whole episodes")
 CASES = {
     "plain": ("CartPole-v1:ppo",),
     "schedules": ("CartPole-v1:ppo", *MOVING, "clip_range_vf=lin_0.3", "target_kl=lin_0.01"),
@@ -54,6 +54,8 @@ CASES = {
     "whole episodes": ("CartPole-v1:reinforce", "returns_type=mc:episode"),
     "bf16": ("CartPole-v1:ppo", "precision=bf16", "normalize_obs=true"),
     "pqn": ("CartPole-v1:pqn", "epsilon=lin_1.0"),
+    "lag": ("CartPole-v1:ppo", "lag=1", "normalize_obs=true", *MOVING),
+    "lag, lstm": ("CartPole-v1:ppo_lstm", "lag=1", "hidden_dims=16"),
 }
 
 

@@ -43,6 +43,7 @@ CASES = {
     "ppo, sgd": ("ppo", NUMBERS, ONE_OF_2, "optimizer=sgd"),
     "ppo, lstm": ("ppo", NUMBERS, ONE_OF_2, "policy=lstm"),
     "ppo, gru": ("ppo", NUMBERS, ONE_OF_2, "policy=gru", "share_trunk=true"),
+    "ppo, lag": ("ppo", NUMBERS, ONE_OF_2, "lag=1", "normalize_obs=true"),
     "ppo, accumulate": ("ppo", NUMBERS, ONE_OF_2, "accumulate=2", "optimizer=rmsprop"),
     "ppo, unguarded": ("ppo", NUMBERS, ONE_OF_2, "nan_guard=off"),
     "ppo, rollout": ("ppo", NUMBERS, ONE_OF_2, "normalize_advantages=rollout"),

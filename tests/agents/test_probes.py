@@ -39,6 +39,11 @@ def ppo(world, longer=1, **options):
     return PPO(PPOConfig(**COMMON, **options), world(8)), longer * iterations
 
 
+def lagging(world, longer=1, **options):
+    agent, iterations = ppo(world, longer, lag=1, **options)
+    return agent, iterations * 5 // 4  # what was chosen otherwise pulls less
+
+
 def reinforce(world, longer=1, **options):
     options = {"policy_lr": 3e-2, "normalize_returns": "off", **options}
     return REINFORCE(REINFORCEConfig(**COMMON, **options), world(8)), longer * 60
@@ -65,8 +70,10 @@ def chance_of_1(agent, *seen):
         return policy.actor(policy.trunk(policy.encoder(obs))).exp()[:, 1].tolist()
 
 
-CRITICS = pytest.mark.parametrize("algorithm", [ppo, with_critic])
-ACTORS = pytest.mark.parametrize("algorithm", [ppo, reinforce, with_critic])
+CRITICS = pytest.mark.parametrize("algorithm", [ppo, lagging, with_critic])
+ACTORS = pytest.mark.parametrize(
+    "algorithm", [ppo, pytest.param(lagging, marks=pytest.mark.slow), reinforce, with_critic]
+)
 
 
 @CRITICS
@@ -165,7 +172,7 @@ def test_several_choices_at_once(algorithm):
     assert agent.collector.window.summary()["ep_rew/mean"] > 0.8
 
 
-@pytest.mark.parametrize("kind", [ppo, reinforce, with_critic])
+@pytest.mark.parametrize("kind", [ppo, lagging, reinforce, with_critic])
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize(
     "space", [Discrete(3), MultiDiscrete([2, 3]), Box(-1, 1, (2,))], ids=["one", "several", "real"]
@@ -178,7 +185,7 @@ def test_every_kind_of_observation_and_action_runs(kind, named, space, options):
     before = weights(agent.policy)
     driven(agent, 2)
     assert agent.progress["iterations"] == 2 and agent.progress["env_steps"] == 256
-    assert agent.progress["updates"] == (32 if kind is ppo else 2)
+    assert agent.progress["updates"] == (32 if kind in (ppo, lagging) else 2)
     assert not torch.equal(before, weights(agent.policy)) and weights(agent.policy).isfinite().all()
     row = agent.metrics.flush()
     assert "train/loss/policy" in row and all(torch.tensor(list(row.values())).isfinite())

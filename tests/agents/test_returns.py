@@ -17,6 +17,7 @@ from agents.returns import (
     next_values,
     reward_to_go,
     standardize,
+    vtrace,
 )
 
 GAMMA = LAMBDA = 0.5
@@ -97,6 +98,37 @@ def test_reward_to_go(name):
     assert torch.equal(reward_to_go(reward, terminated, truncated, v_tp1, GAMMA), returns)
 
 
+# who chose liked the actions of rows 0 and 2 twice as much, that of row 1 half as much: rho = 1/2, 1, 1/2
+RATIO = column(0.5, 2, 0.5)
+# the deltas are those above, A_t = rho_t (delta_t + A_t+1 / 4)
+CHOSEN_BY_ANOTHER = {
+    # A2 = 10/2; A1 = -1 + 5/4 = 0.25; A0 = (-5 + 0.25/4) / 2
+    "neither": (-2.46875, 0.25, 5),
+    # A1 = -2; A0 = (-5 - 2/4) / 2
+    "terminated": (-2.75, -2, 5),
+    # A1 = 14; A0 = (-5 + 14/4) / 2
+    "truncated": (-0.75, 14, 5),
+    # A2 = 2/2; A1 = -1 + 1/4; A0 = (-5 - 0.75/4) / 2
+    "terminated in the last row": (-2.59375, -0.75, 1),
+    # A2 = 18/2; A1 = -1 + 9/4; A0 = (-5 + 1.25/4) / 2
+    "truncated in the last row": (-2.34375, 1.25, 9),
+    # A0 = 9/2; A1 = -2
+    "two ends": (4.5, -2, 5),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vtrace(name):
+    reward, terminated, truncated, value, v_tp1, _, _ = case(name)
+    chosen = CHOSEN_BY_ANOTHER.values() if name == "all at once" else [CHOSEN_BY_ANOTHER[name]]
+    ratio, expected = RATIO.repeat(1, len(chosen)), torch.cat([column(*each) for each in chosen], 1)
+    assert torch.equal(vtrace(reward, terminated, truncated, value, v_tp1, ratio, GAMMA, LAMBDA), expected)
+
+
+def random_ratio(like, seed=7):
+    return torch.randn(like.shape, generator=torch.Generator().manual_seed(seed)).exp()
+
+
 def random_rollout(steps=40, n=6, seed=0):
     reward, terminated, truncated = random_tables(steps, n, seed)
     value, v_tp1 = torch.randn(2, steps, n, generator=torch.Generator().manual_seed(seed + 1))
@@ -116,6 +148,33 @@ def test_gae_with_lambda_0_is_the_one_step_error():
     torch.testing.assert_close(gae(reward, terminated, truncated, value, v_tp1, 0.9, 0.0), expected)
 
 
+@pytest.mark.parametrize("lam", [0.0, 0.95, 1.0])
+def test_vtrace_of_ones_own_actions_is_gae_to_the_bit(lam):
+    *ends, value, v_tp1 = random_rollout()
+    found = vtrace(*ends, value, v_tp1, torch.ones_like(value), 0.9, lam)
+    assert torch.equal(found, gae(*ends, value, v_tp1, 0.9, lam))
+    assert not torch.equal(found, vtrace(*ends, value, v_tp1, random_ratio(value), 0.9, lam))
+
+
+def test_vtrace_is_the_sum_that_defines_it():
+    """v_s = V_s + sum over t >= s of gamma^(t-s) (product of c_s .. c_t-1) rho_t delta_t, in float64, term by term."""
+    reward, terminated, truncated, value, v_tp1 = random_rollout(12, 5)
+    ratio, gamma, lam = random_ratio(value), 0.9, 0.8
+    found = value + vtrace(reward, terminated, truncated, value, v_tp1, ratio, gamma, lam)
+    for s in range(12):
+        for world in range(5):
+            target, trace = value[s, world].item(), 1.0
+            for t in range(s, 12):
+                rho = min(1.0, ratio[t, world].item())
+                following = 0.0 if terminated[t, world] else v_tp1[t, world].item()
+                delta = reward[t, world].item() + gamma * following - value[t, world].item()
+                target += gamma ** (t - s) * trace * rho * delta
+                trace *= lam * min(1.0, ratio[t, world].item())
+                if terminated[t, world] or truncated[t, world]:
+                    break
+            assert found[s, world].item() == pytest.approx(target, abs=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["terminated", "truncated"])
 def test_nothing_flows_over_an_end(kind):
     reward, _, _, value, v_tp1 = random_rollout(8, 3)
@@ -124,16 +183,17 @@ def test_nothing_flows_over_an_end(kind):
     never = torch.zeros_like(ended)
     terminated, truncated = (ended, never) if kind == "terminated" else (never, ended)
 
-    def both(reward, value, v_tp1):
+    def each(reward, value, v_tp1):
         advantage = gae(reward, terminated, truncated, value, v_tp1, 0.9, 0.8)
-        return advantage, reward_to_go(reward, terminated, truncated, v_tp1, 0.9)
+        others = vtrace(reward, terminated, truncated, value, v_tp1, random_ratio(value), 0.9, 0.8)
+        return advantage, others, reward_to_go(reward, terminated, truncated, v_tp1, 0.9)
 
     other = [x.clone() for x in (reward, value, v_tp1)]
     for x in other:
         x[5:] += 100
     if kind == "terminated":
         other[2][4] += 100  # the value of the next episode's first observation
-    for before, after in zip(both(reward, value, v_tp1), both(*other), strict=True):
+    for before, after in zip(each(reward, value, v_tp1), each(*other), strict=True):
         assert torch.equal(before[:5], after[:5])
         assert not torch.isclose(before[5:], after[5:]).any()
 
@@ -172,6 +232,9 @@ def test_standardize():
 
 WAYS = {
     gae: lambda reward, terminated, truncated, value, v_tp1: (reward, terminated, truncated, value, v_tp1, 0.99, 0.95),
+    vtrace: lambda reward, terminated, truncated, value, v_tp1: (
+        reward, terminated, truncated, value, v_tp1, random_ratio(value), 0.99, 0.95,
+    ),
     reward_to_go: lambda reward, terminated, truncated, value, v_tp1: (reward, terminated, truncated, v_tp1, 0.99),
     lambda_returns: lambda reward, terminated, truncated, value, v_tp1: (
         reward, terminated, truncated, v_tp1, 0.99, 0.65,
@@ -190,6 +253,8 @@ def test_kernels_agree_bit_for_bit(estimator, size, spoiled):
         for table, number in zip((tables[0], tables[3], tables[4]), (math.nan, math.inf, -math.inf), strict=True):
             table[torch.rand(size, generator=torch.Generator().manual_seed(4)) < 0.02] = number
     arguments = WAYS[estimator](*tables)
+    if spoiled and estimator is vtrace:
+        arguments[5][0, 0], arguments[5][-1, -1] = math.nan, math.inf
     expected, found = estimator(*arguments), launch(estimator.__name__, *arguments, compile=compile_host)
     assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0)) and torch.equal(found.isnan(), expected.isnan())
 

@@ -1,0 +1,116 @@
+"""`lag: 1`: whose actions a rollout holds, how they are corrected, and who refuses it."""
+
+import pytest
+import torch
+from driven import advance, agent_for, continued
+from worlds import weights
+
+import train
+from agents.experience.nouns import tree_map
+from agents.networks.lagging import Lagging
+from agents.ppo import PPO
+
+ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=32", "n_epochs=2", "policy_lr=0.01", "hidden_dims=[16]")
+KINDS = {
+    "plain": ("CartPole-v1:ppo",),
+    "normalised": ("CartPole-v1:ppo", "normalize_obs=true", "normalize_reward=true"),
+    "lstm": ("CartPole-v1:ppo", "policy=lstm", "normalize_obs=true"),
+    "numbers, cut by a limit": ("Pendulum-v1:ppo", "normalize_obs=true", "max_episode_steps=7"),
+}
+
+
+def lagging(kind="plain", lag=1, engine="auto"):
+    name, *given = KINDS[kind]
+    return agent_for(name, *ROLLOUT, *given, f"lag={lag}", f"engine={engine}")
+
+
+def numbers(policy):
+    """Weights and statistics, copied."""
+    return {name: x.clone() for name, x in policy.state_dict().items()}
+
+
+def same(mine, theirs):
+    return all(torch.equal(x, theirs[name]) for name, x in mine.items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rollout_is_played_by_the_actor_of_one_iteration_before(kind):
+    agent, before, acted = lagging(kind), [], []
+    play = agent.engine.play.collect
+
+    def collect(learner, steps):
+        before.append(numbers(agent.policy))
+        acted.append(numbers(agent.collector.policy))
+        play(learner, steps)
+
+    agent.engine.play.collect = collect
+    advance(agent, 4)
+    assert same(acted[0], before[0])
+    for k in range(1, 4):
+        assert same(acted[k], before[k - 1]) and not same(acted[k], before[k])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_it_chose_is_judged_as_it_chose_it(kind, monkeypatch):
+    """By its own weights, statistics and memory: its log-probabilities are those of the moment it acted."""
+    agent, seen, judged = lagging(kind), [], []
+    head, sample, judge = agent.lagging.policy.head, agent.lagging.policy.head.sample, Lagging.log_prob
+
+    def remembered(parameters, u):
+        seen.append((tree_map(torch.clone, parameters), sample(parameters, u)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(Lagging, "log_prob", lambda *given: judged.append(judge(*given)) or judged[-1])
+    head.sample = remembered
+    advance(agent, 4)
+    assert len(seen) == 64 and len(judged) == 4
+    for k in range(4):
+        chosen = torch.stack([head.log_prob(p, action) for p, action in seen[16 * k : 16 * (k + 1)]])
+        torch.testing.assert_close(judged[k], chosen, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_iteration_is_that_of_no_lag_to_the_bit_and_the_third_is_another(kind):
+    lags, prompt = lagging(kind), lagging(kind, 0, "eager")
+    advance(lags, 1), advance(prompt, 1)
+    assert torch.equal(weights(lags.policy), weights(prompt.policy))
+    assert lags.metrics.flush()["train/lag/ratio/max"] == 1.0
+    advance(lags, 2), advance(prompt, 2)
+    assert not torch.equal(weights(lags.policy), weights(prompt.policy))
+    row = lags.metrics.flush()
+    assert 0.9 < row["train/lag/ratio/mean"] < 1.05 < row["train/lag/ratio/max"] and 0 < row["train/lag/clipped"] < 1
+    assert "train/lag/ratio/mean" not in prompt.metrics.flush()
+
+
+def test_the_copy_is_saved_and_never_learnt():
+    agent = advance(lagging("normalised"), 3)
+    ours = {id(parameter) for group in agent.optimizer.param_groups for parameter in group["params"]}
+    assert not ours & {id(parameter) for parameter in agent.lagging.parameters()}
+    other = continued(agent, lagging("normalised"))
+    assert same(numbers(other.collector.policy), numbers(agent.collector.policy))
+    assert not same(numbers(other.collector.policy), numbers(other.policy))
+    advance(agent, 2), advance(other, 2)
+    assert same(numbers(other), numbers(agent))
+
+
+def test_kernels_that_do_not_know_it_leave_it_to_eager():
+    agent = lagging()
+    assert (agent.engine.name, agent.engine.reason) == ("eager", "it does not know lag")
+    assert lagging("plain", 0).engine.name == "fused_cpu" and isinstance(agent, PPO)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["CartPole-v1:reinforce", "lag=1"], "lag belongs to ppo"),
+        (["Pendulum-v1:sac", "lag=1"], "lag belongs to ppo"),
+        (["CartPole-v1:pqn", "lag=1"], "lag belongs to ppo"),
+        (["CartPole-v1:ppo", "lag=2"], "lag"),
+        (["CartPole-v1:ppo", "lag=1", "engine=fused_cpu"], "it does not know lag; engine: auto takes eager"),
+    ],
+)
+def test_who_cannot_lag_says_so_in_one_line(words, line, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    assert train.command([*words, "-q"]) == 2
+    said = capsys.readouterr().err
+    assert line in said and len(said.splitlines()) == 1 and not list(tmp_path.iterdir()), said
