@@ -36,10 +36,13 @@ class Source(NamedTuple):
 class Kernels(Protocol):
     """The compiled kernels of a source."""
 
-    def launch(self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128) -> None:
+    def launch(
+        self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128, shared: int = 0
+    ) -> None:
         """Start `kernel` for `threads` threads in blocks of `block`, without waiting.
 
-        Tensors are handed over as addresses, NumPy scalars by value.
+        Tensors are handed over as addresses, NumPy scalars by value. `shared`: bytes of DYNAMIC_SHARED of a block, the
+        same in every launch of a kernel.
         """
 
 
