@@ -46,11 +46,18 @@ class Kernels(Protocol):
 Compile = Callable[[Source, torch.device], Kernels]
 
 
-def read_source(file: Path) -> Source:
-    """The file and all that it includes."""
+def read_source(*files: Path) -> Source:
+    """The files, one below the other, and all that they include."""
+    pasted: set[str] = set()
     defined: dict[str, str] = {}
-    name = file.relative_to(PROJECT).as_posix() if file.is_relative_to(PROJECT) else file.name
-    return Source(file.stem, "\n".join(_lines(file, name, set(), defined)) + "\n")
+    lines = [line for file in files for line in _lines(file, _named(file), pasted, defined)]
+    return Source("_".join(file.stem for file in files), "\n".join(lines) + "\n")
+
+
+def with_sizes(source: Source, sizes: dict[str, Number]) -> Source:
+    """The source compiled for these sizes, names in capitals that it reads as constants."""
+    lines = [f"#define {name} {value}" for name, value in defines({**sizes}).items()]
+    return source._replace(text="\n".join((*lines, source.text)))
 
 
 def defines(constants: dict[str, object]) -> dict[str, str]:
@@ -62,6 +69,10 @@ def defines(constants: dict[str, object]) -> dict[str, str]:
         elif CONSTANT.fullmatch(name) and isinstance(value, tuple):
             found |= {f"{name}_{k}": _literal(each) for k, each in enumerate(value) if isinstance(each, NUMBERS)}
     return found
+
+
+def _named(file: Path) -> str:
+    return file.relative_to(PROJECT).as_posix() if file.is_relative_to(PROJECT) else file.name
 
 
 def _lines(file: Path, name: str, pasted: set[str], defined: dict[str, str]) -> Iterator[str]:
