@@ -6,7 +6,7 @@ of that module whose name is in capitals, as a `#define` that is exact (hexadeci
 
 import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -36,10 +36,13 @@ class Source(NamedTuple):
 class Kernels(Protocol):
     """The compiled kernels of a source."""
 
-    def launch(self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128) -> None:
+    def launch(
+        self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128, shared: int = 0
+    ) -> None:
         """Start `kernel` for `threads` threads in blocks of `block`, without waiting.
 
-        Tensors are handed over as addresses, NumPy scalars by value.
+        Tensors are handed over as addresses, NumPy scalars by value. `shared`: bytes of DYNAMIC_SHARED of a block, the
+        same in every launch of a kernel.
         """
 
 
@@ -54,10 +57,11 @@ def read_source(*files: Path) -> Source:
     return Source("_".join(file.stem for file in files), "\n".join(lines) + "\n")
 
 
-def with_sizes(source: Source, sizes: dict[str, Number]) -> Source:
-    """The source compiled for these sizes, names in capitals that it reads as constants."""
-    lines = [f"#define {name} {value}" for name, value in defines({**sizes}).items()]
-    return source._replace(text="\n".join((*lines, source.text)))
+def with_sizes(source: Source, sizes: Mapping[str, Number | Sequence[int]]) -> Source:
+    """The source compiled for these sizes, names in capitals that it reads as constants; of several a list, `1, 2`."""
+    lists = {name: ", ".join(map(str, value)) for name, value in sizes.items() if isinstance(value, Sequence)}
+    texts = {**defines({**sizes}), **lists}
+    return source._replace(text="\n".join((*(f"#define {name} {text}" for name, text in texts.items()), source.text)))
 
 
 def defines(constants: dict[str, object]) -> dict[str, str]:

@@ -89,8 +89,8 @@ def test_what_two_files_share_is_pasted_once(tmp_path):
 
 def test_sizes_stand_in_front_and_messages_keep_their_lines(tmp_path):
     (tmp_path / "tried.cu").write_text("int x[WIDTH];\n")
-    sized = with_sizes(read_source(tmp_path / "tried.cu"), {"WIDTH": 64, "RELU": True, "RATE": 0.5})
-    lines = "#define WIDTH 64\n#define RELU 1\n#define RATE 0x1.0000000000000p-1\n"
+    sized = with_sizes(read_source(tmp_path / "tried.cu"), {"WIDTH": 64, "RELU": True, "RATE": 0.5, "DIMS": [32, 16]})
+    lines = "#define WIDTH 64\n#define RELU 1\n#define RATE 0x1.0000000000000p-1\n#define DIMS 32, 16\n"
     assert sized == ("tried", lines + '#line 1 "tried.cu"\nint x[WIDTH];\n')
 
 
