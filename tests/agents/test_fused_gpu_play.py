@@ -4,20 +4,25 @@ Worlds give the same bits for the same actions. The policy's sums differ in thei
 here, and numbers are within rounding.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
-from driven import advance
+from driven import advance, continued
 from host_kernels import compile_host
+from tape import Tape, taped
 
-from agents.algorithms import RECIPES, build_agent
-from agents.engines.fused_gpu.play import FusedPlay, sizes_of
+from agents.algorithms import RECIPES, build_agent, choose_on_gpu
+from agents.engines.fused_gpu.engine import fused_gpu
+from agents.engines.fused_gpu.play import FusedPlay, fitting, sizes_of
 from agents.experience.nouns import Row, leaves
 from config.loader import load_config
 from config.schema import PPOConfig
 from envs_fast.cuda_env import CudaEnv
 from envs_fast.registry import WORLDS
 from envs_fast.vec_env import CPU
-from utils.user_error import NumbersError
+from envs_gym.make import make_envs
+from utils.user_error import NumbersError, UserError
 
 N, T = 20, 32
 ROLLOUT = (f"n_envs={N}", f"n_steps={T}", "batch_size=160", "max_episode_steps=11", "engine=eager")
@@ -209,3 +214,86 @@ def test_what_is_no_number_is_caught_as_by_the_collector(kind):
         assert agent.poisoned
         assert agent.collector.envs.wrong
     assert told[0] == told[1] and told[0].startswith(kind)
+
+
+def trained(agent, iterations):
+    """What its state is afterwards, by name."""
+    advance(agent, iterations)
+    return {**agent.state_dict(), **played(agent)}
+
+
+def with_engine(agent, make):
+    agent.engine = fused_gpu(RECIPES[type(agent)], agent, make)
+    return with_optimizer(agent)
+
+
+@pytest.mark.parametrize("case", ["REINFORCE", "Pendulum, rolling"])
+def test_what_a_graph_replays_is_what_the_launches_do(case):
+    """And whoever goes on from a checkpoint does as who was never stopped."""
+    plain = with_engine(agent_for(case, compile=taped(compile_host)), None)
+    graph = with_engine(agent_for(case, compile=taped(compile_host)), Tape)
+    trained(plain, 3)
+    assert_same(trained(graph, 3), trained(plain, 0))
+    other = continued(plain, with_engine(agent_for(case, compile=taped(compile_host)), Tape))
+    assert_same(trained(other, 3), trained(plain, 3))
+    assert_same(trained(graph, 3), trained(plain, 0))
+    assert graph.engine.play._repeated._graph.replays == 4 and graph.progress == plain.progress
+
+
+def test_engines_may_change_between_two_iterations():
+    """Eager, this one and eager again are one training, as their actions are the same here."""
+    plain, other = agent_for("CartPole"), agent_for("CartPole")
+    play, eager = player(other), other.engine
+    for engine in (eager, eager._replace(play=play), eager, eager._replace(play=play)):
+        other.engine = engine
+        assert_same(trained(other, 1), trained(plain, 1))
+
+
+REFUSED = {
+    ("CartPole-v1:ppo", "hidden_dims=[512,512]"): (
+        "hidden_dims [512, 512] need 1,105 KB of shared memory, a block has 227 KB; engine: auto takes graphed"
+    ),
+    ("CartPole-v1:ppo", "policy=gru"): "it does not know policy: gru; engine: auto takes graphed",
+    ("CartPole-v1:ppo", "precision=bf16"): "it does not know precision: bf16; engine: auto takes graphed",
+    ("Blackjack-v1:ppo",): "the observation has more than one part; engine: auto takes graphed",
+    ("CartPole-v1:dqn",): "fused_gpu does not know dqn; engine: auto takes eager",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_what_it_does_not_know_it_refuses_in_one_line(words):
+    name, *own = words
+    config = load_config(*name.rsplit(":", 1), ["max_timesteps=1e6", "engine=eager", *own])
+    agent = build_agent(config, worlds_for(config))
+    with pytest.raises(UserError) as refused:
+        choose_on_gpu(replace(config, engine="fused_gpu"), agent)
+    assert str(refused.value) == f"engine: fused_gpu cannot run this config: {REFUSED[words]}"
+    taken, why = choose_on_gpu(replace(config, engine="auto"), agent)[:2]
+    assert REFUSED[words].endswith(taken)
+    assert taken == "eager" or why == f"fused_gpu: {REFUSED[words].partition(';')[0]}"
+
+
+def test_auto_takes_it_where_it_knows_everything():
+    agent = agent_for("CartPole")
+    assert choose_on_gpu(replace(agent.config, engine="auto"), agent)[:2] == (
+        "fused_gpu",
+        "plays in one launch; learns as graphed",
+    )
+    assert choose_on_gpu(replace(agent.config, engine="graphed"), agent).name == "graphed"
+
+
+def test_of_gymnasiums_worlds_it_says_who_steps_them():
+    config = load_config("CartPole-v1", "ppo", ["max_timesteps=1e6", *ROLLOUT, "env_backend=gym"])
+    agent = build_agent(config, make_envs(config, N))
+    with pytest.raises(UserError, match="Gymnasium's worlds step on the host; engine: auto takes eager"):
+        choose_on_gpu(replace(config, engine="fused_gpu"), agent)
+
+
+def test_a_world_gets_more_threads_where_there_are_few_of_them_or_little_memory():
+    agent = agent_for("CartPole")
+    recipe = RECIPES[type(agent)](agent)
+    for worlds, split in ((1 << 16, 1), (1 << 15, 1), (1 << 14, 2), (8192, 4), (4096, 8), (4, 8)):
+        agent.memory.num_envs = worlds
+        assert fitting(recipe, 227 << 10).split == split
+    agent.memory.num_envs = 1 << 16
+    assert [fitting(recipe, room << 10).split for room in (99, 64, 48)] == [1, 2, 4]

@@ -30,23 +30,22 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
         return "Gymnasium's worlds step on the host"
     if refusal := kind.why_not_played(agent.policy, envs.observation_space):
         return refusal
-    needed, room = sizes_for(kind, agent).shared, shared_of_block(envs.device)
+    needed, room = sized(kind, agent)[1].shared, shared_of_block(envs.device)
     if needed > room:
         dims = list(config.hidden_dims)
         return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, a block has {room >> 10} KB"
     return None
 
 
-def sizes_for(kind: type[OnPolicy], agent: Agent) -> Sizes:
-    """What its kernel is compiled for."""
-    make: Any = kind  # of an agent of its own class
-    return fitting(make(agent), shared_of_block(agent.collector.envs.device))
+def sized(kind: Any, agent: Agent) -> tuple[OnPolicy, Sizes]:
+    """The recipe made for the agent, of whose class it is, and what its kernel is compiled for."""
+    recipe: OnPolicy = kind(agent)
+    return recipe, fitting(recipe, shared_of_block(agent.collector.envs.device))
 
 
-def fused_gpu(kind: type[OnPolicy], agent: Agent, make: MakeGraph | None = CudaGraph) -> Engine:
+def fused_gpu(kind: Kind, agent: Agent, make: MakeGraph | None = CudaGraph) -> Engine:
     """The sockets for an agent of this recipe, captured in graphs; without any where nobody makes one."""
-    made: Any = kind
-    play = FusedPlay(made(agent), sizes_for(kind, agent))
+    play = FusedPlay(*sized(kind, agent))
     reason = "plays in one launch; learns as graphed"
     if make is None:
         return eager()._replace(name="fused_gpu", reason=reason, play=play)
