@@ -68,7 +68,7 @@ def player(agent, split=8, text=lambda text: text, order=FORWARDS):
 
     agent.collector.envs.compile = compile
     recipe = RECIPES[type(agent)](agent)
-    return FusedPlay(recipe, sizes_of(recipe, split))
+    return FusedPlay(recipe, sizes_of(agent.policy, recipe.shape.layout, split))
 
 
 def played(agent):

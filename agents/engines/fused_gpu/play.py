@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from agents.engines.fused_gpu.parameters import fetch
-from agents.engines.plan.layout import Layer
+from agents.engines.plan.layout import Layer, Layout
 from agents.engines.plan.on_policy import OnPolicy
 from agents.experience.nouns import leaves
+from agents.networks.actor_critic import ActorCritic
 from agents.networks.encoders import OneHot, RunningNorm, StaticNorm
+from agents.networks.heads import Gaussian
 from agents.sockets import Learner
 from envs_fast.cuda_env import CudaEnv
 from envs_fast.device_code import twin_of
@@ -58,10 +60,11 @@ def whole(floats: int) -> int:
     return -(-floats // 4) * 4
 
 
-def sizes_of(recipe: OnPolicy, split: int) -> Sizes:
-    """Of an agent whose worlds are played by so many threads each."""
-    layout, encoder = recipe.shape.layout, recipe.shape.encoder
-    leaf, net = encoder.leaf[0], layout.nets[0]
+def sizes_of(policy: ActorCritic, layout: Layout, split: int) -> Sizes:
+    """Of a policy laid out so, whose worlds are played by so many threads each."""
+    encoder, net = policy.encoder, layout.nets[0]
+    leaf, torso = encoder.leaf[0], policy.actor[0] if isinstance(policy.trunk, nn.Identity) else policy.trunk
+    assert isinstance(torso, nn.Sequential)
     hidden: list[int] = net[:-1, Layer.WIDTH].tolist()
     one_hot = isinstance(leaf, OneHot)
     return Sizes(
@@ -69,14 +72,14 @@ def sizes_of(recipe: OnPolicy, split: int) -> Sizes:
         split=split,
         features=encoder.size,
         hidden=hidden,
-        actions=recipe.shape.actions,
+        actions=policy.head.linear.out_features,
         depth=len(hidden),
         widest=max(*hidden, 0 if one_hot else encoder.size),
         weights=net[:, Layer.WEIGHT].tolist(),
         biases=net[:, Layer.BIAS].tolist(),
-        gaussian=recipe.normals,
+        gaussian=isinstance(policy.head, Gaussian),
         log_std=layout.log_std,
-        relu=recipe.agent.config.activation == "relu",
+        relu=isinstance(torso[1], nn.ReLU),
         one_hot=one_hot,
         rolling=isinstance(leaf, RunningNorm),
         variance_added=np.float32(RunningNorm.epsilon),
@@ -87,8 +90,9 @@ def sizes_of(recipe: OnPolicy, split: int) -> Sizes:
 def fitting(recipe: OnPolicy, room: int) -> Sizes:
     """Those with as few threads for a world as keep a GPU busy, more where a block's worlds would take more shared
     memory than there is `room`; results do not depend on it. With the most threads it may still be too little."""
-    fewest = next((split for split in SPLITS if recipe.agent.memory.num_envs * split >= BUSY), SPLITS[-1])
-    choices = [sizes_of(recipe, split) for split in SPLITS if split >= fewest]
+    agent, layout = recipe.agent, recipe.shape.layout
+    fewest = next((split for split in SPLITS if agent.memory.num_envs * split >= BUSY), SPLITS[-1])
+    choices = [sizes_of(agent.policy, layout, split) for split in SPLITS if split >= fewest]
     return next((sizes for sizes in choices if sizes.shared <= room), choices[-1])
 
 
