@@ -6,6 +6,7 @@ here, and numbers are within rounding.
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from driven import advance, continued
@@ -14,7 +15,8 @@ from tape import Tape, taped
 
 from agents.algorithms import RECIPES, build_agent, choose_on_gpu
 from agents.engines.fused_gpu.engine import fused_gpu
-from agents.engines.fused_gpu.play import FusedPlay, fitting, sizes_of
+from agents.engines.fused_gpu.play import EPISODES, ONE_BLOCK, FusedPlay, fitting, sizes_of
+from agents.experience.collector import Window
 from agents.experience.nouns import Row, leaves
 from config.loader import load_config
 from config.schema import PPOConfig
@@ -22,6 +24,7 @@ from envs_fast.cuda_env import CudaEnv
 from envs_fast.registry import WORLDS
 from envs_fast.vec_env import CPU
 from envs_gym.make import make_envs
+from utils.device_source import read_source
 from utils.user_error import NumbersError, UserError
 
 N, T = 20, 32
@@ -62,7 +65,8 @@ def player(agent, split=8, text=lambda text: text, order=FORWARDS):
     """Its play; of a source that was tampered with."""
 
     def compile(source, device):
-        kernels = compile_host(source._replace(text=text(source.text)), device)
+        changed = text(source.text) if source.name.startswith("rollout") else source.text
+        kernels = compile_host(source._replace(text=changed), device)
         kernels.order = order
         return kernels
 
@@ -297,3 +301,21 @@ def test_a_world_gets_more_threads_where_there_are_few_of_them_or_little_memory(
         assert fitting(recipe, 227 << 10).split == split
     agent.memory.num_envs = 1 << 16
     assert [fitting(recipe, room << 10).split for room in (99, 64, 48)] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("order", [FORWARDS, BACKWARDS, *SHUFFLED])
+def test_episodes_that_ended_come_into_the_window_as_the_collector_writes_them(order):
+    """None, few, more than it holds; in tables shorter and longer than a block."""
+    kernels, mine, theirs = compile_host(read_source(EPISODES), CPU), Window(CPU), Window(CPU)
+    kernels.order = order
+    draw = torch.Generator().manual_seed(1)
+    for steps, worlds, odds in ((3, 7, 0.0), (5, 9, 0.3), (40, 60, 0.02), (40, 60, 0.5), (7, 300, 0.01), (1, 5, 1.0)):
+        flag = torch.rand(steps, worlds, generator=draw)
+        lost, cut = flag < odds / 2, (flag >= odds / 2) & (flag < odds)
+        returns, lengths = torch.rand(2, steps, worlds, generator=draw)
+        told = lost, cut, returns, lengths, np.int64(steps * worlds), mine.ring, mine.count
+        kernels.launch("note_episodes", ONE_BLOCK, *told, block=ONE_BLOCK)
+        theirs.add(lost | cut, returns, lengths)
+        for name, value in theirs.state_dict().items():
+            assert mine.state_dict()[name] == value if name == "best" else torch.equal(mine.state_dict()[name], value)
+    assert theirs.count > 1000

@@ -20,8 +20,8 @@ from envs_fast.device_code import twin_of
 from envs_fast.world import World
 from utils.device_source import Source, read_source, with_sizes
 
-ROLLOUT = Path(__file__).with_name("rollout.cuh")
-BLOCK = 128  # threads
+ROLLOUT, EPISODES = Path(__file__).with_name("rollout.cuh"), Path(__file__).with_name("episodes.cu")
+BLOCK, ONE_BLOCK = 128, 1024  # threads
 BUSY = 1 << 15  # threads: two blocks for each of 128 multiprocessors
 SPLITS = (1, 2, 4, 8)  # threads of a world, which are neighbours in a warp
 
@@ -113,6 +113,7 @@ class FusedPlay:
         self._envs, self._sizes, self._layout = envs, sizes, recipe.shape.layout
         self._kernels = envs.compile(source_of(envs.world, sizes), envs.device)
         self._kernel = f"{twin_of(envs.world).stem}_rollout"
+        self._window = envs.compile(read_source(EPISODES), envs.device)
         self.parameters = torch.zeros(self._layout.whole, device=envs.device)
         self._scaling = scaling_of(recipe.shape.encoder.leaf[0], sizes.features, envs.device)
         self.log_prob, self._returns, self._lengths = torch.zeros(3, memory.rows, memory.num_envs, device=envs.device)
@@ -146,8 +147,10 @@ class FusedPlay:
             shared=self._sizes.shared,
         )
         memory.written += steps
-        ended = memory.table.terminated[here] | memory.table.truncated[here]
-        collector.window.add(ended, self._returns[here], self._lengths[here])
+        ends = memory.table.terminated, memory.table.truncated, self._returns, self._lengths
+        count, window = np.int64(steps * memory.num_envs), collector.window
+        told = *(x[here] for x in ends), count, window.ring, window.count
+        self._window.launch("note_episodes", ONE_BLOCK, *told, block=ONE_BLOCK)
 
 
 def scaling_of(leaf: nn.Module, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
