@@ -21,10 +21,21 @@ from utils.kernel_folder import FOLDER, PRIVATE
 from utils.user_error import UserError
 
 Compiled = Any  # cupy.RawKernel
+SHARED = {  # KB of shared memory that a block may ask for, by compute capability (CUDA's programming guide)
+    (7, 5): 64, (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (10, 0): 227, (10, 3): 227, (12, 0): 99,
+}  # fmt: skip
+ANYWHERE, NEWEST = 48, 227  # KB: what every GPU gives; what a processor gives that stands in for one
 
 
 class KernelError(RuntimeError):
     """NVRTC refuses a source, or CUDA a launch: named, with the reason they give."""
+
+
+def shared_of_block(device: torch.device) -> int:
+    """Bytes of shared memory that a block may have."""
+    if device.type != "cuda":
+        return NEWEST << 10
+    return SHARED.get(torch.cuda.get_device_capability(device), ANYWHERE) << 10
 
 
 class CudaKernels:

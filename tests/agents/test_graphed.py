@@ -146,7 +146,7 @@ def test_worlds_of_a_gpu_are_replayed_too(case, single):
     config, world = plain.config, WORLDS[plain.config.env_id]
     limit, compile = config.max_episode_steps, taped(compile_host)
     other = build_agent(config, CudaEnv(world, config.n_envs, limit, torch.device("cpu"), compile))
-    assert choose_on_gpu(replace(config, engine="auto"), other).name == "graphed"
+    assert choose_on_gpu(replace(config, engine="graphed"), other).name == "graphed"
     train(plain, 5), train(on_tape(other), 5)
     assert other.engine.play._repeated._graph.replays == 3
     assert_same(everything(other), everything(plain))
