@@ -1,6 +1,7 @@
 """Learning by kernels of a GPU: all updates from a rollout, three launches each (update.cuh), none of which waits."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def source_of(sizes: Sizes) -> Source:
 def shared_of(sizes: Sizes) -> int:
     """Bytes of shared memory of a block of `judge` and `gradient`, as nets.cuh lays it out."""
     features, hidden, one_hot = sizes["FEATURES"], sizes["HIDDEN"], sizes["ONE_HOT"]
-    inside = sum(wide + wide * (inner + 4) for inner, wide in zip(hidden, hidden[1:], strict=False))
+    inside = sum(wide + wide * (inner + 4) for inner, wide in pairwise(hidden))
     first = hidden[0] * (1 if one_hot else 1 + features)
     heads = max(whole(outputs) + outputs * (hidden[-1] + 4) for outputs in sizes["OUTPUTS"])
     said = sum(TILE * (wide + 4) for wide in hidden) + (0 if one_hot else TILE * (features | 1))
@@ -138,9 +139,10 @@ class Updates:
             ]
         for obs, out, size, acts in asked:
             blocks = min(2 * MOST_PARTS, -(-size // TILE))
-            told = obs, table.action, self._mask, out, self.log_prob, np.int64(size), np.int32(acts)
-            seen = self.parameters.values, *self._scaling
-            launch("judge", blocks * BLOCK, *seen, *told, block=BLOCK, shared=self._shared)
+            launch(
+                "judge", blocks * BLOCK, self.parameters.values, *self._scaling, obs, table.action, self._mask, out,
+                self.log_prob, np.int64(size), np.int32(acts), block=BLOCK, shared=self._shared,
+            )  # fmt: skip
         flags = table.terminated, table.truncated, table.is_first, table.slot
         found = self.weight, self.target, self.counted
         sizes = np.int32(memory.rows), np.int32(worlds)

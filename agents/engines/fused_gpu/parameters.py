@@ -24,8 +24,9 @@ class Copied:
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         self._layout = layout
+        # memory of their own: `Place.view` counts from where it begins
         self.values = torch.zeros(layout.whole, device=device)
-        self.first, self.second = torch.zeros(2, layout.size, device=device)
+        self.first, self.second = (torch.zeros(layout.size, device=device) for _ in range(2))
         self.group: Mapping[str, Any]
         """of the optimizer: its rate is where schedules write it"""
         self._state: Mapping[Tensor, dict[str, Tensor]]

@@ -40,7 +40,7 @@ DEVICE void judge_by(const float* parameters, const Rows& rows, i64 size, float*
 }
 
 // Values of observations [size], and where `acts` the log-probabilities of what was done: as `gradient` finds them.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     judge(const float* parameters, const float* centre, const float* scale, const void* obs, const void* action,
           const u8* mask, float* value, float* log_prob, i64 size, int acts) {
   DYNAMIC_SHARED(shared);
@@ -200,7 +200,7 @@ DEVICE void gradient_of(const float* parameters, const Rows& rows, const Worth& 
 }
 
 // A block a part of minibatch `update`: `partial` [parts, P] and, of what is told, `sums` [parts, TOLD].
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     gradient(const float* parameters, const float* centre, const float* scale, const void* obs, const void* action,
              const u8* mask, const float* log_prob, const float* weight, const float* counted, const float* value,
              const float* target, const int* order, const double* live, const double* weighing, const double* state,
