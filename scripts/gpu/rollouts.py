@@ -1,4 +1,6 @@
-"""Does `engine: fused_gpu` play on the device as its kernels do on the host, to the bit? SHA-256 of all that it leaves.
+"""Does `engine: fused_gpu` do on the device what its kernels do on the host, to the bit? SHA-256 of all that it leaves.
+
+First rollouts alone, then whole iterations, by kernels that learn, too.
 
 Weights, and statistics of observations, are drawn here: how torch initialises them depends on the processor.
 """
@@ -15,7 +17,7 @@ from agents.engines.fused_gpu.play import FusedPlay
 from agents.experience.nouns import leaves
 from agents.networks.encoders import RunningNorm
 from config.loader import load_config
-from scripts.gpu.driven import worlds
+from scripts.gpu.driven import tick, worlds
 from scripts.gpu.hashes import Hashes, bits, differing
 from scripts.gpu.parts import Found, Machine
 from utils.counter_rng import EXPLORE, Key, uniforms
@@ -24,19 +26,25 @@ from utils.provenance import PROJECT
 
 FILE = PROJECT / "tests" / "agents" / "fused_gpu_hashes.json"
 WORLDS, STEPS, LIMIT = 48, 32, 13
-AFTER = (1, 2, 10)  # rollouts
-SHARED = (f"n_envs={WORLDS}", f"n_steps={STEPS}", f"max_episode_steps={LIMIT}", "batch_size=512", "engine=eager")
+AFTER = (1, 2, 10)  # rollouts, or iterations
+SHARED = [f"n_envs={WORLDS}", f"n_steps={STEPS}", f"max_episode_steps={LIMIT}", "batch_size=768", "n_epochs=1"]
+SHARED += ["engine=eager"]
 CASES = {
     "choices": ("CartPole-v1", "ppo"),
     "numbers, normalised": ("Pendulum-v1", "ppo", "normalize_obs=rolling"),
     "one-hot, relu": ("Taxi-v4", "ppo", "activation=relu", "hidden_dims=[48,20]"),
+}
+LEARNT = {  # without statistics of observations: torch sums these up
+    "choices, learnt": ("CartPole-v1", "ppo", "hidden_dims=[16,16]"),
+    "numbers, learnt": ("Pendulum-v1", "ppo", "normalize_obs=static", "hidden_dims=[16,16]"),
+    "one trunk, relu, learnt": ("Acrobot-v1", "ppo", "activation=relu", "share_trunk=true", "hidden_dims=[16]"),
 }
 
 
 def check(machine: Machine, seconds: float) -> Iterator[Found]:
     """Case by case; what differs is named with how many rollouts there were before."""
     golden, wrong, count = read_json(FILE), list[str](), 0
-    for name in CASES:
+    for name in (*CASES, *LEARNT):
         hashes = computed(machine, name)
         wrong += differing(name, golden.get(name, {}), hashes)
         count += len(hashes)
@@ -47,14 +55,16 @@ def check(machine: Machine, seconds: float) -> Iterator[Found]:
 
 def computed(machine: Machine, name: str) -> Hashes:
     """All of one case."""
-    env_id, variant, *own = CASES[name]
+    env_id, variant, *own = (CASES | LEARNT)[name]
     config = load_config(env_id, variant, ["max_timesteps=1e6", *SHARED, *own])
     agent = build_agent(replace(config, device=machine.device), worlds(machine, env_id, WORLDS, LIMIT))
     fill(agent)
     agent.engine = fused_gpu(RECIPES[type(agent)], agent, None)
+    optimizer = agent.configure_optimizers()
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
     found: Hashes = {}
     for number in range(1, max(AFTER) + 1):
-        agent.collect(STEPS)
+        tick(agent) if name in LEARNT else agent.collect(STEPS)
         if number in AFTER:
             found |= {f"{what} after {number}": value for what, value in left(agent).items()}
     return found
@@ -83,7 +93,7 @@ def left(agent: Agent) -> Hashes:
         "table": bits(*leaves(table)),
         "last observations": bits(final.cpu()[slot, world]),
         "log-probabilities": bits(play.log_prob),
-        "parameters": bits(play.parameters),
+        "parameters": bits(*agent.policy.parameters()),
         "worlds": bits(*(each for each in state["envs"].values() if isinstance(each, torch.Tensor))),
         "window": bits(state["window"]["ring"], state["window"]["count"]),
     }

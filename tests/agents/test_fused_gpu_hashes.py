@@ -13,16 +13,19 @@ from utils.durable_file import read_json, write_json
 HOST = Machine("cpu", compile_host, small=True)
 
 
-@pytest.mark.parametrize("name", rollouts.CASES)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in rollouts.LEARNT]  # a minute of g++
+
+
+@pytest.mark.parametrize("name", [*rollouts.CASES, *SLOW])
 def test_the_kernels_give_the_committed_hashes(name):
     assert rollouts.computed(HOST, name) == read_json(rollouts.FILE)[name]
 
 
 def test_they_are_of_something():
-    """No two of rows, and of weights there are three."""
+    """No two of rows; and of weights three that stay, and nine that are learnt."""
     golden = read_json(rollouts.FILE)
-    assert golden.keys() == rollouts.CASES.keys()
-    for what, number in (("table", 9), ("log-probabilities", 9), ("worlds", 9), ("window", 9), ("parameters", 3)):
+    assert golden.keys() == (rollouts.CASES | rollouts.LEARNT).keys()
+    for what, number in (("table", 18), ("log-probabilities", 18), ("worlds", 18), ("window", 18), ("parameters", 12)):
         assert len({value for case in golden.values() for name, value in case.items() if what in name}) == number
 
 
@@ -32,8 +35,9 @@ def test_what_differs_is_named(monkeypatch, tmp_path):
     write_json(tmp_path / "hashes.json", planted)
     monkeypatch.setattr(rollouts, "FILE", tmp_path / "hashes.json")
     monkeypatch.setattr(rollouts, "CASES", {"choices": rollouts.CASES["choices"]})
+    monkeypatch.setattr(rollouts, "LEARNT", {})
     assert [*rollouts.check(HOST, 60.0)][-1].wrong == ["choices: table after 2"]
 
 
 if __name__ == "__main__":
-    write_json(rollouts.FILE, {name: rollouts.computed(HOST, name) for name in rollouts.CASES})
+    write_json(rollouts.FILE, {name: rollouts.computed(HOST, name) for name in (*rollouts.CASES, *rollouts.LEARNT)})
