@@ -281,16 +281,16 @@ def test_auto_takes_it_where_it_knows_everything():
     agent = agent_for("CartPole")
     assert choose_on_gpu(replace(agent.config, engine="auto"), agent)[:2] == (
         "fused_gpu",
-        "plays in one launch; learns as graphed",
+        "knows all the config asks for",
     )
     assert choose_on_gpu(replace(agent.config, engine="graphed"), agent).name == "graphed"
 
 
 def test_of_gymnasiums_worlds_it_says_who_steps_them():
     config = load_config("CartPole-v1", "ppo", ["max_timesteps=1e6", *ROLLOUT, "env_backend=gym"])
-    agent = build_agent(config, make_envs(config, N))
-    with pytest.raises(UserError, match="Gymnasium's worlds step on the host; engine: auto takes eager"):
-        choose_on_gpu(replace(config, engine="fused_gpu"), agent)
+    taken = choose_on_gpu(replace(config, engine="auto"), build_agent(config, make_envs(config, N)))
+    assert (taken.name, taken.reason) == ("fused_gpu", "updates only: Gymnasium's worlds step on the host")
+    assert (taken.play.name, taken.learn.name) == ("eager", "fused_gpu")
 
 
 def test_a_world_gets_more_threads_where_there_are_few_of_them_or_little_memory():

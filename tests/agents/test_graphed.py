@@ -322,7 +322,7 @@ class Elsewhere(TapedEnv):
 @pytest.mark.parametrize(
     ("config", "engine", "why"),
     [
-        ("CartPole-v1:ppo", "auto", "Gymnasium's worlds step on the host"),
+        ("CartPole-v1:ppo_lstm", "auto", "Gymnasium's worlds step on the host"),
         ("CartPole-v1:ppo", "eager", "as configured"),
         ("CartPole-v1:dqn", "auto", "the host counts what a replay memory holds"),
         ("FrozenLake-v1:q_learning", "auto", "it does not know q_learning"),

@@ -12,6 +12,7 @@ from torch import Tensor
 from agents.engines.fused_gpu.order import Order
 from agents.engines.fused_gpu.parameters import Copied
 from agents.engines.fused_gpu.play import scaling_of, whole
+from agents.engines.graphed import Repeated
 from agents.engines.plan.layout import Layer, padded
 from agents.engines.plan.numbers import Live, Moment, Stat, Sum
 from agents.engines.plan.on_policy import OnPolicy
@@ -118,6 +119,13 @@ class Updates:
         self.parameters.fetch(self.live[Live.STEP])
         self.stats.zero_()
 
+    def make(self, work: Rollout) -> None:
+        """All of them, and parameters and moments back to torch; nothing here knows a number of the host's."""
+        self.judge(self.recipe.reward(work))
+        for number in range(self.recipe.updates):
+            self.update(number)
+        self.give()
+
     def judge(self, reward: Tensor) -> None:
         """How good each action was, and the order in which it is learnt from."""
         agent, launch = self.recipe.agent, self._kernels.launch
@@ -182,9 +190,11 @@ class FusedLearn:
 
     name = "fused_gpu"
 
-    def __init__(self, make: Callable[[Any], OnPolicy], compile: Compile = compile_cuda) -> None:
-        """`make`: the recipe, of an agent."""
-        self._make, self._compile = make, compile
+    def __init__(
+        self, make: Callable[[Any], OnPolicy], compile: Compile = compile_cuda, repeated: Repeated | None = None
+    ) -> None:
+        """`make`: the recipe, of an agent; `repeated`: who captures the launches."""
+        self._make, self._compile, self._repeated = make, compile, repeated
         self._learner: Learner | None = None
         self.updates: Updates
 
@@ -199,10 +209,10 @@ class FusedLearn:
         updates = self.of(learner)
         recipe = updates.recipe
         updates.prepare()
-        updates.judge(recipe.reward(work))
-        for number in range(recipe.updates):
-            updates.update(number)
-        updates.give()
+        if self._repeated:
+            self._repeated.run(lambda: updates.make(work), learner.loads)
+        else:
+            updates.make(work)
         learner.progress["updates"] += recipe.updates
         recipe.tell(updates.stats.cpu().numpy(), recipe.updates)
         recipe.after_learning(work)
