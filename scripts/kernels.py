@@ -11,11 +11,17 @@ from pathlib import Path
 
 from gymnasium.spaces import Dict
 
+from agents.algorithms import build_agent
+from agents.engines.fused_gpu import learn
 from agents.engines.fused_gpu.play import SPLITS, sizes_of, source_of
 from agents.engines.plan.on_policy import lay_out
+from agents.engines.plan.ppo import PPORecipe
 from agents.networks.actor_critic import ActorCritic, Plan
+from agents.ppo import PPO
+from config.loader import load_config
 from envs_fast.device_code import twin_of
 from envs_fast.registry import WORLDS
+from envs_gym.make import make_envs
 from scripts import nvrtc
 from scripts.nvrtc import Used
 from scripts.usage import parser_of
@@ -39,7 +45,7 @@ def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     check = parser.parse_args(argv).check
-    table = measured([*sources(), *rollouts()], list(ARCHITECTURES))
+    table = measured([*sources(), *rollouts(), *updates()], list(ARCHITECTURES))
     if lines := unfit(table):
         print("\n".join(lines), file=sys.stderr)
         return 1
@@ -70,6 +76,17 @@ def rollouts() -> list[Source]:
         layout = lay_out(policy)
         found[twin] = [source_of(world, sizes_of(policy, layout, split)) for split in SPLITS]
     return [*chain.from_iterable(found.values())]
+
+
+def updates() -> list[Source]:
+    """What learns, for PPO's two nets of 64 x 64: of choices, and of numbers."""
+    found = []
+    for env_id in ("CartPole-v1", "Pendulum-v1"):
+        config = load_config(env_id, "ppo", ["hidden_dims=[64,64]", "engine=eager"])
+        agent = build_agent(config, make_envs(config, 1))
+        assert isinstance(agent, PPO)
+        found.append(learn.source_of(learn.sizes_of(PPORecipe(agent))))
+    return found
 
 
 def measured(compiled: list[Source], architectures: list[str]) -> Table:
@@ -109,10 +126,10 @@ def markdown(table: Table, version: str) -> str:
         "",
         f"Registers of a thread, and the most bytes of stack, as NVRTC {version} compiles every kernel with "
         f"`{' '.join(OPTIONS)}`.",
-        f"None spills a register into memory or takes more than {MOST}, which is checked. A rollout's actor is here of "
+        f"None spills a register into memory or takes more than {MOST}, which is checked. Nets are here of "
         "64 x 64 units,",
-        f"and its row the most that it takes with {', '.join(map(str, SPLITS[:-1]))} or {SPLITS[-1]} threads a world. "
-        "No GPU is needed to",
+        f"and a rollout's row the most that it takes with {', '.join(map(str, SPLITS[:-1]))} or {SPLITS[-1]} threads "
+        "a world. No GPU is needed to",
         "write this page, `python -m scripts.kernels`, and it says nothing about speed.",
         "",
         "| | " + " | ".join(f"{arch} ({cards})" for arch, cards in ARCHITECTURES.items()) + " | stack |",

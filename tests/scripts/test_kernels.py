@@ -23,7 +23,9 @@ extern "C" __global__ void __launch_bounds__(1024, 2) greedy(float* x) {
 """
 
 
-@pytest.mark.parametrize("source", [*kernels.sources(), *kernels.rollouts()], ids=lambda source: source.name)
+@pytest.mark.parametrize(
+    "source", [*kernels.sources(), *kernels.rollouts(), *kernels.updates()], ids=lambda source: source.name
+)
 def test_a_source_compiles_without_spills_and_is_on_the_page(source):
     table = kernels.measured([source], ["sm_90"])
     assert kernels.unfit(table) == []
@@ -38,7 +40,8 @@ def test_the_page_is_what_nvrtc_says_for_every_architecture():
 def test_a_spill_is_told(tmp_path, monkeypatch, capsys):
     (tmp_path / "greedy.cu").write_text(SPILLING)
     monkeypatch.setattr(kernels, "sources", lambda: [read_source(tmp_path / "greedy.cu")])
-    monkeypatch.setattr(kernels, "rollouts", list)
+    for made in ("rollouts", "updates"):
+        monkeypatch.setattr(kernels, made, list)
     monkeypatch.setattr(kernels, "ARCHITECTURES", {"sm_90": ""})
     assert kernels.main([]) == 1
     assert capsys.readouterr().err.startswith("greedy spills ")

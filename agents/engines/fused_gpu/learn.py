@@ -113,8 +113,9 @@ class Updates:
         """What the host knows, to the device; parameters and moments as they are now."""
         self.parameters.attach(self.recipe.agent.optimizer, self.host)
         self.recipe.before_learning(self.host)
-        self.live.copy_(torch.from_numpy(self.host))
-        self._key.copy_(torch.tensor(self.recipe.order()))
+        # else the host would wait for the rollout; so few bytes are staged before a copy returns
+        self.live.copy_(torch.from_numpy(self.host), non_blocking=True)
+        self._key.copy_(torch.tensor(self.recipe.order()), non_blocking=True)
         self.parameters.fetch(self.live[Live.STEP])
         self.stats.zero_()
 
