@@ -220,8 +220,8 @@ def find_device(config: Config, again: Resumption | None) -> torch.device:
         if again is None:
             raise
         written = again.facts["config"]  # where it asks for what there is on a GPU alone, that goes, too
-        graphed, tf32 = written.get("engine") == "graphed", config.precision == "tf32"
-        words = ["device=cpu", *["engine=auto"] * graphed, *["precision=32"] * tf32]
+        on_gpu, tf32 = written.get("engine") in ("graphed", "fused_gpu"), config.precision == "tf32"
+        words = ["device=cpu", *["engine=auto"] * on_gpu, *["precision=32"] * tf32]
         how = f"python train.py --resume {again.source.id} {' '.join(words)}"
         raise UserError(f"{error}; to go on there: {how}") from error
 

@@ -8,6 +8,7 @@ from agents.base import Agent
 from agents.dqn import DQN
 from agents.dreamer import Dreamer
 from agents.engines.fused_cpu.engine import fused_cpu, why_not_here
+from agents.engines.fused_gpu.engine import fused_gpu, why_not_fused
 from agents.engines.graphed import graphed, why_not_graphed
 from agents.engines.plan.dqn import DQNRecipe
 from agents.engines.plan.model import ModelRecipe
@@ -96,11 +97,20 @@ def choose_on_cpu(config: Config, agent: Agent) -> Engine:
 
 
 def choose_on_gpu(config: Config, agent: Agent) -> Engine:
-    """Graphs, or plain torch; what the processor does beside it is not worth a second thread."""
-    refusal = "as configured" if config.engine == "eager" else why_not_graphed(config, agent)
-    if refusal and config.engine == "graphed":
-        raise UserError(f"engine: graphed cannot run this config: {refusal}; engine: auto takes eager")
-    engine = eager(refusal) if refusal else graphed(agent)
+    """Kernels, or graphs, or plain torch; what the processor does beside it is not worth a second thread."""
+    kind, asked = RECIPES.get(type(agent)), config.engine
+    refusals = {"fused_gpu": why_not_fused(config, agent, kind), "graphed": why_not_graphed(config, agent)}
+    taken = next((name for name, refusal in refusals.items() if refusal is None), "eager")
+    if refusal := refusals.get(asked):
+        raise UserError(f"engine: {asked} cannot run this config: {refusal}; engine: auto takes {taken}")
+    taken = taken if asked == "auto" else asked
+    if taken == "fused_gpu" and kind:
+        engine = fused_gpu(kind, agent)
+    elif taken == "graphed":
+        engine = graphed(agent)
+        engine = engine if asked == "graphed" else engine._replace(reason=f"fused_gpu: {refusals['fused_gpu']}")
+    else:
+        engine = eager("as configured" if asked == "eager" else refusals["graphed"] or "")
     return engine._replace(
         threads=Threads(config.torch_threads, "" if config.threads != "auto" else "auto: a GPU works")
     )

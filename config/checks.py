@@ -129,8 +129,8 @@ def _check_device(config: Config) -> None:
     """What device, engine, precision and storage ask of one another; whether there is such a GPU is not known here."""
     if not DEVICE.fullmatch(config.device):
         raise UserError(f"device takes auto, cpu, cuda or cuda:N, not {config.device!r}")
-    if config.engine == "graphed" and not config.on_cuda:
-        raise UserError("engine: graphed needs device: cuda")
+    if config.engine in ("graphed", "fused_gpu") and not config.on_cuda:
+        raise UserError(f"engine: {config.engine} needs device: cuda")
     if config.engine == "fused_cpu" and config.on_cuda:
         raise UserError("engine: fused_cpu needs device: cpu")
     if config.precision == "tf32" and not config.on_cuda:

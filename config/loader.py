@@ -24,7 +24,6 @@ from utils.user_error import UserError, nearest
 from utils.user_input import check_value
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
-NOT_BUILT = ("fused_gpu",)
 
 
 class ConfigId(NamedTuple):
@@ -224,8 +223,6 @@ def _build(raw: Raw, algo_id: str, variant: str, where: str) -> Config:
         try:
             if isinstance(value, str) and is_named(value) and key not in scheduled and types[key] is not str:
                 raise UserError(cannot_schedule(key, algo_id))
-            if key == "engine" and value in NOT_BUILT:
-                raise UserError(f"engine {value} is not built yet; auto, eager, fused_cpu and graphed are")
             converted[key] = convert(key, types[key], value)
         except UserError as error:
             raise UserError(f"{raw.where[key]}: {error}") from error

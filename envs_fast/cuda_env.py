@@ -21,7 +21,8 @@ Lent = tuple[Tensor, ...]  # the fields of `Told`
 
 
 class CudaEnv(CompiledEnv[Lent]):
-    """N worlds of one id. `state`, `ages`, `episodes` and `returns` are theirs to read, column i for world i.
+    """N worlds of one id. `state`, `ages`, `episodes` and `returns` are theirs to read, column i for world i;
+    `simulation` is what their kernels take first, for the present seed, and `compile` makes kernels for where they are.
 
     No memory moves while the object lives, but the seed is handed to kernels by value: who has captured `step` in a
     graph captures it again after `reset` and `load_state_dict`.
@@ -38,24 +39,24 @@ class CudaEnv(CompiledEnv[Lent]):
     ) -> None:
         super().__init__(world, num_envs, max_episode_steps, device, env_kwargs)
         source = source_of(world)
-        self._kernels, self._name = compile(source, self.device), source.name
+        self.compile, self._kernels, self._name = compile, compile(source, self.device), source.name
         self.state, self.ages, self.episodes, self.returns = (self._kept[name] for name in Worlds._fields)
         self.wrong = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._numbers = torch.tensor([*self._limited()], dtype=torch.float64, device=self.device)
         self._tables = [torch.from_numpy(table).to(self.device) for table in self.setting.tables]
         places = [[table.data_ptr(), table.numel()] for table in self._tables]
         self._places = torch.tensor(places, dtype=torch.int64).reshape(-1, 2).to(self.device)
-        self._simulation = self._arguments()
+        self.simulation = self._arguments()
 
     def _lend(self, told: list[Tensor]) -> Lent:
         return tuple(told)
 
     def _renew(self) -> None:
         self._numbers.copy_(torch.tensor([*self._limited()], dtype=torch.float64))
-        self._simulation = self._arguments()
+        self.simulation = self._arguments()
 
     def _arguments(self) -> tuple[Tensor | np.generic, ...]:
-        """What both kernels take first (world.cuh), for the present seed."""
+        """As world.cuh takes them."""
         seed = self.seed or 0
         words = np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)
         worlds = self.state, self.ages, self.episodes, self.returns, np.int32(self.num_envs), np.int32(0)
@@ -63,7 +64,7 @@ class CudaEnv(CompiledEnv[Lent]):
 
     def _begin(self, mask: Tensor) -> None:
         self._kernels.launch(
-            f"{self._name}_restart", self.num_envs, *self._simulation, mask.to(self.device), self._kept["obs"]
+            f"{self._name}_restart", self.num_envs, *self.simulation, mask.to(self.device), self._kept["obs"]
         )
 
     def reset(self, seed: int) -> Obs:
@@ -90,7 +91,7 @@ class CudaEnv(CompiledEnv[Lent]):
         self._kernels.launch(
             f"{self._name}_advance",
             self.num_envs,
-            *self._simulation,
+            *self.simulation,
             np.int32(steps),
             actions.contiguous(),
             *out.arrays,

@@ -101,42 +101,79 @@ DEVICE void store(const State& state, const Worlds& worlds, int i) {
   for (int row = 0; row < rows; row++) worlds.at<Number>(row, i) = ((const Number*)&state)[row];
 }
 
+// A world that is played, in registers.
+template <class State>
+struct Running {
+  State state;
+  int age;
+  Episode episode;
+  double total;
+};
+
+struct Outcome {
+  float reward;
+  bool terminated, truncated;
+};
+
+DEVICE Episode episode_of(const Worlds& worlds, int i) {
+  return {(u32)worlds.episodes[i], (u32)(worlds.first_world + i), worlds.seed_lo, worlds.seed_hi};
+}
+
+template <class State, class Number>
+DEVICE Running<State> enter(const Worlds& worlds, int i) {
+  return {load<State, Number>(worlds, i), worlds.ages[i], episode_of(worlds, i), worlds.returns[i]};
+}
+
+template <class State, class Number>
+DEVICE void leave(const Running<State>& world, const Worlds& worlds, int i) {
+  store<State, Number>(world.state, worlds, i);
+  worlds.ages[i] = world.age;
+  worlds.episodes[i] = (int)world.episode.number;
+  worlds.returns[i] = world.total;
+}
+
+// One step of a world, which stays where its episode ended.
+template <class State, class Action, class Parameters, class Tables>
+DEVICE Outcome live(Running<State>& world, Action action, const Parameters& parameters, const Tables& tables,
+                    int* wrong) {
+  double gain;
+  if (!legal(action, parameters, tables)) *wrong = 1;
+  bool over = step(world.state, action, Moment{world.age, world.episode}, parameters, tables, gain);
+  world.age += 1;
+  world.total += gain;
+  return {(float)gain, over, world.age >= (int)parameters.time_limit && !over};
+}
+
+template <class State, class Parameters, class Tables>
+DEVICE void begin_next(Running<State>& world, const Parameters& parameters, const Tables& tables) {
+  world.total = 0.0;
+  world.age = 0;
+  world.episode.number += 1;
+  world.state = reset(world.episode, parameters, tables);
+}
+
 // Plays `steps` steps of world i. Its state stays in registers, and what decides: no store could change their copies.
 template <class State, class Number, class Action, class Seen, class Parameters, class Tables>
 DEVICE void advance_world(int i, const Worlds& worlds, const Parameters parameters, const Tables tables, int steps,
                           const Action* __restrict__ actions, const Told<Seen>& told, int* wrong) {
-  State state = load<State, Number>(worlds, i);
-  int age = worlds.ages[i], limit = (int)parameters.time_limit;
-  Episode episode = {(u32)worlds.episodes[i], (u32)(worlds.first_world + i), worlds.seed_lo, worlds.seed_hi};
-  double total = worlds.returns[i], gain;
+  Running<State> world = enter<State, Number>(worlds, i);
   for (int t = 0; t < steps; t++) {
     i64 at = (i64)t * worlds.size + i;
-    Action action = actions[at];
-    if (!legal(action, parameters, tables)) *wrong = 1;
-    bool over = step(state, action, Moment{age, episode}, parameters, tables, gain);
-    age += 1;
-    total += gain;
-    bool cut = age >= limit && !over;
-    told.reward[at] = (float)gain;
-    told.terminated[at] = over;
-    told.truncated[at] = cut;
-    Seen seen = observe(state, parameters);
-    if (over || cut) {
+    Outcome outcome = live(world, actions[at], parameters, tables, wrong);
+    told.reward[at] = outcome.reward;
+    told.terminated[at] = outcome.terminated;
+    told.truncated[at] = outcome.truncated;
+    Seen seen = observe(world.state, parameters);
+    if (outcome.terminated || outcome.truncated) {
       told.final_obs[at] = seen;
-      told.episode_return[at] = (float)total;
-      told.episode_length[at] = (float)age;
-      total = 0.0;
-      age = 0;
-      episode.number += 1;
-      state = reset(episode, parameters, tables);
-      seen = observe(state, parameters);
+      told.episode_return[at] = (float)world.total;
+      told.episode_length[at] = (float)world.age;
+      begin_next(world, parameters, tables);
+      seen = observe(world.state, parameters);
     }
     told.obs[at] = seen;
   }
-  store<State, Number>(state, worlds, i);
-  worlds.ages[i] = age;
-  worlds.episodes[i] = (int)episode.number;
-  worlds.returns[i] = total;
+  leave<State, Number>(world, worlds, i);
 }
 
 // Begins the episode episodes[i] of world i where mask[i]; what is seen of it in any case.
@@ -145,8 +182,7 @@ DEVICE void restart_world(int i, const Worlds& worlds, const Parameters& paramet
                           const u8* mask, Seen* obs) {
   State state = load<State, Number>(worlds, i);
   if (mask[i]) {
-    Episode episode = {(u32)worlds.episodes[i], (u32)(worlds.first_world + i), worlds.seed_lo, worlds.seed_hi};
-    state = reset(episode, parameters, tables);
+    state = reset(episode_of(worlds, i), parameters, tables);
     store<State, Number>(state, worlds, i);
     worlds.ages[i] = 0;
     worlds.returns[i] = 0.0;

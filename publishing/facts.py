@@ -30,7 +30,7 @@ FORMS = {  # of what the program wrote itself
     "checkpoint": r"best|last|(?:epoch|step)=\d{1,20}",
     "git_hash": r"(?:[0-9a-f]{40}(?:\+changes)?)?",
     "versions": r"(?:\d[\w.+!-]{0,40})?",
-    "engine": r"eager|fused_cpu|graphed",
+    "engine": r"eager|fused_cpu|graphed|fused_gpu",
     "env_backend": r"fast|gym|ale|envpool|torch",
 }
 NAMED_MOST = 3  # findings that a refusal names

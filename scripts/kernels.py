@@ -1,7 +1,7 @@
 """Writes docs/benchmarks/kernels.md: what each kernel takes of each kind of GPU, by NVRTC, which needs none.
 
-Registers spilled into memory are an error. `--check` says by exit code 1 whether the page is stale; where another
-version of NVRTC wrote it, whether it names the same kernels.
+Registers spilled into memory are an error, and so are more than 128. `--check` says by exit code 1 whether the page is
+stale; where another version of NVRTC wrote it, whether it names the same kernels.
 """
 
 import re
@@ -9,17 +9,31 @@ import sys
 from itertools import chain
 from pathlib import Path
 
+from gymnasium.spaces import Dict
+
+from agents.algorithms import build_agent
+from agents.engines.fused_gpu import learn
+from agents.engines.fused_gpu.play import SPLITS, sizes_of, source_of
+from agents.engines.plan.on_policy import lay_out
+from agents.engines.plan.ppo import PPORecipe
+from agents.networks.actor_critic import ActorCritic, Plan
+from agents.ppo import PPO
+from config.loader import load_config
+from envs_fast.device_code import twin_of
+from envs_fast.registry import WORLDS
+from envs_gym.make import make_envs
 from scripts import nvrtc
 from scripts.nvrtc import Used
 from scripts.usage import parser_of
 from utils import entry
-from utils.device_source import OPTIONS, PROJECT, read_source
+from utils.device_source import OPTIONS, PROJECT, Source, read_source
 
 PAGE = PROJECT / "docs" / "benchmarks" / "kernels.md"
 FOLDERS = ("agents", "envs_fast", "utils")
 ARCHITECTURES = {  # the oldest and newest that CUDA 13 compiles for, and what is common between
     "sm_75": "T4, RTX 20", "sm_80": "A100", "sm_86": "RTX 30", "sm_90": "H100, H200", "sm_120": "RTX 50",
 }  # fmt: skip
+MOST = 128  # registers: four blocks of 128 threads on a multiprocessor
 WRITTEN_BY = re.compile(r"NVRTC (\d+\.\d+)")
 ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 
@@ -31,8 +45,8 @@ def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     check = parser.parse_args(argv).check
-    table = measured(sources(), list(ARCHITECTURES))
-    if lines := spills(table):
+    table = measured([*sources(), *rollouts(), *updates()], list(ARCHITECTURES))
+    if lines := unfit(table):
         print("\n".join(lines), file=sys.stderr)
         return 1
     wanted = markdown(table, nvrtc.version())
@@ -45,30 +59,59 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def sources() -> list[Path]:
-    """Every CUDA source of the project."""
-    return sorted(chain.from_iterable((PROJECT / folder).rglob("*.cu") for folder in FOLDERS))
+def sources() -> list[Source]:
+    """Every CUDA source of the project that needs no sizes."""
+    files = sorted(chain.from_iterable((PROJECT / folder).rglob("*.cu") for folder in FOLDERS))
+    return [read_source(file) for file in files]
 
 
-def measured(files: list[Path], architectures: list[str]) -> Table:
-    """What the kernels of these files take."""
+def rollouts() -> list[Source]:
+    """The rollout of every twin for a net of 64 x 64, by each number of threads a world; the first world of a twin."""
+    found: dict[Path, list[Source]] = {}
+    for world in WORLDS.values():
+        setting, twin = world.setting(), twin_of(world)
+        if twin in found or isinstance(setting.observation_space, Dict):  # which no recipe reads
+            continue
+        policy = ActorCritic(Plan(setting.observation_space, setting.action_space))
+        layout = lay_out(policy)
+        found[twin] = [source_of(world, sizes_of(policy, layout, split)) for split in SPLITS]
+    return [*chain.from_iterable(found.values())]
+
+
+def updates() -> list[Source]:
+    """What learns, for PPO's two nets of 64 x 64: of choices, and of numbers."""
+    found = []
+    for env_id in ("CartPole-v1", "Pendulum-v1"):
+        config = load_config(env_id, "ppo", ["hidden_dims=[64,64]", "engine=eager"])
+        agent = build_agent(config, make_envs(config, 1))
+        assert isinstance(agent, PPO)
+        found.append(learn.source_of(learn.sizes_of(PPORecipe(agent))))
+    return found
+
+
+def measured(compiled: list[Source], architectures: list[str]) -> Table:
+    """What the kernels of these sources take; of one that is compiled for several sizes the most."""
     table: Table = {}
-    for file in files:
-        source = read_source(file)
+    for source in compiled:
         for arch in architectures:
             for used in nvrtc.resources(source, arch):
-                table.setdefault(used.kernel, {})[arch] = used
+                row = table.setdefault(used.kernel, {})
+                row[arch] = Used(used.kernel, *map(max, used[1:], row.get(arch, used)[1:]))
     return table
 
 
-def spills(table: Table) -> list[str]:
+def unfit(table: Table) -> list[str]:
     """A line for each kernel that does not fit into the registers of an architecture."""
-    return [
+    every = [(kernel, arch, used) for kernel, row in table.items() for arch, used in row.items()]
+    spilling = [
         f"{kernel} spills {used.spilled} bytes of registers into memory on {arch}"
-        for kernel, row in table.items()
-        for arch, used in row.items()
+        for kernel, arch, used in every
         if used.spilled
     ]
+    greedy = [
+        f"{kernel} takes {used.registers} registers on {arch}" for kernel, arch, used in every if used.registers > MOST
+    ]
+    return spilling + greedy
 
 
 def markdown(table: Table, version: str) -> str:
@@ -83,9 +126,11 @@ def markdown(table: Table, version: str) -> str:
         "",
         f"Registers of a thread, and the most bytes of stack, as NVRTC {version} compiles every kernel with "
         f"`{' '.join(OPTIONS)}`.",
-        "None spills a register into memory, which is checked. No GPU is needed to write this page, "
-        "`python -m scripts.kernels`, and it says",
-        "nothing about speed.",
+        f"None spills a register into memory or takes more than {MOST}, which is checked. Nets are here of "
+        "64 x 64 units,",
+        f"and a rollout's row the most that it takes with {', '.join(map(str, SPLITS[:-1]))} or {SPLITS[-1]} threads "
+        "a world. No GPU is needed to",
+        "write this page, `python -m scripts.kernels`, and it says nothing about speed.",
         "",
         "| | " + " | ".join(f"{arch} ({cards})" for arch, cards in ARCHITECTURES.items()) + " | stack |",
         "|---|" + "---:|" * (len(ARCHITECTURES) + 1),

@@ -28,6 +28,9 @@ FLAGS += ["-mfma"] if platform.machine() == "x86_64" else []  # else fma() is a 
 LINK = ["-shared", "-Wl,-Bsymbolic"]  # glibc has functions named `step` and `advance`
 KERNEL = re.compile(r'extern "C" __attribute__\(\(used\)\) void\s+(\w+)\s*\(')
 BARRIER = re.compile(r"__syncthreads|_sync\(|__syncwarp")
+ENDS = (  # as on_host.h counts them
+    "", "has threads that wait for each other at different barriers", "writes beyond the shared memory it was given",
+)  # fmt: skip
 
 
 class HostKernels:
@@ -36,7 +39,9 @@ class HostKernels:
     def __init__(self, library: ctypes.CDLL, name: str) -> None:
         self.library, self.name, self.order = library, name, 0
 
-    def launch(self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128) -> None:
+    def launch(
+        self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128, shared: int = 0
+    ) -> None:
         """Run `threads` threads, the last block's others too, and return when all have ended."""
         words = getattr(self.library, f"words_{kernel}")
         words.restype = ctypes.c_char_p
@@ -46,9 +51,8 @@ class HostKernels:
         cells = [_cell(argument) for argument in arguments]
         addresses = (ctypes.c_void_p * len(cells))(*(cell.ctypes.data for cell in cells))
         start = getattr(self.library, f"launch_{kernel}")
-        start.restype = ctypes.c_bool
-        if not start(-(-threads // block), block, self.order, addresses):
-            raise RuntimeError(f"{self.name}: {kernel} has threads that wait for each other at different barriers")
+        if end := start(-(-threads // block), block, shared, self.order, addresses):
+            raise RuntimeError(f"{self.name}: {kernel} {ENDS[end]}")
 
 
 def compile_host(source: Source, device: torch.device) -> HostKernels:

@@ -2,7 +2,8 @@
 //
 // The order in which blocks, and threads between two barriers, run is chosen: 0 forwards, 1 backwards, else shuffled by
 // that seed. Shared memory is NaN before each block. So a kernel that lacks a barrier gives NaN, or another result in
-// another order. Sources without barriers run as plain loops in the same orders.
+// another order. Sources without barriers run as plain loops in the same orders. Behind the shared memory that a launch
+// asks for lies a line that nobody may write to.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -23,6 +24,10 @@
 #define __shared__ __attribute__((section("cuda_shared"))) static
 extern "C" __attribute__((visibility("hidden"))) char __start_cuda_shared[], __stop_cuda_shared[];
 __attribute__((section("cuda_shared"), used)) static char on_host_shared[16];  // so that there is such a section
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+#define DYNAMIC_SHARED(NAME) float* NAME = &on_host::dynamic[0].x
 
 namespace on_host {
 
@@ -39,6 +44,7 @@ namespace on_host {
 const unsigned WARP = 32;
 const size_t STACK = 1 << 16;
 enum Stop { RUNS, AT_BLOCK, AT_WARP, GONE };
+enum End { WELL, STUCK, BEYOND };  // as host_kernels.py counts them
 
 struct Fiber {
   ucontext_t context;
@@ -48,6 +54,7 @@ struct Fiber {
 static std::vector<Fiber> fibers;
 static std::vector<std::unique_ptr<char[]>> stacks;  // not set: pages that no thread uses cost nothing
 static std::vector<uint64_t> mail;                   // what a thread shows the others of its warp
+static std::vector<float4> dynamic;                  // shared memory that the launch asked for, and the line behind it
 static ucontext_t home;
 static unsigned here;  // whose turn it is
 static void (*kernel)(void**);
@@ -92,6 +99,7 @@ static bool together(unsigned threads, unsigned order, std::mt19937& random) {
   mail.resize(threads);
   while (stacks.size() < threads) stacks.emplace_back(new char[STACK]);
   std::memset(__start_cuda_shared, 0xFF, __stop_cuda_shared - __start_cuda_shared);
+  std::memset((void*)dynamic.data(), 0xFF, dynamic.size() * sizeof(float4));
   for (unsigned k = 0; k < threads; k++) {
     getcontext(&fibers[k].context);
     fibers[k].context.uc_stack.ss_sp = stacks[k].get();
@@ -111,20 +119,23 @@ static bool together(unsigned threads, unsigned order, std::mt19937& random) {
 }
 
 // Whether every thread came to its end: none does that waits at a barrier which another one never reaches.
-static bool launch(void (*call)(void**), unsigned blocks, unsigned threads, unsigned order, bool barriers,
-                   void** arguments) {
+static End launch(void (*call)(void**), unsigned blocks, unsigned threads, unsigned shared, unsigned order,
+                  bool barriers, void** arguments) {
   std::mt19937 random(order);
   kernel = call, given = arguments;
+  dynamic.resize((shared + 15) / 16 + 1);
   blockDim = {threads, 1, 1}, gridDim = {blocks, 1, 1};
   for (unsigned block : turns(blocks, order, random)) {
     blockIdx = {block, 0, 0};
     if (barriers) {
-      if (!together(threads, order, random)) return false;
+      if (!together(threads, order, random)) return STUCK;
+      const char* behind = (const char*)&dynamic.back();
+      if (std::any_of(behind, behind + 16, [](char byte) { return byte != (char)0xFF; })) return BEYOND;
     } else {
       for (unsigned k : turns(threads, order, random)) threadIdx = {k, 0, 0}, call(arguments);
     }
   }
-  return true;
+  return WELL;
 }
 
 // What a kernel takes, one word for each argument: f8, i4, u1 by value, *f8 an address of such, * of anything.
@@ -161,9 +172,10 @@ void call(void (*kernel)(Arguments...), void** arguments) {
 // The two functions by which a kernel is called from outside.
 #define ON_HOST_SEEN extern "C" __attribute__((visibility("default")))
 #define ON_HOST(NAME, BARRIERS)                                                                              \
-  ON_HOST_SEEN bool launch_##NAME(unsigned blocks, unsigned threads, unsigned order, void** arguments) {     \
+  ON_HOST_SEEN int launch_##NAME(unsigned blocks, unsigned threads, unsigned shared, unsigned order,         \
+                                 void** arguments) {                                                         \
     auto kernel = [](void** given) { on_host::call(::NAME, given); };                                        \
-    return on_host::launch(kernel, blocks, threads, order, BARRIERS, arguments);                             \
+    return on_host::launch(kernel, blocks, threads, shared, order, BARRIERS, arguments);                     \
   }                                                                                                          \
   ON_HOST_SEEN const char* words_##NAME() {                                                                  \
     static const std::string words = on_host::words(::NAME);                                                 \

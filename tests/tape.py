@@ -79,8 +79,10 @@ def taped(compile: Compile) -> Compile:
         def __init__(self, kernels: Kernels) -> None:
             self.kernels = kernels
 
-        def launch(self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128) -> None:
-            done(lambda: self.kernels.launch(kernel, threads, *arguments, block=block))
+        def launch(
+            self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128, shared: int = 0
+        ) -> None:
+            done(lambda: self.kernels.launch(kernel, threads, *arguments, block=block, shared=shared))
 
     def compiled(source: Source, device: torch.device) -> Kernels:
         return Taped(compile(source, device))

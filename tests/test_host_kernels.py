@@ -34,6 +34,15 @@ extern "C" __global__ void stuck(float* out) {
   else __syncwarp();
 }
 """
+GIVEN = """
+#include "utils/device_math.cuh"
+extern "C" __global__ void reverse(float* out) {
+  DYNAMIC_SHARED(kept);
+  kept[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  out[threadIdx.x] = kept[blockDim.x - 1 - threadIdx.x];
+}
+"""
 BLOCKS, EACH, THREADS = 3, 1000, 256
 FORWARDS, BACKWARDS, SHUFFLED = 0, 1, (2, 3, 4)
 
@@ -78,6 +87,14 @@ def test_a_missing_barrier_is_found(compiled, x):
 def test_threads_that_wait_at_different_barriers_are_found(compiled):
     with pytest.raises(RuntimeError, match="tried: stuck has threads that wait for each other at different barriers"):
         compiled(STUCK).launch("stuck", 32, torch.zeros(1), block=32)
+
+
+def test_shared_memory_is_as_large_as_the_launch_says(compiled):
+    kernels, out = compiled(GIVEN), torch.empty(64)
+    kernels.launch("reverse", 64, out, block=64, shared=4 * 64)
+    assert out.tolist() == [*reversed(range(64))]
+    with pytest.raises(RuntimeError, match="tried: reverse writes beyond the shared memory it was given"):
+        kernels.launch("reverse", 64, out, block=64, shared=4 * 60)
 
 
 def test_arguments_of_other_types_are_refused(compiled, x):

@@ -166,7 +166,7 @@ WRONG = [  # (arguments, fragment of the line)
     (["CartPole-v1:ppo", "batch_size=0.3"], "batch_size"),
     (["CartPole-v1:reinforce", "clip_range=0.1"], "belongs to ppo"),
     (["CartPole-v1:ppo", "engine=fused"], "engine"),
-    (["CartPole-v1:ppo", "engine=fused_gpu"], "not built yet"),
+    (["CartPole-v1:ppo", "engine=fused_gpu"], "engine: fused_gpu needs device: cuda"),
     (["CartPole-v1:ppo", "engine=graphed"], "engine: graphed needs device: cuda"),
     (["CartPole-v1:ppo", "device=cuda", "engine=fused_cpu"], "engine: fused_cpu needs device: cpu"),
     (["CartPole-v1:dqn", "device=cuda", "replay_storage=memmap"], "replay_storage: memmap needs device: cpu"),

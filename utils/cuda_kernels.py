@@ -21,10 +21,21 @@ from utils.kernel_folder import FOLDER, PRIVATE
 from utils.user_error import UserError
 
 Compiled = Any  # cupy.RawKernel
+SHARED = {  # KB of shared memory that a block may ask for, by compute capability (CUDA's programming guide)
+    (7, 5): 64, (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (10, 0): 227, (10, 3): 227, (12, 0): 99,
+}  # fmt: skip
+ANYWHERE, NEWEST = 48, 227  # KB: what every GPU gives; what a processor gives that stands in for one
 
 
 class KernelError(RuntimeError):
     """NVRTC refuses a source, or CUDA a launch: named, with the reason they give."""
+
+
+def shared_of_block(device: torch.device) -> int:
+    """Bytes of shared memory that a block may have."""
+    if device.type != "cuda":
+        return NEWEST << 10
+    return SHARED.get(torch.cuda.get_device_capability(device), ANYWHERE) << 10
 
 
 class CudaKernels:
@@ -36,10 +47,13 @@ class CudaKernels:
         self._name, self._device = name, device
         self._kernels: dict[str, Compiled] = {}
 
-    def launch(self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128) -> None:
+    def launch(
+        self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128, shared: int = 0
+    ) -> None:
         """Start `kernel` for `threads` threads in blocks of `block`, without waiting.
 
-        Tensors are handed over as addresses, NumPy scalars by value.
+        Tensors are handed over as addresses, NumPy scalars by value. `shared`: bytes of DYNAMIC_SHARED of a block, the
+        same in every launch of a kernel.
         """
         given = tuple(np.uintp(x.data_ptr()) if isinstance(x, Tensor) else x for x in arguments)
         cuda = self._cupy.cuda
@@ -47,7 +61,9 @@ class CudaKernels:
             try:
                 if kernel not in self._kernels:
                     self._kernels[kernel] = self._module.get_function(kernel)
-                self._kernels[kernel]((-(-threads // block),), (block,), given)
+                    if shared:  # above 48 KB a kernel gets as much as it was promised
+                        self._kernels[kernel].max_dynamic_shared_size_bytes = shared
+                self._kernels[kernel]((-(-threads // block),), (block,), given, shared_mem=shared)
             except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
                 raise KernelError(f"{self._name}: {kernel} cannot be launched on {self._device}: {error}") from error
 

@@ -6,6 +6,10 @@
 #define INFINITE __longlong_as_double(0x7ff0000000000000)
 #define NOT_A_NUMBER __longlong_as_double(0x7ff8000000000000)
 #define DEVICE __device__ __forceinline__
+#ifndef DYNAMIC_SHARED  // the shared memory of a block, as much as the launch says: floats, aligned for float4
+extern __shared__ float4 dynamic_shared[];
+#define DYNAMIC_SHARED(NAME) float* NAME = &dynamic_shared[0].x
+#endif
 
 typedef unsigned char u8;
 typedef unsigned int u32;

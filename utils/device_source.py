@@ -6,7 +6,7 @@ of that module whose name is in capitals, as a `#define` that is exact (hexadeci
 
 import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -36,21 +36,32 @@ class Source(NamedTuple):
 class Kernels(Protocol):
     """The compiled kernels of a source."""
 
-    def launch(self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128) -> None:
+    def launch(
+        self, kernel: str, threads: int, *arguments: Tensor | np.generic, block: int = 128, shared: int = 0
+    ) -> None:
         """Start `kernel` for `threads` threads in blocks of `block`, without waiting.
 
-        Tensors are handed over as addresses, NumPy scalars by value.
+        Tensors are handed over as addresses, NumPy scalars by value. `shared`: bytes of DYNAMIC_SHARED of a block, the
+        same in every launch of a kernel.
         """
 
 
 Compile = Callable[[Source, torch.device], Kernels]
 
 
-def read_source(file: Path) -> Source:
-    """The file and all that it includes."""
+def read_source(*files: Path) -> Source:
+    """The files, one below the other, and all that they include."""
+    pasted: set[str] = set()
     defined: dict[str, str] = {}
-    name = file.relative_to(PROJECT).as_posix() if file.is_relative_to(PROJECT) else file.name
-    return Source(file.stem, "\n".join(_lines(file, name, set(), defined)) + "\n")
+    lines = [line for file in files for line in _lines(file, _named(file), pasted, defined)]
+    return Source("_".join(file.stem for file in files), "\n".join(lines) + "\n")
+
+
+def with_sizes(source: Source, sizes: Mapping[str, Number | Sequence[int]]) -> Source:
+    """The source compiled for these sizes, names in capitals that it reads as constants; of several a list, `1, 2`."""
+    lists = {name: ", ".join(map(str, value)) for name, value in sizes.items() if isinstance(value, Sequence)}
+    texts = {**defines({**sizes}), **lists}
+    return source._replace(text="\n".join((*(f"#define {name} {text}" for name, text in texts.items()), source.text)))
 
 
 def defines(constants: dict[str, object]) -> dict[str, str]:
@@ -62,6 +73,10 @@ def defines(constants: dict[str, object]) -> dict[str, str]:
         elif CONSTANT.fullmatch(name) and isinstance(value, tuple):
             found |= {f"{name}_{k}": _literal(each) for k, each in enumerate(value) if isinstance(each, NUMBERS)}
     return found
+
+
+def _named(file: Path) -> str:
+    return file.relative_to(PROJECT).as_posix() if file.is_relative_to(PROJECT) else file.name
 
 
 def _lines(file: Path, name: str, pasted: set[str], defined: dict[str, str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from agents.metric_sums import Counts
 from agents.ppo import PPO
 from agents.pqn import PQN
 from agents.reinforce import REINFORCE
-from agents.sockets import Engine, Learner
+from agents.sockets import EagerPlay, Engine, Learner, Play
 from config.schema import Config, ReplayConfig
 from envs_fast.cuda_env import CudaEnv
 from utils.user_error import UserError
@@ -95,11 +95,10 @@ class Repeated:
 
 
 class GraphedPlay:
-    """The collector's steps. The memory's rows must be the same each time, as those of a rollout are."""
+    """The collector's steps, or what plays them. The memory's rows must be the same each time, as a rollout's are."""
 
-    name = "graphed"
-
-    def __init__(self, make: MakeGraph, device: torch.device) -> None:
+    def __init__(self, make: MakeGraph, device: torch.device, play: Play | None = None) -> None:
+        self.name, self._play = play.name if play else "graphed", play or EagerPlay()
         self._calls = torch.zeros((), dtype=torch.int64, device=device)
         self._repeated = Repeated(make, device)
 
@@ -107,7 +106,7 @@ class GraphedPlay:
         collector, memory = learner.collector, learner.memory
         collector.counter = self._calls.fill_(collector.calls + 1)
         head = memory.written % memory.rows
-        if not self._repeated.run(lambda: collector.collect(steps, memory), (learner.loads, steps, head)):
+        if not self._repeated.run(lambda: self._play.collect(learner, steps), (learner.loads, steps, head)):
             collector.calls += 1
             memory.written += steps
 

@@ -102,8 +102,8 @@ class Config:
     """Start of every random draw: weights, actions, shuffling and worlds."""
     device: str = "auto"
     """cpu, cuda or cuda:N; auto = cpu, also where there is a GPU: the same seed is the same run everywhere."""
-    engine: Literal["auto", "eager", "fused_cpu", "graphed"] = "auto"
-    """fused_cpu: kernels, on cpu; graphed: CUDA graphs, on cuda; eager: torch; auto = the fastest that knows it all."""
+    engine: Literal["auto", "eager", "fused_cpu", "graphed", "fused_gpu"] = "auto"
+    """fused_cpu, fused_gpu: kernels; graphed: CUDA graphs; eager: torch; auto = the fastest that knows all of it."""
     precision: Literal[32, "tf32", "bf16"] = 32
     """Of the networks' products: 32, tf32 on cuda, or bf16; weights, losses, returns and optimizer stay float32."""
     threads: int | Literal["auto"] = "auto"

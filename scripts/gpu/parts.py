@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 PARTS: dict[str, float] = {  # at most so many seconds, as long as the whole has any left
     "facts": 15,
     "hashes": 45,
+    "rollouts": 25,
     "returns": 10,
     "replays": 30,
     "halves": 20,

@@ -1,13 +1,13 @@
 """The fused engine against the eager one and against autograd in float64: the specification of its kernels."""
 
 import copy
-import hashlib
 import math
 
 import numpy as np
 import pytest
 import torch
-from driven import advance, agent_for, continued, pairwise
+from driven import advance, agent_for, continued
+from fused_cases import CASES, SMALL, digest, gradient_in_double, named, overrides_of, weights
 
 from agents.base import NumbersError
 from agents.engines.fused_cpu.frame import At
@@ -18,59 +18,10 @@ from agents.engines.fused_cpu.workers import TRIALS, TRY_EVERY, Pace
 from agents.engines.plan.numbers import Live
 from agents.engines.plan.ppo import PPORecipe
 from agents.experience.nouns import Final, tree_map
-from agents.ppo import clipped_surrogate, value_loss
-from agents.reinforce import masked_mean
 from agents.sockets import EagerPlay
 from utils.counter_rng import SHUFFLE, Key, counters, fill_words, permutation
 from utils.kernel_cache import njit
 from utils.user_error import UserError
-
-SMALL = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2", "threads=2")
-CASES = pairwise(
-    {
-        "config": ("CartPole-v1:ppo", "Pendulum-v1:ppo", "FrozenLake-v1:ppo", "Taxi-v4:ppo", "CartPole-v1:reinforce"),
-        "hidden_dims": ("[64,64]", "[24]", "[16,40,33]"),
-        "activation": ("tanh", "relu"),
-        "share_trunk": ("false", "true"),
-        "normalize_obs": ("false", "true"),
-        "normalize_reward": ("false", "true"),
-        "ent_coef": ("0.0", "0.05"),
-        "normalize": ("off", "batch", "rollout"),
-        "extra": ("plain", "clipped", "adam"),
-    }
-)
-ONLY_PPO = {"plain": ("clip_range_vf=null",), "clipped": ("clip_range_vf=0.05",), "adam": ("clip_range_vf=null",)}
-ONLY_REINFORCE = {
-    "plain": ("policy_targets=returns",),
-    "clipped": ("policy_targets=advantages", "returns_type=mc:episode"),
-    "adam": ("policy_targets=advantages",),
-}
-
-
-def overrides_of(case):
-    ppo = case["config"].endswith(":ppo")
-    boxes = case["config"].startswith(("CartPole", "Pendulum"))
-    keys = ("hidden_dims", "activation", "share_trunk", "normalize_reward", "ent_coef")
-    shared = [f"{key}={case[key]}" for key in keys]
-    shared += [f"normalize_obs={case['normalize_obs'] if boxes else 'false'}"]
-    shared += [f"normalize_{'advantages' if ppo else 'returns'}={case['normalize']}"]
-    shared += ["optimizer=adam", "weight_decay=0.01"] if case["extra"] == "adam" else ["optimizer=adamw"]
-    shared += ["policy_lr=1e-3", *(["clip_range=0.1", "target_kl=null"] if ppo else [])]
-    return [*SMALL, *shared, *(ONLY_PPO if ppo else ONLY_REINFORCE)[case["extra"]]]
-
-
-def named(case):
-    return "-".join(str(value) for value in case.values())
-
-
-def weights(agent):
-    return [p.detach().clone() for p in agent.policy.parameters()]
-
-
-def digest(agent):
-    state = agent.optimizer.state
-    moments = [state[p][k] for p in agent.policy.parameters() for k in ("exp_avg", "exp_avg_sq", "step")]
-    return hashlib.sha256(b"".join(x.numpy().tobytes() for x in (*weights(agent), *moments))).hexdigest()
 
 
 @pytest.mark.parametrize("case", CASES, ids=named)
@@ -113,44 +64,13 @@ def bound_at_first_update(agent):
     return bound
 
 
-def gradient_in_double(agent, bound):
-    """Autograd of the agent's own loss on the first minibatch, everything in float64; how many rows sit on a kink."""
-    policy, config, row = copy.deepcopy(agent.policy).double(), agent.config, agent.memory.table
-    order = torch.from_numpy(bound.frame.held[At.ORDER][: bound.recipe.rows][: config.minibatch_size].astype(np.int64))
-
-    def rows(x):
-        return x.flatten(0, 1)[order]
-
-    obs = tree_map(rows, row.obs)
-    policy.encoder.forward = lambda _: agent.policy.encoder(obs).double()
-    action = rows(row.action.double() if row.action.is_floating_point() else row.action)
-    own = {
-        name: torch.from_numpy(bound.frame.held[At[name]]).double()[order] for name in ("WEIGHT", "TARGET", "LOG_PROB")
-    }
-    old_value, counted = (
-        torch.from_numpy(bound.frame.held[At[n]][: bound.recipe.rows]).double()[order] for n in ("VALUE", "COUNTED")
-    )
-    judged = policy.evaluate(obs, (), rows(row.is_first), action)
-    weight, live = own["WEIGHT"], agent.live
-    mode = config.normalize_advantages if config.algo_id == "ppo" else config.normalize_returns
-    if mode != "off":
-        over, share = weight, counted
-        if mode == "rollout":
-            over = torch.from_numpy(bound.frame.held[At.WEIGHT]).double()
-            share = torch.from_numpy(bound.frame.held[At.COUNTED]).double()
-        mean = masked_mean(over, share)
-        weight = (weight - mean) / (masked_mean((over - mean).square(), share).sqrt() + 1e-8)
-    if config.algo_id == "ppo":
-        ratio = (judged.log_prob - own["LOG_PROB"]).exp()
-        loss = clipped_surrogate(ratio, weight, live.clip_range) - live.ent_coef * judged.entropy.mean()
-        clip = live.clip_range_vf
-        loss = loss + live.vf_coef * value_loss(judged.value, old_value, own["TARGET"], clip)
-    else:
-        loss = -masked_mean(judged.log_prob * weight, counted) - live.ent_coef * masked_mean(judged.entropy, counted)
-        if policy.critic is not None:
-            loss = loss + live.vf_coef * (judged.value - own["TARGET"]).square().mean()
-    loss.backward()
-    return [p.grad for p in policy.parameters()]
+def autograd(agent, bound):
+    """The gradient of the first minibatch in float64."""
+    rows = bound.recipe.rows
+    order = bound.frame.held[At.ORDER][:rows][: agent.config.minibatch_size].astype(np.int64)
+    names = ("LOG_PROB", "VALUE", "WEIGHT", "TARGET", "COUNTED")
+    held = {name: torch.from_numpy(bound.frame.held[At[name]][:rows]) for name in names}
+    return gradient_in_double(agent, torch.from_numpy(order), held)
 
 
 def in_torchs_form(bound, name, parameters):
@@ -173,7 +93,7 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
     advance(agent, 1)
     agent.metrics.flush()
     bound = bound_at_first_update(agent)
-    expected = gradient_in_double(agent, bound)
+    expected = autograd(agent, bound)
     bound.run(int(bound.frame.table[At.UPDATE]), bound.frame.address, 1, 1)
     parameters = list(agent.policy.parameters())
     largest = max(g.abs().max().item() for g in expected)
@@ -185,7 +105,7 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
 def test_a_deviation_beyond_its_bounds_has_no_slope(log_std):
     agent = agent_for("Pendulum-v1:ppo", *SMALL, f"policy_kwargs.log_std_init={log_std}", "engine=fused_cpu")
     bound = bound_at_first_update(agent)
-    expected = gradient_in_double(agent, bound)
+    expected = autograd(agent, bound)
     bound.run(int(bound.frame.table[At.UPDATE]), bound.frame.address, 1, 1)
     found = in_torchs_form(bound, "GRADIENT", list(agent.policy.parameters()))
     names = [name for name, _ in agent.policy.named_parameters()]

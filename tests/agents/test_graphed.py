@@ -148,7 +148,7 @@ def test_worlds_of_a_gpu_are_replayed_too(case, single):
     config, world = plain.config, WORLDS[plain.config.env_id]
     limit, compile = config.max_episode_steps, taped(compile_host)
     other = build_agent(config, CudaEnv(world, config.n_envs, limit, torch.device("cpu"), compile))
-    assert choose_on_gpu(replace(config, engine="auto"), other).name == "graphed"
+    assert choose_on_gpu(replace(config, engine="graphed"), other).name == "graphed"
     train(plain, 5), train(on_tape(other), 5)
     assert other.engine.play._repeated._graph.replays == 3
     assert_same(everything(other), everything(plain))
@@ -324,7 +324,7 @@ class Elsewhere(TapedEnv):
 @pytest.mark.parametrize(
     ("config", "engine", "why"),
     [
-        ("CartPole-v1:ppo", "auto", "Gymnasium's worlds step on the host"),
+        ("CartPole-v1:ppo_lstm", "auto", "Gymnasium's worlds step on the host"),
         ("CartPole-v1:ppo", "eager", "as configured"),
         ("CartPole-v1:dqn", "auto", "the host counts what a replay memory holds"),
         ("FrozenLake-v1:q_learning", "auto", "it does not know q_learning"),

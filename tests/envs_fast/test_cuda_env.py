@@ -138,7 +138,7 @@ def test_nothing_moves_in_memory():
     env = on_host("MountainCarContinuous-v0", 4, seed=0)
 
     def addresses():
-        tensors = [x for x in env._simulation if isinstance(x, torch.Tensor)]
+        tensors = [x for x in env.simulation if isinstance(x, torch.Tensor)]
         return [x.data_ptr() for x in (*tensors, env.wrong, *env.last.arrays)]
 
     before = addresses()

@@ -23,10 +23,12 @@ extern "C" __global__ void __launch_bounds__(1024, 2) greedy(float* x) {
 """
 
 
-@pytest.mark.parametrize("file", kernels.sources(), ids=lambda file: file.stem)
-def test_a_source_compiles_without_spills_and_is_on_the_page(file):
-    table = kernels.measured([file], ["sm_90"])
-    assert kernels.spills(table) == []
+@pytest.mark.parametrize(
+    "source", [*kernels.sources(), *kernels.rollouts(), *kernels.updates()], ids=lambda source: source.name
+)
+def test_a_source_compiles_without_spills_and_is_on_the_page(source):
+    table = kernels.measured([source], ["sm_90"])
+    assert kernels.unfit(table) == []
     assert set(table) <= set(kernels.ROW.findall(kernels.PAGE.read_text()))
 
 
@@ -37,7 +39,9 @@ def test_the_page_is_what_nvrtc_says_for_every_architecture():
 
 def test_a_spill_is_told(tmp_path, monkeypatch, capsys):
     (tmp_path / "greedy.cu").write_text(SPILLING)
-    monkeypatch.setattr(kernels, "sources", lambda: [tmp_path / "greedy.cu"])
+    monkeypatch.setattr(kernels, "sources", lambda: [read_source(tmp_path / "greedy.cu")])
+    for made in ("rollouts", "updates"):
+        monkeypatch.setattr(kernels, made, list)
     monkeypatch.setattr(kernels, "ARCHITECTURES", {"sm_90": ""})
     assert kernels.main([]) == 1
     assert capsys.readouterr().err.startswith("greedy spills ")

@@ -11,7 +11,7 @@ import pytest
 
 from envs_fast import cartpole, world
 from utils import counter_rng, provenance, simd_math
-from utils.device_source import PROJECT, defines, read_source
+from utils.device_source import PROJECT, defines, read_source, with_sizes
 from utils.places import module_of
 
 DEFINE = re.compile(r"^#define (\w+) (\S+)$", re.MULTILINE)
@@ -76,6 +76,22 @@ def test_a_file_is_pasted_once_and_lines_keep_their_numbers(tmp_path):
     text = written(tmp_path, '#include "envs_fast/world.cuh"\n#include "utils/device_math.cuh"\nint x;\n')
     assert text.count("DEVICE Words philox(") == 1 and '#include "' not in text
     assert text.endswith('#line 3 "tried.cu"\nint x;\n')
+
+
+def test_what_two_files_share_is_pasted_once(tmp_path):
+    first, second = tmp_path / "first.cuh", tmp_path / "second.cu"
+    for file in (first, second):
+        file.write_text(f'#include "utils/device_math.cuh"\nint {file.stem};\n')
+    source = read_source(first, second)
+    assert source.name == "first_second" and source.text.count("DEVICE Words philox(") == 1
+    assert '#line 2 "first.cuh"\nint first;\n#line 1 "second.cu"\n#line 2 "second.cu"\nint second;\n' in source.text
+
+
+def test_sizes_stand_in_front_and_messages_keep_their_lines(tmp_path):
+    (tmp_path / "tried.cu").write_text("int x[WIDTH];\n")
+    sized = with_sizes(read_source(tmp_path / "tried.cu"), {"WIDTH": 64, "RELU": True, "RATE": 0.5, "DIMS": [32, 16]})
+    lines = "#define WIDTH 64\n#define RELU 1\n#define RATE 0x1.0000000000000p-1\n#define DIMS 32, 16\n"
+    assert sized == ("tried", lines + '#line 1 "tried.cu"\nint x[WIDTH];\n')
 
 
 def test_a_kernel_that_was_edited_is_other_code(tmp_path, monkeypatch):

@@ -110,6 +110,7 @@ class TestCommand:
         ({}, "device=cpu"),
         ({"precision": "bf16"}, "device=cpu"),
         ({"engine": "graphed", "precision": "tf32"}, "device=cpu engine=auto precision=32"),
+        ({"engine": "fused_gpu"}, "device=cpu engine=auto"),
     ],
 )
 def test_a_run_of_a_gpu_goes_on_without_one(keys, words, tmp_path, monkeypatch, capsys, without_cuda):

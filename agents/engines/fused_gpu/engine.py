@@ -1,0 +1,64 @@
+"""`engine: fused_gpu`, the door: the same agent, draws and memory, with play and learn, or learn alone, in kernels.
+
+What an algorithm is to it stands in ../plan, as for fused_cpu.
+"""
+
+from typing import Any
+
+from agents.base import Agent
+from agents.engines.fused_gpu import learn
+from agents.engines.fused_gpu.learn import FusedLearn
+from agents.engines.fused_gpu.play import FusedPlay, fitting
+from agents.engines.graphed import CudaGraph, GraphedPlay, MakeGraph, Repeated
+from agents.engines.plan.model import ModelRecipe
+from agents.engines.plan.on_policy import OnPolicy
+from agents.engines.plan.recipe import Recipe
+from agents.sockets import EagerPlay, Engine, Play
+from config.schema import Config
+from envs_fast.cuda_env import CudaEnv
+from utils.cuda_kernels import compile_cuda, shared_of_block
+
+Kind = type[Recipe] | type[ModelRecipe]
+
+
+def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None:
+    """What its kernels do not know, in the config's own words; None where they know all of it."""
+    if kind is None or not issubclass(kind, OnPolicy):
+        return f"fused_gpu does not know {config.algo_id}"
+    if refusal := kind.why_not(config, agent.policy, agent.collector.obs):
+        return refusal
+    recipe, room = made(kind, agent), shared_of_block(agent.collector.envs.device)
+    needed = max(fitting(recipe, room).shared, learn.shared_of(learn.sizes_of(recipe)))
+    if needed > room:
+        dims = list(config.hidden_dims)
+        return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, a block has {room >> 10} KB"
+    return None
+
+
+def why_not_played(kind: type[OnPolicy], agent: Agent) -> str | None:
+    """Why it must be the collector that plays, a step at a time; None where the kernels can."""
+    envs = agent.collector.envs
+    if not isinstance(envs, CudaEnv):
+        return "Gymnasium's worlds step on the host"
+    return kind.why_not_played(agent.policy, envs.observation_space)
+
+
+def made(kind: Any, agent: Agent) -> OnPolicy:
+    """The recipe of an agent of its own class."""
+    recipe: OnPolicy = kind(agent)
+    return recipe
+
+
+def fused_gpu(kind: Kind, agent: Agent, make: MakeGraph | None = CudaGraph) -> Engine:
+    """The sockets for an agent of this recipe, each captured in a graph; without any where nobody makes one."""
+    assert issubclass(kind, OnPolicy)
+    envs, alone = agent.collector.envs, why_not_played(kind, agent)
+    device, compile = envs.device, envs.compile if isinstance(envs, CudaEnv) else compile_cuda
+    play: Play = EagerPlay()
+    if not alone:
+        recipe = made(kind, agent)
+        play = FusedPlay(recipe, fitting(recipe, shared_of_block(device)))
+        play = GraphedPlay(make, device, play) if make else play
+    reason = f"updates only: {alone}" if alone else "knows all the config asks for"
+    learns = FusedLearn(lambda learner: made(kind, learner), compile, Repeated(make, device) if make else None)
+    return Engine("fused_gpu", reason, play, learns)

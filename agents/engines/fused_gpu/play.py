@@ -1,0 +1,162 @@
+"""Collecting in one launch (rollout.cuh): the actor and the worlds of a GPU, all steps, straight into the memory."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agents.engines.fused_gpu.parameters import fetch
+from agents.engines.plan.layout import Layer, Layout
+from agents.engines.plan.on_policy import OnPolicy
+from agents.experience.nouns import leaves
+from agents.networks.actor_critic import ActorCritic
+from agents.networks.encoders import OneHot, RunningNorm, StaticNorm
+from agents.networks.heads import Gaussian
+from agents.sockets import Learner
+from envs_fast.cuda_env import CudaEnv
+from envs_fast.device_code import twin_of
+from envs_fast.world import World
+from utils.device_source import Source, read_source, with_sizes
+
+ROLLOUT, EPISODES = Path(__file__).with_name("rollout.cuh"), Path(__file__).with_name("episodes.cu")
+BLOCK, ONE_BLOCK = 128, 1024  # threads
+BUSY = 1 << 15  # threads: two blocks for each of 128 multiprocessors
+SPLITS = (1, 2, 4, 8)  # threads of a world, which are neighbours in a warp
+
+
+class Sizes(NamedTuple):
+    """What rollout.cuh is compiled for; it says what each of them is."""
+
+    block: int
+    split: int
+    features: int
+    hidden: list[int]
+    actions: int
+    depth: int
+    widest: int
+    weights: list[int]
+    biases: list[int]
+    gaussian: bool
+    log_std: int
+    relu: bool
+    one_hot: bool
+    rolling: bool
+    variance_added: np.float32
+    bound: np.float32
+
+    @property
+    def shared(self) -> int:
+        """Bytes of a block's shared memory, as the kernel lays it out."""
+        inner, widths = (self.features, *self.hidden), (*self.hidden, self.actions)
+        matrices = [a * b for a, b in zip(inner, widths, strict=True)][self.one_hot :]
+        weights = sum(map(whole, (*matrices, *widths, self.features, self.features)))
+        return 4 * (weights + (2 * self.widest + self.actions) * (self.block // self.split))
+
+
+def whole(floats: int) -> int:
+    """Fours of floats, as they are fetched."""
+    return -(-floats // 4) * 4
+
+
+def sizes_of(policy: ActorCritic, layout: Layout, split: int) -> Sizes:
+    """Of a policy laid out so, whose worlds are played by so many threads each."""
+    encoder, net = policy.encoder, layout.nets[0]
+    leaf, torso = encoder.leaf[0], policy.actor[0] if isinstance(policy.trunk, nn.Identity) else policy.trunk
+    assert isinstance(torso, nn.Sequential)
+    hidden: list[int] = net[:-1, Layer.WIDTH].tolist()
+    one_hot = isinstance(leaf, OneHot)
+    return Sizes(
+        block=BLOCK,
+        split=split,
+        features=encoder.size,
+        hidden=hidden,
+        actions=policy.head.linear.out_features,
+        depth=len(hidden),
+        widest=max(*hidden, 0 if one_hot else encoder.size),
+        weights=net[:, Layer.WEIGHT].tolist(),
+        biases=net[:, Layer.BIAS].tolist(),
+        gaussian=isinstance(policy.head, Gaussian),
+        log_std=layout.log_std,
+        relu=isinstance(torso[1], nn.ReLU),
+        one_hot=one_hot,
+        rolling=isinstance(leaf, RunningNorm),
+        variance_added=np.float32(RunningNorm.epsilon),
+        bound=np.float32(RunningNorm.bound),
+    )
+
+
+def fitting(recipe: OnPolicy, room: int) -> Sizes:
+    """Those with as few threads for a world as keep a GPU busy, more where a block's worlds would take more shared
+    memory than there is `room`; results do not depend on it. With the most threads it may still be too little."""
+    agent, layout = recipe.agent, recipe.shape.layout
+    fewest = next((split for split in SPLITS if agent.memory.num_envs * split >= BUSY), SPLITS[-1])
+    choices = [sizes_of(agent.policy, layout, split) for split in SPLITS if split >= fewest]
+    return next((sizes for sizes in choices if sizes.shared <= room), choices[-1])
+
+
+def source_of(world: World, sizes: Sizes) -> Source:
+    """The kernel that plays it: NAME_rollout of the twin's name."""
+    named = {name.upper(): value for name, value in sizes._asdict().items()}
+    return with_sizes(read_source(ROLLOUT, twin_of(world)), named)
+
+
+class FusedPlay:
+    """The collector's steps, in one launch. Owns a copy of the parameters, and what is told beside the memory."""
+
+    name = "fused_gpu"
+
+    def __init__(self, recipe: OnPolicy, sizes: Sizes) -> None:
+        envs, memory = recipe.agent.collector.envs, recipe.agent.memory
+        assert isinstance(envs, CudaEnv)
+        self._envs, self._sizes, self._layout = envs, sizes, recipe.shape.layout
+        self._kernels = envs.compile(source_of(envs.world, sizes), envs.device)
+        self._kernel = f"{twin_of(envs.world).stem}_rollout"
+        self._window = envs.compile(read_source(EPISODES), envs.device)
+        self.parameters = torch.zeros(self._layout.whole, device=envs.device)
+        self._scaling = scaling_of(recipe.shape.encoder.leaf[0], sizes.features, envs.device)
+        self.log_prob, self._returns, self._lengths = torch.zeros(3, memory.rows, memory.num_envs, device=envs.device)
+
+    @torch.no_grad()
+    def collect(self, learner: Learner, steps: int) -> None:
+        collector, memory = learner.collector, learner.memory
+        head = memory.written % memory.rows
+        if head + steps > memory.rows:
+            raise ValueError(f"{steps} steps do not fit into the {memory.rows} rows of a rollout from row {head} on")
+        fetch(self._layout, self.parameters)
+        here = slice(head, head + steps)
+        (shown,), (now,), (last,) = leaves(self._envs.obs), leaves(collector.obs), leaves(memory.final.obs)
+        self._kernels.launch(
+            self._kernel,
+            memory.num_envs * self._sizes.split,
+            *self._envs.simulation,
+            np.int32(steps),
+            self.parameters,
+            *self._scaling,
+            collector.noise(steps),
+            *(x[here] for x in (*leaves(memory.table), self.log_prob, self._returns, self._lengths)),
+            shown,
+            now,
+            collector.is_first,
+            memory.slot,
+            last,
+            np.int32(memory.slots),
+            self._envs.wrong,
+            block=self._sizes.block,
+            shared=self._sizes.shared,
+        )
+        memory.written += steps
+        ends = memory.table.terminated, memory.table.truncated, self._returns, self._lengths
+        count, window = np.int64(steps * memory.num_envs), collector.window
+        told = *(x[here] for x in ends), count, window.ring, window.count
+        self._window.launch("note_episodes", ONE_BLOCK, *told, block=ONE_BLOCK)
+
+
+def scaling_of(leaf: nn.Module, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Centre and scale of features, of a RunningNorm their variance: the encoder's own, where it has some."""
+    if isinstance(leaf, RunningNorm):
+        return leaf.mean, leaf.var
+    if isinstance(leaf, StaticNorm):
+        return leaf.centre, leaf.scale
+    return torch.zeros(size, device=device), torch.ones(size, device=device)

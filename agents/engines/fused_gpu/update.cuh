@@ -1,0 +1,313 @@
+// What is learnt from a rollout: judge | worth | moments | weigh, then for each minibatch gradient | reduce | descend.
+//
+// No kernel waits for another block, none adds atomically: a result depends on no schedule. R rows are T steps of N
+// worlds, P floats are learnt, Q updates are due. `state` [Q + 1, 2] says before each update how many steps the optimizer
+// has made, and whether target_kl has ended it all; after which, or where `poisoned` is set, nothing changes any more.
+// Sizes beside those of nets.cuh and losses.cuh, of learn.py:
+//   VALUE_NET, VALUE_ROW             which output of which net is the value; -1: none
+//   NORMALIZE                        weights of actions: 0 off, 1 per minibatch, 2 per rollout
+//   WHOLE_EPISODE, DECOUPLED         mc:episode; AdamW
+#include "agents/engines/fused_gpu/losses.cuh"
+
+const int JUDGES = 64;         // parts of a rollout's moments
+const int COLUMNS = 128;       // floats of the gradient that a block of `reduce` adds up, four by a thread of a group
+const int GROUPS = 8;          // each of which takes every eighth part
+const int MADE = 0, HALTED = 1;
+
+// Notes the rows of a tile: order[first], ... or first, ... themselves.
+DEVICE void note_rows(const int* order, i64 first, i64 last, float* shared) {
+  i64 at = first + threadIdx.x;
+  if (threadIdx.x < TILE) ((int*)shared)[ROWS_AT + threadIdx.x] = at >= last ? -1 : order ? order[at] : (int)at;
+}
+
+template <int NET>
+DEVICE void judge_by(const float* parameters, const Rows& rows, i64 size, float* value, float* log_prob, float* shared) {
+  fetch<NET>(parameters, shared);
+  for (i64 tile = blockIdx.x; tile * TILE < size; tile += gridDim.x) {
+    note_rows(nullptr, tile * TILE, size, shared);
+    __syncthreads();  // of the weights, too
+    encode(rows.obs, shared);
+    __syncthreads();
+    forward<NET>(parameters, shared);
+    i64 row = tile * TILE + threadIdx.x;
+    float *z = shared + OUT_AT + threadIdx.x * OUT_ROW, *p = shared + ODDS_AT + threadIdx.x * OUT_ROW;
+    if (threadIdx.x < TILE && row < size) {
+      if (NET == VALUE_NET) value[row] = z[VALUE_ROW];
+      if (NET == 0 && log_prob) log_prob[row] = log_prob_of(rows, row, parameters, z, p);
+    }
+    __syncthreads();  // before the next tile
+  }
+}
+
+// Values of observations [size], and where `acts` the log-probabilities of what was done: as `gradient` finds them.
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    judge(const float* parameters, const float* centre, const float* scale, const void* obs, const void* action,
+          const u8* mask, float* value, float* log_prob, i64 size, int acts) {
+  DYNAMIC_SHARED(shared);
+  Rows rows = {obs, action, mask};
+  fetch_scaling(centre, scale, shared);
+  if (acts || VALUE_NET == 0) judge_by<0>(parameters, rows, size, value, acts ? log_prob : nullptr, shared);
+  if constexpr (VALUE_NET > 0) judge_by<1>(parameters, rows, size, value, nullptr, shared);
+}
+
+// What each action was worth, a thread a world: `weight` and `target`, and `counted`, 1 where the return is known.
+// value [R + N]: behind the rows that of the observation that follows the last; final_value [slots, N].
+extern "C" __global__ void worth(const float* reward, const u8* terminated, const u8* truncated, const u8* is_first,
+                                 const i64* slot, const float* value, const float* final_value, const double* live,
+                                 float* weight, float* target, float* counted, int steps, int worlds) {
+  int world = blockIdx.x * blockDim.x + threadIdx.x;
+  if (world >= worlds) return;
+  const bool critic = VALUE_NET >= 0;
+  i64 rows = (i64)steps * worlds;
+  float gamma = (float)live[LIVE_GAMMA], keep = (float)(live[LIVE_GAMMA] * live[LIVE_LAMBDA]);
+  float ahead = REINFORCE && critic ? value[rows + world] : 0.0f;
+  bool known = critic || !REINFORCE;
+  for (i64 r = rows - worlds + world; r >= 0; r -= worlds) {
+    bool lost = terminated[r], cut = truncated[r];
+    float final = critic && cut ? final_value[slot[r] * worlds + world] : 0.0f;
+    if (REINFORCE) {  // G_t = r_t + gamma G_t+1: after an end 0, after a cut V of the final observation
+      known |= lost || cut;
+      ahead = reward[r] + gamma * (cut ? final : lost ? 0.0f : ahead);
+      target[r] = ahead;
+    } else {  // A_t = r_t + gamma V_t+1 - V_t + gamma lambda A_t+1, Schulman et al. 2016
+      float following = cut ? final : value[r + worlds];
+      float delta = reward[r] - value[r] + gamma * (lost ? 0.0f : 1.0f) * following;
+      ahead = delta + keep * (lost || cut ? 0.0f : 1.0f) * ahead;
+      weight[r] = ahead;
+      target[r] = ahead + value[r];
+    }
+    counted[r] = known ? 1.0f : 0.0f;
+  }
+  float whole = target[world];
+  for (i64 r = world; REINFORCE && r < rows; r += worlds) {
+    whole = is_first[r] || !WHOLE_EPISODE ? target[r] : whole;
+    weight[r] = critic ? whole - value[r] : whole;
+  }
+}
+
+// The block's sums of COUNT numbers of each thread, in a fixed order: thread k answers with the one of number k.
+template <int COUNT>
+DEVICE double block_sums(const double* mine, double* room) {  // room [THREADS, COUNT] is shared
+  for (int k = 0; k < COUNT; k++) room[threadIdx.x * COUNT + k] = mine[k];
+  __syncthreads();
+  double sum = 0.0;
+  for (int thread = 0; thread < THREADS && threadIdx.x < COUNT; thread++) sum += room[thread * COUNT + threadIdx.x];
+  return sum;
+}
+
+// Sums over a part of the rows, less the first row's numbers: what is left is small and loses nothing. found [JUDGES, 8].
+extern "C" __global__ void __launch_bounds__(THREADS)
+    moments(const float* weight, const float* target, const float* counted, const float* value, double* found,
+            i64 rows) {
+  __shared__ double room[THREADS * MOMENTS];
+  i64 first = blockIdx.x * rows / JUDGES, last = (blockIdx.x + 1) * rows / JUDGES;
+  double base = weight[0], aim = target[0], sums[MOMENTS] = {};
+  for (i64 r = first + threadIdx.x; r < last; r += THREADS) {
+    double share = counted[r], w = (weight[r] - base) * share, g = target[r] - aim;
+    double error = VALUE_NET >= 0 ? (double)(target[r] - value[r]) : 0.0;
+    sums[MOMENT_COUNT] += share;
+    sums[MOMENT_WEIGHT] += w;
+    sums[MOMENT_WEIGHT_2] += w * w;
+    sums[MOMENT_TARGET] += g;
+    sums[MOMENT_TARGET_2] += g * g;
+    sums[MOMENT_ERROR] += error;
+    sums[MOMENT_ERROR_2] += error * error;
+    sums[MOMENT_RETURN] += share * target[r];
+  }
+  double sum = block_sums<MOMENTS>(sums, room);
+  if (threadIdx.x < MOMENTS) found[blockIdx.x * MOMENTS + threadIdx.x] = sum;
+}
+
+// A block an update: how `weight` is shifted and scaled there, and what a row counts. weighing [Q, 3]: mean,
+// 1 / deviation, 1 / rows. The first block tells of the rollout, and begins `state`.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weigh(const float* weight, const float* counted, const int* order, const double* found, const double* live,
+          double* weighing, double* stats, double* state, i64 rows, i64 size) {
+  __shared__ double room[THREADS * 3], sums[3];
+  i64 per_epoch = rows / size, first = blockIdx.x / per_epoch * rows + blockIdx.x % per_epoch * size;
+  double base = weight[order[first]], mine[3] = {};
+  for (i64 i = first + threadIdx.x; i < first + size; i += THREADS) {
+    double share = counted[order[i]], w = (weight[order[i]] - base) * share;
+    mine[0] += share;
+    mine[1] += w;
+    mine[2] += w * w;
+  }
+  double sum = block_sums<3>(mine, room);
+  if (threadIdx.x < 3) sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x) return;
+  double count = sums[0] > 1.0 ? sums[0] : 1.0, mean = sums[1] / count, squares = sums[2];
+  double all[MOMENTS] = {}, inverse = 1.0, shift = 0.0;
+  for (int part = 0; part < JUDGES; part++)
+    for (int k = 0; k < MOMENTS; k++) all[k] += found[part * MOMENTS + k];
+  double whole = all[MOMENT_COUNT] > 1.0 ? all[MOMENT_COUNT] : 1.0, centre = all[MOMENT_WEIGHT] / whole;
+  double variance = all[MOMENT_WEIGHT_2] / whole - centre * centre, deviation = sqrt(variance < 0.0 ? 0.0 : variance);
+  centre = all[MOMENT_COUNT] > 0.0 ? centre + weight[0] : 0.0;
+  if (NORMALIZE == 1) {
+    variance = squares / count - mean * mean;
+    shift = mean + base, inverse = 1.0 / (sqrt(variance < 0.0 ? 0.0 : variance) + 1e-8);
+  } else if (NORMALIZE == 2) {
+    shift = centre, inverse = 1.0 / (deviation + 1e-8);
+  }
+  double* here = weighing + 3 * blockIdx.x;
+  here[0] = shift, here[1] = inverse, here[2] = 1.0 / count;
+  if (blockIdx.x) return;
+  double spread = all[MOMENT_TARGET_2] - all[MOMENT_TARGET] * all[MOMENT_TARGET] / rows;
+  double left = all[MOMENT_ERROR_2] - all[MOMENT_ERROR] * all[MOMENT_ERROR] / rows;
+  stats[STAT_WEIGHT_MEAN] = centre, stats[STAT_WEIGHT_STD] = deviation;
+  stats[STAT_RETURN_MEAN] = all[MOMENT_RETURN] / whole;
+  stats[STAT_EXPLAINED] = spread > 0.0 ? 1.0 - left / spread : NOT_A_NUMBER;
+  state[MADE] = live[LIVE_STEP], state[HALTED] = 0.0;
+}
+
+struct Worth {  // of each row [R]
+  const float *log_prob, *weight, *counted, *value, *target;
+};
+
+template <int NET>
+DEVICE void gradient_of(const float* parameters, const Rows& rows, const Worth& worth, const int* order,
+                        const double* live, const double* weighing, i64 size, int parts, float* told, float* mine,
+                        float* shared) {
+  fetch<NET>(parameters, shared);
+  i64 tiles = (size + TILE - 1) / TILE, begin = blockIdx.x * tiles / parts, end = (blockIdx.x + 1) * tiles / parts;
+  float mean = (float)weighing[0], inverse = (float)weighing[1], share = (float)weighing[2], each = 1.0f / (float)size;
+  for (i64 tile = begin; tile < end; tile++) {
+    note_rows(order, tile * TILE, size, shared);
+    __syncthreads();
+    encode(rows.obs, shared);
+    __syncthreads();
+    forward<NET>(parameters, shared);
+    if (threadIdx.x < TILE) {
+      float *z = shared + OUT_AT + threadIdx.x * OUT_ROW, *p = shared + ODDS_AT + threadIdx.x * OUT_ROW;
+      int row = ((const int*)shared)[ROWS_AT + threadIdx.x];
+      if (row < 0) {
+        for (int k = 0; k < OUT_ROW; k++) z[k] = p[k] = 0.0f;
+      } else {
+        float value = NET == VALUE_NET ? z[VALUE_ROW >= 0 ? VALUE_ROW : 0] : 0.0f;
+        if constexpr (NET == 0)
+          actor_loss(rows, row, parameters, live, worth.log_prob[row], (worth.weight[row] - mean) * inverse,
+                     share * worth.counted[row], z, p, told);
+        if constexpr (NET == VALUE_NET)
+          z[VALUE_ROW] = critic_loss(value, worth.value[row], worth.target[row], each, live, told);
+      }
+    }
+    __syncthreads();
+    bool first = tile == begin;
+    if (NET == 0 && GAUSSIAN) add_bias(shared + ODDS_AT, OUT_ROW, ACTIONS, mine + LOG_STD, first);
+    backward<NET>(shared, mine, first);
+    __syncthreads();  // before the next tile, or the next net
+  }
+}
+
+// A block a part of minibatch `update`: `partial` [parts, P] and, of what is told, `sums` [parts, TOLD].
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    gradient(const float* parameters, const float* centre, const float* scale, const void* obs, const void* action,
+             const u8* mask, const float* log_prob, const float* weight, const float* counted, const float* value,
+             const float* target, const int* order, const double* live, const double* weighing, const double* state,
+             float* partial, float* sums, i64 rows, i64 size, int update, int floats) {
+  if (state[2 * update + HALTED] != 0.0) return;
+  DYNAMIC_SHARED(shared);
+  i64 per_epoch = rows / size;
+  order += update / per_epoch * rows + update % per_epoch * size;
+  weighing += 3 * update;
+  Rows seen = {obs, action, mask};
+  Worth worth = {log_prob, weight, counted, value, target};
+  float told[TOLD] = {}, *mine = partial + (i64)blockIdx.x * floats;
+  fetch_scaling(centre, scale, shared);
+  gradient_of<0>(parameters, seen, worth, order, live, weighing, size, gridDim.x, told, mine, shared);
+  if constexpr (NETS > 1)
+    gradient_of<1>(parameters, seen, worth, order, live, weighing, size, gridDim.x, told, mine, shared);
+  if (threadIdx.x < TILE)
+    for (int k = 0; k < TOLD; k++) shared[TOLD_AT + threadIdx.x * TOLD + k] = told[k];
+  __syncthreads();
+  add_bias(shared + TOLD_AT, TOLD, TOLD, sums + blockIdx.x * TOLD, true);
+}
+
+// The gradient [P], a block COLUMNS of it, parts added in a fixed order; `squares` [blocks, 3] by what they belong to,
+// `belongs` [P] 0 to 2. The last block adds up what is told to `totals` [TOLD].
+extern "C" __global__ void __launch_bounds__(THREADS)
+    reduce(const float* partial, const float* sums, const u8* belongs, const double* state, float* gradient,
+           double* squares, double* totals, int update, int parts, int floats) {
+  if (state[2 * update + HALTED] != 0.0) return;
+  __shared__ float4 room[THREADS];
+  int column = threadIdx.x % (COLUMNS / 4), group = threadIdx.x / (COLUMNS / 4);
+  int first = blockIdx.x * COLUMNS, at = first + 4 * column;
+  if (blockIdx.x == gridDim.x - 1) {
+    if (threadIdx.x < TOLD) {
+      double sum = 0.0;
+      for (int part = 0; part < parts; part++) sum += sums[part * TOLD + threadIdx.x];
+      totals[threadIdx.x] = sum;
+    }
+    return;
+  }
+  float4 sum = {};
+#pragma unroll 4
+  for (int part = group; part < parts && at < floats; part += GROUPS)
+    add(sum, 1.0f, four(partial + (i64)part * floats + at));
+  room[threadIdx.x] = sum;
+  __syncthreads();
+  if (group == 0) {
+    for (int k = 1; k < GROUPS; k++) add(sum, 1.0f, room[k * (COLUMNS / 4) + column]);
+    room[column] = sum;
+    if (at < floats) *(float4*)(gradient + at) = sum;
+  }
+  __syncthreads();
+  if (threadIdx.x < 3) {
+    double total = 0.0;
+    const float* found = &room[0].x;
+    for (int k = 0; k < COLUMNS && first + k < floats; k++)
+      if (belongs[first + k] == threadIdx.x) total += (double)found[k] * found[k];
+    squares[3 * blockIdx.x + threadIdx.x] = total;
+  }
+}
+
+DEVICE bool is_finite(double x) { return x - x == 0.0; }
+
+// beta to the power of a whole number.
+DEVICE double power(double beta, double made) { return beta > 0.0 ? simd_math::exp(made * simd_math::log(beta)) : 0.0; }
+
+// A step of Adam, a thread a float: m += (1 - b1) (g - m), v = b2 v + (1 - b2) g^2, p = p shrinking -
+// step m / (sqrt(v) / sqrt(correction) + eps). AdamW's decay shrinks p; Adam's is part of g, added after clipping.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    descend(const float* gradient, const double* squares, const double* totals, const double* live, const u8* poisoned,
+            float* parameters, float* first, float* second, double* state, double* stats, int update, int blocks,
+            int floats) {
+  __shared__ double of_part[3];
+  double *now = state + 2 * update, *then = now + 2, made = now[MADE];
+  bool last = blockIdx.x == gridDim.x - 1 && threadIdx.x == THREADS - 1, halted = now[HALTED] != 0.0;
+  if (threadIdx.x < 3) {
+    double sum = 0.0;
+    for (int k = 0; k < blocks && !halted; k++) sum += squares[3 * k + threadIdx.x];
+    of_part[threadIdx.x] = sum;
+  }
+  __syncthreads();
+  if (halted) {
+    if (last) then[MADE] = made, then[HALTED] = 1.0;
+    return;
+  }
+  double norm = sqrt(of_part[0] + of_part[1] + of_part[2]);
+  bool lost = !is_finite(totals[SUM_POLICY_LOSS] + totals[SUM_VALUE_LOSS] + totals[SUM_ENTROPY]);
+  bool broken = lost || !is_finite(norm), stops = totals[SUM_KL] > live[LIVE_KL_LIMIT];
+  bool steps = !broken && !stops && !*poisoned;
+  int at = blockIdx.x * THREADS + threadIdx.x;
+  if (steps && at < floats) {
+    double rate = live[LIVE_LEARNING_RATE], scale = live[LIVE_MAX_NORM] / (norm + 1e-6);
+    float step = (float)(rate / (1.0 - power(live[LIVE_BETA_1], made + 1.0)));
+    float correction = (float)(1.0 / sqrt(1.0 - power(live[LIVE_BETA_2], made + 1.0)));
+    float p = parameters[at], g = gradient[at] * (float)(scale < 1.0 ? scale : 1.0);
+    g += DECOUPLED ? 0.0f : (float)live[LIVE_DECAY] * p;
+    float m = first[at] + (float)(1.0 - live[LIVE_BETA_1]) * (g - first[at]);
+    float v = (float)live[LIVE_BETA_2] * second[at] + (float)(1.0 - live[LIVE_BETA_2]) * g * g;
+    first[at] = m, second[at] = v;
+    float shrunk = DECOUPLED ? p * (float)(1.0 - rate * live[LIVE_DECAY]) : p;
+    parameters[at] = shrunk - step * m / (sqrtf(v) * correction + (float)live[LIVE_EPSILON]);
+  }
+  if (!last) return;
+  then[MADE] = made + (steps ? 1.0 : 0.0), then[HALTED] = stops;
+  for (int k = 0; k < TOLD; k++) stats[k] += totals[k];
+  for (int part = 0; part < 3; part++) stats[STAT_NORM_ACTOR + part] += sqrt(of_part[part]);
+  stats[STAT_NORM_TOTAL] += norm;
+  stats[STAT_UPDATES] += 1.0;
+  stats[STAT_STOPPED] += stops, stats[STAT_HALTED] = stops;
+  stats[STAT_LOST] += lost, stats[STAT_BROKEN] += broken;
+}

@@ -1,0 +1,99 @@
+"""Does `engine: fused_gpu` do on the device what its kernels do on the host, to the bit? SHA-256 of all that it leaves.
+
+First rollouts alone, then whole iterations, by kernels that learn, too.
+
+Weights, and statistics of observations, are drawn here: how torch initialises them depends on the processor.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from agents.algorithms import RECIPES, build_agent
+from agents.base import Agent
+from agents.engines.fused_gpu.engine import fused_gpu
+from agents.engines.fused_gpu.play import FusedPlay
+from agents.experience.nouns import leaves
+from agents.networks.encoders import RunningNorm
+from config.loader import load_config
+from scripts.gpu.driven import tick, worlds
+from scripts.gpu.hashes import Hashes, bits, differing
+from scripts.gpu.parts import Found, Machine
+from utils.counter_rng import EXPLORE, Key, uniforms
+from utils.durable_file import read_json
+from utils.provenance import PROJECT
+
+FILE = PROJECT / "tests" / "agents" / "fused_gpu_hashes.json"
+WORLDS, STEPS, LIMIT = 48, 32, 13
+AFTER = (1, 2, 10)  # rollouts, or iterations
+SHARED = [f"n_envs={WORLDS}", f"n_steps={STEPS}", f"max_episode_steps={LIMIT}", "batch_size=768", "n_epochs=1"]
+SHARED += ["engine=eager"]
+CASES = {
+    "choices": ("CartPole-v1", "ppo"),
+    "numbers, normalised": ("Pendulum-v1", "ppo", "normalize_obs=rolling"),
+    "one-hot, relu": ("Taxi-v4", "ppo", "activation=relu", "hidden_dims=[48,20]"),
+}
+LEARNT = {  # without statistics of observations: torch sums these up
+    "choices, learnt": ("CartPole-v1", "ppo", "hidden_dims=[16,16]"),
+    "numbers, learnt": ("Pendulum-v1", "ppo", "normalize_obs=static", "hidden_dims=[16,16]"),
+    "one trunk, relu, learnt": ("Acrobot-v1", "ppo", "activation=relu", "share_trunk=true", "hidden_dims=[16]"),
+}
+
+
+def check(machine: Machine, seconds: float) -> Iterator[Found]:
+    """Case by case; what differs is named with how many rollouts there were before."""
+    golden, wrong, count = read_json(FILE), list[str](), 0
+    for name in (*CASES, *LEARNT):
+        hashes = computed(machine, name)
+        wrong += differing(name, golden.get(name, {}), hashes)
+        count += len(hashes)
+        yield Found(
+            f"{count} hashes of rollouts, {len(wrong)} cases differ from the host's", {"compared": count}, wrong
+        )
+
+
+def computed(machine: Machine, name: str) -> Hashes:
+    """All of one case."""
+    env_id, variant, *own = (CASES | LEARNT)[name]
+    config = load_config(env_id, variant, ["max_timesteps=1e6", *SHARED, *own])
+    agent = build_agent(replace(config, device=machine.device), worlds(machine, env_id, WORLDS, LIMIT))
+    fill(agent)
+    agent.engine = fused_gpu(RECIPES[type(agent)], agent, None)
+    optimizer = agent.configure_optimizers()
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
+    found: Hashes = {}
+    for number in range(1, max(AFTER) + 1):
+        tick(agent) if name in LEARNT else agent.collect(STEPS)
+        if number in AFTER:
+            found |= {f"{what} after {number}": value for what, value in left(agent).items()}
+    return found
+
+
+@torch.no_grad()
+def fill(agent: Agent) -> None:
+    """Weights within a quarter, means within a half, variances from a half to one and a half."""
+    norms = [module for module in agent.policy.modules() if isinstance(module, RunningNorm)]
+    drawn: list[tuple[torch.Tensor, float, float]] = [
+        (parameter, 0.5, -0.25) for parameter in agent.policy.parameters()
+    ]
+    drawn += [each for norm in norms for each in ((norm.mean, 1.0, -0.5), (norm.var, 1.0, 0.5))]
+    for index, (tensor, factor, least) in enumerate(drawn):  # powers of two, so that nothing is fused or rounded
+        tensor.copy_(uniforms(Key(index, EXPLORE), tuple(tensor.shape), tensor.device) * factor + least)
+
+
+def left(agent: Agent) -> Hashes:
+    """What a rollout leaves: rows, observations that limits cut, log-probabilities; worlds and window as they are."""
+    play, table, collector = agent.engine.play, agent.memory.table, agent.collector
+    assert isinstance(play, FusedPlay)
+    step, world = table.truncated.cpu().nonzero().unbind(1)
+    slot = table.slot.cpu()[step, world]
+    (final,), state = leaves(agent.memory.final.obs), collector.state_dict()
+    return {
+        "table": bits(*leaves(table)),
+        "last observations": bits(final.cpu()[slot, world]),
+        "log-probabilities": bits(play.log_prob),
+        "parameters": bits(*agent.policy.parameters()),
+        "worlds": bits(*(each for each in state["envs"].values() if isinstance(each, torch.Tensor))),
+        "window": bits(state["window"]["ring"], state["window"]["count"]),
+    }

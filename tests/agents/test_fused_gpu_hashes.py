@@ -1,0 +1,43 @@
+"""What `engine: fused_gpu` leaves, in hashes that every machine must give, a GPU, too (scripts/gpu/rollouts.py).
+
+`PYTHONPATH=.:tests python tests/agents/test_fused_gpu_hashes.py` writes them, where something was changed on purpose.
+"""
+
+import pytest
+from host_kernels import compile_host
+
+from scripts.gpu import rollouts
+from scripts.gpu.parts import Machine
+from utils.durable_file import read_json, write_json
+
+HOST = Machine("cpu", compile_host, small=True)
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in rollouts.LEARNT]  # a minute of g++
+
+
+@pytest.mark.parametrize("name", [*rollouts.CASES, *SLOW])
+def test_the_kernels_give_the_committed_hashes(name):
+    assert rollouts.computed(HOST, name) == read_json(rollouts.FILE)[name]
+
+
+def test_they_are_of_something():
+    """No two of rows; and of weights three that stay, and nine that are learnt."""
+    golden = read_json(rollouts.FILE)
+    assert golden.keys() == (rollouts.CASES | rollouts.LEARNT).keys()
+    for what, number in (("table", 18), ("log-probabilities", 18), ("worlds", 18), ("window", 18), ("parameters", 12)):
+        assert len({value for case in golden.values() for name, value in case.items() if what in name}) == number
+
+
+def test_what_differs_is_named(monkeypatch, tmp_path):
+    planted = read_json(rollouts.FILE)
+    planted["choices"]["table after 2"] = "0" * 16
+    write_json(tmp_path / "hashes.json", planted)
+    monkeypatch.setattr(rollouts, "FILE", tmp_path / "hashes.json")
+    monkeypatch.setattr(rollouts, "CASES", {"choices": rollouts.CASES["choices"]})
+    monkeypatch.setattr(rollouts, "LEARNT", {})
+    assert [*rollouts.check(HOST, 60.0)][-1].wrong == ["choices: table after 2"]
+
+
+if __name__ == "__main__":
+    write_json(rollouts.FILE, {name: rollouts.computed(HOST, name) for name in (*rollouts.CASES, *rollouts.LEARNT)})

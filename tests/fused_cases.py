@@ -1,0 +1,95 @@
+"""What the tests of fused engines share: every pair of options once, and the gradient of autograd in float64."""
+
+import copy
+import hashlib
+from collections.abc import Mapping
+
+from driven import pairwise
+from torch import Tensor
+
+from agents.experience.nouns import tree_map
+from agents.ppo import clipped_surrogate, value_loss
+from agents.reinforce import masked_mean
+
+SMALL = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2", "threads=2")
+CASES = pairwise(
+    {
+        "config": ("CartPole-v1:ppo", "Pendulum-v1:ppo", "FrozenLake-v1:ppo", "Taxi-v4:ppo", "CartPole-v1:reinforce"),
+        "hidden_dims": ("[64,64]", "[24]", "[16,40,33]"),
+        "activation": ("tanh", "relu"),
+        "share_trunk": ("false", "true"),
+        "normalize_obs": ("false", "true"),
+        "normalize_reward": ("false", "true"),
+        "ent_coef": ("0.0", "0.05"),
+        "normalize": ("off", "batch", "rollout"),
+        "extra": ("plain", "clipped", "adam"),
+    }
+)
+ONLY_PPO = {"plain": ("clip_range_vf=null",), "clipped": ("clip_range_vf=0.05",), "adam": ("clip_range_vf=null",)}
+ONLY_REINFORCE = {
+    "plain": ("policy_targets=returns",),
+    "clipped": ("policy_targets=advantages", "returns_type=mc:episode"),
+    "adam": ("policy_targets=advantages",),
+}
+
+
+def overrides_of(case):
+    ppo = case["config"].endswith(":ppo")
+    boxes = case["config"].startswith(("CartPole", "Pendulum"))
+    keys = ("hidden_dims", "activation", "share_trunk", "normalize_reward", "ent_coef")
+    shared = [f"{key}={case[key]}" for key in keys]
+    shared += [f"normalize_obs={case['normalize_obs'] if boxes else 'false'}"]
+    shared += [f"normalize_{'advantages' if ppo else 'returns'}={case['normalize']}"]
+    shared += ["optimizer=adam", "weight_decay=0.01"] if case["extra"] == "adam" else ["optimizer=adamw"]
+    shared += ["policy_lr=1e-3", *(["clip_range=0.1", "target_kl=null"] if ppo else [])]
+    return [*SMALL, *shared, *(ONLY_PPO if ppo else ONLY_REINFORCE)[case["extra"]]]
+
+
+def named(case):
+    return "-".join(str(value) for value in case.values())
+
+
+def weights(agent):
+    return [p.detach().clone() for p in agent.policy.parameters()]
+
+
+def digest(agent):
+    state = agent.optimizer.state
+    moments = [state[p][k] for p in agent.policy.parameters() for k in ("exp_avg", "exp_avg_sq", "step")]
+    return hashlib.sha256(b"".join(x.numpy().tobytes() for x in (*weights(agent), *moments))).hexdigest()
+
+
+def gradient_in_double(agent, order: Tensor, held: Mapping[str, Tensor]):
+    """Autograd of the agent's own loss on the rows of a minibatch, everything in float64.
+
+    `held` is what was found of all rows: LOG_PROB, VALUE, WEIGHT, TARGET, COUNTED.
+    """
+    policy, config, row = copy.deepcopy(agent.policy).double(), agent.config, agent.memory.table
+
+    def rows(x):
+        return x.flatten(0, 1)[order]
+
+    obs = tree_map(rows, row.obs)
+    policy.encoder.forward = lambda _: agent.policy.encoder(obs).double()
+    action = rows(row.action.double() if row.action.is_floating_point() else row.action)
+    own = {name: found.double()[order] for name, found in held.items()}
+    judged = policy.evaluate(obs, (), rows(row.is_first), action)
+    weight, counted, live = own["WEIGHT"], own["COUNTED"], agent.live
+    mode = config.normalize_advantages if config.algo_id == "ppo" else config.normalize_returns
+    if mode != "off":
+        over, share = weight, counted
+        if mode == "rollout":
+            over, share = held["WEIGHT"].double(), held["COUNTED"].double()
+        mean = masked_mean(over, share)
+        weight = (weight - mean) / (masked_mean((over - mean).square(), share).sqrt() + 1e-8)
+    if config.algo_id == "ppo":
+        ratio = (judged.log_prob - own["LOG_PROB"]).exp()
+        loss = clipped_surrogate(ratio, weight, live.clip_range) - live.ent_coef * judged.entropy.mean()
+        clip = live.clip_range_vf
+        loss = loss + live.vf_coef * value_loss(judged.value, own["VALUE"], own["TARGET"], clip)
+    else:
+        loss = -masked_mean(judged.log_prob * weight, counted) - live.ent_coef * masked_mean(judged.entropy, counted)
+        if policy.critic is not None:
+            loss = loss + live.vf_coef * (judged.value - own["TARGET"]).square().mean()
+    loss.backward()
+    return [p.grad for p in policy.parameters()]
