@@ -99,7 +99,9 @@ def choose_on_cpu(config: Config, agent: Agent) -> Engine:
 def choose_on_gpu(config: Config, agent: Agent) -> Engine:
     """Kernels, or graphs, or plain torch; what the processor does beside it is not worth a second thread."""
     kind, asked = RECIPES.get(type(agent)), config.engine
-    refusals = {"fused_gpu": why_not_fused(config, agent, kind), "graphed": why_not_graphed(config, agent)}
+    refusals: dict[str, str | None] = {}
+    if asked != "eager":
+        refusals = {"fused_gpu": why_not_fused(config, agent, kind), "graphed": why_not_graphed(config, agent)}
     taken = next((name for name, refusal in refusals.items() if refusal is None), "eager")
     if refusal := refusals.get(asked):
         raise UserError(f"engine: {asked} cannot run this config: {refusal}; engine: auto takes {taken}")
@@ -110,7 +112,7 @@ def choose_on_gpu(config: Config, agent: Agent) -> Engine:
         engine = graphed(agent)
         engine = engine if asked == "graphed" else engine._replace(reason=f"fused_gpu: {refusals['fused_gpu']}")
     else:
-        engine = eager("as configured" if asked == "eager" else refusals["graphed"] or "")
+        engine = eager(refusals.get("graphed") or "as configured")
     return engine._replace(
         threads=Threads(config.torch_threads, "" if config.threads != "auto" else "auto: a GPU works")
     )

@@ -92,22 +92,22 @@ class Updates:
         self._scaling = scaling_of(recipe.shape.encoder.leaf[0], recipe.shape.encoder.size, device)
         self._order = Order(agent.config.n_epochs, self._rows, device, compile)
         self.host = np.full(len(Live), np.inf)
-        empty: Callable[..., Tensor] = torch.zeros
+        zeros: Callable[..., Tensor] = torch.zeros
         wide = {"dtype": torch.float64, "device": device}
-        self.live, self.stats = empty(len(Live), **wide), empty(len(Stat), **wide)
-        self._key = empty(5, dtype=torch.int64, device=device)
-        self.log_prob, self.weight, self.target, self.counted = empty(4, self._rows, device=device)
-        self.value = empty(self._rows + self._worlds, device=device)
-        self._moments, self._totals = empty(JUDGES, len(Moment), **wide), empty(TOLD, **wide)
-        self._weighing, self._state = empty(recipe.updates, 3, **wide), empty(recipe.updates + 1, 2, **wide)
-        self._squares = empty(self._columns, 3, **wide)
-        self.partial = empty(self._parts, layout.size, device=device)
-        self._sums = empty(self._parts, TOLD, device=device)
-        self.gradient = empty(layout.size, device=device)
-        self._belongs = empty(padded(layout.size), dtype=torch.uint8, device=device)
+        self.live, self.stats = zeros(len(Live), **wide), zeros(len(Stat), **wide)
+        self._key = zeros(5, dtype=torch.int64, device=device)
+        self.log_prob, self.weight, self.target, self.counted = zeros(4, self._rows, device=device)
+        self.value = zeros(self._rows + self._worlds, device=device)
+        self._moments, self._totals = zeros(JUDGES, len(Moment), **wide), zeros(TOLD, **wide)
+        self._weighing, self._state = zeros(recipe.updates, 3, **wide), zeros(recipe.updates + 1, 2, **wide)
+        self._squares = zeros(self._columns, 3, **wide)
+        self.partial = zeros(self._parts, layout.size, device=device)
+        self._sums = zeros(self._parts, TOLD, device=device)
+        self.gradient = zeros(layout.size, device=device)
+        self._belongs = zeros(padded(layout.size), dtype=torch.uint8, device=device)
         for first, last, part in layout.segments.tolist():
             self._belongs[first:last] = part
-        self._unmasked = empty(1, dtype=torch.bool, device=device)
+        self._unmasked = zeros(1, dtype=torch.bool, device=device)
 
     def prepare(self) -> None:
         """What the host knows, to the device; parameters and moments as they are now."""
