@@ -7,6 +7,7 @@ from typing import NamedTuple
 import gymnasium as gym
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from agents.networks.encoders import FlatEncoder
 from agents.networks.normed import Channels, dense
@@ -25,14 +26,19 @@ class Seen(NamedTuple):
     vector: Tensor
     """[..., K] everything that is no image, on the scale of symlog; K = 0 where there are only images"""
     images: tuple[Tensor, ...]
-    """[..., C, H, W] in [0, 1]"""
+    """[..., C, H, W] in [0, 1]; those that are told as logits of that"""
 
 
 def distance(told: Seen, seen: Seen) -> Tensor:
-    """Sum of the squares of all that differs at an instant, [...]."""
+    """Of an instant [...]: the sum of squares of what differs in a vector, and the nats by which images differ.
+
+    A dark pixel told with certainty where a bright one is has no slope as a square; in nats it has the steepest.
+    """
     apart = (told.vector - seen.vector).square().sum(-1)
-    for mine, true in zip(told.images, seen.images, strict=True):
-        apart = apart + (mine - true).square().sum((-3, -2, -1))
+    for logits, true in zip(told.images, seen.images, strict=True):
+        least = torch.special.entr(true) + torch.special.entr(1 - true)
+        nats = F.binary_cross_entropy_with_logits(logits, true, reduction="none") - least
+        apart = apart + nats.sum((-3, -2, -1))
     return apart
 
 
@@ -72,7 +78,7 @@ class ImageSense(nn.Module):
 
     def image(self, told: Tensor) -> Tensor:
         """The bytes nearest to what `look` would have made this of."""
-        x = (told * 255).round().to(torch.uint8)
+        x = (told.sigmoid() * 255).round().to(torch.uint8)
         return x.squeeze(-3) if self.flat else x
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,9 +87,9 @@ class ImageSense(nn.Module):
         return tokens.unflatten(0, x.shape[:-3])
 
     def show(self, features: Tensor) -> Tensor:
-        """[..., features] -> [..., C, H, W] in [0, 1]"""
+        """[..., features] -> logits [..., C, H, W]"""
         painted: Tensor = self.paint(self.spread(features.flatten(0, -2)).unflatten(1, self.small))
-        return painted.sigmoid().unflatten(0, features.shape[:-1])
+        return painted.unflatten(0, features.shape[:-1])
 
 
 def halved(height: int, width: int) -> Iterator[tuple[int, int]]:

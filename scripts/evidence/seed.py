@@ -89,7 +89,8 @@ def measure(run: RunDir) -> dict[str, Any]:
         "best": (scores(final) if same else scores(play(best))) | exact(best),
         "best_env_steps": best.progress["env_steps"],
         "run": run.id,
-        **{key: last.facts[key] for key in ("command", "git_hash", "versions")},
+        "command": last.facts["command"].replace(f"{PROJECT}/", ""),  # as anybody types it in a checkout
+        **{key: last.facts[key] for key in ("git_hash", "versions")},
         "curve": {"val": coordinates(rows, VAL), "train": coordinates(rows, TRAIN)},
         **of_a_model(last, rows),
     }

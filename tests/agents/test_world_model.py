@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from agents.networks.actions import Actions
 from agents.networks.heads import BoundedGaussian, Normal
 from agents.networks.normed import BlockLinear, RMSNorm, initialize
-from agents.networks.senses import Senses, distance, halved
+from agents.networks.senses import Seen, Senses, distance, halved
 from agents.networks.two_hot import TwoHot, symexp, symlog
 from agents.networks.world_model import SIZES, Guess, Sizes, State, WorldModel, balanced
 from utils.user_error import UserError
@@ -215,11 +215,11 @@ def test_whatever_is_seen_is_told_in_its_own_shape(space):
     assert tokens.shape == (3, 2, senses.size)
     assert told.vector.shape == seen.vector.shape
     assert [x.shape for x in told.images] == [x.shape for x in seen.images]
-    assert all(x.min() >= 0 and x.max() <= 1 for x in (*told.images, *seen.images))
+    assert all(x.min() >= 0 and x.max() <= 1 for x in seen.images)
     assert distance(told, seen).shape == (3, 2) and (distance(told, seen) > 0).all()
     torch.testing.assert_close(senses(senses.look(drawn(space, 6)))[2], tokens[1, 0])
-    alike = distance(seen, seen)
-    assert not alike.any()
+    alike = distance(seen._replace(images=tuple(x.logit(1e-6) for x in seen.images)), seen)
+    assert alike.numpy() == pytest.approx(0, abs=0.03)  # 64 x 64 x 3 bytes, those of 0 and 255 a millionth off
 
 
 def test_vectors_are_seen_by_their_logarithm_and_errors_are_summed():
@@ -227,6 +227,18 @@ def test_vectors_are_seen_by_their_logarithm_and_errors_are_summed():
     seen = senses.look(torch.tensor([[math.e - 1, 1 - math.e]]))
     assert seen.vector[0].tolist() == pytest.approx([1, -1])
     assert distance(seen._replace(vector=torch.tensor([[4.0, 3.0]])), seen).item() == pytest.approx(9 + 16)
+
+
+def test_images_differ_by_nats_that_have_a_slope_where_a_dark_pixel_is_sure():
+    """Told with 1/2: of a bright pixel ln 2 too many, of one that is 1/4 its KL; sure of dark where it is bright 12."""
+    at, seen = torch.zeros(1, 0), torch.tensor([[[[1.0, 0.25, 0.0]]]])
+    logits = torch.tensor([[[[0.0, 0.0, -30.0]]]], requires_grad=True)
+    kl = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
+    assert distance(Seen(at, (logits,)), Seen(at, (seen,))).item() == pytest.approx(math.log(2) + kl)
+    sure = torch.full((1, 1, 1, 1), -12.0, requires_grad=True)
+    wrong = distance(Seen(at, (sure,)), Seen(at, (torch.ones(1, 1, 1, 1),))).sum()
+    wrong.backward()
+    assert wrong.item() == pytest.approx(12, abs=1e-4) and sure.grad.item() == pytest.approx(-1, abs=1e-4)
 
 
 def test_images_are_halved_until_a_side_is_small():
