@@ -55,7 +55,7 @@ def test_best_alone_is_of_the_environment_evaluated_last(monkeypatch):
     with pytest.raises(UserError, match="no evaluated run yet"):
         RunDir.find("@best")
     times = iter(f"20260101-0000{n:02}" for n in range(9))
-    monkeypatch.setattr(run_dir.time, "strftime", lambda form: next(times))
+    monkeypatch.setattr(run_dir, "time", types.SimpleNamespace(strftime=lambda form: next(times)))
     high, low = scored("A-v0", 9.0), scored("A-v0", 8.0)
     assert RunDir.find("@best") == RunDir.find("@best:A-v0") == high
     other = scored("B-v0", -200.0)
