@@ -1,7 +1,6 @@
 """A search: who goes on where, in a real journal of Optuna's; and whole ones, stopped and killed, of real processes."""
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -149,6 +148,18 @@ def test_a_population_replaces_its_worst_quarter(begun, tmp_path):
     assert play(search, opened, worth, each_time=True) == trials
 
 
+def test_a_death_between_a_fork_and_the_word_to_its_loser_makes_no_second_fork(begun, monkeypatch):
+    search, opened = begun(POPULATION)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "tell", lambda *told: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            play(search, opened, lambda trial, bound: float(trial.number))
+    assert [(each.loser, each.state) for each in opened().trials[4:]] == [(0, RUNNING)]
+    journal = opened()
+    assert Choice(search, journal).next({(4, 256)}).number == 1 and len(journal.trials) == 5
+    assert journal.trials[0].state == PRUNED
+
+
 def test_a_parent_waits_until_its_state_was_copied(begun):
     search, opened = begun(POPULATION)
     journal, choice = opened(), Choice(search, opened())
@@ -206,14 +217,15 @@ def test_a_whole_search_and_the_file_of_another(file, runs_folder):
 @pytest.mark.parametrize("told", [CLIMB, POPULATION], ids=["bayes", "pbt"])
 def test_a_search_that_is_killed_again_and_again_loses_and_repeats_no_trial(file, runs_folder, tmp_path, told):
     path, kills = file(told), 0
-    for seconds in (9, 6, 7):
+    for lines in (2, 4, 3):
         process = sweep(path)
-        time.sleep(seconds)  # imports take half of it: somewhere in the search, wherever that is
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
+        for _ in range(lines):
+            process.stdout.readline()
+        time.sleep(0.1 * lines)  # somewhere after its first trials, wherever that is
+        kills += process.poll() is None
+        process.kill()
         process.communicate()
-    assert kills, "it was over before it could be killed"
+    assert kills == 3, "it was over before it could be killed"
     ended(sweep(path))
     search = read_search(path, None, lambda words: parse_arguments([*words]).load())
     folder = runs_folder / "sweeps" / "mine"
