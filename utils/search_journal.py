@@ -1,8 +1,8 @@
 """The trials of a search and who proposes them: Optuna, by ask and tell, with its journal as the one thing kept.
 
 Each line of the journal is written at once, so a search that was killed goes on from its last. What a trial came to at
-the rungs is in it, too: a trial that rests at one counts as pruned for whoever proposes the next, and is told only when
-the search is over, once. No torch.
+the rungs is in it, too: whoever proposes the next trial learns from those that rest, which are told only when the
+search is over, once. No torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -116,15 +116,18 @@ class Journal:
 
     def _asked(self, number: int) -> dict[str, Any]:
         """What the sampler proposes after all that is known; its draws are those of this number, however often the
-        search was stopped before it."""
+        search was stopped before it.
+
+        It is told of the last value of each trial, wherever that was: of pruned ones it would take any that came to a
+        higher rung for better than all below, and the first to climb are those that came first.
+        """
         samplers, seed = self._optuna.samplers, self._seed * 10_007 + number
         sampler = samplers.TPESampler(seed=seed) if self._method == "bayes" else samplers.RandomSampler(seed=seed)
         known = self._optuna.create_study(direction=self._direction, sampler=sampler)
-        for each in self._study.get_trials():
-            rests = each.state.name == RUNNING and each.intermediate_values
-            facts = {"params": each.params, "distributions": each.distributions}
-            if rests or each.state.name == PRUNED:
-                known.add_trial(self._frozen(PRUNED, **facts, intermediate_values=each.intermediate_values))
+        for trial, each in zip(self.trials, self._study.get_trials(), strict=True):
+            if trial.values:
+                facts = {"params": each.params, "distributions": each.distributions}
+                known.add_trial(self._frozen(COMPLETE, **facts, value=trial.last))
             else:
                 known.add_trial(each)
         asked: dict[str, Any] = known.ask(self._ranges).params
