@@ -118,7 +118,7 @@ def train(arguments: Arguments, events: Events | None = None) -> int:
 def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
     """The same of the one run that the group has with this config: begun, continued, told again, or waited for."""
     import_own_modules(*folder_of_yaml(arguments, None))
-    config, waits = arguments.load(task_of), False
+    config, waits = forked(arguments) if arguments.fork else arguments.load(task_of), False
     while True:
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
@@ -126,7 +126,8 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
         try:
             if run is None:
                 return train(arguments, events)
-            return train(replace(arguments, resume=run.id, config_id="", overrides=(), file="", group=""), events)
+            again = replace(arguments, resume=run.id, config_id="", overrides=(), file="", group="")
+            return train(replace(again, fork=False, checkpoint=""), events)
         except RunInTrainingError as error:
             if not waits:
                 print(f"waiting: {str(error).partition(';')[0]}", file=sys.stderr, flush=True)
@@ -134,6 +135,12 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
         run = standing_run(arguments, config)
         while run and owner(run.path):
             time.sleep(BETWEEN_LOOKS)
+
+
+def forked(arguments: Arguments) -> Config:
+    """The config of the run that --fork begins, whatever is left of the other's budget by now."""
+    words = arguments.resume, arguments.checkpoint, arguments.overrides
+    return find_resumption(*words, arguments.accept_changes, arguments.trust, fork=True, spent=True).config
 
 
 def train_run(arguments: Arguments, events: Events | None = None) -> Ended:

@@ -116,6 +116,19 @@ def test_a_paused_run_is_untested_and_ends_in_the_bits_of_one_that_never_paused(
         assert outcome(root) == straight
 
 
+def test_a_fork_in_a_group_is_begun_once_and_goes_on(capsys):
+    parent = tiny_run("CartPole-v1:ppo", "--pause-at", "16")
+    fork = ["--resume", parent.id, "--fork", "--group", "g", "--seed", "7", "policy_lr=0.01", "-q"]
+    assert train.command([*fork, "--pause-at", "32"]) == 0 == train.command([*fork, "--pause-at", "32"])
+    assert train.command(["--resume", parent.id, "-q"]) == 0, "its budget is spent now"
+    assert train.command(fork) == 0 == train.command(fork)
+    [facts] = [run.facts() for run in list_runs() if run != parent]
+    assert (facts["group"], facts["seed"], facts["status"]) == ("g", 7, "finished")
+    assert facts["parent"]["run"] == parent.id and facts["parent"]["env_steps"] == 16
+    assert train.command(["--resume", parent.id, "--group", "g"]) == 2
+    assert "give it, or --resume, or --fork as well" in capsys.readouterr().err
+
+
 def test_what_a_pause_leaves(capsys):
     assert train.command(words("--pause-at", "30")) == 0
     run = RunDir.find("@last")

@@ -98,8 +98,12 @@ def find_resumption(
     accept_changes: bool = False,
     trusted: Sequence[str] = (),
     fork: bool = False,
+    spent: bool = False,
 ) -> Resumption:
-    """The run and the checkpoint that --resume and --checkpoint name, checked; who continues holds the run's lock."""
+    """The run and the checkpoint that --resume and --checkpoint name, checked; who continues holds the run's lock.
+
+    `spent`: whether it may be that nothing is left to train.
+    """
     run = RunDir.find(selector)
     run_files.check_folder(run.path)
     may_step, fork = fork, fork or checkpoint not in ("", "last")
@@ -143,7 +147,7 @@ def find_resumption(
         fork=fork,
         edited=edited,
     )
-    if not resume.closing and path:
+    if not resume.closing and path and not spent:
         _check_budget(resume, overrides)
     return resume
 

@@ -57,6 +57,8 @@ def run_all(
 ) -> Generator[Finished, None, None]:
     """At most `workers` commands at a time, each with `env` added to our environment, in the order they finish.
 
+    `commands` may grow while this runs: whoever is told of an end may append what is to follow it.
+
     `began` is told the place of each as it is started. `meanwhile` is called again and again while nothing finishes,
     some twenty times a second. Once `stop` says so, nothing more is begun, and what runs is asked to end, then made to.
 
@@ -65,23 +67,23 @@ def run_all(
 
     Ctrl-C, an error, or closing this generator ends the children (and theirs) before it passes on.
     """
-    waiting = list(enumerate(commands))[::-1]
+    begun = 0
     running: dict[int, Child] = {}
     deadline = 0.0  # until which those that were asked to end may live
     program = program if len(commands) > 1 else ()
     start = Start({**os.environ, **(env or {})}, program, commands[0][len(program) :] if commands else ())
     try:
-        while waiting or running:
-            while waiting and len(running) < max(1, workers) and start.settled:
-                index, command = waiting.pop()
-                running[index] = start(command)
-                began(index)
+        while running or (begun < len(commands) and not deadline):
+            while begun < len(commands) and not deadline and len(running) < max(1, workers) and start.settled:
+                running[begun] = start(commands[begun])
+                began(begun)
+                begun += 1
             ended = [index for index, child in running.items() if child.process.poll() is not None]
             for index in ended:
                 child = running.pop(index)
                 yield Finished(index, child.code, tail_of(child.output))
             if not deadline and stop():
-                deadline, waiting = time.monotonic() + GRACE, []
+                deadline = time.monotonic() + GRACE
                 _signal(list(running.values()), signal.SIGTERM)
             elif deadline and time.monotonic() > deadline:
                 _signal(list(running.values()), signal.SIGKILL)

@@ -87,13 +87,16 @@ class RayPool:
     ) -> Generator[Finished, None, None]:
         """As process_pool.run_all, but for `workers`: the cluster says how many. Tried again where a node or a worker
         died, and after exit codes of runs that were saved and are to go on; never after another."""
-        ray, waiting = self._ray, list(range(len(commands)))[::-1]
+        ray, waiting = self._ray, list[int]()
         given = {**_carried(), **(env or {}), SHARE: str(self._needs.cpus)}
-        tries = dict.fromkeys(waiting, 0)
+        tries: dict[int, int] = {}
         running: dict[Any, int] = {}
         room, looked, deadline = 0, float("-inf"), 0.0
         try:
-            while waiting or running:
+            while waiting or running or (len(tries) < len(commands) and not deadline):
+                while len(tries) < len(commands) and not deadline:
+                    waiting.insert(0, len(tries))
+                    tries[len(tries)] = 0
                 if time.monotonic() - looked > LOOK:
                     room, looked = self.workers, time.monotonic()
                 while waiting and len(running) < room:

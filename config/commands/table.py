@@ -31,6 +31,11 @@ COMMANDS = (
     Command("monitor", "scripts/monitor", "look on while runs train, in any terminal"),
     Command("publish", "run_publish", "put a run on the Hugging Face Hub; --dry-run shows what would be sent"),
     Command("runs", "scripts/runs", "what was trained: find, compare, export, tag, explain, clean up"),
+    Command(
+        "sweep",
+        "scripts/sweep",
+        "search for hyperparameters that a YAML file in W&B's format describes",
+    ),
     Command("list", "train", "what there is to train, and what it reached; TERM tells more", ("--list-envs",)),
     Command("new", "scripts/new", "a project of your own: an environment, its settings, a test; trains at once"),
     Command("check-env", "scripts/check_env", "what is wrong with an environment, and how to cure it"),

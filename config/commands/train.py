@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 
 from config.commands.one_line import OneLineParser as OneLineParser
 from config.debugger import attached
@@ -17,7 +16,7 @@ from config.plugins import trusting
 from config.schema import Config
 from config.sweep import TRACKER, Sweep, find_sweep
 from utils.claim import check_group
-from utils.pools import PLACES
+from utils.pools import check_place
 from utils.seed_group import names_group, spelled_out
 from utils.user_error import UserError, nearest
 
@@ -159,7 +158,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", metavar="RUN", default="", help=resume)
     text = "with --resume: best or epoch=NN, as a new run; with --fork last and step=N, too"
     parser.add_argument("--checkpoint", metavar="NAME", default="", help=text)
-    text = "with --resume: a new run from there, which may have another seed; the old one stays as it is"
+    text = "with --resume: a new run from there, which may have another seed; the old one stays. --group: once"
     parser.add_argument("--fork", action="store_true", help=text)
     text = "stop at so many env steps, saved and untested, to go on another time as if nothing had been"
     parser.add_argument("--pause-at", metavar="STEPS", help=text)
@@ -270,8 +269,8 @@ def _check_resume(found: argparse.Namespace, words: list[str], seeds: tuple[int,
         raise UserError("--fork says how to --resume a run; give both")
     if found.fork and names_group(found.resume):
         raise UserError("--fork is for one run; a group goes on where each of its runs stopped")
-    if found.group and found.resume:
-        raise UserError("--group finds the run to go on with by its config; give it, or --resume, and not both")
+    if found.group and found.resume and not found.fork:
+        raise UserError("--group finds the run to go on with by its config; give it, or --resume, or --fork as well")
     if found.accept_changes and not found.resume:
         raise UserError("--accept-changes says how to --resume a run; give both")
     if found.trust and not found.resume:
@@ -287,15 +286,12 @@ def _check_togetherness(found: argparse.Namespace, many: bool, sweep: Sweep | No
         raise UserError("--debug makes a run of its own, which no --group has; give one of them")
     if found.json and (many or found.resume.startswith("group:")):
         raise UserError("--json tells of one run; start one for each seed, each with --json")
-    if found.on not in PLACES:
-        raise UserError(f"--on {found.on}: {', '.join(PLACES)}{nearest(found.on, PLACES)}")
+    check_place(found.on)
     if found.on != "local":
         if found.resume and not names_group(found.resume):
             raise UserError(f"--on {found.on} is for several runs; one goes on where you are")
         if found.debug:
             raise UserError(f"--debug looks at what happens here, and --on {found.on} is elsewhere: give one of them")
-        if find_spec("ray") is None:
-            raise UserError(f"--on {found.on} needs Ray: pip install 'stride-rl[cluster]'")
     if (found.detach or found.monitor) and (found.json or found.debug):
         apart = "--detach" if found.detach else "--monitor"
         raise UserError(f"{apart} trains where nobody reads; --json and --debug are for who does: give one of them")

@@ -1,4 +1,5 @@
-"""docs/reliability.md, a section per fault script: each writes its own and leaves the others alone."""
+"""docs/reliability.md, a section per fault script: each writes its own and leaves the others alone; so do others on
+pages of their own."""
 
 import os
 import platform
@@ -18,7 +19,7 @@ from utils.provenance import PROJECT, git_hash
 PAGE = PROJECT / "docs" / "reliability.md"
 
 
-def record(name: str, title: str, lines: list[str], commit: str) -> None:
+def record(name: str, title: str, lines: list[str], commit: str, page: Path = PAGE) -> None:
     """Put these lines in place of the section of that name, with the command, the commit it began at and the day."""
     cpus = len(os.sched_getaffinity(0))
     hash12, _, changes = commit.partition("+")
@@ -26,14 +27,14 @@ def record(name: str, title: str, lines: list[str], commit: str) -> None:
     where = f"Python {platform.python_version()}, {cpus} cores, {time.strftime('%Y-%m-%d')}, commit {stands}"
     body = "\n".join([f"## {title}", "", f"`{called()}`", "", *(f"- {line}" for line in lines), "", f"({where})"])
     section = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
-    page = PAGE.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     pattern = re.compile(rf"<!-- {name} -->.*?<!-- /{name} -->", re.DOTALL)
-    if pattern.search(page):
-        page = pattern.sub(lambda match: section, page)
+    if pattern.search(text):
+        text = pattern.sub(lambda match: section, text)
     else:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    with replacing(PAGE) as file:
-        file.write(page.encode())
+        text = f"{text.rstrip()}\n\n{section}\n"
+    with replacing(page) as file:
+        file.write(text.encode())
 
 
 Run = Callable[[dict[str, int], random.Random, Path], tuple[list[str], bool]]

@@ -24,6 +24,9 @@ SCRIPTS: tuple[str, ...] = (
     "export",
     "monitor",
     "runs",
+    "sweep",
+    "sweep_choice",
+    "sweep_flights",
 )
 SCRIPTS += ("setup_wandb_dashboard",)
 NOT_SHIPPED = {"tests", "scripts", "build", "dist", "runs", NAME}
@@ -36,7 +39,7 @@ TESTS = "tests/"  # a copy of which goes the same way (moved_tests.py)
 BY_NAME = {"importlib", "importlib.util", "runpy"}
 LOOKED_AT = {  # who imports by a name that only the running program knows, and whose names these are
     "config/commands/export.py": "packages of others",
-    "config/commands/train.py": "packages of others",
+    "config/commands/sweep.py": "packages of others",
     "config/extras.py": "packages of others",
     "config/general.py": "packages of others",
     "config/plugins.py": "modules of the user",
@@ -59,6 +62,7 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "utils/device_source.py": "ours, by places.module_of",
     "utils/devices.py": "packages of others",
     "utils/late_dynamo.py": "torch's",
+    "utils/pools.py": "packages of others",
 }
 
 

@@ -42,6 +42,15 @@ open(here, 'w').close(); time.sleep(.1); print(len(os.listdir({str(tmp_path)!r})
     assert len(seen) == 5 and max(seen) <= 2
 
 
+def test_who_is_told_of_an_end_may_append_what_follows():
+    commands, said = [python("print(0)")], []
+    for finished in run_all(commands, 2):
+        said.append(int(finished.output_tail))
+        if len(commands) < 5:
+            commands += [python(f"print({len(commands) + more})") for more in range(2)]
+    assert sorted(said) == [0, 1, 2, 3, 4]
+
+
 def test_a_slow_command_does_not_hold_back_a_quick_one(tmp_path):
     note = tmp_path / "the quick one is done"
     slow = python(f"import os, time\nwhile not os.path.exists({str(note)!r}): time.sleep(.01)")
