@@ -18,6 +18,7 @@ pythonpath = ["tests", "tests/publishing"]
 testpaths = ["tests"]
 """
 OF_CHECKOUT = {  # what is there to be proven of a checkout alone
+    "tests/agents/test_fused_gpu_hashes.py": "scripts that measure checkouts",
     "tests/agents/test_moved_clone.py": "a clone that is moved",
     "tests/config/test_manual.py::test_the_page_is_up_to_date": "docs/config.md is written from a checkout",
     "tests/scripts/bench": "scripts that measure checkouts",

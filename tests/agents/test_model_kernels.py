@@ -71,7 +71,7 @@ def test_a_step_of_the_cell_is_torchs(name):
     model_cell.move(*at(table, given, joined, kept, out))
     with torch.no_grad():
         wanted = rssm.cell(State(deter, stoch), prepared)
-    np.testing.assert_allclose(out.T, wanted, atol=1e-6)
+    np.testing.assert_allclose(out.T, wanted, atol=2e-6)  # as float32 rounds sums of 256, here in another order
 
 
 @pytest.mark.parametrize("name", SHAPES)
