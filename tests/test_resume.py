@@ -20,7 +20,7 @@ from agents.playing.loading import read_checkpoint
 from config.commands.train import parse_arguments
 from config.field_types import hints
 from config.keys import known_keys
-from config.loader import NOT_BUILT, environment_files, from_plain, load_config
+from config.loader import environment_files, from_plain, load_config
 from config.schema import ReplayConfig, RolloutConfig
 from config.variants import EnvironmentFile
 from envs_gym.make import make_envs
@@ -231,7 +231,7 @@ def test_a_spent_run_goes_on_with_a_larger_budget_and_drops_its_test_row():
     assert sum("test/roll/ep_rew/mean" in row for row in told) == 1 and "test/roll/ep_rew/mean" in told[-1]
 
 
-ENGINES = [name for name in get_args(hints(RolloutConfig)["engine"]) if name != "auto" and name not in NOT_BUILT]
+ENGINES = [name for name in get_args(hints(RolloutConfig)["engine"]) if name != "auto"]
 
 
 def variant_of(algo_id: str) -> str:

@@ -120,7 +120,7 @@ def test_worlds_that_forget_between_launches_are_found(monkeypatch):
 
 def test_estimators_are_the_cpus():
     found = last(returns)
-    assert found.wrong == [] and len(found.figures) == 4
+    assert found.wrong == [] and len(found.figures) == 5
 
 
 def test_an_estimator_that_is_another_is_found(monkeypatch):
@@ -128,7 +128,7 @@ def test_an_estimator_that_is_another_is_found(monkeypatch):
     monkeypatch.setattr(
         returns.returns, "launch", lambda name, *given, compile: exact(name, *given, compile=compile) + 1e-3
     )
-    assert len(last(returns).wrong) == 4
+    assert len(last(returns).wrong) == 5
 
 
 @pytest.fixture
