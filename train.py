@@ -127,7 +127,7 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
             if run is None:
                 return train(arguments, events)
             again = replace(arguments, resume=run.id, config_id="", overrides=(), file="", group="")
-            return train(replace(again, fork=False, checkpoint=""), events)
+            return train(replace(again, fork=False, checkpoint="", claimed=True), events)
         except RunInTrainingError as error:
             if not waits:
                 print(f"waiting: {str(error).partition(';')[0]}", file=sys.stderr, flush=True)
@@ -162,7 +162,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     config = again.config if again else arguments.load(task_of)
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
-    check_pause(arguments.pause_at, config, again)
+    check_pause(arguments.pause_at, config, None if arguments.claimed else again)
     torch.set_num_threads(config.torch_threads)
     device = find_device(config, again)
     prepare(device, config.precision)

@@ -10,6 +10,7 @@ from tiny_runs import TINY, tiny_run
 
 import train
 from config.loader import to_plain
+from report.metrics_csv import read_csv
 from scripts.faults.pauses import outcome, paused, whole
 from scripts.faults.rig import TINY as WORDS
 from scripts.faults.rig import amounts_to, finish, start
@@ -127,6 +128,20 @@ def test_a_fork_in_a_group_is_begun_once_and_goes_on(capsys):
     assert facts["parent"]["run"] == parent.id and facts["parent"]["env_steps"] == 16
     assert train.command(["--resume", parent.id, "--group", "g"]) == 2
     assert "give it, or --resume, or --fork as well" in capsys.readouterr().err
+
+
+def test_a_run_that_was_stopped_where_it_was_to_pause_pauses_there(capsys):
+    command = words("--group", "g", "--pause-at", "32")
+    assert train.command(command) == 0
+    [run], told = list_runs(), capsys.readouterr().out
+    for status in ("interrupted", "running"):  # by a signal; killed
+        kept = {key: value for key, value in run.facts().items() if status != "running" or key != "outcome"}
+        write_json(run.config_json, {**kept, "status": status})
+        assert train.command(command) == 0
+        facts = run.facts()
+        assert facts["status"] == "paused" and facts["outcome"]["env_steps"] == 32 and len(list_runs()) == 1
+        assert "result=paused" in capsys.readouterr().out and "result=paused" in told
+    assert [row.get("train/clock/env_steps") for row in read_csv(run.metrics_csv)][-1] == 32
 
 
 def test_what_a_pause_leaves(capsys):

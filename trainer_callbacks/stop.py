@@ -125,13 +125,15 @@ class Stop(Callback):
         return False
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        """From here on an iteration is under way, which a signal waits for; the training may be over already."""
+        """From here on an iteration is under way, which a signal waits for; the training may be over already, or stand
+        where it was to pause: something stopped it there before it could say so."""
         assert isinstance(agent, Agent)
         self._steps = steps = agent.progress["env_steps"]
         if not (self.closing and self.reason):
             # a signal in the last iteration stops a run whose budget is spent: nothing is left to train
             spent = steps and steps + steps // max(1, agent.progress["iterations"]) > self.budget
-            self.reason, self.tested = "budget spent" if spent else "", {}
+            there = self.pause_at is not None and steps >= self.pause_at
+            self.reason, self.tested = "budget spent" if spent else PAUSED if there else "", {}
         trainer.should_stop = bool(self.reason)
         self.interrupts.listen()
         self.interrupts.patient = True

@@ -75,6 +75,8 @@ class Arguments:
     monitor: bool = False
     pause_at: int | None = None
     fork: bool = False
+    claimed: bool = False
+    """Whether `resume` is the run that a group has: started again, it may stand where it was to pause."""
     sweep: Sweep | None = None
     """Whose values are among the overrides."""
     several: tuple[tuple[str, tuple[str, ...]], ...] = ()
