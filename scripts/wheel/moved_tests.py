@@ -21,6 +21,9 @@ OF_CHECKOUT = {  # what is there to be proven of a checkout alone
     "tests/agents/test_fused_gpu_hashes.py": "scripts that measure checkouts",
     "tests/agents/test_moved_clone.py": "a clone that is moved",
     "tests/config/test_manual.py::test_the_page_is_up_to_date": "docs/config.md is written from a checkout",
+    "tests/envs_gym/test_family_pages.py": "pages of a checkout",
+    "tests/envs_gym/test_tensor_page.py": "a tutorial in a checkout",
+    "tests/report/test_own_metrics.py::test_the_page_is_a_program": "a page of a checkout",
     "tests/scripts/bench": "scripts that measure checkouts",
     "tests/scripts/evidence": "scripts that write docs/results",
     "tests/scripts/faults": "scripts that plant faults",
@@ -32,10 +35,13 @@ OF_CHECKOUT = {  # what is there to be proven of a checkout alone
     "tests/scripts/test_usage.py": "python -m scripts.NAME",
     "tests/test_architecture.py": "the house as it is read",
     "tests/test_docs.py": "pages that name files of a checkout",
+    "tests/test_family_pages.py": "pages of a checkout",
     "tests/test_first_sink.py": "a tutorial in a checkout",
     "tests/test_first_world.py": "a tutorial in a checkout",
+    "tests/test_notebooks.py": "notebooks of a checkout",
     "tests/test_tutorial.py": "a tutorial in a checkout",
     "tests/test_wheel.py": "how a wheel is made",
+    "tests/test_your_environment.py": "a tutorial in a checkout",
 }
 IN_TEXT = re.compile(r"\bfrom ([a-z][\w.]*) import\b|\bimport ([a-z][\w.]*(?:, ?[a-z][\w.]*)*)")
 
