@@ -93,11 +93,11 @@ def usage(repo: str) -> str:
         f"`--headless --episodes 100 --json` measures it, `--video replay.mp4` films it, `hub:{repo}@<commit>` pins it."
         " From Python:\n\n"
         "```python\n"
-        "from agents.playing.loading import load_run\n\n"
-        f'loaded = load_run("hub:{repo}")\n'
-        "env = loaded.make_env()\n"
+        "import stride\n\n"
+        f'run = stride.load("hub:{repo}")\n'
+        "env = run.make_env()\n"
         "obs, _ = env.reset(seed=0)\n"
-        "action = loaded.agent.act(obs)\n"
+        "action = run.agent.act(obs)\n"
         "```"
     )
 

@@ -33,6 +33,7 @@ FORMS = {  # of what the program wrote itself
     "engine": r"eager|fused_cpu|graphed|fused_gpu",
     "env_backend": r"fast|gym|ale|envpool|torch",
 }
+FREE = ("env_", "policy_kwargs", "spec.rewards")  # beginnings of places below config whose names a person chose
 NAMED_MOST = 3  # findings that a refusal names
 Names = Mapping[str, Any]
 
@@ -110,7 +111,7 @@ def known_names(config: Names) -> dict[str, set[str]]:
 def _texts(place: str, name: str, value: object) -> Iterator[Text]:
     """Texts with what they are called, and the names of whatever a person may have named."""
     if isinstance(value, dict):
-        free = place.startswith(("config.env_", "config.policy_kwargs", "config.spec.rewards"))
+        free = place.startswith(tuple(f"config.{beginning}" for beginning in FREE))
         for key, item in value.items():
             below = f"{place}.{key}" if place else key
             if free and not _is_plain(key):

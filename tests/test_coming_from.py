@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+import agents
 import run_play
 import run_publish
 import train
@@ -21,6 +22,7 @@ from config.schema import DQNConfig, PPOConfig, SACConfig
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = Path(agents.__file__).parent.parent  # the checkout, or what the wheel installed
 PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("from_sb3", "from_cleanrl")}
 LEARNERS = {"PPO": PPOConfig, "DQN": DQNConfig, "SAC": SACConfig, "ppo.py": PPOConfig, "dqn.py": DQNConfig}
 LEARNERS |= {"sac_continuous_action.py": SACConfig, "policy_kwargs": PPOConfig}
@@ -136,7 +138,7 @@ def test_keys_metrics_and_files_that_are_named_are_there(page):
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", PAGES[page])]
     inside = re.findall(r"`(agents/[\w/]+\.py)`", PAGES[page])
     assert links and all((ROOT / "docs" / link).is_file() for link in links), links
-    assert all((ROOT / path).is_file() for path in [*paths, *inside])
+    assert all((PACKAGES / path).is_file() for path in [*paths, *inside])
 
 
 @needs_sb3

@@ -168,6 +168,6 @@ def test_who_goes_on_or_plays_is_told(capsys, monkeypatch):
     _, run = failed(capsys, "env_kwargs={what: void}", "nan_guard=stop")
     line = f"{run.id} failed: reward: NaN of environment 0"
     assert load_run(run.id).notes[-1].startswith(line)
-    monkeypatch.setattr("train.fate", lambda run, facts: "")
+    monkeypatch.setattr(train, "fate", lambda run, facts: "")
     assert train.command(["--resume", run.id]) == 1
     assert line not in capsys.readouterr().out

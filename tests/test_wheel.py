@@ -37,8 +37,9 @@ TELLING = ("tests/config", "tests/test_own_project.py", "tests/test_plugins.py",
         ("from train import main", "from stride.commands.train import main"),
         ("import numpy, utilsx", "import numpy, utilsx"),
         ("x = 'envs_fast.single:env'", "x = 'stride.envs_fast.single:env'"),
-        ('x = ["utils.entry.run", "config.json"]', 'x = ["stride.utils.entry.run", "config.json"]'),
+        ('x = ["utils.entry:run", "config.json"]', 'x = ["stride.utils.entry:run", "config.json"]'),
         ('"""Ends: python run_play.py --x"""', '"""Ends: stride play --x"""'),
+        (r"x = 'sh\npython train.py y'", r"x = 'sh\nstride train y'"),
         ("say(f'python train.py --resume {run}')", "say(f'stride train --resume {run}')"),
         ("é = 'utils.entry'; import x", "é = 'stride.utils.entry'; import x"),
         ("if 1: from utils import entry; import utils.entry", None),
@@ -60,6 +61,7 @@ def test_what_is_rewritten(line, wanted):
         ("import importlib", "importlib imports by a name"),
         ("from runpy import run_module", "runpy imports by a name"),
         ("x = f'utils.entry.{name}'", "may name a module"),
+        ("x = 'utils.entry.run'", "'utils.entry.run' may be keys or something in the module utils.entry"),
         ("from   \\\n  utils import entry", "in an unknown way"),
         ("x = ('utils.'\n 'entry')", "over several lines"),
     ],
@@ -67,6 +69,10 @@ def test_what_is_rewritten(line, wanted):
 def test_what_is_refused(line, complaint):
     with pytest.raises(UnrecognisedError, match=re.escape(complaint)):
         rewritten(line, "x.py", MODULES)
+
+
+def test_something_in_a_module_is_rewritten_in_tests():
+    assert rewritten("x = 'utils.entry.run'", "tests/x.py", MODULES) == "x = 'stride.utils.entry.run'"
 
 
 def test_every_file_is_recognised_and_keeps_its_lines(tmp_path):

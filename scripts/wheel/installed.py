@@ -23,7 +23,7 @@ def build(folder: Path, kind: str = "wheel", checkout: Path = PROJECT) -> Path:
 def environment(folder: Path) -> Path:
     """The Python of a new environment that has whatever is installed here, pip among it, but this project."""
     venv.create(folder, with_pip=False)
-    (lent := folder / "lent").mkdir()
+    (lent := folder / "lent" / "site-packages").mkdir(parents=True)  # as a traceback tells a library
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if not path.name.startswith(OURS) and path.suffix != ".pth":  # an editable installation is one of these
             (lent / path.name).symlink_to(path)

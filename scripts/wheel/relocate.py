@@ -32,7 +32,7 @@ SCRIPTS += ("setup_wandb_dashboard",)
 NOT_SHIPPED = {"tests", "scripts", "build", "dist", "runs", NAME}
 SUFFIXES = {".py", ".yaml", ".json", ".css", ".js", ".cu", ".cuh", ".txt"}
 EVIDENCE = Path("docs", "results")  # what --list-envs says was reached
-TYPED = re.compile(rf"\bpython ({'|'.join(COMMANDS)})\.py\b")
+TYPED = re.compile(rf"(?:\b|(?<=\\n))python ({'|'.join(COMMANDS)})\.py\b")  # also behind a \n of a string
 TYPED_SCRIPT = re.compile(rf"\bpython (?:-m scripts\.|scripts/)({'|'.join(SCRIPTS[2:])})(?:\.py)?\b")
 DOTTED = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)((?::\w+)?)")
 TESTS = "tests/"  # a copy of which goes the same way (moved_tests.py)
@@ -196,6 +196,8 @@ def of_string(node: ast.Constant, lines: list[bytes], path: str, modules: dict[s
         name = name.rpartition(".")[0]
     if "." not in name and not found[3]:  # such as config.json and report.md
         return
+    if name != found[1] + found[2] and not found[3] and not path.startswith(TESTS):  # such as config.spec.rewards
+        raise UnrecognisedError(f"{path}:{node.lineno}: {node.value!r} may be keys or something in the module {name}")
     if node.end_lineno != node.lineno:
         raise UnrecognisedError(f"{path}:{node.lineno}: the name {node.value!r} goes over several lines")
     yield after(lines, node, rf"[\"']({re.escape(name)})", modules[name], path)

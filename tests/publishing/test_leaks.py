@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from scripts.faults import leaks
 from utils.run_dir import RunDir
 from utils.user_error import UserError
 
+HARMLESS = Path(__file__).with_name("harmless.txt")
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
 FORMS = [(name, form) for name, forms in {**leaks.TOLD, **leaks.OURS}.items() for form in forms]
 
@@ -33,7 +35,7 @@ def test_no_value_of_this_machine_passes():
 
 
 def test_harmless_texts_and_every_shipped_variant_pass():
-    texts, refused = leaks.refused_harmless()
+    texts, refused = leaks.refused_harmless(HARMLESS)
     assert texts >= 100 and refused == []
     variants, refused = leaks.refused_variants()
     assert variants >= 32 and refused == []
@@ -74,24 +76,24 @@ def dry_run(capsys, loaded, folder, *words):
     return code, capsys.readouterr()
 
 
-LEAKS = {  # where a text may stand -> the config that has it there
-    "config.description": {"description": "see /home/alice/notes"},
-    "config.project_id": {"project_id": "alice@example.org"},
-    "config.env_kwargs": {"env_kwargs": {"sutton_barto_reward": False, "note": "/home/alice/x"}},
-    "config.env_wrappers": {"env_wrappers": [{"id": "TimeLimit", "max_episode_steps": 9, "note": "password=hunter2"}]},
-    "config.spec.description": {"spec": {"description": "at 10.0.0.17"}},
-    "config.spec.rewards": {"spec": {"rewards": {"alive": "mail alice@example.org"}}},
-    "a name in config.spec.rewards": {"spec": {"rewards": {"/home/alice/x": "+1"}}},
-    "config.spec.actions[1]": {"spec": {"actions": ["left", "C:\\Users\\alice"]}},
-    "config.spec.source": {"spec": {"source": "https://bob:hunter2@example.org"}},
+LEAKS = {  # where a text may stand, {} for config -> the config that has it there
+    "{}.description": {"description": "see /home/alice/notes"},
+    "{}.project_id": {"project_id": "alice@example.org"},
+    "{}.env_kwargs": {"env_kwargs": {"sutton_barto_reward": False, "note": "/home/alice/x"}},
+    "{}.env_wrappers": {"env_wrappers": [{"id": "TimeLimit", "max_episode_steps": 9, "note": "password=hunter2"}]},
+    "{}.spec.description": {"spec": {"description": "at 10.0.0.17"}},
+    "{}.spec.rewards": {"spec": {"rewards": {"alive": "mail alice@example.org"}}},
+    "a name in {}.spec.rewards": {"spec": {"rewards": {"/home/alice/x": "+1"}}},
+    "{}.spec.actions[1]": {"spec": {"actions": ["left", "C:\\Users\\alice"]}},
+    "{}.spec.source": {"spec": {"source": "https://bob:hunter2@example.org"}},
 }
 
 
 @pytest.mark.parametrize("place", LEAKS)
 def test_every_text_of_a_config_is_read(loaded, place):
-    facts = public_facts(loaded)
-    spec = {**facts["config"]["spec"], **LEAKS[place].get("spec", {})}
-    facts["config"] |= {**LEAKS[place], "spec": spec}
+    facts, changes = public_facts(loaded), LEAKS[place]
+    facts["config"] |= {**changes, "spec": {**facts["config"]["spec"], **changes.get("spec", {})}}
+    place = place.format("config")
     found = findings(written_texts(facts), ())
     assert found and found[0].place.startswith(place), found
     with pytest.raises(UserError, match="nothing was published") as caught:

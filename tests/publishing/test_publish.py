@@ -90,8 +90,8 @@ def test_the_usage_works_as_pasted(hub, capsys):
     publish(capsys)
     text = hub.repos[REPO].files["README.md"].decode()
     shell = text.split("```sh\n")[1].split("```")[0].splitlines()
-    words = shell[-1].split()
-    assert words[:2] == ["python", "run_play.py"] and run_play.command(words[2:]) == 0
+    command, _, words = shell[-1].partition(" --")
+    assert command == "python run_play.py" and run_play.command(f"--{words}".split()) == 0
     python = text.split("```python\n")[1].split("```")[0]
     scope = {}
     exec(compile(python, "README.md", "exec"), scope)
