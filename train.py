@@ -68,7 +68,7 @@ from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
 from utils.events import Events, only_events
 from utils.nursery import words_of
-from utils.pools import pool_on
+from utils.pools import LOCAL, pool_on
 from utils.project import folder_of, remember_folder
 from utils.run_dir import RunDir, new_id, runs_root
 from utils.run_facts import PAUSED
@@ -362,6 +362,16 @@ def load_early(argv: list[str]) -> None:
     parse_arguments(argv).load(task_of)
 
 
+def forked_early(argv: list[str]) -> list[str]:
+    """What several trainings of such words are started with here; nothing where there is one, or they run elsewhere."""
+    try:
+        arguments = parse_arguments(argv)
+    except UserError:  # said by main
+        return []
+    several = arguments.many or arguments.resume.startswith(PREFIX)
+    return places.program("train") if several and arguments.on == LOCAL and not arguments.debug else []
+
+
 def command(argv: list[str]) -> int:
     """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in training."""
     return entry.ended(main_in_events if "--json" in argv else main, argv, *FAILURES)
@@ -374,4 +384,4 @@ def main_in_events(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    utils.quick_start.leave(command(words_of(sys.argv[1:], load_early)))
+    utils.quick_start.leave(command(words_of(sys.argv[1:], load_early, forked_early)))

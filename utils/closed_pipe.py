@@ -31,9 +31,14 @@ def outlive_readers() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free is this one
+            os.set_inheritable(nowhere(), True)  # the lowest number that is free is this one
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115  (it stays)
     sys.stdout, sys.stderr = _lasting(sys.stdout, 1), _lasting(sys.stderr, 2)
+
+
+def nowhere() -> int:
+    """An open file that reads as empty and keeps nothing."""
+    return os.open(os.devnull, os.O_RDWR)
 
 
 def _lasting(stream: TextIO | None, number: int) -> TextIO:

@@ -2,7 +2,8 @@
 
 The command's own program is it: told `--nursery FD PARENT` it serves there, and returns from `words_of` in each fork,
 with the words of that fork's command, as if the process had been started with them. What follows are the words of one
-such command, so that it knows what to load. Linux alone: elsewhere forking what has loaded torch is not safe. No torch.
+such command, so that it knows what to load. A command that has imported everything itself forks its nursery (`early`),
+and nothing is imported twice. Linux alone: elsewhere forking what has loaded torch is not safe. No torch.
 """
 
 import json
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from utils.closed_pipe import nowhere
 from utils.parent_death import die_with_parent
 from utils.user_error import UserError
 
@@ -35,16 +37,9 @@ class GoneError(Exception):
 class Nursery:
     """The side of whoever wants commands run."""
 
-    def __init__(
-        self, program: Sequence[str], words: Sequence[str], env: Mapping[str, str], cwd: str | None = None
-    ) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [*program, FLAG, str(theirs.fileno()), str(os.getpid()), *words], env=env, cwd=cwd,
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+    def __init__(self, line: socket.socket, pid: int, env: Mapping[str, str]) -> None:
+        """`line`: to the child `pid`, whose environment was `env`."""
+        self._socket, self._pid, self._env = line, pid, {**env}
         self._born: list[int] = []  # pids of forks that nobody asked for yet
         self._codes: dict[int, int] = {}
         self._warm = self._gone = False
@@ -55,11 +50,13 @@ class Nursery:
         self._listen(0.0)
         return self._warm or self._gone
 
-    def fork(self, words: Sequence[str], output: int) -> "Fork":
-        """Run its program with these words, stdout and stderr into the open file `output`; GoneError."""
+    def fork(self, words: Sequence[str], output: int, env: Mapping[str, str]) -> "Fork":
+        """Run its program with these words in `env`, stdout and stderr into the open file `output`; GoneError."""
         self._listen(0.0)
+        names = {name for name, _ in env.items() ^ self._env.items()}
+        asked = {"words": [*words], "env": {name: env.get(name) for name in names}}
         try:
-            socket.send_fds(self._socket, [json.dumps([*words]).encode()], [output])
+            socket.send_fds(self._socket, [json.dumps(asked).encode()], [output])
         except OSError as error:
             self._gone = True
             raise GoneError from error
@@ -77,8 +74,8 @@ class Nursery:
     def close(self) -> None:
         """Nothing more is forked; forks that still run are told to end, as their parent does."""
         self._socket.close()
-        self._process.terminate()
-        self._process.wait()
+        os.kill(self._pid, signal.SIGTERM)
+        os.waitpid(self._pid, 0)
         self._gone = True
 
     def _listen(self, seconds: float | None) -> None:
@@ -124,16 +121,62 @@ class Fork:
         return code
 
 
-def words_of(argv: list[str], load: Callable[[list[str]], object]) -> list[str]:
+_early: dict[tuple[str, ...], Nursery] = {}  # by program: what this process has forked and no pool has taken yet
+
+
+def nursery_of(program: Sequence[str], words: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> Nursery:
+    """The one that this process has forked for this program, or a process of its own."""
+    if cwd is None and (found := _early.pop(tuple(program), None)):
+        return found
+    ours, theirs = _line()
+    with theirs:
+        process = subprocess.Popen(
+            [*program, FLAG, str(theirs.fileno()), str(os.getpid()), *words], env=env, cwd=cwd,
+            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    process.returncode = 0  # whoever closes it waits for its pid
+    return Nursery(ours, process.pid, env)
+
+
+def words_of(
+    argv: list[str],
+    load: Callable[[list[str]], object],
+    early: Callable[[list[str]], Sequence[str]] = lambda argv: (),
+) -> list[str]:
     """What this process is to do: `argv`, or, of a nursery, in each of its forks the words of that fork's command.
 
-    `load` is told the words of one of them before the first fork; what it loads, none of them loads again.
+    `load` is told the words of one of them before the first fork; what it loads, none of them loads again. `early`: the
+    program that this process is about to run several times, which then is forked from what is imported here.
     """
-    if not is_nursery(argv):
+    if is_nursery(argv):
+        return _prepared(int(argv[1]), argv[3:], load)
+    program = early(argv) if sys.platform == "linux" else ()
+    if not program:
         return argv
+    ours, theirs = _line()
+    mine = os.getpid()
+    sys.stdout.flush()  # else each fork says it once more
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        _early[tuple(program)] = Nursery(ours, pid, os.environ)
+        return argv
+    ours.close()
+    os.setsid()
+    die_with_parent(mine)
+    _take(nowhere(), (0, 1, 2))
+    return _prepared(theirs.detach(), argv, load)
+
+
+def _line() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def _prepared(number: int, words: list[str], load: Callable[[list[str]], object]) -> list[str]:
     with suppress(UserError):  # said by the forks
-        load(argv[3:])
-    return _serve(int(argv[1]))
+        load(words)
+    return _serve(number)
 
 
 def is_nursery(argv: Sequence[str]) -> bool:
@@ -167,18 +210,29 @@ def _serve(number: int) -> list[str]:
             os.close(outputs[0])
             running += 1
             _tell(line, pid=pid)
-    return _begin(json.loads(told), outputs[0], mine)
+    asked = json.loads(told)
+    return _begin(asked["words"], asked["env"], outputs[0], mine)
 
 
-def _begin(words: list[str], output: int, parent: int) -> list[str]:
+def _begin(words: list[str], env: Mapping[str, str | None], output: int, parent: int) -> list[str]:
     """In the fork: what a process of its own would have from its start."""
     os.setpgid(0, 0)
     die_with_parent(parent)
-    for standard in (1, 2):
-        os.dup2(output, standard)
-    os.close(output)
+    _take(output, (1, 2))
+    for name, value in env.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     sys.argv[1:] = words
     return words
+
+
+def _take(file: int, standards: Sequence[int]) -> None:
+    """The open file in place of these; it is closed under its own number."""
+    for standard in standards:
+        os.dup2(file, standard)
+    os.close(file)
 
 
 def _tell(line: socket.socket, **facts: Any) -> None:

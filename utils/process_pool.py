@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
-from utils.nursery import Fork, GoneError, Nursery
+from utils.nursery import Fork, GoneError, nursery_of
 from utils.parent_death import tied, wrapped
 
 TAIL = 4000  # bytes of output kept
@@ -109,7 +109,7 @@ class Start:
         """`program` begins what a nursery forks, and `words` are what its first command says beside; `threads`: this
         process has some."""
         self._env, self._program, self._cwd, self._threads = env, [*program], cwd, threads
-        self._nursery = Nursery(program, words, env, cwd) if program and sys.platform == "linux" else None
+        self._nursery = nursery_of(program, words, env, cwd) if program and sys.platform == "linux" else None
 
     @property
     def settled(self) -> bool:
@@ -121,7 +121,7 @@ class Start:
         output = tempfile.TemporaryFile()  # noqa: SIM115  # closed by tail_of or end_all
         if self._nursery and [*command[: len(self._program)]] == self._program:
             with suppress(GoneError):
-                return Child(self._nursery.fork(command[len(self._program) :], output.fileno()), output)
+                return Child(self._nursery.fork(command[len(self._program) :], output.fileno(), self._env), output)
         process = subprocess.Popen(
             wrapped(command) if self._threads else command, env=self._env, cwd=self._cwd, stdin=subprocess.DEVNULL,
             stdout=output, stderr=subprocess.STDOUT, start_new_session=True,

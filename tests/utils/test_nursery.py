@@ -105,6 +105,34 @@ def test_who_is_killed_leaves_neither_nursery_nor_forks(program, tmp_path):
     until(lambda: not any(map(alive, pids(tmp_path))))
 
 
+EARLY = """
+import os, sys
+sys.path.insert(0, {root!r})
+from utils.nursery import words_of
+from utils.process_pool import run_all
+print("once")
+words = words_of(sys.argv[1:], lambda words: None, lambda words: ["me"])
+if words[0] != "lead":
+    print(words, os.environ.get("WORD"), os.environ.get("GONE"), os.getppid() == int(words[1]))
+    sys.exit(3)
+del os.environ["GONE"]
+commands = [["me", str(number), str(os.getpid())] for number in range(2)]
+for done in run_all(commands, 1, {{"WORD": "hello"}}, program=["me"]):
+    print(done.index, done.returncode, done.output_tail, end="")
+"""
+
+
+def test_a_command_forks_what_it_has_imported_itself(tmp_path):
+    """`me` is no program: nothing but the fork can have run these."""
+    lines = [sys.executable, "-c", EARLY.format(root=str(ROOT)), "lead"]
+    done = subprocess.run(lines, env={**os.environ, "GONE": "x"}, capture_output=True, text=True, check=True)
+    told = done.stdout.splitlines()
+    assert told[0] == "once" and len(told) == 3
+    for number in range(2):
+        line = told[1 + number]
+        assert line.startswith(f"{number} 3 ['{number}', ") and line.endswith("hello None False")
+
+
 @pytest.mark.slow
 def test_a_forked_training_has_the_bits_of_a_fresh_process(tmp_path, monkeypatch):
     train = [sys.executable, str(ROOT / "train.py")]
