@@ -7,7 +7,7 @@ from typing import Any
 from agents.base import Agent
 from agents.dqn import DQN
 from agents.dreamer import Dreamer
-from agents.engines.fused_cpu.engine import fused_cpu, why_not_here
+from agents.engines.fused_cpu.engine import fused_cpu, why_not_here, why_not_known
 from agents.engines.fused_gpu.engine import fused_gpu, why_not_fused
 from agents.engines.graphed import graphed, why_not_graphed
 from agents.engines.plan.dqn import DQNRecipe
@@ -88,7 +88,7 @@ def choose_on_cpu(config: Config, agent: Agent) -> Engine:
     if config.engine == "eager":
         refusal = "as configured"
     elif recipe:
-        refusal = why_not_here() or recipe.why_not(config, agent.policy, agent.collector.obs)
+        refusal = why_not_here() or recipe.why_not(config, agent.policy, agent.collector.obs) or why_not_known(config)
     if refusal and config.engine == "fused_cpu":
         raise UserError(f"engine: fused_cpu cannot run this config: {refusal}; engine: auto takes eager")
     threads = choose_threads(config, agent, fused=not refusal)

@@ -118,10 +118,14 @@ class PPO(Agent):
         """
         ratio = (log_prob - lagging.log_prob(rollout)).exp()
         lagging.follow(self.policy)
+        self.tell_lag(ratio)
+        return ratio
+
+    def tell_lag(self, ratio: Tensor) -> None:
+        """How far the present policy has come from the one that played."""
         clipped = (ratio > 1).float().mean()
         told = {"ratio/mean": ratio.mean(), "ratio/max": ratio.max(), "clipped": clipped}
         self.metrics.add({f"train/lag/{name}": value for name, value in told.items()})
-        return ratio
 
     def update(self, batch: Batch) -> None:
         live = self.live

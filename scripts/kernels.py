@@ -79,10 +79,10 @@ def rollouts() -> list[Source]:
 
 
 def updates() -> list[Source]:
-    """What learns, for PPO's two nets of 64 x 64: of choices, and of numbers."""
+    """What learns, for PPO's two nets of 64 x 64: of choices, of numbers, and of those of an older actor."""
     found = []
-    for env_id in ("CartPole-v1", "Pendulum-v1"):
-        config = load_config(env_id, "ppo", ["hidden_dims=[64,64]", "engine=eager"])
+    for env_id, lag in (("CartPole-v1", 0), ("Pendulum-v1", 0), ("Pendulum-v1", 1)):
+        config = load_config(env_id, "ppo", ["hidden_dims=[64,64]", f"lag={lag}", "engine=eager"])
         agent = build_agent(config, make_envs(config, 1))
         assert isinstance(agent, PPO)
         found.append(learn.source_of(learn.sizes_of(PPORecipe(agent))))

@@ -38,6 +38,7 @@ LEARNT = {  # without statistics of observations: torch sums these up
     "choices, learnt": ("CartPole-v1", "ppo", "hidden_dims=[16,16]"),
     "numbers, learnt": ("Pendulum-v1", "ppo", "normalize_obs=static", "hidden_dims=[16,16]"),
     "one trunk, relu, learnt": ("Acrobot-v1", "ppo", "activation=relu", "share_trunk=true", "hidden_dims=[16]"),
+    "older actor, learnt": ("CartPole-v1", "ppo", "lag=1", "policy_lr=0.01", "hidden_dims=[24]"),
 }
 
 

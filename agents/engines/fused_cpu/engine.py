@@ -18,6 +18,7 @@ from agents.engines.plan.model import ModelRecipe
 from agents.engines.plan.on_policy import OnPolicy
 from agents.engines.plan.recipe import Recipe
 from agents.sockets import EagerEpisodes, EagerPlay, Engine, Episodes, Learn, Learner, Play
+from config.schema import Config, PPOConfig
 from envs_fast.cuda_env import CudaEnv
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.vec_env import CPU
@@ -29,6 +30,11 @@ def why_not_here(device: torch.device = CPU) -> str | None:
     if device.type != "cpu":
         return f"it learns on the CPU, and the worlds are on {device}"
     return None if {"avx2", "fma"} <= FEATURES else "its kernels need a processor with AVX2 and FMA"
+
+
+def why_not_known(config: Config) -> str | None:
+    """What a recipe knows and these kernels do not."""
+    return "it does not know lag" if isinstance(config, PPOConfig) and config.lag else None
 
 
 def why_not_played(recipe: type[Recipe], learner: Learner) -> str | None:

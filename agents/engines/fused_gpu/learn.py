@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agents.engines.fused_gpu.lag import Played
 from agents.engines.fused_gpu.order import Order
 from agents.engines.fused_gpu.parameters import Copied
 from agents.engines.fused_gpu.play import scaling_of, whole
@@ -19,6 +20,8 @@ from agents.engines.plan.on_policy import OnPolicy
 from agents.engines.plan.recipe import main_leaf
 from agents.experience.nouns import Rollout
 from agents.networks.encoders import OneHot, RunningNorm
+from agents.ppo import PPO
+from agents.reinforce import REINFORCE
 from agents.sockets import Learner
 from envs_gym.spaces import MASK
 from utils.cuda_kernels import compile_cuda
@@ -54,10 +57,16 @@ def sizes_of(recipe: OnPolicy) -> Sizes:
         "VALUE_NET": layout.value_net,
         "VALUE_ROW": layout.value_row,
         "DECOUPLED": config.optimizer == "adamw",
+        "LAGS": vars(config).get("lag") == 1,
         "MOMENTS": len(Moment),
         **{name: value for name, value in recipe.switches.items() if name != "EPOCHS"},
         **NAMES,
     }
+
+
+def played_of(agent: PPO | REINFORCE) -> Played | None:
+    """Of an agent in whose stead an older actor plays."""
+    return Played(agent, agent.lagging) if isinstance(agent, PPO) and agent.lagging else None
 
 
 def source_of(sizes: Sizes) -> Source:
@@ -98,6 +107,7 @@ class Updates:
         self._key = zeros(5, dtype=torch.int64, device=device)
         self.log_prob, self.weight, self.target, self.counted = zeros(4, self._rows, device=device)
         self.value = zeros(self._rows + self._worlds, device=device)
+        self.played = played_of(agent)
         self._moments, self._totals = zeros(JUDGES, len(Moment), **wide), zeros(TOLD, **wide)
         self._weighing, self._state = zeros(recipe.updates, 3, **wide), zeros(recipe.updates + 1, 2, **wide)
         self._squares = zeros(self._columns, 3, **wide)
@@ -117,6 +127,8 @@ class Updates:
         self.live.copy_(torch.from_numpy(self.host), non_blocking=True)
         self._key.copy_(torch.tensor(self.recipe.order()), non_blocking=True)
         self.parameters.fetch(self.live[Live.STEP])
+        if self.played:
+            self.played.fetch()
         self.stats.zero_()
 
     def make(self, work: Rollout) -> None:
@@ -132,22 +144,27 @@ class Updates:
         memory, rows, worlds = agent.memory, self._rows, self._worlds
         table, value = memory.table, self.value
         final = torch.zeros(memory.slots * worlds, device=self._device)
-        asked = [(main_leaf(table.obs), value, rows, True)]
+        own, seen, ratio = (self.parameters.values, *self._scaling), main_leaf(table.obs), self.log_prob
+        asked = [(own, seen, value, ratio, rows, True, True)]  # and whose log-probabilities, whose values
+        if self.played:
+            ratio = self.played.ratio  # until `worth` makes it one: log-probabilities of who played
+            asked += [((self.played.values, *self.played.scaling), seen, value, ratio, rows, True, False)]
         if self.recipe.shape.layout.value_net >= 0:
             asked += [
-                (main_leaf(agent.collector.obs), value[rows:], worlds, False),
-                (main_leaf(memory.final.obs), final, memory.slots * worlds, False),
+                (own, main_leaf(agent.collector.obs), value[rows:], self.log_prob, worlds, False, True),
+                (own, main_leaf(memory.final.obs), final, self.log_prob, memory.slots * worlds, False, True),
             ]
-        for obs, out, size, acts in asked:
+        for by, obs, values, log_prob, size, *wanted in asked:
             blocks = min(2 * MOST_PARTS, -(-size // TILE))
             launch(
-                "judge", blocks * BLOCK, self.parameters.values, *self._scaling, obs, table.action, self._mask, out,
-                self.log_prob, np.int64(size), np.int32(acts), block=BLOCK, shared=self._shared,
+                "judge", blocks * BLOCK, *by, obs, table.action, self._mask, values, log_prob, np.int64(size),
+                *map(np.int32, wanted), block=BLOCK, shared=self._shared,
             )  # fmt: skip
         flags = table.terminated, table.truncated, table.is_first, table.slot
         found = self.weight, self.target, self.counted
         sizes = np.int32(memory.rows), np.int32(worlds)
-        launch("worth", worlds, reward.contiguous(), *flags, value, final, self.live, *found, *sizes)
+        judged = value, final, self.log_prob, ratio
+        launch("worth", worlds, reward.contiguous(), *flags, *judged, self.live, *found, *sizes)
         launch("moments", JUDGES * BLOCK, *found, value, self._moments, np.int64(rows), block=BLOCK)
         self.order = self._order.draw(self._key)
         given = self.weight, self.counted, self.order, self._moments, self.live
@@ -214,5 +231,7 @@ class FusedLearn:
         else:
             updates.make(work)
         learner.progress["updates"] += recipe.updates
+        if updates.played:
+            updates.played.tell()
         recipe.tell(updates.stats.cpu().numpy(), recipe.updates)
         recipe.after_learning(work)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from agents.engines.fused_gpu.parameters import fetch
 from agents.engines.plan.layout import Layer, Layout
-from agents.engines.plan.on_policy import OnPolicy
+from agents.engines.plan.on_policy import OnPolicy, lay_out
 from agents.experience.nouns import leaves
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.encoders import OneHot, RunningNorm, StaticNorm
@@ -103,19 +103,20 @@ def source_of(world: World, sizes: Sizes) -> Source:
 
 
 class FusedPlay:
-    """The collector's steps, in one launch. Owns a copy of the parameters, and what is told beside the memory."""
+    """The collector's steps, in one launch. Owns a copy of the actor, and what is told beside the memory."""
 
     name = "fused_gpu"
 
     def __init__(self, recipe: OnPolicy, sizes: Sizes) -> None:
-        envs, memory = recipe.agent.collector.envs, recipe.agent.memory
-        assert isinstance(envs, CudaEnv)
-        self._envs, self._sizes, self._layout = envs, sizes, recipe.shape.layout
+        collector, memory = recipe.agent.collector, recipe.agent.memory
+        envs, policy = collector.envs, collector.policy  # which is the agent's, or that of one iteration before
+        assert isinstance(envs, CudaEnv) and isinstance(policy, ActorCritic)
+        self._envs, self._sizes, self._layout = envs, sizes, lay_out(policy)
         self._kernels = envs.compile(source_of(envs.world, sizes), envs.device)
         self._kernel = f"{twin_of(envs.world).stem}_rollout"
         self._window = envs.compile(read_source(EPISODES), envs.device)
         self.parameters = torch.zeros(self._layout.whole, device=envs.device)
-        self._scaling = scaling_of(recipe.shape.encoder.leaf[0], sizes.features, envs.device)
+        self._scaling = scaling_of(policy.encoder.leaf[0], sizes.features, envs.device)
         self.log_prob, self._returns, self._lengths = torch.zeros(3, memory.rows, memory.num_envs, device=envs.device)
 
     @torch.no_grad()

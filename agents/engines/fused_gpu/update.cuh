@@ -7,6 +7,7 @@
 //   VALUE_NET, VALUE_ROW             which output of which net is the value; -1: none
 //   NORMALIZE                        weights of actions: 0 off, 1 per minibatch, 2 per rollout
 //   WHOLE_EPISODE, DECOUPLED         mc:episode; AdamW
+//   LAGS                             an older actor played: V-trace instead of GAE
 #include "agents/engines/fused_gpu/losses.cuh"
 
 const int JUDGES = 64;         // parts of a rollout's moments
@@ -32,29 +33,35 @@ DEVICE void judge_by(const float* parameters, const Rows& rows, i64 size, float*
     i64 row = tile * TILE + threadIdx.x;
     float *z = shared + OUT_AT + threadIdx.x * OUT_ROW, *p = shared + ODDS_AT + threadIdx.x * OUT_ROW;
     if (threadIdx.x < TILE && row < size) {
-      if (NET == VALUE_NET) value[row] = z[VALUE_ROW];
+      if (NET == VALUE_NET && value) value[row] = z[VALUE_ROW];
       if (NET == 0 && log_prob) log_prob[row] = log_prob_of(rows, row, parameters, z, p);
     }
     __syncthreads();  // before the next tile
   }
 }
 
-// Values of observations [size], and where `acts` the log-probabilities of what was done: as `gradient` finds them.
+// Where `values` those of observations [size], where `acts` the log-probabilities of what was done: as `gradient` finds
+// them.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     judge(const float* parameters, const float* centre, const float* scale, const void* obs, const void* action,
-          const u8* mask, float* value, float* log_prob, i64 size, int acts) {
+          const u8* mask, float* value, float* log_prob, i64 size, int acts, int values) {
   DYNAMIC_SHARED(shared);
   Rows rows = {obs, action, mask};
   fetch_scaling(centre, scale, shared);
-  if (acts || VALUE_NET == 0) judge_by<0>(parameters, rows, size, value, acts ? log_prob : nullptr, shared);
-  if constexpr (VALUE_NET > 0) judge_by<1>(parameters, rows, size, value, nullptr, shared);
+  if (!values) value = nullptr;
+  if (!acts) log_prob = nullptr;
+  if (acts || VALUE_NET == 0) judge_by<0>(parameters, rows, size, value, log_prob, shared);
+  if constexpr (VALUE_NET > 0)
+    if (values) judge_by<1>(parameters, rows, size, value, nullptr, shared);
 }
 
 // What each action was worth, a thread a world: `weight` and `target`, and `counted`, 1 where the return is known.
-// value [R + N]: behind the rows that of the observation that follows the last; final_value [slots, N].
+// value [R + N]: behind the rows that of the observation that follows the last; final_value [slots, N]. Where it LAGS
+// `ratio` holds log pi of who played, and afterwards pi over it.
 extern "C" __global__ void worth(const float* reward, const u8* terminated, const u8* truncated, const u8* is_first,
-                                 const i64* slot, const float* value, const float* final_value, const double* live,
-                                 float* weight, float* target, float* counted, int steps, int worlds) {
+                                 const i64* slot, const float* value, const float* final_value, const float* log_prob,
+                                 float* ratio, const double* live, float* weight, float* target, float* counted,
+                                 int steps, int worlds) {
   int world = blockIdx.x * blockDim.x + threadIdx.x;
   if (world >= worlds) return;
   const bool critic = VALUE_NET >= 0;
@@ -73,6 +80,10 @@ extern "C" __global__ void worth(const float* reward, const u8* terminated, cons
       float following = cut ? final : value[r + worlds];
       float delta = reward[r] - value[r] + gamma * (lost ? 0.0f : 1.0f) * following;
       ahead = delta + keep * (lost || cut ? 0.0f : 1.0f) * ahead;
+      if (LAGS) {  // rho_t times that, rho = min(1, ratio), Espeholt et al. 2018
+        ratio[r] = simd_math::exp32(log_prob[r] - ratio[r]);
+        ahead *= ratio[r] > 1.0f ? 1.0f : ratio[r];
+      }
       weight[r] = ahead;
       target[r] = ahead + value[r];
     }

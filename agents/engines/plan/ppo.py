@@ -1,14 +1,12 @@
 """PPO to a fused engine."""
 
 import numpy as np
-from torch import nn
 
 from agents.engines.plan.numbers import NORMALIZE, Live, Stat
 from agents.engines.plan.on_policy import OnPolicy
 from agents.engines.plan.recipe import or_infinite
-from agents.experience.nouns import Tree
 from agents.ppo import PPO
-from config.schema import Config, PPOConfig
+from config.schema import PPOConfig
 
 
 class PPORecipe(OnPolicy):
@@ -30,11 +28,6 @@ class PPORecipe(OnPolicy):
             "train/advantage/std": Stat.WEIGHT_STD,
         }
         super().__init__(agent, switches, told)
-
-    @classmethod
-    def why_not(cls, config: Config, policy: nn.Module, obs: Tree) -> str | None:
-        lags = isinstance(config, PPOConfig) and config.lag
-        return super().why_not(config, policy, obs) or ("it does not know lag" if lags else None)
 
     def before_learning(self, live: np.ndarray) -> None:
         super().before_learning(live)
