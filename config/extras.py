@@ -19,6 +19,11 @@ class Extra(NamedTuple):
         """What to type."""
         return f"pip install 'stride-rl[{self.name}]'"
 
+    def meant_by(self, term: str) -> bool:
+        """Whether ids that begin as the term does are its own, in capitals or not."""
+        folded = term.casefold()
+        return any(start.casefold().startswith(folded) or folded.startswith(start.casefold()) for start in self.ids)
+
 
 MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Inverted", "Pusher", "Reacher", "Swimmer", "Walker2d")
 DOOM_EXTRA = Extra("VizDoom", "vizdoom", "vizdoom", ("VizDoom/",), registers=True)

@@ -16,14 +16,14 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from agents.experience.nouns import leaves, tree_map
-from config.extras import missing
+from config.extras import EXTRAS, missing
 from config.listing import list_environments
 from config.loader import load_config
 from config.scenarios import DOOM, RETRO, doom_scenarios, retro_games
 from config.schema import Config
 from envs_fast.vec_env import Obs, Step, VecEnv
 from envs_gym.gym_env import EnvError
-from envs_gym.make import find_spec, import_module, make_envs
+from envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
 from envs_gym.recorder import Recorder, Recording
 from envs_gym.wrappers.registry import wrappers_of
 from scripts.usage import parser_of
@@ -99,8 +99,10 @@ def chosen(term: str) -> list[Config]:
 def ids_with(term: str) -> list[str]:
     """The id that is meant; else the newest versions of all known ids with the term in their name."""
     families = [f"{DOOM}{name}" for name in doom_scenarios()] + [f"{RETRO}{name}" for name in retro_games()]
-    if find_package("ale_py"):
-        import_module("ALE/")
+    meant = [extra for extra in EXTRAS if extra.name == "atari" or extra.meant_by(term)]  # games by any part of a name
+    for extra in (extra for extra in meant if find_package(extra.module)):
+        for start in REGISTERED_BY.keys() & extra.ids:
+            import_module(start)
     if term in gymnasium.registry or ":" in term:
         find_spec(term)
         return [term]
@@ -109,6 +111,9 @@ def ids_with(term: str) -> list[str]:
         newest[f"{spec.namespace}/{re.sub('-v[0-9]+$', '', spec.id)}"] = spec.id
     known = [env_id for env_id in (*newest.values(), *families) if not env_id.startswith("fast/")]  # the same again
     found = [env_id for env_id in known if term.casefold() in env_id.casefold()]
+    lacking = [extra for extra in meant if extra.meant_by(term) and find_package(extra.module) is None]
+    if lacking and not found:
+        raise UserError(f"{term} needs {lacking[0].title}: {lacking[0].cure}")
     return found or [find_spec(term).id]
 
 

@@ -278,18 +278,26 @@ ATARI = ["CartPole-v1:ppo", "env_kwargs.obs_type=ram", "spec={}"]
 SCREEN = ["env_id=ALE/Breakout-v5", "spec={}", "grayscale_obs=true", "resize_obs=36", "frame_stack=2", "policy=cnn",
           "policy_kwargs.features=16", "hidden_dims=16", "env_wrappers=[{id: LifeLoss}, {id: ClipReward}]",
           "eval_max_steps=30"]  # fmt: skip
-MUJOCO = ("eval_max_steps=60",)  # whose whole episodes are 1,000 steps of physics
+SHORT = ("eval_max_steps=60",)  # where whole episodes are hundreds of steps, or 1,000 of physics
 OPTIONAL = {
     "mujoco": {
-        "HalfCheetah, sac": ["HalfCheetah-v5:sac", *REPLAY, *MUJOCO],
-        "Hopper, sac, eager, normalised": ["Hopper-v5:sac", *REPLAY, *MUJOCO, "engine=eager", "normalize_obs=true"],
-        "Ant, ppo, normalised": ["Pendulum-v1:ppo", *MUJOCO, "env_id=Ant-v5", "spec={}", "normalize_obs=true"],
+        "HalfCheetah, sac": ["HalfCheetah-v5:sac", *REPLAY, *SHORT],
+        "Hopper, sac, eager, normalised": ["Hopper-v5:sac", *REPLAY, *SHORT, "engine=eager", "normalize_obs=true"],
+        "Ant, ppo, normalised": ["Pendulum-v1:ppo", *SHORT, "env_id=Ant-v5", "spec={}", "normalize_obs=true"],
     },
     "ale_py": {
         "Pong, ppo": [*ATARI, "env_id=ALE/Pong-v5", "eval_max_steps=60"],
         "Pong, ppo, cut": [*ATARI, "env_id=ALE/Pong-v5", "max_episode_steps=40"],
         "Breakout's screen, ppo": ["CartPole-v1:ppo", *SCREEN],
         "Breakout's screen, dqn": ["CartPole-v1:dqn", *REPLAY, *SCREEN],
+    },
+    "dm_control": {
+        "cartpole, sac": ["Pendulum-v1:sac", *REPLAY, *SHORT, "env_id=dm_control/cartpole-swingup", "spec={}"],
+        "walker, ppo": ["Pendulum-v1:ppo", *SHORT, "env_id=dm_control/walker-walk", "spec={}", "frame_skip=2"],
+    },
+    "minigrid": {
+        "DoorKey, ppo": ["MiniGrid-DoorKey-5x5-v0:ppo", *SHORT],
+        "DoorKey, lstm": ["MiniGrid-DoorKey-5x5-v0:lstm", *SHORT],
     },
 }
 

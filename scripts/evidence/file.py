@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from config.general import is_general, load_general
 from config.loader import load_config, load_file, parse_config_id, to_plain
 from config.schema import Config
+from envs_gym.task import task_of
 from scripts.host import processor
 from utils.durable_file import read_json, write_json
 from utils.provenance import PROJECT
@@ -77,9 +79,11 @@ class Evidence:
 
 
 def configured(variant: str, overrides: Sequence[str] = ()) -> Config:
-    """The config of ENV:VARIANT, which is shipped, or of a world of the tests."""
+    """The config of ENV:VARIANT, which is shipped or of a world of the tests, or that of ENV:ALGORITHM, general."""
     if variant in OWN_FILES:
         return load_file(OWN_FILES[variant], variant.rpartition(":")[2], overrides)
+    if is_general(variant):
+        return load_general(variant, overrides, task_of)
     return load_config(*parse_config_id(variant), overrides)
 
 

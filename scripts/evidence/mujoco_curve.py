@@ -50,11 +50,7 @@ def main(argv: list[str]) -> int:
 
 def ours(words: str, overrides: list[str], config: Config) -> list[tuple[int, float]]:
     """By the command that everybody types."""
-    iteration = config.rollout_size if isinstance(config, PPOConfig) else config.epoch_iterations
-    every = max(1, config.max_timesteps // LOOKS // iteration)
-    looks = [f"eval_freq_epochs={every}", "eval_warmup_epochs=0", f"eval_episodes={EPISODES}", "test_episodes=0"]
-    if isinstance(config, SACConfig):
-        looks += [f"epoch_iterations={max(1, config.max_timesteps // LOOKS)}", "eval_freq_epochs=1"]
+    looks = [*often(config), "eval_warmup_epochs=0", f"eval_episodes={EPISODES}", "test_episodes=0"]
     with tempfile.TemporaryDirectory() as runs:
         os.environ["STRIDE_RUNS"] = runs
         code = train.train(parse_arguments([words, *overrides, *looks, "early_stop_on_eval_threshold=false", "-q"]))
@@ -62,6 +58,14 @@ def ours(words: str, overrides: list[str], config: Config) -> list[tuple[int, fl
             sys.exit(code)
         found = points(read_csv(list_runs()[0].metrics_csv), VAL)
     return [(int(x), y) for x, y in found]
+
+
+def often(config: Config) -> list[str]:
+    """LOOKS evaluations: an epoch of PPO is a rollout, of SAC as many steps as lie between two of them."""
+    between = config.max_timesteps // LOOKS
+    if isinstance(config, PPOConfig):
+        return [f"eval_freq_epochs={max(1, between // config.rollout_size)}"]
+    return [f"epoch_iterations={max(1, between)}", "eval_freq_epochs=1"]
 
 
 def theirs(config: Config) -> list[tuple[int, float]]:

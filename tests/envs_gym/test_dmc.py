@@ -136,7 +136,7 @@ def test_pictures_of_a_task_are_channels_first_and_change_nothing_else(suite):
 
 
 @pytest.mark.slow
-def test_a_task_trains_and_goes_on(suite, tmp_path, monkeypatch):
+def test_a_task_trains(suite, tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     words = ["dm_control/cartpole-swingup:sac", "max_timesteps=300", "learning_starts=100", "epoch_iterations=50"]
     assert train.train(parse_arguments([*words, "threads=1", "test_episodes=0", "eval_freq_epochs=0", "-q"])) == 0

@@ -21,6 +21,20 @@ def test_random_play_keeps_the_contract(env_id, capsys):
     assert env_id in said and " exact " in said and "1 of 1 keep the contract" in said
 
 
+def test_a_family_that_is_not_installed_is_told_with_its_cure(monkeypatch):
+    monkeypatch.setattr(smoke_test_envs, "find_package", lambda module: None)
+    with pytest.raises(UserError, match=r"dm_con needs dm_control: pip install 'stride-rl\[dmc\]'"):
+        smoke_test_envs.ids_with("dm_con")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("term", "module"), [("dm_control/cartpole-s", "dm_control"), ("minigrid-empty", "minigrid")])
+def test_a_family_that_is_installed_is_found_by_a_part_of_its_ids(term, module):
+    pytest.importorskip(module)
+    found = smoke_test_envs.ids_with(term)
+    assert len(found) >= 2 and all(name.casefold().startswith(term) for name in found)
+
+
 def test_a_broken_promise_is_noticed():
     class Generous(GymEnv):
         """Reports returns that are one too high."""

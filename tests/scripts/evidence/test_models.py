@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from agents.algorithms import build_agent
+from config.general import is_general_config
 from config.loader import load_config
 from envs_gym.make import make_envs
 from report.history import STEPS, VAL
@@ -57,9 +58,21 @@ def test_the_page_names_what_is_not_measured(tmp_path, monkeypatch):
     assert "(results/models/CartPole-v1-dreamer.svg)" in text and (tmp_path / "CartPole-v1-dreamer.svg").is_file()
 
 
+def test_what_others_reach_stands_beside_it():
+    row = ROW._replace(asked=(), beside="somebody reaches 472")
+    assert "whatever it is. somebody reaches 472." in "\n".join(told(row, evidence(record(1, (1, 2, 3), 4))))
+
+
+def test_general_settings_are_configured_as_a_command_has_them():
+    config = configured("Pendulum-v1:reinforce", ["gamma=0.9"])
+    assert is_general_config(config) and config.gamma == 0.9 and not is_general_config(configured("Pendulum-v1:sac"))
+
+
 @pytest.mark.parametrize("row", ROWS, ids=[row.variant for row in ROWS])
 def test_what_a_row_asks_for_is_evaluated(row):
     """Its words make a config whose evaluations, or whose closing test, lie where a goal is."""
+    if row.variant.startswith("dm_control/"):
+        pytest.importorskip("dm_control")
     config = configured(row.variant, row.overrides)
     assert config.test_episodes == 100 and not config.early_stop_on_eval_threshold
     assert config.max_timesteps == row.budget and place(row).suffix == ".json"

@@ -55,6 +55,16 @@ def test_theirs_gets_the_numbers_of_the_config(words, monkeypatch):
     assert {name: given[name] for name in same} == {name: vars(config)[name] for name in same}
 
 
+@pytest.mark.parametrize("words", mujoco.ROWS)
+def test_ours_is_evaluated_as_often(words):
+    """Its words make a config, whose evaluations are as many, and one more at most where rollouts do not divide."""
+    first = load_general(words, ["max_timesteps=100_000"], lambda config: Task("bounded", "", None, None))
+    looks = mujoco_curve.often(first)
+    config = load_general(words, ["max_timesteps=100_000", *looks], lambda config: Task("bounded", "", None, None))
+    every = config.eval_freq_epochs * config.epoch_iterations * config.iteration_steps
+    assert mujoco.LOOKS <= 100_000 // every <= mujoco.LOOKS + 4
+
+
 def test_a_rate_that_fades_is_of_the_share_that_is_left():
     fading = mujoco_curve.rate(Schedule("linear", 3.0, 1.0))
     assert [fading(left) for left in (1.0, 0.5, 0.0)] == [3.0, 2.0, 1.0] and mujoco_curve.rate(0.5) == 0.5
