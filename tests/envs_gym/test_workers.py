@@ -49,6 +49,13 @@ def test_auto_takes_a_process_a_core_where_a_step_is_long(seconds, cores, n_envs
     assert choice.number == number and reason in choice.reason
 
 
+def test_a_game_that_is_a_process_already_gets_none(machine, monkeypatch):
+    machine(0.013)
+    monkeypatch.setattr(workers, "kept_here", lambda config: "")  # asks who has registered it
+    assert choose_workers(Config(env_id="VizDoom/basic")) == (0, "each world is a process of the game already")
+    assert choose_workers(Config(env_id="VizDoom/basic", workers=2)).number == 2
+
+
 def test_a_number_is_a_number_but_no_process_is_without_a_world(machine):
     machine(0.0)
     assert choose_workers(Config(env_id=SLOW, workers=16)) == (8, "as configured")
