@@ -52,22 +52,22 @@ def compared(updates: int, threads: int, sizes: dict[str, tuple[str, ...]] = SIZ
 
 def of_size(name: str, overrides: tuple[str, ...], updates: int, counts: list[int]) -> Figures:
     """Every engine that knows it, on each number of threads."""
-    made = {name: agent_of(engine, overrides, max(counts)) for name, engine in ENGINES.items()}
-    agents = {name: agent for name, agent in made.items() if name == "eager" or agent.engine.name != "eager"}
-    weights = sum(p.numel() for p in agents["eager"].policy.parameters())
-    flops = flops_of(agents["eager"])
+    wanted = [(name, engine, threads) for name, engine in ENGINES.items() for threads in counts]
+    made = {(name, threads): agent_of(engine, overrides, threads) for name, engine, threads in wanted}
+    agents = {key: agent for key, agent in made.items() if key[0] == "eager" or agent.engine.name != "eager"}
+    plain = agents["eager", 1]
+    weights, flops = sum(p.numel() for p in plain.policy.parameters()), flops_of(plain)
     print(f"\n{name}: {weights:,} weights, {flops / 1e9:.2f} GFLOP an update", flush=True)
     rows = {}
-    for engine, agent in agents.items():
-        for threads in counts:
-            row = rows[f"{engine}, {threads}"] = timed(agent, threads, updates)
-            told = ", ".join(f"{part} {part_ms:.1f}" for part, part_ms in row["parts_ms"].items())
-            total = row["update_ms"]
-            print(
-                f"  {engine:<8} {threads} thread(s) {total['median']:7.1f} ms ({min(total['all']):.1f} at least, "
-                f"{row['cpu_ms']:.1f} of CPU, {flops / total['median'] / 1e6:.0f} GFLOP/s): {told}",
-                flush=True,
-            )
+    for (engine, threads), agent in agents.items():
+        row = rows[f"{engine}, {threads}"] = timed(agent, threads, updates)
+        told = ", ".join(f"{part} {part_ms:.1f}" for part, part_ms in row["parts_ms"].items())
+        total = row["update_ms"]
+        print(
+            f"  {engine:<8} {threads} thread(s) {total['median']:7.1f} ms ({min(total['all']):.1f} at least, "
+            f"{row['cpu_ms']:.1f} of CPU, {flops / total['median'] / 1e6:.0f} GFLOP/s): {told}",
+            flush=True,
+        )
     return {"weights": weights, "flops": flops, "rows": rows}
 
 
