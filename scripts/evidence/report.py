@@ -126,7 +126,7 @@ def curve(evidence: Evidence) -> str:
     lines = [[Point(x, y) for x, y in record["curve"][kind]] for record in finished]
     seeds = f"{len(finished)} seed{'s' if len(finished) > 1 else ''}"
     title = f"{evidence.variant}, {seeds}" + (", training" if kind == "train" else "")
-    title += f", with {' '.join(evidence.overrides)}" if evidence.overrides else ""
+    title += ", changed" if evidence.overrides else ""  # how, says the page
     return seeds_svg(title, lines, mean_curve(lines), _goal(evidence))
 
 
