@@ -149,7 +149,7 @@ def told(row: Row, evidence: Evidence) -> Iterator[str]:
     yield table([("seed", *(f"{step:,}" for step in steps), "test", "seconds"), *(cells(r, steps) for r in finished)])
     yield ""
     yield from (f"- seed {each['seed']} failed: {each['line']}" for each in evidence.failed())
-    costs = [record["ms_per_action"] for record in finished]
+    costs = [record["ms_per_action"] for record in finished if "ms_per_action" in record]  # SAC has no model
     if costs:
         yield f"{np.median(costs):.1f} ms for a greedy answer to one world; {spent(row, finished)}"
 
