@@ -297,14 +297,16 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
         named = config.env_id, config.variant, config.seed
         run_id = claim(facts["group"], facts["config"], new_id(*named)) if facts["group"] else ""
         try:
-            run = RunDir.create(*named, facts, run_id)
+            # whole with what it begins from: killed at any time it is a fork, or not there
+            run = RunDir.create(*named, facts, run_id, lambda made: adopt(made, again) if again else None)
         except FileExistsError as error:
             raise RunInTrainingError(f"{run_id} has just been begun by another process") from error
         stack.enter_context(locked(run.path))
     if not again or not again.checkpoint:
         return run, Start()
-    path = adopt(run, again) if again.fork else again.checkpoint
-    return run, Start(path, again.env_steps, again.sidecar["exported"], again.closing)
+    return run, Start(
+        run.checkpoints / again.checkpoint.name, again.env_steps, again.sidecar["exported"], again.closing
+    )
 
 
 def train_group(arguments: Arguments) -> int:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 
 import pytest
 from tiny_runs import TINY, tiny_run
@@ -18,6 +19,7 @@ from utils import claim
 from utils.run_dir import RunDir, list_runs, root_of_groups
 from utils.run_files import read_json, write_json
 from utils.run_lock import locked
+from utils.seed_group import members
 from utils.user_error import UserError
 
 
@@ -128,6 +130,32 @@ def test_a_fork_in_a_group_is_begun_once_and_goes_on(capsys):
     assert facts["parent"]["run"] == parent.id and facts["parent"]["env_steps"] == 16
     assert train.command(["--resume", parent.id, "--group", "g"]) == 2
     assert "give it, or --resume, or --fork as well" in capsys.readouterr().err
+
+
+class Killed(BaseException):
+    """No error that anything on the way answers to."""
+
+
+@pytest.mark.parametrize("where", ["adopt", "fit"])
+def test_a_fork_that_was_killed_before_it_saved_begins_again_from_its_parent(where, monkeypatch):
+    parent = tiny_run("CartPole-v1:ppo", "--pause-at", "16")
+    fork = ["--resume", parent.id, "--fork", "--seed", "7", "policy_lr=0.01", "-q", "--group"]
+
+    def die(*told, **more):
+        if where == "adopt":
+            really(*told)
+        raise Killed
+
+    really = train.adopt
+    with monkeypatch.context() as patch:
+        patch.setattr(train, where, die)
+        with suppress(Killed):
+            assert train.command([*fork, "g"]) == 1
+    assert len(list_runs()) == (2 if where == "fit" else 1), "it is whole, or not there"
+    assert train.command([*fork, "g"]) == 0 == train.command([*fork, "straight"])
+    killed, straight = (run for name in ("g", "straight") for run, _ in members(name))
+    assert killed.facts()["parent"] == straight.facts()["parent"]
+    assert amounts_to(killed) == amounts_to(straight)
 
 
 def test_a_run_that_was_stopped_where_it_was_to_pause_pauses_there(capsys):

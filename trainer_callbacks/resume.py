@@ -46,6 +46,8 @@ class Resumption:
     fork: bool
     edited: tuple[str, ...] = ()
     """What was changed in config.json by hand and accepted."""
+    unmoved: bool = False
+    """A fork that goes on and has saved nothing yet: its checkpoint is its parent's, made under the parent's config."""
 
     @property
     def env_steps(self) -> int:
@@ -54,7 +56,7 @@ class Resumption:
     @property
     def closing(self) -> bool:
         """Whether the run was over but for its last words; a change means that more is wanted."""
-        return not self.fork and not self.changed and self.facts.get("status") != "finished"
+        return not self.fork and not self.unmoved and not self.changed and self.facts.get("status") != "finished"
 
     def lines(self, how: str, now: Mapping[str, object]) -> list[str]:
         """What a person should know; `how` is the worlds' exact or seam, `now` what the bits rest on here."""
@@ -135,7 +137,8 @@ def find_resumption(
         if after.on_cuda != before.on_cuda:
             before, chosen["engine"] = _as_chosen(before, chosen, run.id), "auto"  # an engine is of its device
         before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
-    changed = tuple(changes(before, after, may_differ=("seed",) if fork else ()))
+    unmoved = not fork and path is not None and sidecar["env_steps"] == mapping(facts.get("parent")).get("env_steps")
+    changed = tuple(changes(before, after, may_differ=("seed",) if fork or unmoved else ()))
     resume = Resumption(
         source=run,
         checkpoint=path,
@@ -146,6 +149,7 @@ def find_resumption(
         notes=notes,
         fork=fork,
         edited=edited,
+        unmoved=unmoved,
     )
     if not resume.closing and path and not spent:
         _check_budget(resume, overrides)
@@ -249,8 +253,8 @@ def continued_facts(resume: Resumption, facts: Mapping[str, object]) -> dict[str
     return {**facts, **resume.facts, **settings, "resumed": resumed, "status": "running"}
 
 
-def adopt(run: RunDir, resume: Resumption) -> Path:
-    """Give a fork its parent's checkpoint and rows; the checkpoint's new path."""
+def adopt(run: RunDir, resume: Resumption) -> None:
+    """Give a fork its parent's checkpoint, under its name there, and rows."""
     assert resume.checkpoint is not None
     copy = run.checkpoints / resume.checkpoint.name
     run_files.copy(resume.checkpoint, copy)
@@ -262,4 +266,3 @@ def adopt(run: RunDir, resume: Resumption) -> Path:
         run_files.copy(resume.source.metrics_csv, run.metrics_csv)
     facts = {key: value for key, value in resume.sidecar.items() if key != "file"}
     checkpoint_set.seal(copy, facts, ("best", "last"))
-    return copy

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,8 @@ log = logging.getLogger("stride")
 LAST, BEST = "@last", "@best"
 _index, _looking = RunIndex(), threading.Lock()  # what this process knows of all runs, and who looks
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+Facts = Mapping[str, object] | None
+Fill = Callable[["RunDir"], object]
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,16 @@ class RunDir:
 
     @classmethod
     def create(
-        cls, env_id: str, variant: str, seed: int, facts: Mapping[str, object] | None = None, run_id: str = ""
+        cls,
+        env_id: str,
+        variant: str,
+        seed: int,
+        facts: Facts = None,
+        run_id: str = "",
+        fill: Fill = lambda run: None,
     ) -> "RunDir":
-        """Make a new folder with its subfolders and its config.json, whole from the start; `@last` points at it.
+        """Make a new folder with its subfolders, its config.json and what `fill` puts there, whole from the start;
+        `@last` points at it.
 
         Its name is taken by nobody else, however many processes ask at once. It is not locked: who trains in it does
         that (`run_lock.locked`). UserError where the folder of all runs cannot be written to, FileExistsError where
@@ -97,7 +106,8 @@ class RunDir:
         try:
             root.mkdir(parents=True, exist_ok=True)
             sweep(root)
-            run = cls(_make(root, check_id(run_id), facts) if run_id else _make_unique(root, name, facts))
+            made = _make(root, check_id(run_id), facts, fill) if run_id else _make_unique(root, name, facts, fill)
+            run = cls(made)
             relink(root / LAST, run.path)
             sync_folder(root)
         except FileExistsError:
@@ -181,14 +191,14 @@ def _is_run(path: Path) -> bool:
     )
 
 
-def _make_unique(root: Path, name: str, facts: Mapping[str, object] | None) -> Path:
+def _make_unique(root: Path, name: str, facts: Facts, fill: Fill) -> Path:
     """Make `root/<time>-<name>-<4 random letters>`: whole under a hidden name, then renamed, which one process wins."""
     while True:
         with suppress(FileExistsError):
-            return _make(root, _stamped(name), facts)
+            return _make(root, _stamped(name), facts, fill)
 
 
-def _make(root: Path, run_id: str, facts: Mapping[str, object] | None) -> Path:
+def _make(root: Path, run_id: str, facts: Facts, fill: Fill) -> Path:
     path = root / run_id
     hidden = temporary(path)
     for folder in ("checkpoints", "logs", "videos"):
@@ -196,10 +206,11 @@ def _make(root: Path, run_id: str, facts: Mapping[str, object] | None) -> Path:
     if facts is not None:
         write_json(hidden / "config.json", dict(facts))
     try:
+        fill(RunDir(hidden))
         hidden.rename(path)  # refused where a run of that name is there, as its folder is never empty
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(hidden, ignore_errors=True)
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+        if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise FileExistsError(errno.EEXIST, "there is one already", str(path)) from error
         raise
     sync_folder(root)

@@ -216,21 +216,20 @@ def test_a_whole_search_and_the_file_of_another(file, runs_folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("told", [CLIMB, POPULATION], ids=["bayes", "pbt"])
 def test_a_search_that_is_killed_again_and_again_loses_and_repeats_no_trial(file, runs_folder, tmp_path, told):
-    path, kills = file(told), 0
+    path, kills, said = file(told), 0, ""
     for lines in (2, 4, 3):
         process = sweep(path)
-        for _ in range(lines):
-            process.stdout.readline()
+        said += "".join(process.stdout.readline() for _ in range(lines))
         time.sleep(0.1 * lines)  # somewhere after its first trials, wherever that is
         kills += process.poll() is None
         process.kill()
-        process.communicate()
+        said += process.communicate()[0]
     assert kills == 3, "it was over before it could be killed"
-    ended(sweep(path))
+    said += ended(sweep(path))
     search = read_search(path, None, lambda words: parse_arguments([*words]).load())
     folder = runs_folder / "sweeps" / "mine"
     trials = Journal(folder, search.spaces, search.method, search.maximize, search.seeds[0]).trials
-    assert {each.state for each in trials} == {COMPLETE, PRUNED}
+    assert {each.state for each in trials} == {COMPLETE, PRUNED}, said
     journal = [json.loads(line) for line in Path(folder, "journal.log").read_text().splitlines()]
     tells = [line["trial_id"] for line in journal if line["op_code"] == 6]
     assert len(tells) == len({*tells}) == len(trials), "each was told once"
