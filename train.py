@@ -5,7 +5,6 @@ The story of a run, top to bottom: arguments -> config -> worlds and agent -> ru
 
 import utils.quick_start  # isort: skip  # before all others
 
-import os
 import shlex
 import sys
 import time
@@ -30,9 +29,9 @@ from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent
 from agents.engines.fused_cpu.warm import load_numba, warm
 from agents.networks.policies import check_name
-from config.commands.train import Arguments, parse_arguments
+from config.commands.train import Arguments, check_pause, parse_arguments
 from config.debugger import for_debugger
-from config.general import is_general_config, to_keep
+from config.general import KEEP, is_general_config, to_keep
 from config.listing import print_variants
 from config.loader import to_plain
 from config.schema import Config
@@ -45,6 +44,7 @@ from envs_gym.task import task_of
 from envs_gym.workers import workers_of
 from report.claimed import is_done, standing_run, tell_again
 from report.detached import apart, look_on, train_apart
+from report.several import start_all
 from report.sinks import group_watchers, sinks_of
 from report.trackers.registry import check_loggers
 from trainer_callbacks.debug import Debug
@@ -76,14 +76,13 @@ from utils.run_fate import fate
 from utils.run_files import write_json
 from utils.run_lock import LockLostError, RunInTrainingError, locked, owner
 from utils.run_log import NOTE, open_run_log
-from utils.seed_group import PREFIX, Part, Plan, find_group, needs_of, resume_seeds, train_all
+from utils.seed_group import PREFIX, find_group, needs_of, resume_seeds
 from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
 
 FAILURES = (EnvError, NoRoomError, LockLostError)  # said in one line
 BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
-KEEP = "these settings are anybody's; a file of your own keeps them:"
 MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
 
 
@@ -162,7 +161,9 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     config = again.config if again else arguments.load(task_of)
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
-    check_pause(arguments.pause_at, config, None if arguments.claimed else again)
+    check_pause(arguments.pause_at, config.max_timesteps)
+    if again and not arguments.claimed:
+        check_ahead(arguments.pause_at, again)
     torch.set_num_threads(config.torch_threads)
     device = find_device(config, again)
     prepare(device, config.precision)
@@ -257,15 +258,9 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | 
     return find_resumption(*words, arguments.accept_changes, arguments.trust, arguments.fork), past
 
 
-def check_pause(pause_at: int | None, config: Config, again: Resumption | None) -> None:
-    """UserError where no iteration of this training could be the one to pause after."""
-    if pause_at is None:
-        return
-    if pause_at > config.max_timesteps:
-        raise UserError(
-            f"--pause-at {pause_at:,} is beyond the budget of {config.max_timesteps:,} env steps; nothing pauses there"
-        )
-    if again and pause_at <= again.env_steps:
+def check_ahead(pause_at: int | None, again: Resumption) -> None:
+    """UserError where the run has been there."""
+    if pause_at is not None and pause_at <= again.env_steps:
         raise UserError(
             f"--pause-at {pause_at:,} is behind {again.source.id}, which has done {again.env_steps:,} env steps"
         )
@@ -314,23 +309,17 @@ def train_group(arguments: Arguments) -> int:
     import_own_modules(*folder_of_yaml(arguments, None))
     each = [(one, one.load(task_of)) for one in arguments.each()]
     for _, config in each:  # what is wrong is said once, not by every process
-        training_device(config.device)
-        if is_general_config(config) and not arguments.quiet:
-            print("\n".join((config.description, KEEP, *to_keep(config))))
+        if arguments.on == LOCAL:
+            training_device(config.device)
         with beginnings_told(config, "", None):
             reached = env_info(config).reward_threshold
-        check_pause(arguments.pause_at, config, None)
+        check_pause(arguments.pause_at, config.max_timesteps)
         if arguments.require_goal:
             check_required(config, reached if config.spec.goal is None else config.spec.goal)
     if arguments.debug:
         runs = [(one, seed) for one, config in each for seed in arguments.seeds or (config.seed,)]
         return max(train(replace(one, overrides=(*one.overrides, f"seed={seed}"))) for one, seed in runs)
-    parts = [part_of(one, config) for one, config in each]
-    watchers, program, goal = group_watchers(arguments.quiet), places.program("train"), arguments.require_goal
-    plan, flags = Plan(tuple(parts), arguments.asked), arguments.pausing
-    threads, gpus = max(c.torch_threads for _, c in each), any(c.device.startswith("cuda") for _, c in each)
-    with pool_on(arguments.on, threads, gpus, program) as (pool, workers):
-        return train_all(program, plan, workers, watchers, goal, pool, flags, arguments.group)
+    return start_all(arguments, each)
 
 
 def resume_group(arguments: Arguments) -> int:
@@ -340,15 +329,6 @@ def resume_group(arguments: Arguments) -> int:
     with pool_on(arguments.on, *needs_of(group), program) as (pool, workers):
         rest = watchers, goal, pool, arguments.pausing, key_with
         return resume_seeds(program, group, arguments.overrides, workers, *rest)
-
-
-def part_of(arguments: Arguments, config: Config) -> Part:
-    """The runs that these words mean, one for each seed."""
-    words = [*filter(None, (arguments.config_id, *arguments.overrides))]
-    words = [word for word in words if word.partition("=")[0] != "seed"]  # which every run is told by a flag
-    words += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
-    seeds, plain = arguments.seeds or (config.seed,), to_plain(config)
-    return Part(tuple(words), seeds, tuple(key_of({**plain, "seed": seed}) for seed in seeds))
 
 
 def key_with(words: Sequence[str], seed: int) -> str:

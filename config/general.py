@@ -154,6 +154,9 @@ def _with(raw: Raw, key: str, value: object) -> Raw:
     return Raw({**raw.values, key: value}, {**raw.where, key: next(iter(raw.where.values()))})
 
 
+KEEP = "these settings are anybody's; a file of your own keeps them:"
+
+
 def to_keep(config: Config) -> list[str]:
     """A YAML file of three lines that says what such a config says, whatever becomes of the general settings."""
     plain = to_plain(config)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from config.commands.train import parse_arguments
+from config.commands.train import Arguments, check_pause, parse_arguments
 from config.plugins import TooEarlyError, postponed
 from config.preflight import answered, checked, knows_all_algorithms
 from config.schema import Config
@@ -15,8 +15,12 @@ from report.claimed import is_done, standing_run, tell_again
 from report.console import standard_output, told
 from report.dashboard import opening_block
 from report.detached import apart, train_apart
+from report.several import start_all
 from utils.events import FAILED, line
 from utils.nursery import is_nursery
+from utils.places import program
+from utils.pools import LOCAL
+from utils.ray_pool import reach
 from utils.user_error import UserError
 
 
@@ -49,9 +53,21 @@ def _first_words(argv: list[str]) -> int | None:
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
             return tell_again(arguments, run)
+    if code is None and arguments.on != LOCAL:
+        reach(arguments.on, program("train"), argv)
+        if arguments.many and not arguments.require_goal:  # of which the environment's own may have to be looked up
+            return start_far(arguments)
     if config is not None and not arguments.quiet and not arguments.several:
         announce(config, arguments.seeds)
     return code
+
+
+def start_far(arguments: Arguments) -> int:
+    """Several runs on a cluster: what they need, its nodes have and load; nothing of it is wanted here."""
+    each = [(one, one.load()) for one in arguments.each()]
+    for _, config in each:
+        check_pause(arguments.pause_at, config.max_timesteps)
+    return start_all(arguments, each)
 
 
 def announce(config: Config, seeds: Sequence[int] = ()) -> None:

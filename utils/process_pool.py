@@ -116,14 +116,16 @@ class Start:
         """Whether nothing is gained by waiting."""
         return self._nursery is None or self._nursery.settled
 
-    def __call__(self, command: Sequence[str]) -> Child:
-        """In a group of its own, so that a Ctrl-C reaches the child once, from us, with all it has started."""
+    def __call__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
+        """In a group of its own, so that a Ctrl-C reaches the child once, from us, with all it has started; `env`: its
+        own, in place of everybody's."""
+        env = self._env if env is None else env
         output = tempfile.TemporaryFile()  # noqa: SIM115  # closed by tail_of or end_all
         if self._nursery and [*command[: len(self._program)]] == self._program:
             with suppress(GoneError):
-                return Child(self._nursery.fork(command[len(self._program) :], output.fileno(), self._env), output)
+                return Child(self._nursery.fork(command[len(self._program) :], output.fileno(), env), output)
         process = subprocess.Popen(
-            wrapped(command) if self._threads else command, env=self._env, cwd=self._cwd, stdin=subprocess.DEVNULL,
+            wrapped(command) if self._threads else command, env=env, cwd=self._cwd, stdin=subprocess.DEVNULL,
             stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             preexec_fn=None if self._threads else tied(),
         )  # fmt: skip

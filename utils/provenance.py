@@ -66,12 +66,17 @@ def provenance() -> dict[str, Any]:
     return {
         "command": command(),
         "git_hash": git_hash(),
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": versions(),
         "host": {
             "system": f"{platform.system()} {platform.machine()}",
             "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         },
     }
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that bits rest on; "" for one that is not installed."""
+    return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
 
 
 def command() -> str:

@@ -12,14 +12,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils.cores import SHARE
+from utils.nursery import REAP
 from utils.places import PACKAGE, PROJECT
 from utils.process_pool import GRACE, POLL, Child, Finished, Start, end_all, tail_of
-from utils.provenance import provenance, source_hash
+from utils.provenance import source_hash, versions
 from utils.run_dir import runs_root
 from utils.run_lock import LockLostError
 from utils.user_error import UserError
@@ -32,6 +34,8 @@ CARRIED_NAMES = ("OMP_NUM_THREADS", "PYTHONPATH", "PYTHONHASHSEED")
 LOOK = 1.0  # seconds between looks at how many nodes there are
 CHECK = 120.0  # seconds in which every node must have answered
 _starts: dict[tuple[str, ...], Start] = {}  # of this worker, which keeps a nursery for the commands that follow
+_checked: set[str] = set()  # files by which this worker was found to share what it must
+_awaited: list[Any] = []  # what we have asked of nodes before there were commands
 
 
 class Needs(NamedTuple):
@@ -69,7 +73,7 @@ class RayPool:
     @property
     def workers(self) -> int:
         """How many commands it runs at a time."""
-        nodes = [node["Resources"] for node in self._alive()]
+        nodes = [node["Resources"] for node in _alive(self._ray)]
         rooms = [int(node.get("CPU", 0) // self._needs.cpus) for node in nodes]
         if self._needs.gpus:
             rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
@@ -106,7 +110,7 @@ class RayPool:
                     tries[index] += 1
                     if tries[index] == 1:
                         began(index)
-                ended = ray.wait([*running], num_returns=len(running), timeout=POLL)[0] if running else []
+                ended = ray.wait([*running], timeout=POLL)[0] if running else []
                 for reference in ended:
                     index, (code, output) = running.pop(reference), self._result(reference)
                     if code in AGAIN and tries[index] < TRIES and not deadline:
@@ -145,18 +149,12 @@ class RayPool:
         for reference in references:
             self._ray.cancel(reference, force=force)
 
-    def _alive(self) -> list[dict[str, Any]]:
-        return [node for node in self._ray.nodes() if node["Alive"]]
-
     def check_nodes(self) -> None:
         """UserError, naming the node, where one reads another folder of runs, or would compute other bits."""
-        affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        look = self._ray.remote(_look())
-        asked = {}
-        for node in self._alive():
-            where = affinity(node["NodeID"], soft=False)
-            pinned = look.options(num_cpus=0, max_retries=1, scheduling_strategy=where)
-            asked[pinned.remote(tuple(self._here))] = (node["NodeID"], node["NodeManagerAddress"])
+        if _awaited:  # Ray gives what follows to the worker that was idle last, and would else boot another
+            self._ray.wait(_awaited, num_returns=len(_awaited), timeout=CHECK)
+        nodes = _asked_of_all(self._ray, _look(), tuple(self._here))
+        asked = {reference: (node["NodeID"], node["NodeManagerAddress"]) for reference, node in nodes.items()}
         silent = self._ray.wait([*asked], num_returns=len(asked), timeout=CHECK)[1]
         for reference, (node_id, address) in asked.items():
             if reference in silent:
@@ -164,7 +162,7 @@ class RayPool:
             try:
                 told = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
-                if node_id not in [node["NodeID"] for node in self._alive()]:
+                if node_id not in [node["NodeID"] for node in _alive(self._ray)]:
                     continue  # it died before we asked, and Ray notices half a minute later
                 why = str(getattr(error, "cause", error)).strip().splitlines()[-1]
                 raise UserError(f"node {address} of the Ray cluster cannot run Stride: {why}") from error
@@ -178,18 +176,7 @@ def connected(where: str, cpus: int = 1, gpus: int = 0) -> Generator[RayPool, No
 
     UserError where there is none, or one of its nodes differs.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # who was asked nothing sends nothing
-    try:
-        import ray
-        import ray.util.scheduling_strategies
-    except ImportError as error:
-        raise UserError(f"--on {where} needs Ray: pip install 'stride-rl[cluster]'") from error
-    more: dict[str, Any] = {"include_dashboard": False} if where == "ray:local" else {"address": "auto"}
-    try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **more)
-    except ConnectionError as error:
-        how = "RAY_ADDRESS names one, `ray start --head` makes one, --on ray:local makes one for this command"
-        raise UserError(f"--on ray: there is no Ray cluster here; {how}") from error
+    ray = _reached(where)
     root = runs_root()
     root.mkdir(parents=True, exist_ok=True)
     note = root / f".ray-{secrets.token_hex(8)}"
@@ -205,12 +192,54 @@ def connected(where: str, cpus: int = 1, gpus: int = 0) -> Generator[RayPool, No
         ray.shutdown()
 
 
+def reach(where: str, program: Sequence[str], words: Sequence[str]) -> None:
+    """Connect as soon as it is known that commands of such words will follow, and have each node load what they need
+    while the rest is found out here. What is wrong with the cluster is said by `connected`."""
+    with suppress(UserError):
+        _awaited.extend(_asked_of_all(_reached(where), _loading(), [*program], [*words], os.getcwd(), _carried()))
+
+
+def _reached(where: str) -> Any:
+    """Ray, connected, by whoever asked first."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # who was asked nothing sends nothing
+    try:
+        import ray
+        import ray.util.scheduling_strategies
+    except ImportError as error:
+        raise UserError(f"--on {where} needs Ray: pip install 'stride-rl[cluster]'") from error
+    if ray.is_initialized():
+        return ray
+    more: dict[str, Any] = {"include_dashboard": False} if where == "ray:local" else {"address": "auto"}
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **more)
+    except ConnectionError as error:
+        how = "RAY_ADDRESS names one, `ray start --head` makes one, --on ray:local makes one for this command"
+        raise UserError(f"--on ray: there is no Ray cluster here; {how}") from error
+    return ray
+
+
+def _asked_of_all(ray: Any, function: Callable[..., Any], *told: Any) -> dict[Any, dict[str, Any]]:
+    """References to what it will answer on each node that has a CPU to run anything; the nodes by them."""
+    affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    asked = {}
+    for node in _alive(ray):
+        if node["Resources"].get("CPU"):
+            there = affinity(node["NodeID"], soft=False)
+            pinned = ray.remote(function).options(num_cpus=0, max_retries=1, scheduling_strategy=there)
+            asked[pinned.remote(*told)] = node
+    return asked
+
+
+def _alive(ray: Any) -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+@cache
 def facts() -> dict[str, str]:
     """What bits rest on, beside the config."""
     from utils.processor import NAME
 
-    own = provenance()
-    return {"code": source_hash(), "processor": NAME, **{f"{name}": told for name, told in own["versions"].items()}}
+    return {"code": source_hash(), "processor": NAME, **versions()}
 
 
 def differing(here: Here) -> str:
@@ -228,22 +257,33 @@ def differing(here: Here) -> str:
     return f"differs, so that bits would: {', '.join(apart)}" if apart else ""
 
 
+def load(program: Sequence[str], words: Sequence[str], cwd: str, env: Mapping[str, str]) -> Start:
+    """In a worker: how it starts commands of this program; the first time a nursery begins to load what they need."""
+    name = (*program, cwd)
+    if name not in _starts:
+        there = cwd if Path(cwd).is_dir() else str(PROJECT)
+        _starts[name] = Start(_environment(env), program, words, there, threads=True)
+    return _starts[name]
+
+
+def settled(start: Start) -> None:
+    while not start.settled:
+        time.sleep(REAP)
+
+
 def perform(errand: Errand) -> tuple[int, str]:
     """In a worker: run the command; what ends this worker ends it, too."""
-    name = tuple([*errand.program, errand.cwd, *sorted(map(str, errand.env.items()))])
-    if name not in _starts:
-        if told := differing(Here(*errand.here)):
+    here, child = Here(*errand.here), None
+    if here.file not in _checked:
+        if told := differing(here):
             return 1, f"error: this node {told}"
-        cwd = errand.cwd if Path(errand.cwd).is_dir() else str(PROJECT)
-        first = errand.command[len(errand.program) :]
-        _starts[name] = Start(_environment(errand.env), errand.program, first, cwd, threads=True)
-    start, child = _starts[name], None
+        _checked.add(here.file)
+    start = load(errand.program, errand.command[len(errand.program) :], errand.cwd, errand.env)
     try:
-        while not start.settled:
-            time.sleep(POLL)
-        child = start(errand.command)
+        settled(start)
+        child = start(errand.command, _environment(errand.env))
         while child.process.poll() is None:
-            time.sleep(POLL)
+            time.sleep(REAP)
     except KeyboardInterrupt:  # so Ray cancels a task
         if child is None:
             return STOPPED, "stopped"
@@ -285,6 +325,20 @@ def _task() -> Callable[..., Any]:
         from utils.ray_pool import Errand, perform
 
         return perform(Errand(*errand))
+
+    return run
+
+
+def _loading() -> Callable[..., Any]:
+    home = _home()
+
+    def run(*told: Any) -> None:
+        sys.path[:0] = [home] if home not in sys.path else []
+        from utils.ray_pool import facts, load, settled
+
+        start = load(*told)
+        facts()  # for who will ask soon
+        settled(start)
 
     return run
 

@@ -132,6 +132,12 @@ class Arguments:
         return f"python train.py {shlex.join([*filter(None, [self.config_id]), *file, *kept, word])}"
 
 
+def check_pause(pause_at: int | None, budget: int) -> None:
+    """UserError where no iteration of a training of this budget could be the one to pause after."""
+    if pause_at is not None and pause_at > budget:
+        raise UserError(f"--pause-at {pause_at:,} is beyond the budget of {budget:,} env steps; nothing pauses there")
+
+
 def build_parser() -> argparse.ArgumentParser:
     # --help is a flag of ours: with ENV:VARIANT it shows that variant's keys. No abbreviations: a word that is
     # mistyped is refused with the nearest flag, not guessed

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,26 @@ def test_nodes_that_differ_are_refused_before_anything_is_begun(cluster, tmp_pat
     told = capsys.readouterr().err
     assert "of the Ray cluster differs" in told and "where 'another' is here" in told and not list_runs()
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.slow
+def test_a_node_loads_once_and_who_asks_loads_no_torch(cluster, tmp_path):
+    command = [sys.executable, "-X", "importtime", str(ROOT / "train.py"), *TINY, "--seed", "1-6", "--on", "ray"]
+    with (tmp_path / "imports").open("w") as imports:
+        led, seen = subprocess.Popen(command, stderr=imports, cwd=ROOT), set()
+    while led.poll() is None:
+        seen |= {words[words.index("--nursery") + 2] for words in processes() if "--nursery" in words}
+        time.sleep(0.02)
+    imported = {line.rpartition("|")[2].strip() for line in (tmp_path / "imports").read_text().splitlines()}
+    assert led.returncode == 0 and len(list_runs()) == 6
+    assert len(seen) == 2, "one of each node's workers, whose later commands find it"
+    assert "ray" in imported and not {"torch", "lightning", "gymnasium"} & imported
+
+
+def processes():
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield (folder / "cmdline").read_text().split("\0")
 
 
 @pytest.mark.slow
