@@ -14,6 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from utils.ray_pool import reach
+
+if __name__ == "__main__":
+    reach(sys.argv[1:])  # here, as nodes of a cluster load for seconds, too
+
 from config.preflight import print_help
 from report.opening import first_words
 from utils import entry

@@ -15,12 +15,9 @@ from report.claimed import is_done, standing_run, tell_again
 from report.console import standard_output, told
 from report.dashboard import opening_block
 from report.detached import apart, train_apart
-from report.several import start_all
 from utils.events import FAILED, line
 from utils.nursery import is_nursery
-from utils.places import program
 from utils.pools import LOCAL
-from utils.ray_pool import reach
 from utils.user_error import UserError
 
 
@@ -53,10 +50,8 @@ def _first_words(argv: list[str]) -> int | None:
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
             return tell_again(arguments, run)
-    if code is None and arguments.on != LOCAL:
-        reach(arguments.on, program("train"), argv)
-        if arguments.many and not arguments.require_goal:  # of which the environment's own may have to be looked up
-            return start_far(arguments)
+    if code is None and arguments.many and arguments.on != LOCAL and not arguments.require_goal:
+        return start_far(arguments)  # a goal may have to be looked up in the environment
     if config is not None and not arguments.quiet and not arguments.several:
         announce(config, arguments.seeds)
     return code
@@ -64,6 +59,8 @@ def _first_words(argv: list[str]) -> int | None:
 
 def start_far(arguments: Arguments) -> int:
     """Several runs on a cluster: what they need, its nodes have and load; nothing of it is wanted here."""
+    from report.several import start_all
+
     each = [(one, one.load()) for one in arguments.each()]
     for _, config in each:
         check_pause(arguments.pause_at, config.max_timesteps)

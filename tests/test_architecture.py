@@ -34,6 +34,7 @@ WORDS = ("show", "compare", "export", "written", "cleanup", "explain", "diff")
 LAZY |= {f"report.ledger.{word}" for word in WORDS}  # each of one word of `stride runs`
 LAZY |= {"utils.run_state", "utils.run_dir"}  # 30 modules: of ten thousand runs that have ended a list needs neither
 LAZY |= {"difflib", "hashlib", "tomllib", "traceback"}  # Python's own: milliseconds of each command
+LAZY |= {"report.several"}  # likewise brings numpy: for several runs, not for a word that is mistyped
 LAZY |= {"agents.playing.tensors"}  # brings torch: for who compares tensors
 LAZY |= {"envs_gym.task"}  # likewise: for a search in an environment that has no config of its own
 LAZY |= {"utils.ray_pool", "utils.processor"}  # on a node, where nothing of ours is found before; Numba's alone

@@ -14,12 +14,15 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils.cores import SHARE
+from utils.nursery import FLAG as NURSERY
 from utils.nursery import REAP
 from utils.places import PACKAGE, PROJECT
+from utils.places import program as program_of
 from utils.process_pool import GRACE, POLL, Child, Finished, Start, end_all, tail_of
 from utils.provenance import source_hash, versions
 from utils.run_dir import runs_root
@@ -192,11 +195,14 @@ def connected(where: str, cpus: int = 1, gpus: int = 0) -> Generator[RayPool, No
         ray.shutdown()
 
 
-def reach(where: str, program: Sequence[str], words: Sequence[str]) -> None:
-    """Connect as soon as it is known that commands of such words will follow, and have each node load what they need
-    while the rest is found out here. What is wrong with the cluster is said by `connected`."""
-    with suppress(UserError):
-        _awaited.extend(_asked_of_all(_reached(where), _loading(), [*program], [*words], os.getcwd(), _carried()))
+def reach(argv: Sequence[str]) -> None:
+    """Connect to the cluster that such a command of train.py would use, before it is read, and have each node load what
+    its runs need meanwhile. What is wrong with the words is said by who reads them, with the cluster by `connected`."""
+    words = " ".join(argv).replace("--on=", "--on ").split()
+    if ("--on", "ray") in pairwise(words) and not {NURSERY, "--detach"} & {*words}:
+        with suppress(UserError):
+            told = program_of("train"), [*argv], os.getcwd(), _carried()
+            _awaited.extend(_asked_of_all(_reached("ray"), _loading(), *told))
 
 
 def _reached(where: str) -> Any:
