@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import torch
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box
 
-from config.scenarios import DOOM
 from config.schema import Config
 from envs_fast.vec_env import Obs
 from envs_gym.async_env import Origin
@@ -52,8 +51,8 @@ def choose_workers(config: Config) -> Workers:
     most = min(cores(), config.n_envs)
     if kept or most < 2:
         return Workers(0, kept or ("one world" if config.n_envs == 1 else "one core"))
-    if config.env_id.startswith(DOOM):  # with two workers on two cores 8 worlds took 15 times as long as with none
-        return Workers(0, "each world is a process of the game already")
+    if wants_none(config):
+        return Workers(0, "the world says that they do not pay")
     seconds = step_cost(config)
     told = f"a step takes {1000 * seconds:.2g} ms, processes pay from {1000 * PAYS:g} ms on"
     return Workers(most if seconds >= PAYS else 0, told)
@@ -91,6 +90,13 @@ def _some_action(env: GymEnv, obs: Obs) -> torch.Tensor:
     if isinstance(obs, dict) and "action_mask" in obs:
         return obs["action_mask"].int().argmax(-1)
     return torch.zeros((1, *(space.shape or ())), dtype=torch.float32 if isinstance(space, Box) else torch.int64)
+
+
+def wants_none(config: Config) -> bool:
+    """Whether a world says of itself, in its class's metadata, that workers do not pay: where it is a process, say."""
+    made = _spec(config).entry_point
+    maker = load_env_creator(made) if isinstance(made, str) else made
+    return inspect.isclass(maker) and issubclass(maker, gymnasium.Env) and maker.metadata.get("workers") == 0
 
 
 def kept_here(config: Config) -> str:

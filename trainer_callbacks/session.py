@@ -44,6 +44,7 @@ from trainer_callbacks.stop import TESTED, Stop, unheeded
 from trainer_callbacks.video import Video
 from utils import checkpoint_set, run_lock
 from utils.devices import described
+from utils.kept_memory import keep_freed_memory
 from utils.provenance import code_hash
 from utils.run_dir import RunDir
 from utils.user_error import NumbersError, UserError
@@ -80,6 +81,7 @@ def fit(
     A signal ends it well, with what it cost in `outcome.lost`; errors of any kind pass, the sinks having been told.
     """
     began = time.perf_counter()
+    keep_freed_memory()
     own = own_callbacks(config) if own is None else own  # made by who wants to hear of mistakes before there is a run
     alone = any(isinstance(watcher, Debug) for watcher in watchers)  # a breakpoint sees one world at a time
     evaluate = Evaluate(config, lambda n: make_envs(config, n, agent.device), 1 if alone else MOST_WORLDS)

@@ -6,18 +6,23 @@
     python -m scripts.bench.atari --no-bf16             processors that multiply no bfloat16 take minutes for it
 
 Whole trainings of the same work: 8 worlds x 128 steps, 4 epochs of 4 minibatches, the nature network of 512 features
-for actor and critic, the same threads of torch. Ours has every callback and the closing checkpoint; peers are their
-bare loops with their own wrappers. An env step is four frames of the game. Rates are of the wall clock and of the CPU:
-where other programs run, the latter is nearer to the truth, and ratios of turns nearer still.
+for actor and critic, the same threads of torch, each in a process of its own, as a user has it. Ours has every callback
+and the closing checkpoint; peers are their bare loops with their own wrappers. CleanRL's own file cannot stand beside
+them: its last release, 1.2.0, wants a Python before 3.11 and Gym 0.23; so its way is written anew. An env step is four
+frames of the game. Rates are of the wall clock and of the CPU: where other programs run, the latter is nearer to the
+truth, and ratios of turns nearer still.
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,6 +64,9 @@ class Spent(NamedTuple):
     cpu: float
 
 
+Run = Callable[[int], Spent]  # a training of so many iterations
+
+
 def main(argv: list[str]) -> int:
     """Exit code."""
     asked = arguments(argv)
@@ -68,7 +76,8 @@ def main(argv: list[str]) -> int:
     print(machine(asked.threads, SB3, "ale_py"), flush=True)
     print(f"limit: {limit / 1e9:,.0f} GFLOP/s; it multiplies and adds {flops(config) / 1e6:,.0f} million times a step")
     who = contenders(config, asked.bf16)
-    table = in_turns(who, config, asked.iterations, asked.repeats)
+    with apart(who, asked.threads) as timed_by:
+        table = in_turns(timed_by, config, asked.iterations, asked.repeats)
     parts = parts_of(config, asked.iterations)
     print(text(config, table, parts, limit), flush=True)
     if asked.json:
@@ -122,6 +131,19 @@ def ours(config: PPOConfig, iterations: int) -> Ready:
     return Ready(lambda: trained(whole, agent), envs.close)
 
 
+@contextmanager
+def apart(who: Mapping[str, Prepare], threads: int) -> Iterator[Mapping[str, Run]]:
+    """Each in a process that does nothing else: what one asks of its memory, say, is none of the others'."""
+    with ExitStack() as stack:
+        begin = partial(ProcessPoolExecutor, 1, get_context("spawn"), torch.set_num_threads, (threads,))
+        pools = {name: stack.enter_context(begin()) for name in who}
+        yield {name: partial(waited_for, pools[name], prepare) for name, prepare in who.items()}
+
+
+def waited_for(pool: ProcessPoolExecutor, prepare: Prepare, iterations: int) -> Spent:
+    return pool.submit(spent, prepare, iterations).result()
+
+
 def spent(prepare: Prepare, iterations: int) -> Spent:
     """Of a training from its first env step to its last update."""
     ready = prepare(iterations)
@@ -132,19 +154,19 @@ def spent(prepare: Prepare, iterations: int) -> Spent:
     return found
 
 
-def in_turns(who: Mapping[str, Prepare], config: PPOConfig, iterations: int, repeats: int) -> Figures:
+def in_turns(who: Mapping[str, Run], config: PPOConfig, iterations: int, repeats: int) -> Figures:
     """Name -> env steps per second by both clocks, all turns; one iteration of each goes before, for what is made once.
 
     In bfloat16 a turn is one iteration.
     """
     found: dict[str, list[Spent]] = {name: [] for name in who}
     counts = {name: 1 if name == BF16 else iterations for name in who}
-    for name, prepare in who.items():
-        spent(prepare, 1)
+    for name, run in who.items():
+        run(1)
         print(f"  {name} is ready", flush=True)
     for turn in range(1, repeats + 1):
-        for name, prepare in who.items():
-            found[name].append(spent(prepare, counts[name]))
+        for name, run in who.items():
+            found[name].append(run(counts[name]))
         print(f"  turn {turn} of {repeats}", flush=True)
     steps = {name: config.rollout_size * count for name, count in counts.items()}
     return {

@@ -53,8 +53,13 @@ def _is_game(env_id: str) -> bool:
 def _gymnasium_world(env_id: str) -> gymnasium.Env:
     if not _is_game(env_id):
         return gymnasium.make(env_id, disable_env_checker=True)
-    game = gymnasium.make(env_id, frameskip=1, disable_env_checker=True)
-    return FrameStackObservation(AtariPreprocessing(game), FRAMES)
+    return FrameStackObservation(AtariPreprocessing(_game(env_id)), FRAMES)
+
+
+def _game(env_id: str) -> gymnasium.Env:
+    """Every frame of it, for a peer's own wrappers."""
+    gymnasium.register_envs(importlib.import_module("ale_py"))  # in a process of its own nobody has done that
+    return gymnasium.make(env_id, frameskip=1, disable_env_checker=True)
 
 
 def _sb3_worlds(config: PPOConfig) -> Worlds:
@@ -66,8 +71,7 @@ def _sb3_worlds(config: PPOConfig) -> Worlds:
     wrapper = importlib.import_module(f"{SB3}.common.atari_wrappers").AtariWrapper
 
     def world() -> gymnasium.Env:
-        game = gymnasium.make(config.env_id, frameskip=1, disable_env_checker=True)
-        wrapped: gymnasium.Env = wrapper(game, terminal_on_life_loss=False)
+        wrapped: gymnasium.Env = wrapper(_game(config.env_id), terminal_on_life_loss=False)
         return wrapped
 
     stacked: Worlds = vec_env.VecFrameStack(vec_env.DummyVecEnv([world] * config.n_envs), FRAMES)

@@ -1,10 +1,12 @@
-"""Pong from its screen by the general settings: trains ALE/Pong-v5:ppo and keeps its learning curve, with its time.
+"""Pong from its screen by the general settings, or from its memory: keeps the learning curve, with its time.
 
-    python -m scripts.evidence.pong                        1M env steps, seed 1: hours on two cores
+    python -m scripts.evidence.pong                        ALE/Pong-v5:ppo, 1M env steps, seed 1: hours on two cores
     python -m scripts.evidence.pong --budget 4e6 --seeds 3 precision=32 threads=2
+    python -m scripts.evidence.pong --features             ALE/Pong-v5:features, the shipped variant: minutes
 
-Writes docs/results/pong/pong.json and pong.svg. Random play and a policy that learns nothing lose by -20 to -21; the
-row says at how many env steps, and after how much time, the mean of the last 100 games had left that for good.
+Writes docs/results/pong/pong.json and pong.svg, or features.json and features.svg. Random play and a policy that learns
+nothing lose by -20 to -21; the row says at how many env steps, and after how much time, the mean of the last 100 games
+had left that for good.
 """
 
 import os
@@ -26,7 +28,9 @@ from utils.durable_file import write_json
 from utils.provenance import PROJECT, git_hash
 from utils.user_error import UserError
 
-GAME, LEFT = "ALE/Pong-v5:ppo", -18.0  # a mean of 100 games that luck does not reach
+SCREEN, FEATURES = "ALE/Pong-v5:ppo", "ALE/Pong-v5:features"
+STEMS = {SCREEN: "pong", FEATURES: "features"}  # of the files
+LEFT = -18.0  # a mean of 100 games that luck does not reach
 FOLDER = RESULTS / "pong"
 STEPS, RETURN, TIME = "train/clock/env_steps", "train/roll/ep_rew/mean", "train/time/seconds"
 
@@ -45,25 +49,27 @@ def main(argv: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes of the general settings")
     parser.add_argument("--budget", default="1e6", metavar="N", help="env steps, of four frames each (default 1e6)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many, from 1 on")
+    parser.add_argument("--features", action="store_const", const=FEATURES, default=SCREEN, dest="words",
+                        help="from 8 numbers of the console's memory, not from the screen")  # fmt: skip
     parser.add_argument("--folder", type=Path, default=FOLDER, metavar="PATH", help="where the figures go")
     given = parser.parse_args(argv)
     overrides = [f"max_timesteps={given.budget}", "eval_freq_epochs=null", "test_episodes=10", *given.overrides]
     curves: dict[str, list[Instant]] = {}
     for seed in range(1, given.seeds + 1):
-        curves[str(seed)] = trained(seed, overrides)
+        curves[str(seed)] = trained(given.words, seed, overrides)
         print(f"  seed {seed}: {told(curves[str(seed)])}", flush=True)
-        write(given.folder, curves, overrides)
+        write(given.folder, given.words, curves, overrides)
     return 0
 
 
-def trained(seed: int, overrides: list[str]) -> list[Instant]:
+def trained(words: str, seed: int, overrides: list[str]) -> list[Instant]:
     """The curve of one training in a process of its own, whose progress is seen."""
     with tempfile.TemporaryDirectory(prefix="stride-pong-") as runs:
-        line = [sys.executable, "train.py", GAME, "--seed", str(seed), *overrides]
+        line = [sys.executable, "train.py", words, "--seed", str(seed), *overrides]
         code = subprocess.run(line, cwd=PROJECT, env={**os.environ, "STRIDE_RUNS": runs}).returncode
         found = [*Path(runs).glob("*/metrics.csv")]
         if code or not found:
-            raise UserError(f"{GAME} seed {seed} ended with exit code {code}; what it said stands above")
+            raise UserError(f"{words} seed {seed} ended with exit code {code}; what it said stands above")
         return curve(read_csv(found[0]))
 
 
@@ -86,13 +92,14 @@ def told(instants: list[Instant]) -> str:
     return f"{end.mean_return:.1f} at {end.env_steps:,} env steps ({duration(end.seconds)}){where}"
 
 
-def write(folder: Path, curves: dict[str, list[Instant]], overrides: list[str]) -> None:
+def write(folder: Path, words: str, curves: dict[str, list[Instant]], overrides: list[str]) -> None:
     """The figures of the seeds so far, and their picture."""
+    stem = STEMS[words]
     folder.mkdir(parents=True, exist_ok=True)
     about = {"command": called(), "overrides": overrides, "machine": machine(), "commit": git_hash()}
-    write_json(folder / "pong.json", {**about, "columns": Instant._fields, "seeds": curves})
+    write_json(folder / f"{stem}.json", {**about, "columns": Instant._fields, "seeds": curves})
     lines = {f"seed {seed}": [Point(*instant[:2]) for instant in each] for seed, each in curves.items()}
-    (folder / "pong.svg").write_text(lines_svg(f"{GAME}, mean return of 100 games", lines, None), encoding="utf-8")
+    (folder / f"{stem}.svg").write_text(lines_svg(f"{words}, mean return of 100 games", lines, None), encoding="utf-8")
 
 
 if __name__ == "__main__":

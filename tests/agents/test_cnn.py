@@ -89,6 +89,14 @@ def test_a_long_rollout_is_read_in_pieces(monkeypatch):
     assert sizes == [10, 10, 10, 5]
 
 
+def test_images_that_are_floats_keep_their_values_and_get_a_gradient():
+    net, x = Image(image_space(1, 8, 8), CNN("residual", 4), "image"), pixels(2, 1, 8, 8)
+    floats = x.float().requires_grad_()
+    features = net(floats)
+    features.sum().backward()
+    assert torch.equal(features, net(x)) and torch.equal(floats, x.float()) and floats.grad.any()
+
+
 @pytest.mark.parametrize(
     ("shape", "message"),
     [

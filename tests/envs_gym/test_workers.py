@@ -1,6 +1,7 @@
 """Who steps Gymnasium's worlds: the choice and what it says, the same bits, and a process that is lost."""
 
 import signal
+from dataclasses import replace
 from os import kill
 
 import gymnasium
@@ -16,6 +17,7 @@ from config.loader import load_config
 from config.schema import Config
 from envs_gym import workers
 from envs_gym.async_env import MOST, AsyncEnv
+from envs_gym.doom import DoomWorld
 from envs_gym.gym_env import EnvError, GymEnv
 from envs_gym.make import make_envs
 from envs_gym.workers import choose_workers, step_cost, workers_of
@@ -49,11 +51,15 @@ def test_auto_takes_a_process_a_core_where_a_step_is_long(seconds, cores, n_envs
     assert choice.number == number and reason in choice.reason
 
 
-def test_a_game_that_is_a_process_already_gets_none(machine, monkeypatch):
+@pytest.mark.parametrize("entry", [DoomWorld, "envs_gym.doom:DoomWorld"])
+def test_a_world_that_says_so_gets_none(entry, machine):
+    gymnasium.register("stride-test/Alone-v0", entry)
     machine(0.013)
-    monkeypatch.setattr(workers, "kept_here", lambda config: "")  # asks who has registered it
-    assert choose_workers(Config(env_id="VizDoom/basic")) == (0, "each world is a process of the game already")
-    assert choose_workers(Config(env_id="VizDoom/basic", workers=2)).number == 2
+    told = Config(env_id="stride-test/Alone-v0")
+    assert choose_workers(told) == (0, "the world says that they do not pay")
+    assert choose_workers(replace(told, workers=2)).number == 2
+    gymnasium.register("stride-test/Alone-v0", lambda: Slow())
+    assert not workers.wants_none(told)
 
 
 def test_a_number_is_a_number_but_no_process_is_without_a_world(machine):

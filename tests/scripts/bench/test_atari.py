@@ -1,6 +1,7 @@
 """The benchmark of image networks: what it times and tells, not how fast anything is."""
 
 import json
+from concurrent.futures import Executor, Future
 
 import pytest
 import torch
@@ -16,7 +17,22 @@ def threads():
     torch.set_num_threads(before)
 
 
-def test_trainings_of_pictures_are_told_by_both_clocks_and_in_parts(tmp_path, monkeypatch, capsys):
+class Here(Executor):
+    """Does it at once, in this process: others take seconds to begin."""
+
+    def __init__(self, *_):
+        pass
+
+    def submit(self, work, *words):
+        future = Future()
+        future.set_result(work(*words))
+        return future
+
+
+@pytest.mark.parametrize("pool", [Here, pytest.param(None, marks=pytest.mark.slow)])
+def test_trainings_of_pictures_are_told_by_both_clocks_and_in_parts(pool, tmp_path, monkeypatch, capsys):
+    if pool:
+        monkeypatch.setattr(atari, "ProcessPoolExecutor", pool)
     tiny = ("n_envs=2", "n_steps=4", "n_epochs=2", "batch_size=0.5", *atari.WORK[4:])
     monkeypatch.setattr(atari, "WORK", tiny)
     monkeypatch.setattr(atari, "find_spec", lambda _: None)  # Stable-Baselines3 takes seconds to import

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from report.metrics_csv import read_csv
 from scripts.evidence import pong
 
@@ -21,10 +23,11 @@ def test_what_is_left_of_minus_21_is_left_for_good(tmp_path):
     assert pong.left(curve(tmp_path, [-17, -19])) is None and pong.left([]) is None
 
 
-def test_figures_and_picture_are_kept(tmp_path):
+@pytest.mark.parametrize(("words", "stem"), pong.STEMS.items())
+def test_figures_and_picture_are_kept(tmp_path, words, stem):
     found = {"1": curve(tmp_path, [-20, -19]), "2": curve(tmp_path, [-21, -15])}
-    pong.write(tmp_path / "kept", found, ["max_timesteps=16"])
-    kept = json.loads((tmp_path / "kept" / "pong.json").read_text())
+    pong.write(tmp_path / "kept", words, found, ["max_timesteps=16"])
+    kept = json.loads((tmp_path / "kept" / f"{stem}.json").read_text())
     assert kept["seeds"]["2"] == [[8, -21.0, 0.5], [16, -15.0, 1.0]] and kept["columns"][0] == "env_steps"
-    picture = (tmp_path / "kept" / "pong.svg").read_text()
-    assert "seed 1" in picture and "seed 2" in picture
+    picture = (tmp_path / "kept" / f"{stem}.svg").read_text()
+    assert words in picture and "seed 1" in picture and "seed 2" in picture
