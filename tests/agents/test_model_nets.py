@@ -32,7 +32,7 @@ def made(name):
 def passed(unroll, net, x):
     """Answers, and gradients of input and weights."""
     x = x.clone().requires_grad_()
-    out = unroll.through(net, x)
+    (out,) = unroll.through(x, net)
     wanted = [x, *net.parameters()]
     return [out, *torch.autograd.grad((out * drawn(*out.shape, seed=9)).sum(), wanted)]
 
@@ -52,7 +52,7 @@ def test_a_net_is_torchs_there_and_back(name):
 def test_rows_that_fill_no_lanes_are_left_to_torch():
     net = made("no head")
     x = drawn(5, 3, 32)
-    assert torch.equal(KernelUnroll(1).through(net, x), net(x))
+    assert torch.equal(*KernelUnroll(1).through(x, net), net(x))
     two_hot, logits, target = TwoHot(9), drawn(5, 9), drawn(5)
     assert torch.equal(KernelUnroll(1).mean(two_hot, logits), two_hot.mean(logits))
     assert torch.equal(KernelUnroll(1).losses(two_hot, logits, target)[0], two_hot.loss(logits, target))

@@ -22,7 +22,7 @@ from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
 from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
 from agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
 from agents.engines.fused_cpu.model_nets import CALLED as OF_NETS
-from agents.engines.fused_cpu.model_nets import Crew, Net, losses, means, passing
+from agents.engines.fused_cpu.model_nets import Crew, Net, answered, losses, means, passing
 from agents.engines.fused_cpu.workers import Pace, Workers
 from agents.engines.plan.layout import LANES
 from agents.model_learning import Unroll
@@ -150,20 +150,16 @@ class Scanned(torch.autograd.Function):
         memory[Scan.SLOPE_SCALES] = deters.new_empty(sequences // LANES, 2 * width + 3 * deter, LANES)
         job.run(model_scan.backward, steps, sequences, job.table(weights), memory)
 
-        def product(slope: Scan, inputs: Tensor) -> Tensor:
-            return memory[slope].flatten(0, 1).t() @ inputs.flatten(0, 1)
-
-        of_input, of_gates, of_hidden = memory[Scan.SLOPE_SCALES].sum((0, 2)).split((width, 3 * deter, width))
-        of_weights = Weights(
-            product(Scan.SLOPE_PREPARED, memory[Scan.BEFORE]),
-            of_input,
-            product(Scan.SLOPE_GATES, memory[Scan.JOINED]),
-            of_gates,
-            product(Scan.SLOPE_TOKENS, deters),
-            of_hidden,
-            product(Scan.SLOPE_LOGITS, memory[Scan.HIDDEN]),
-            memory[Scan.SLOPE_LOGITS].sum((0, 1)),
+        pairs = (
+            (memory[Scan.SLOPE_PREPARED], memory[Scan.BEFORE]),
+            (memory[Scan.SLOPE_GATES], memory[Scan.JOINED]),
+            (memory[Scan.SLOPE_TOKENS], deters),
+            (memory[Scan.SLOPE_LOGITS], memory[Scan.HIDDEN]),
         )
+        products = job.crew.products(*((slope.flatten(0, 1), given.flatten(0, 1)) for slope, given in pairs))
+        of_input, of_gates, of_hidden = memory[Scan.SLOPE_SCALES].sum((0, 2)).split((width, 3 * deter, width))
+        of_scales = (of_input, of_gates, of_hidden, memory[Scan.SLOPE_LOGITS].sum((0, 1)))
+        of_weights = (gradient for pair in zip(products, of_scales, strict=True) for gradient in pair)
         return (None, None, None, memory[Scan.SLOPE_PREPARED], memory[Scan.SLOPE_TOKENS], *of_weights)
 
 
@@ -189,16 +185,21 @@ class KernelUnroll(Unroll):
         self._imagination = self._imagination or Imagination(policy, self.crew.workers)
         return self._imagination.run(model, state, of_guess, of_action, self.crew.threads)
 
-    def through(self, net: nn.Module, x: Tensor) -> Tensor:
-        table, (*shape, size) = self._net(net), x.shape
+    def through(self, x: Tensor, *nets: nn.Module) -> tuple[Tensor, ...]:
+        tables, (*shape, size) = [self._net(net) for net in nets], x.shape
         rows = math.prod(shape)
         if rows % LANES:
-            return super().through(net, x)
-        return passing(table, self.crew, x.reshape(rows, size).contiguous(), *table.weights).view(*shape, -1)
+            return super().through(x, *nets)
+        x = x.reshape(rows, size).contiguous()
+        if torch.is_grad_enabled():
+            found = passing(tables, self.crew, x, *(weight for table in tables for weight in table.weights))
+        else:
+            found = tuple(answered(tables, self.crew, x, keep=False)[0])
+        return tuple(out.view(*shape, -1) for out in found)
 
     def expect(self, model: WorldModel, features: Tensor) -> tuple[Tensor, Tensor]:
-        paid = self.mean(model.two_hot, self.through(model.reward, features))
-        return paid, self.through(model.goes_on, features).squeeze(-1).sigmoid()
+        paid, goes_on = self.through(features, model.reward, model.goes_on)
+        return self.mean(model.two_hot, paid), goes_on.squeeze(-1).sigmoid()
 
     def mean(self, two_hot: TwoHot, logits: Tensor) -> Tensor:
         rows = logits.numel() // logits.shape[-1]
