@@ -28,9 +28,9 @@ def arrival_returns(reward: Tensor, discount: Tensor, value: Tensor, lam: float)
     R_t is so the return of the state before: what is paid on arriving, and discounted what follows from there.
     """
     found, following = [], value[-1]
-    known = reward + discount * (1 - lam) * value
-    for t in range(len(reward) - 1, -1, -1):
-        following = known[t] + lam * discount[t] * following
+    known, share = reward + discount * (1 - lam) * value, lam * discount
+    for here, kept in zip(known.flip(0), share.flip(0), strict=True):
+        following = torch.addcmul(here, kept, following)
         found.append(following)
     return torch.stack(found[::-1])
 

@@ -31,6 +31,10 @@ class Unroll:
         """`RSSM.observe`."""
         return rssm.observe(tokens, action, is_first, u)
 
+    def foresee(self, rssm: RSSM, deter: Tensor) -> Guess:
+        """`RSSM.foresee`."""
+        return rssm.foresee(deter)
+
     @torch.no_grad()
     def imagine(
         self, policy: DreamerPolicy, state: State, of_guess: Tensor, of_action: Tensor
@@ -83,7 +87,7 @@ def model_loss(
     seen = model.senses.look(batch.obs)
     told = (model.senses(seen), policy.actions(batch.action), begins, u)
     states, posterior = unroll.observe(model.rssm, *told)
-    features, prior = states.features, model.rssm.foresee(states.deter)
+    features, prior = states.features, unroll.foresee(model.rssm, states.deter)
     to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
     goes_on, paid, *vector = unroll.through(features, model.goes_on, model.reward, *model.senses.tellers)
     goes_on = goes_on.squeeze(-1)

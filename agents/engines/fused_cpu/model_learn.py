@@ -21,6 +21,8 @@ from agents.engines.fused_cpu.kernels import model_imagine, model_scan
 from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
 from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
 from agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
+from agents.engines.fused_cpu.model_guess import CALLED as OF_GUESS
+from agents.engines.fused_cpu.model_guess import guessing
 from agents.engines.fused_cpu.model_nets import CALLED as OF_NETS
 from agents.engines.fused_cpu.model_nets import Crew, Net, answered, losses, means, passing
 from agents.engines.fused_cpu.workers import Pace, Workers
@@ -33,6 +35,7 @@ from agents.networks.two_hot import TwoHot
 from agents.networks.world_model import RSSM, DenseCell, Guess, Sizes, State, WorldModel
 from agents.planet import PlaNet
 from agents.sockets import Learner
+from utils.kept_memory import keep_freed_memory
 from utils.laprop import LaProp
 
 CALLED: tuple[Kernel, ...] = (
@@ -40,6 +43,7 @@ CALLED: tuple[Kernel, ...] = (
     model_scan.backward,
     model_imagine.imagine,
     laprop_kernels.step,
+    *OF_GUESS,
     *OF_NETS,
 )
 
@@ -80,12 +84,12 @@ class Job(NamedTuple):
     sizes: Sizes
     unimix: float
 
-    def table(self, weights: Sequence[Tensor]) -> np.ndarray:
-        """The model's: addresses now, which hold until a weight is given other memory."""
+    def table(self, weights: Sequence[Tensor] = ()) -> np.ndarray:
+        """The model's sizes, and addresses now, which hold until a weight is given other memory."""
         table, sizes = np.zeros(MODEL, np.int64), self.sizes
         table[: Model.UNIMIX] = (sizes.deter, sizes.width, sizes.stoch, sizes.classes)
         table.view(np.float32)[2 * Model.UNIMIX] = self.unimix
-        table[Model.FROM_STOCH :] = [weight.data_ptr() for weight in weights]
+        table[Model.FROM_STOCH : Model.FROM_STOCH + len(weights)] = [weight.data_ptr() for weight in weights]
         return table
 
     def run(self, kernel: Kernel, steps: int, sequences: int, model: np.ndarray, memory: dict[Scan, Tensor]) -> None:
@@ -177,6 +181,14 @@ class KernelUnroll(Unroll):
         deter, stoch, log_probs = scan(job, (~is_first).to(tokens.dtype), u, prepared, tokens, *weights_of(rssm))
         return State(deter, stoch), Guess(log_probs.unflatten(-1, (sizes.stoch, sizes.classes)))
 
+    def foresee(self, rssm: RSSM, deter: Tensor) -> Guess:
+        sizes, rows = rssm.sizes, deter.shape[:-1]
+        if math.prod(rows) % LANES:
+            return super().foresee(rssm, deter)
+        (logits,) = self.through(deter, rssm.prior)
+        model = Job(self.crew, sizes, rssm.unimix).table()
+        return Guess(guessing(self.crew, model, logits.flatten(0, -2)).view(*rows, sizes.stoch, sizes.classes))
+
     def imagine(
         self, policy: DreamerPolicy, state: State, of_guess: Tensor, of_action: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -231,6 +243,7 @@ class ModelLearn:
 
     def __init__(self, threads: int) -> None:
         self.unroll, self._pace = KernelUnroll(threads), Pace(threads)
+        keep_freed_memory()  # of an update: it took up to 600 faults, as the allocator pleased
 
     def learn(self, learner: Learner, work: int) -> None:
         if not work:
