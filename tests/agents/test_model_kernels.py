@@ -10,8 +10,9 @@ from driven import advance, agent_for
 
 from agents.engines.fused_cpu.kernels import model_cell
 from agents.engines.fused_cpu.kernels.model_cell import Model
-from agents.engines.fused_cpu.model_learn import Job, KernelUnroll, weights_of
+from agents.engines.fused_cpu.model_learn import KernelUnroll
 from agents.engines.fused_cpu.model_nets import Crew
+from agents.engines.fused_cpu.model_scan import Job, weights_of
 from agents.engines.fused_cpu.workers import Workers
 from agents.model_learning import Unroll
 from agents.networks.world_model import RSSM, Sizes, State
