@@ -28,9 +28,9 @@ def arrival_returns(reward: Tensor, discount: Tensor, value: Tensor, lam: float)
     R_t is so the return of the state before: what is paid on arriving, and discounted what follows from there.
     """
     found, following = [], value[-1]
-    known = reward + discount * (1 - lam) * value
-    for t in range(len(reward) - 1, -1, -1):
-        following = known[t] + lam * discount[t] * following
+    known, share = reward + discount * (1 - lam) * value, lam * discount
+    for here, kept in zip(known.flip(0), share.flip(0), strict=True):
+        following = torch.addcmul(here, kept, following)
         found.append(following)
     return torch.stack(found[::-1])
 
@@ -134,12 +134,12 @@ class Dreamer(Agent):
         config, policy, live, unroll = self.config, self.policy, self.live, self.unroll
         features, actions = unroll.imagine(policy, start, of_guess, of_action)
         here = features[:-1]
-        logits, two_hot = unroll.through(policy.critic, here), policy.model.two_hot
+        (logits, hidden), two_hot = unroll.through(here, policy.critic, policy.torso), policy.model.two_hot
         with torch.no_grad():
             reward, goes_on = unroll.expect(policy.model, features[1:])
             last, slow = (
-                unroll.mean(two_hot, unroll.through(net, x))
-                for net, x in ((policy.critic, features[-1:]), (self.slow, here))
+                unroll.mean(two_hot, *unroll.through(x, net))
+                for x, net in ((features[-1:], policy.critic), (here, self.slow))
             )
             value = torch.cat((unroll.mean(two_hot, logits), last))
             discount = live.gamma * goes_on
@@ -147,7 +147,7 @@ class Dreamer(Agent):
             advantage = (returns - value[:-1]) / self.range.learn(returns)
             weight = torch.cat((alive[None], alive * discount[:-1].cumprod(0)))
             mean = (alive * returns[0]).sum() / alive.sum().clamp(min=1)
-        p = policy.head(unroll.through(policy.torso, here))
+        p = policy.head(hidden)
         entropy = policy.head.entropy(p)
         gain = policy.head.log_prob(p, actions) * advantage + live.ent_coef * entropy
         off, astray = unroll.losses(two_hot, logits, returns, slow)
@@ -157,10 +157,10 @@ class Dreamer(Agent):
     def replay_loss(self, batch: Sequences, states: State) -> tuple[Tensor, Tensor]:
         """The critic's loss on what was remembered, whose gradients reach the model, too, and the mean return."""
         config, two_hot, features, unroll = self.config, self.policy.model.two_hot, states.features, self.unroll
-        logits = unroll.through(self.policy.critic, features)
+        (logits,) = unroll.through(features, self.policy.critic)
         with torch.no_grad():
             here = features[:-1].detach()
-            value, slow = (unroll.mean(two_hot, x) for x in (logits, unroll.through(self.slow, here)))
+            value, slow = (unroll.mean(two_hot, x) for x in (logits, *unroll.through(here, self.slow)))
             # the last instant of an episode has no successor here: its return is its value
             last, ended = batch.is_first[1:], batch.terminated[1:]
             discount = self.live.gamma * (~(last | ended)).float()

@@ -31,6 +31,10 @@ class Unroll:
         """`RSSM.observe`."""
         return rssm.observe(tokens, action, is_first, u)
 
+    def foresee(self, rssm: RSSM, deter: Tensor) -> Guess:
+        """`RSSM.foresee`."""
+        return rssm.foresee(deter)
+
     @torch.no_grad()
     def imagine(
         self, policy: DreamerPolicy, state: State, of_guess: Tensor, of_action: Tensor
@@ -43,10 +47,9 @@ class Unroll:
             features.append(state.features)
         return torch.stack(features), torch.stack(actions)
 
-    def through(self, net: nn.Module, x: Tensor) -> Tensor:
-        """What a net of hidden layers, with a head or none, answers to rows [..., inputs]."""
-        answered: Tensor = net(x)
-        return answered
+    def through(self, x: Tensor, *nets: nn.Module) -> tuple[Tensor, ...]:
+        """What nets of hidden layers, each with a head or none, answer to rows [..., inputs]."""
+        return tuple(net(x) for net in nets)
 
     def expect(self, model: WorldModel, features: Tensor) -> tuple[Tensor, Tensor]:
         """`WorldModel.expect`, of which nobody wants gradients."""
@@ -84,12 +87,12 @@ def model_loss(
     seen = model.senses.look(batch.obs)
     told = (model.senses(seen), policy.actions(batch.action), begins, u)
     states, posterior = unroll.observe(model.rssm, *told)
-    features, prior = states.features, model.rssm.foresee(states.deter)
+    features, prior = states.features, unroll.foresee(model.rssm, states.deter)
     to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
-    goes_on, paid = (unroll.through(net, features) for net in (model.goes_on, model.reward))
+    goes_on, paid, *vector = unroll.through(features, model.goes_on, model.reward, *model.senses.tellers)
     goes_on = goes_on.squeeze(-1)
     parts = {
-        "observation": config.observation_coef * distance(model.senses.tell(features), seen).mean(),
+        "observation": config.observation_coef * distance(model.senses.told(features, *vector), seen).mean(),
         "reward": unroll.losses(model.two_hot, paid, batch.reward).mean(),
         "going_on": going_on_loss(goes_on, batch.terminated, config.end_weight).mean(),
         "prior": config.prior_coef * to_posterior.mean(),

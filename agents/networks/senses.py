@@ -132,10 +132,19 @@ class Senses(nn.Module):
         tokens += [sense(x) for sense, x in zip(self.image, seen.images, strict=True)]
         return tokens[0] if len(tokens) == 1 else torch.cat(tokens, -1)
 
+    @property
+    def tellers(self) -> list[nn.Module]:
+        """The net that tells the vector from features, where there is one."""
+        return [self.tell_vector] if self.tell_vector else []
+
     def tell(self, features: Tensor) -> Seen:
         """What is seen at states of these features [..., features]."""
-        vector = self.tell_vector(features) if self.tell_vector else features.new_zeros(*features.shape[:-1], 0)
-        return Seen(vector, tuple(sense.show(features) for sense in self.image))
+        return self.told(features, *(net(features) for net in self.tellers))
+
+    def told(self, features: Tensor, *vector: Tensor) -> Seen:
+        """The same, given what the tellers answer."""
+        plain = vector[0] if vector else features.new_zeros(*features.shape[:-1], 0)
+        return Seen(plain, tuple(sense.show(features) for sense in self.image))
 
     def observation(self, seen: Seen) -> Obs:
         """What `look` would have made this of, as near as that can be told: of options the likeliest."""

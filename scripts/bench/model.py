@@ -24,6 +24,7 @@ from config.loader import load_config
 from envs_gym.make import make_envs
 from scripts.bench.limit import multiply_add_limit
 from scripts.bench.measure import Figures, machine, median_of
+from utils.kept_memory import keep_freed_memory
 
 SIZES: dict[str, tuple[str, ...]] = {
     "small": (),
@@ -32,12 +33,14 @@ SIZES: dict[str, tuple[str, ...]] = {
 }
 ENGINES = {"eager": "eager", "kernels": "auto"}  # which is eager where kernels do not know a size
 SIDE = 512  # of the matrices that torch multiplies to show what its library can
+SKETCH = 109  # GFLOP/s of the core for which an update was planned
 BEFORE = 64  # env steps of each world that sequences are drawn from, at least
 Calls = dict[str, Callable[[], object]]
 
 
 def compared(updates: int, threads: int, sizes: dict[str, tuple[str, ...]] = SIZES) -> Figures:
     """All figures, on one thread and on so many; each line is printed as it is known."""
+    keep_freed_memory()  # as every training does
     counts = sorted({1, threads})
     print(machine(threads), flush=True)
     limits = {str(count): {"MKL": library_limit(count), "our kernels": multiply_add_limit(count)} for count in counts}
@@ -46,12 +49,14 @@ def compared(updates: int, threads: int, sizes: dict[str, tuple[str, ...]] = SIZ
         print(f"peak GFLOP/s on {count} thread(s): {told}", flush=True)
     figures: Figures = {"limits_flops": limits, "sizes": {}}
     for name, overrides in sizes.items():
-        figures["sizes"][name] = of_size(name, overrides, updates, counts)
+        peaks = {count: limits[str(count)]["our kernels"] for count in counts}
+        figures["sizes"][name] = of_size(name, overrides, updates, peaks)
     return figures
 
 
-def of_size(name: str, overrides: tuple[str, ...], updates: int, counts: list[int]) -> Figures:
-    """Every engine that knows it, on each number of threads."""
+def of_size(name: str, overrides: tuple[str, ...], updates: int, peaks: dict[int, float]) -> Figures:
+    """Every engine that knows it, on each number of threads, of which `peaks` says what they multiply and add."""
+    counts = list(peaks)
     wanted = [(name, engine, threads) for name, engine in ENGINES.items() for threads in counts]
     made = {(name, threads): agent_of(engine, overrides, threads) for name, engine, threads in wanted}
     agents = {key: agent for key, agent in made.items() if key[0] == "eager" or agent.engine.name != "eager"}
@@ -62,10 +67,12 @@ def of_size(name: str, overrides: tuple[str, ...], updates: int, counts: list[in
     for (engine, threads), agent in agents.items():
         row = rows[f"{engine}, {threads}"] = timed(agent, threads, updates)
         told = ", ".join(f"{part} {part_ms:.1f}" for part, part_ms in row["parts_ms"].items())
-        total = row["update_ms"]
+        median, least = row["update_ms"]["median"], min(row["update_ms"]["all"])
+        share = 1e3 * flops / median / peaks[threads]
         print(
-            f"  {engine:<8} {threads} thread(s) {total['median']:7.1f} ms ({min(total['all']):.1f} at least, "
-            f"{row['cpu_ms']:.1f} of CPU, {flops / total['median'] / 1e6:.0f} GFLOP/s): {told}",
+            f"  {engine:<8} {threads} thread(s) {median:7.1f} ms ({least:.1f} at least, {row['cpu_ms']:.1f} of CPU, "
+            f"{flops / median / 1e6:.0f} GFLOP/s, {share:.0%} of our kernels' peak; as much of {SKETCH} GFLOP/s a core "
+            f"would be {1e-6 * flops / share / threads / SKETCH:.1f} ms): {told}",
             flush=True,
         )
     return {"weights": weights, "flops": flops, "rows": rows}
@@ -94,11 +101,13 @@ def flops_of(agent: Dreamer) -> int:
 def timed(agent: Dreamer, threads: int, updates: int) -> Figures:
     """Milliseconds of whole updates, and of their parts one by one."""
     torch.set_num_threads(threads)
-    began = time.process_time()
-    whole = median_of(each(partial(agent.learn_from, 1), updates))
-    cpu = 1e3 * (time.process_time() - began) / (updates + 1)
     kernels = agent.engine.learn
+    if isinstance(kernels, ModelLearn):
+        kernels.unroll.crew.threads = threads  # as a training does not: it takes one where that is faster just now
     with kernels.lent(cast(Learner, agent)) if isinstance(kernels, ModelLearn) else nullcontext():
+        began = time.process_time()
+        whole = median_of(each(partial(agent.learn, 1), updates))
+        cpu = 1e3 * (time.process_time() - began) / (updates + 1)
         found = {name: statistics.median(each(call, updates)) for name, call in parts(agent).items()}
     found["behaviour"] -= found["imagination"]  # which it begins with: what is told is the rest
     return {"update_ms": whole, "cpu_ms": cpu, "parts_ms": found}

@@ -10,8 +10,9 @@ from driven import advance, agent_for
 
 from agents.engines.fused_cpu.kernels import model_cell
 from agents.engines.fused_cpu.kernels.model_cell import Model
-from agents.engines.fused_cpu.model_learn import Job, KernelUnroll, weights_of
+from agents.engines.fused_cpu.model_learn import KernelUnroll
 from agents.engines.fused_cpu.model_nets import Crew
+from agents.engines.fused_cpu.model_scan import Job, weights_of
 from agents.engines.fused_cpu.workers import Workers
 from agents.model_learning import Unroll
 from agents.networks.world_model import RSSM, Sizes, State
@@ -161,6 +162,23 @@ def test_the_scan_and_its_gradients_are_autograds(name):
     assert len(gradients) == 12
     for what, exact in right.items():
         assert (gradients[what] - exact).abs().max() <= 1e-5 * exact.abs().max(), what
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_prior_and_its_gradients_are_autograds(name):
+    rssm, g, sizes = rssm_of(name), generator(4), SHAPES[name]
+    deter = torch.randn(3, LANES, sizes.deter, generator=g)
+
+    def foreseen(unroll, rssm, deter):
+        deter = deter.clone().requires_grad_()
+        log_probs = unroll.foresee(rssm, deter).log_probs
+        slope = torch.randn(log_probs.shape, generator=generator(5)).to(deter.dtype)
+        return [log_probs.detach(), *torch.autograd.grad((log_probs * slope).sum(), [deter, *rssm.prior.parameters()])]
+
+    exact = foreseen(Unroll(), deepcopy(rssm).double(), deter.double())
+    one, two = (foreseen(KernelUnroll(threads), rssm, deter) for threads in (1, 2))
+    for mine, same, right in zip(one, two, exact, strict=True):
+        assert torch.equal(mine, same) and (mine - right).abs().max() <= 1e-5 * right.abs().max()
 
 
 def test_two_threads_and_more_sequences_change_no_bit():

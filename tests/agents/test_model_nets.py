@@ -32,7 +32,7 @@ def made(name):
 def passed(unroll, net, x):
     """Answers, and gradients of input and weights."""
     x = x.clone().requires_grad_()
-    out = unroll.through(net, x)
+    (out,) = unroll.through(x, net)
     wanted = [x, *net.parameters()]
     return [out, *torch.autograd.grad((out * drawn(*out.shape, seed=9)).sum(), wanted)]
 
@@ -49,10 +49,32 @@ def test_a_net_is_torchs_there_and_back(name):
     assert all(torch.equal(one, two) for one, two in zip(mine[1], mine[2], strict=True))
 
 
+def test_nets_that_share_rows_are_those_alone_and_their_slopes_add_up():
+    """Of several widths; without gradients they are the same to the bit."""
+    nets = [dense(32, 16, 2), nn.Sequential(dense(32, 24, 3), nn.Linear(24, 21))]
+    x, slopes = drawn(*ROWS, 32, seed=5), [drawn(*ROWS, count, seed=count) for count in (16, 21)]
+
+    def passed_together(unroll):
+        leaf = x.clone().requires_grad_()
+        out = unroll.through(leaf, *nets)
+        loss = sum((found * slope).sum() for found, slope in zip(out, slopes, strict=True))
+        return [*out, *torch.autograd.grad(loss, [leaf, *(weight for net in nets for weight in net.parameters())])]
+
+    wanted = passed_together(Unroll())
+    one, two = (passed_together(KernelUnroll(threads)) for threads in (1, 2))
+    for found, same, expected in zip(one, two, wanted, strict=True):
+        assert torch.equal(found, same)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        assert all(map(torch.equal, KernelUnroll(2).through(x, *nets), one))
+    for number, net in enumerate(nets):
+        assert torch.equal(*KernelUnroll(1).through(x, net), one[number])
+
+
 def test_rows_that_fill_no_lanes_are_left_to_torch():
     net = made("no head")
     x = drawn(5, 3, 32)
-    assert torch.equal(KernelUnroll(1).through(net, x), net(x))
+    assert torch.equal(*KernelUnroll(1).through(x, net), net(x))
     two_hot, logits, target = TwoHot(9), drawn(5, 9), drawn(5)
     assert torch.equal(KernelUnroll(1).mean(two_hot, logits), two_hot.mean(logits))
     assert torch.equal(KernelUnroll(1).losses(two_hot, logits, target)[0], two_hot.loss(logits, target))

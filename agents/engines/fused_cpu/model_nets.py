@@ -3,17 +3,19 @@
 Weights are read where torch keeps them. Results do not depend on the number of threads.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.engines.fused_cpu.kernels import model_nets, model_two_hot
+from agents.engines.fused_cpu.kernels import model_nets, model_products, model_two_hot
 from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
-from agents.engines.fused_cpu.kernels.model_nets import LAYER, PARTS, PASS, Layer, Pass
+from agents.engines.fused_cpu.kernels.model_nets import ANSWER, LAYER, PARTS, PASS, Answer, Layer, Pass
+from agents.engines.fused_cpu.kernels.model_products import PRODUCTS, Products
 from agents.engines.fused_cpu.kernels.model_two_hot import TABLE, Bins
 from agents.engines.fused_cpu.workers import Workers
 from agents.engines.plan.layout import LANES
@@ -22,8 +24,11 @@ from agents.networks.normed import RMSNorm
 from agents.networks.two_hot import TwoHot
 
 CALLED: tuple[Kernel, ...] = (
-    model_nets.forward, model_nets.backward, model_two_hot.mean, model_two_hot.losses, model_two_hot.slopes,
+    model_nets.forward, model_nets.backward, model_products.products,
+    model_two_hot.mean, model_two_hot.losses, model_two_hot.slopes,
 )  # fmt: skip
+Entry = int | Tensor
+Memory = dict[Answer, Tensor]
 
 
 class Net:
@@ -31,27 +36,22 @@ class Net:
 
     def __init__(self, *modules: nn.Module) -> None:
         layers = [x for module in modules for x in module.modules() if isinstance(x, nn.Linear | RMSNorm)]
-        self.linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        self.norms = [layer for layer in layers if isinstance(layer, RMSNorm)]
-        self.hidden, self.head = len(self.norms), len(self.linear) > len(self.norms)
-        self.table = np.zeros((len(self.linear), LAYER), np.int64)
-        for row, linear in zip(self.table, self.linear, strict=True):
-            row[Layer.INNER], row[Layer.WIDTH] = linear.in_features, linear.out_features
+        linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        norms = [layer for layer in layers if isinstance(layer, RMSNorm)]
+        self.hidden, self.head = len(norms), len(linear) > len(norms)
+        self.table = np.zeros((len(linear), LAYER), np.int64)
+        for row, layer in zip(self.table, linear, strict=True):
+            row[Layer.INNER], row[Layer.WIDTH] = layer.in_features, layer.out_features
         self.inputs, self.width = (int(size) for size in self.table[0, [Layer.INNER, Layer.WIDTH]])
         self.outputs = int(self.table[-1, Layer.WIDTH])
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """Hidden weights, their scales, then weight and bias of the head."""
-        hidden = [linear.weight for linear in self.linear[: self.hidden]]
-        head = [x for linear in self.linear[self.hidden :] for x in (linear.weight, linear.bias)]
-        return [*hidden, *(norm.scale for norm in self.norms), *head]
+        self._matrices = [layer.weight for layer in linear]
+        self._scales = [*(norm.scale for norm in norms), *(layer.bias for layer in linear[self.hidden :])]
+        self.weights = [*self._matrices, *self._scales]
 
     def find(self) -> None:
         """Where its weights lie: elsewhere once an optimizer or a checkpoint has put them there."""
-        scales = [*(norm.scale for norm in self.norms), *(linear.bias for linear in self.linear[self.hidden :])]
-        for row, linear, scale in zip(self.table, self.linear, scales, strict=True):
-            row[Layer.WEIGHT], row[Layer.SCALE] = linear.weight.data_ptr(), scale.data_ptr()
+        self.table[:, Layer.WEIGHT] = [weight.data_ptr() for weight in self._matrices]
+        self.table[:, Layer.SCALE] = [scale.data_ptr() for scale in self._scales]
 
 
 class Crew:
@@ -69,8 +69,28 @@ class Crew:
     def run(self, kernel: Kernel, table: np.ndarray) -> None:
         self.workers.run(address_of(kernel), table.ctypes.data, self.threads)
 
+    def products(self, *pairs: tuple[Tensor, Tensor]) -> list[Tensor]:
+        """slope.T @ given of each pair of rows [N, O], [N, I]."""
+        made = [slope.new_zeros(slope.shape[1], given.shape[1]) for slope, given in pairs]
+        rows = [
+            (slope.data_ptr(), given.data_ptr(), out.data_ptr(), *slope.shape, given.shape[1])
+            for (slope, given), out in zip(pairs, made, strict=True)
+            if not given.shape[1] % LANES
+        ]
+        table = np.array(rows, np.int64)
+        entries: dict[IntEnum, Entry] = {
+            Products.ROWS: table.ctypes.data,
+            Products.COUNT: len(rows),
+            Products.THREADS: self.threads,
+        }
+        self.run(model_products.products, filled(PRODUCTS, entries))
+        for (slope, given), out in zip(pairs, made, strict=True):
+            if given.shape[1] % LANES:
+                torch.mm(slope.t(), given, out=out)
+        return made
 
-def filled(size: int, entries: Mapping[IntEnum, int | Tensor]) -> np.ndarray:
+
+def filled(size: int, entries: Mapping[IntEnum, Entry]) -> np.ndarray:
     """A table of counts and of the addresses of tensors."""
     table = np.zeros(size, np.int64)
     for entry, value in entries.items():
@@ -78,55 +98,78 @@ def filled(size: int, entries: Mapping[IntEnum, int | Tensor]) -> np.ndarray:
     return table
 
 
+def answered(nets: Sequence[Net], crew: Crew, x: Tensor, keep: bool) -> tuple[list[Tensor], list[Memory]]:
+    """Outputs [N, ..] of nets for rows [N, I], and what their way back needs, where it is to be kept."""
+    rows, memories = len(x), list[Memory]()
+    for net in nets:
+        memory = {Answer.OUT: x.new_empty(rows, net.outputs)}
+        if keep:
+            memory[Answer.ABOVE] = x.new_empty(len(net.table) - 1, rows, net.width)
+            memory[Answer.KEPT] = x.new_empty(net.hidden, rows // LANES, net.width + 1, LANES)
+        memories.append(memory)
+    run(model_nets.forward, nets, crew, memories, {Pass.X: x, Pass.ROWS: rows})
+    return [memory.pop(Answer.OUT) for memory in memories], memories
+
+
+def run(
+    kernel: Kernel, nets: Sequence[Net], crew: Crew, memories: Sequence[Memory], entries: Mapping[IntEnum, Entry]
+) -> None:
+    """A pass through nets with this memory of each."""
+    answers = np.zeros((len(nets), ANSWER), np.int64)
+    for row, net, memory in zip(answers, nets, memories, strict=True):
+        net.find()
+        row[: Answer.HEAD + 1] = net.table.ctypes.data, net.hidden, net.head
+        for entry, tensor in memory.items():
+            row[entry] = tensor.data_ptr()
+    inner = nets[0].inputs
+    scratch, size = crew.scratch(inner + max(3 * net.width + net.outputs + 1 for net in nets))
+    counts: dict[IntEnum, Entry] = {
+        Pass.NETS: len(nets), Pass.ANSWERS: answers.ctypes.data, Pass.INNER: inner, Pass.THREADS: crew.threads,
+        Pass.SCRATCH: scratch, Pass.SCRATCH_SIZE: size,
+    }  # fmt: skip
+    crew.run(kernel, filled(PASS, counts | {**entries}))
+
+
 class _Passed(Context, Protocol):
-    net: Net
+    nets: Sequence[Net]
     crew: Crew
-    kept: Tensor
+    memories: list[Memory]
 
 
 class Passing(torch.autograd.Function):
-    """Outputs [N, ..] of a net for rows [N, I]."""
+    """`answered`, with gradients."""
 
     @staticmethod
-    def forward(ctx: _Passed, net: Net, crew: Crew, x: Tensor, *weights: Tensor) -> Tensor:
-        rows, hidden, width = len(x), net.hidden, net.width
-        above, kept = x.new_empty(hidden, rows, width), x.new_empty(hidden, rows // LANES, width + 1, LANES)
-        out = x.new_empty(rows, net.outputs) if net.head else above[-1]
-        crew.run(model_nets.forward, table_of(net, crew, x, {Pass.OUT: out, Pass.ABOVE: above, Pass.KEPT: kept}))
-        ctx.save_for_backward(x, above, *weights)
-        ctx.net, ctx.crew, ctx.kept = net, crew, kept
-        return out
+    def forward(ctx: _Passed, nets: Sequence[Net], crew: Crew, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        found, ctx.memories = answered(nets, crew, x, keep=True)
+        ctx.save_for_backward(x, *weights)
+        ctx.nets, ctx.crew = nets, crew
+        return tuple(found)
 
     @staticmethod
-    def backward(ctx: _Passed, *slope: Tensor) -> tuple[Tensor | None, ...]:
-        x, above = ctx.saved_tensors[:2]
-        net, hidden, width, of_out = ctx.net, ctx.net.hidden, ctx.net.width, slope[0].contiguous()
+    def backward(ctx: _Passed, *of_out: Tensor) -> tuple[Tensor | None, ...]:
+        x, nets, rows, memories = ctx.saved_tensors[0], ctx.nets, len(ctx.saved_tensors[0]), list[Memory]()
         of_x = torch.empty_like(x) if ctx.needs_input_grad[2] else None
-        slopes, scales = torch.empty_like(above), x.new_zeros(hidden, PARTS, width, LANES)
-        memory = {Pass.KEPT: ctx.kept, Pass.SLOPE_OUT: of_out, Pass.SLOPES: slopes, Pass.SLOPE_SCALES: scales}
-        table = table_of(net, ctx.crew, x, memory)
-        table[Pass.SLOPE_X] = of_x.data_ptr() if of_x is not None else 0
-        ctx.crew.run(model_nets.backward, table)
-        of_weights = [torch.mm(slope.t(), below) for slope, below in zip(slopes, (x, *above[:-1]), strict=True)]
-        head = [torch.mm(of_out.t(), above[-1]), of_out.sum(0)] if net.head else []
-        return (None, None, of_x, *of_weights, *scales.sum((1, 3)), *head)
-
-
-def table_of(net: Net, crew: Crew, x: Tensor, memory: Mapping[Pass, Tensor]) -> np.ndarray:
-    """Of a pass over these rows."""
-    net.find()
-    scratch, size = crew.scratch(net.inputs + 2 * net.width + net.outputs)
-    entries: dict[IntEnum, int | Tensor] = {
-        Pass.NET: net.table.ctypes.data,
-        Pass.HIDDEN: net.hidden,
-        Pass.HEAD: net.head,
-        Pass.ROWS: len(x),
-        Pass.THREADS: crew.threads,
-        Pass.X: x,
-        Pass.SCRATCH: scratch,
-        Pass.SCRATCH_SIZE: size,
-    }
-    return filled(PASS, entries | {**memory})
+        for net, memory, slope in zip(nets, ctx.memories, of_out, strict=True):
+            slopes = x.new_empty(net.hidden, rows, net.width)
+            scales = x.new_zeros(net.hidden, PARTS, net.width, LANES)
+            own = {Answer.SLOPE_OUT: slope.contiguous(), Answer.SLOPES: slopes, Answer.SLOPE_SCALES: scales}
+            memories.append(memory | own)
+        run(model_nets.backward, nets, ctx.crew, memories, {Pass.ROWS: rows, Pass.SLOPE_X: 0 if of_x is None else of_x})
+        pairs = [
+            pair
+            for net, memory in zip(nets, memories, strict=True)
+            for pair in zip(
+                (*memory[Answer.SLOPES], *([memory[Answer.SLOPE_OUT]] if net.head else [])),
+                (x, *memory[Answer.ABOVE]),
+                strict=True,
+            )
+        ]
+        products, found = iter(ctx.crew.products(*pairs)), list[Tensor]()
+        for net, memory in zip(nets, memories, strict=True):
+            found += [*islice(products, len(net.table)), *memory[Answer.SLOPE_SCALES].sum((1, 3))]
+            found += [memory[Answer.SLOPE_OUT].sum(0)] if net.head else []
+        return (None, None, of_x, *found)
 
 
 class _Judged(Context, Protocol):
@@ -167,7 +210,7 @@ def bins_of(two_hot: TwoHot, crew: Crew, logits: Tensor, entries: Mapping[Bins, 
     return filled(TABLE, counts | {**entries})
 
 
-passing: Callable[..., Tensor] = Passing.apply
+passing: Callable[..., tuple[Tensor, ...]] = Passing.apply
 losses: Callable[..., Tensor] = Losses.apply
 
 

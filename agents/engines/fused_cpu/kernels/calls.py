@@ -5,6 +5,7 @@ compile it again into each caller: half of the compile time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from types import FunctionType
 from typing import Any, Protocol
 
@@ -38,9 +39,12 @@ class Kernel(Protocol):
 
     def compile(self, signature: tuple[types.Type, ...]) -> None: ...
 
+    def __hash__(self) -> int: ...
+
     def __call__(self, *arguments: int) -> int | None: ...
 
 
+@cache  # to be told that a kernel is compiled takes Numba 70 us
 def address_of(kernel: Kernel, *signature: types.Type) -> int:
     """Where the machine code of a kernel lies; without a signature it is a piece. Compiles or loads it."""
     kinds = signature or (types.int64,) * kernel.py_func.__code__.co_argcount

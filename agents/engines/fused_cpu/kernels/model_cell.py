@@ -27,6 +27,7 @@ from utils.kernel_cache import njit
 from utils.processor import FEATURES
 
 ROWS = 16 if "avx512f" in FEATURES else 4  # accumulators of a block: 16 of 32 registers, or 8 of 16
+FEW = 4  # rows left, which one by one would each wait for its own sums
 
 
 class Model(Count):
@@ -57,6 +58,9 @@ def add_product(weight: int, row: int, step: int, x: int, out: int, rows: int, i
     while n + ROWS <= rows:
         block(ROWS, 1, ADD, weight + 4 * n * row, row, step, x, LANES, out + n * BYTES, LANES, 0, inner)
         n += ROWS
+    while n + FEW <= rows:
+        block(FEW, 1, ADD, weight + 4 * n * row, row, step, x, LANES, out + n * BYTES, LANES, 0, inner)
+        n += FEW
     while n < rows:
         block(1, 1, ADD, weight + 4 * n * row, row, step, x, LANES, out + n * BYTES, LANES, 0, inner)
         n += 1

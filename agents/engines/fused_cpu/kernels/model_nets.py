@@ -1,8 +1,9 @@
 """Nets of a world model over many rows: hidden layers and a head, there and back, 16 rows side by side.
 
-A layer is Linear without a bias, RMSNorm, SiLU, as in agents/networks/normed.py; a head is Linear. N is a multiple of
-16. What weights' gradients are made of is left as rows, inputs and slopes of each layer, for one product over all of
-them. Sums over rows are made of PARTS pieces, whoever makes them, so that results do not depend on threads.
+A layer is Linear without a bias, RMSNorm, SiLU, as in agents/networks/normed.py; a head is Linear. All nets of a pass
+read the same rows, N of them, a multiple of 16. What weights' gradients are made of is left as rows, inputs and slopes
+of each layer, for one product over all of them (model_products.py). Sums over rows are made of PARTS pieces, whoever
+makes them, so that results do not depend on threads.
 """
 
 from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
@@ -25,27 +26,35 @@ class Layer(Count):
     WIDTH = auto()
 
 
-class Pass(Count):
-    """The table of a pass, int64: counts, then addresses. Hidden layers are W wide, the last one answers I inputs."""
+class Answer(Count):
+    """What becomes of the rows in one net, int64: counts, then addresses. Hidden layers are all W wide."""
 
-    NET = auto()  # [HIDDEN + HEAD, Layer]
+    LAYERS = auto()  # [HIDDEN + HEAD, Layer]
     HIDDEN = auto()  # layers, at least 1
     HEAD = auto()  # 1 where there is one
+    OUT = auto()  # [N, O] of the last layer
+    ABOVE = auto()  # [HIDDEN + HEAD - 1, N, W] what the layers below it answer
+    KEPT = auto()  # [HIDDEN, N / 16, W + 1, 16] normed inputs, and rates; 0: nobody asks for gradients
+    SLOPE_OUT = auto()  # [N, O]
+    SLOPES = auto()  # [HIDDEN, N, W] at the sums of hidden layers
+    SLOPE_SCALES = auto()  # [HIDDEN, PARTS, W, 16], zeros at first
+
+
+class Pass(Count):
+    """The table of a pass, int64: counts, then addresses."""
+
+    NETS = auto()
+    ANSWERS = auto()  # [NETS, Answer]
+    INNER = auto()  # I
     ROWS = auto()  # N
     THREADS = auto()
     X = auto()  # [N, I]
-    OUT = auto()  # [N, O] of the head
-    ABOVE = auto()  # [HIDDEN, N, W] what hidden layers answer
-    KEPT = auto()  # [HIDDEN, N / 16, W + 1, 16] normed inputs, and rates
-    SLOPE_OUT = auto()  # [N, O], or [N, W] without a head
     SLOPE_X = auto()  # [N, I]; 0: nobody asks
-    SLOPES = auto()  # [HIDDEN, N, W] at the sums of hidden layers
-    SLOPE_SCALES = auto()  # [HIDDEN, PARTS, W, 16], zeros at first
-    SCRATCH = auto()
+    SCRATCH = auto()  # of each thread: inputs [I], two hidden layers, outputs [O], what a layer keeps [W + 1]
     SCRATCH_SIZE = auto()  # bytes of a thread
 
 
-LAYER, PASS = len(Layer), len(Pass)
+LAYER, ANSWER, PASS = len(Layer), len(Answer), len(Pass)
 
 
 @njit(inline="always")
@@ -61,39 +70,42 @@ def head_of(weight: int, bias_at: int, inner: int, width: int, x: int, out: int)
 def forward(table: int, thread: int) -> None:
     """This thread's rows."""
     p = longs(table, PASS)
-    scratch = p[Pass.SCRATCH] + thread * p[Pass.SCRATCH_SIZE]
+    inner, x = p[Pass.INNER], p[Pass.SCRATCH] + thread * p[Pass.SCRATCH_SIZE]
     for group in range(thread, p[Pass.ROWS] // LANES, p[Pass.THREADS]):
-        forward_group(table, group, scratch)
+        to_lanes(p[Pass.X] + 4 * LANES * group * inner, inner, x, inner)
+        for number in range(p[Pass.NETS]):
+            answer_of(p[Pass.ANSWERS] + 8 * ANSWER * number, group, p[Pass.ROWS], x, x + inner * BYTES)
 
 
 @njit(**PIECE)
-def forward_group(table: int, group: int, scratch: int) -> None:
-    """16 rows."""
-    p = longs(table, PASS)
-    hidden, rows = p[Pass.HIDDEN], p[Pass.ROWS]
-    net, first = longs(p[Pass.NET], LAYER * (hidden + p[Pass.HEAD])), 4 * LANES * group
-    inner, width = net[Layer.INNER], net[Layer.WIDTH]
-    below, above, spare = scratch, scratch + inner * BYTES, scratch + (inner + width) * BYTES
-    to_lanes(p[Pass.X] + first * inner, inner, below, inner)
+def answer_of(answer: int, group: int, rows: int, x: int, scratch: int) -> None:
+    """What one net answers to 16 rows, vectors x."""
+    a = longs(answer, ANSWER)
+    hidden, layers, first, below = a[Answer.HIDDEN], a[Answer.HIDDEN] + a[Answer.HEAD], LANES * group, x
+    net = longs(a[Answer.LAYERS], LAYER * layers)
+    width, count = net[Layer.WIDTH], net[LAYER * (layers - 1) + Layer.WIDTH]
+    out = scratch + 2 * width * BYTES
     for layer in range(hidden):
-        at = LAYER * layer
+        at, above, kept = LAYER * layer, scratch + layer % 2 * width * BYTES, out + count * BYTES
+        if a[Answer.KEPT]:
+            kept = kept_of(answer, layer, group, rows, width)
         clear(above, width)
         add_product(net[at + Layer.WEIGHT], net[at + Layer.INNER], 1, below, above, width, net[at + Layer.INNER])
-        norm_silu(above, net[at + Layer.SCALE], kept_of(table, layer, group, width), width)
-        to_rows(above, p[Pass.ABOVE] + 4 * layer * rows * width + first * width, width, width)
-        below, above, spare = above, spare, above
-    if p[Pass.HEAD]:
+        norm_silu(above, net[at + Layer.SCALE], kept, width)
+        if a[Answer.KEPT] and layer + 1 < layers:
+            to_rows(above, a[Answer.ABOVE] + 4 * (layer * rows + first) * width, width, width)
+        below = above
+    if a[Answer.HEAD]:
         at = LAYER * hidden
-        count, out = net[at + Layer.WIDTH], scratch + (inner + 2 * width) * BYTES
         head_of(net[at + Layer.WEIGHT], net[at + Layer.SCALE], width, count, below, out)
-        to_rows(out, p[Pass.OUT] + first * count, count, count)
+        below = out
+    to_rows(below, a[Answer.OUT] + 4 * first * count, count, count)
 
 
 @njit(inline="always")
-def kept_of(table: int, layer: int, group: int, width: int) -> int:
+def kept_of(answer: int, layer: int, group: int, rows: int, width: int) -> int:
     """What a layer keeps of these rows."""
-    p = longs(table, PASS)
-    return p[Pass.KEPT] + (layer * (p[Pass.ROWS] // LANES) + group) * (width + 1) * BYTES
+    return longs(answer, ANSWER)[Answer.KEPT] + (layer * (rows // LANES) + group) * (width + 1) * BYTES
 
 
 @njit(**PIECE)
@@ -101,38 +113,45 @@ def backward(table: int, thread: int) -> None:
     """This thread's parts of the rows."""
     p = longs(table, PASS)
     groups = p[Pass.ROWS] // LANES
-    scratch = p[Pass.SCRATCH] + thread * p[Pass.SCRATCH_SIZE]
     for part in range(thread, PARTS, p[Pass.THREADS]):
         for group in range(part * groups // PARTS, (part + 1) * groups // PARTS):
-            backward_group(table, group, part, scratch)
+            backward_group(table, thread, group, part)
 
 
 @njit(**PIECE)
-def backward_group(table: int, group: int, part: int, scratch: int) -> None:
-    """16 rows, whose sums are added to those of a part."""
+def backward_group(table: int, thread: int, group: int, part: int) -> None:
+    """16 rows through all nets, whose slopes at the rows add up."""
     p = longs(table, PASS)
-    hidden, rows = p[Pass.HIDDEN], p[Pass.ROWS]
-    net, first = longs(p[Pass.NET], LAYER * (hidden + p[Pass.HEAD])), 4 * LANES * group
-    inner, width = net[Layer.INNER], net[Layer.WIDTH]
-    slope, other = scratch + inner * BYTES, scratch + (inner + width) * BYTES
-    if p[Pass.HEAD]:
-        at = LAYER * hidden
-        count, out = net[at + Layer.WIDTH], scratch + (inner + 2 * width) * BYTES
-        to_lanes(p[Pass.SLOPE_OUT] + first * count, count, out, count)
+    inner, of_x = p[Pass.INNER], p[Pass.SCRATCH] + thread * p[Pass.SCRATCH_SIZE]
+    clear(of_x, inner)
+    for number in range(p[Pass.NETS]):
+        answer = p[Pass.ANSWERS] + 8 * ANSWER * number
+        below = slopes_of(answer, group, part, p[Pass.ROWS], of_x + inner * BYTES)
+        if p[Pass.SLOPE_X]:
+            first = longs(longs(answer, ANSWER)[Answer.LAYERS], LAYER)
+            add_product(first[Layer.WEIGHT], 1, inner, below, of_x, inner, first[Layer.WIDTH])
+    if p[Pass.SLOPE_X]:
+        to_rows(of_x, p[Pass.SLOPE_X] + 4 * LANES * group * inner, inner, inner)
+
+
+@njit(**PIECE)
+def slopes_of(answer: int, group: int, part: int, rows: int, scratch: int) -> int:
+    """Slopes of all layers of one net for 16 rows, where those of the first lie; sums are added to those of a part."""
+    a = longs(answer, ANSWER)
+    hidden, layers, first = a[Answer.HIDDEN], a[Answer.HIDDEN] + a[Answer.HEAD], LANES * group
+    net = longs(a[Answer.LAYERS], LAYER * layers)
+    width, count = net[Layer.WIDTH], net[LAYER * (layers - 1) + Layer.WIDTH]
+    slope, other, out = scratch, scratch + width * BYTES, scratch + 2 * width * BYTES
+    to_lanes(a[Answer.SLOPE_OUT] + 4 * first * count, count, out if a[Answer.HEAD] else slope, count)
+    if a[Answer.HEAD]:
         clear(slope, width)
-        add_product(net[at + Layer.WEIGHT], 1, width, out, slope, width, count)
-    else:
-        to_lanes(p[Pass.SLOPE_OUT] + first * width, width, slope, width)
+        add_product(net[LAYER * hidden + Layer.WEIGHT], 1, width, out, slope, width, count)
     for layer in range(hidden - 1, -1, -1):
-        at = LAYER * layer
-        sums = p[Pass.SLOPE_SCALES] + (layer * PARTS + part) * width * BYTES
-        slope_of_norm_silu(slope, net[at + Layer.SCALE], kept_of(table, layer, group, width), sums, width)
-        to_rows(slope, p[Pass.SLOPES] + 4 * layer * rows * width + first * width, width, width)
+        at, sums = LAYER * layer, a[Answer.SLOPE_SCALES] + (layer * PARTS + part) * width * BYTES
+        slope_of_norm_silu(slope, net[at + Layer.SCALE], kept_of(answer, layer, group, rows, width), sums, width)
+        to_rows(slope, a[Answer.SLOPES] + 4 * (layer * rows + first) * width, width, width)
         if layer:
             clear(other, width)
             add_product(net[at + Layer.WEIGHT], 1, width, slope, other, width, width)
             slope, other = other, slope
-        elif p[Pass.SLOPE_X]:
-            clear(scratch, inner)
-            add_product(net[at + Layer.WEIGHT], 1, inner, slope, scratch, inner, width)
-            to_rows(scratch, p[Pass.SLOPE_X] + first * inner, inner, inner)
+    return slope
