@@ -1,7 +1,8 @@
 """Memory that this process has freed stays with it, where the C library is glibc.
 
 glibc hands large blocks, and the top of its heap, back to the system, which fills the same pages with zeros when they
-are asked for again a moment later: of PPO on Pong's screen that was an eighth of the processor's time, of an update of Dreamer up to 600 faults.
+are asked for again a moment later: of PPO on Pong's screen that was an eighth of the processor's time, of an update of
+Dreamer up to 600 faults.
 """
 
 import ctypes
