@@ -4,14 +4,12 @@ import pytest
 import torch
 from driven import advance, agent_for, continued
 from fused_cases import digest, weights
+from fused_gpu_cases import TINY, N, T, assert_same, fused, gpu_agent, played, player, trained, with_engine
 from host_kernels import compile_host
 from tape import Tape, taped
 
 from agents.algorithms import RECIPES
 from agents.engines.fused_gpu.learn import FusedLearn
-from tests.agents.test_fused_gpu_learn import TINY, fused
-from tests.agents.test_fused_gpu_play import N, T, assert_same, played, player, trained, with_engine
-from tests.agents.test_fused_gpu_play import agent_for as with_worlds_of_a_gpu
 
 PROMPT = ("CartPole-v1:ppo", *TINY, "policy_lr=0.01")
 LAGS = (*PROMPT, "lag=1")
@@ -53,7 +51,7 @@ def test_a_continued_run_is_the_same_run():
 
 def test_the_actor_of_one_iteration_before_plays():
     """In one launch, what the collector plays by it; and not what the present one would play."""
-    plain, other, present = (with_worlds_of_a_gpu("CartPole", "lag=1", "policy_lr=0.05") for _ in range(3))
+    plain, other, present = (gpu_agent("CartPole", "lag=1", "policy_lr=0.05") for _ in range(3))
     for agent in (plain, other, present):
         advance(agent, 2)
     present.collector.policy = present.policy
@@ -79,7 +77,7 @@ def test_fifty_updates_stay_with_torch():
 @pytest.mark.parametrize("case", ["Pendulum, rolling", "Acrobot, one trunk"])
 def test_every_kind_of_net_and_of_statistics_learns_as_eager_does(case):
     """Who played is judged by its own statistics; one net says both of them."""
-    mine, eager = (with_worlds_of_a_gpu(case, "lag=1", "policy_lr=1e-3", "n_epochs=1") for _ in range(2))
+    mine, eager = (gpu_agent(case, "lag=1", "policy_lr=1e-3", "n_epochs=1") for _ in range(2))
     mine.engine = mine.engine._replace(learn=FusedLearn(RECIPES[type(mine)], compile_host))
     for _ in range(4):
         advance(mine, 1), advance(eager, 1)
@@ -89,7 +87,7 @@ def test_every_kind_of_net_and_of_statistics_learns_as_eager_does(case):
 
 @pytest.mark.slow
 def test_a_rollout_says_of_its_actions_what_they_are_judged_by():
-    agent = with_engine(with_worlds_of_a_gpu("FrozenLake", "lag=1", "n_epochs=1", "policy_lr=0.01"), None)
+    agent = with_engine(gpu_agent("FrozenLake", "lag=1", "n_epochs=1", "policy_lr=0.01"), None)
     for _ in range(3):
         advance(agent, 1)
         updates = agent.engine.learn.updates
@@ -100,7 +98,7 @@ def test_a_rollout_says_of_its_actions_what_they_are_judged_by():
 
 @pytest.mark.slow
 def test_what_a_graph_replays_is_what_the_launches_do():
-    plain, graph = (with_worlds_of_a_gpu("FrozenLake", "lag=1", "n_epochs=1", compile=taped(compile_host))
+    plain, graph = (gpu_agent("FrozenLake", "lag=1", "n_epochs=1", compile=taped(compile_host))
                     for _ in range(2))  # fmt: skip
     with_engine(plain, None), with_engine(graph, Tape)
     assert_same(trained(graph, 4), trained(plain, 4))

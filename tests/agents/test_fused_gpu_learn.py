@@ -5,32 +5,21 @@ import math
 import pytest
 import torch
 from driven import advance, agent_for, continued
-from fused_cases import CASES, SMALL, digest, gradient_in_double, named, overrides_of, weights
+from fused_cases import CASES, digest, gradient_in_double, named, overrides_of, weights
+from fused_gpu_cases import BACKWARDS, FORWARDS, SHUFFLED, TINY, fused, held, judged
 from host_kernels import compile_host
 
-from agents.algorithms import RECIPES
 from agents.base import NumbersError
-from agents.engines.fused_gpu.learn import FusedLearn
 from agents.engines.fused_gpu.order import Order
 from agents.engines.plan.numbers import Stat
-from agents.experience.nouns import Final, tree_map
 from envs_fast.vec_env import CPU
 from utils.counter_rng import SHUFFLE, Key, counters, permutation
 
 FAST = next(named(case) for case in CASES if case["config"] == "Pendulum-v1:ppo")  # each takes g++ some seconds
 CHOSEN = [pytest.param(case, id=named(case), marks=() if named(case) == FAST else pytest.mark.slow) for case in CASES]
-TINY = (*SMALL, "hidden_dims=[16,16]")
 ONE = ("n_steps=40", "n_envs=6", "batch_size=240", "n_epochs=1", "hidden_dims=[16,16]")  # a ragged last tile
-FORWARDS, BACKWARDS, SHUFFLED = 0, 1, (2, 3, 4)
 BETWEEN_LAYERS = "  __syncthreads();\n  if constexpr (NUMBER + 1 < DEPTH) think<NET, NUMBER + 1>(parameters, shared);\n"
 BEFORE_SLOPES = "    __syncthreads();  // what the layer below said has been read, and becomes its slope\n"
-
-
-def fused(config_id, *overrides, compile=compile_host):
-    """An agent that plays as eager does and learns by kernels."""
-    agent = agent_for(config_id, *overrides, "engine=eager")
-    agent.engine = agent.engine._replace(learn=FusedLearn(RECIPES[type(agent)], compile))
-    return agent
 
 
 def in_order(order, text=lambda text: text):
@@ -42,24 +31,6 @@ def in_order(order, text=lambda text: text):
         return kernels
 
     return compile
-
-
-def judged(agent):
-    """Collect and judge; then the updates are as the first of them finds them."""
-    start = tree_map(torch.clone, agent.collector.carry)
-    agent.collect(agent.config.n_steps)
-    work = agent.memory.rollout(start, Final(agent.collector.obs, agent.collector.carry))
-    updates = agent.engine.learn.of(agent)
-    updates.prepare()
-    updates.judge(updates.recipe.reward(work))
-    return updates
-
-
-def held(updates):
-    rows = updates.recipe.rows
-    found = {"LOG_PROB": updates.log_prob, "VALUE": updates.value, "WEIGHT": updates.weight}
-    found |= {"TARGET": updates.target, "COUNTED": updates.counted}
-    return {name: column[:rows].clone() for name, column in found.items()}
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 1000, 5000, pytest.param(65_536, marks=pytest.mark.slow)])

@@ -5,6 +5,8 @@ What an algorithm is to it stands in ../plan, as for fused_cpu.
 
 from typing import Any
 
+import torch
+
 from agents.base import Agent
 from agents.engines.fused_gpu import learn
 from agents.engines.fused_gpu.learn import FusedLearn
@@ -16,7 +18,9 @@ from agents.engines.plan.recipe import Recipe
 from agents.sockets import EagerPlay, Engine, Play
 from config.schema import Config
 from envs_fast.cuda_env import CudaEnv
-from utils.cuda_kernels import compile_cuda, shared_of_block
+from utils.cuda_kernels import capability, compile_cuda, shared_of_block
+
+TENSOR_CORES = (8, 0)  # the first that multiply tf32 and bf16
 
 Kind = type[Recipe] | type[ModelRecipe]
 
@@ -27,11 +31,24 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
         return f"fused_gpu does not know {config.algo_id}"
     if refusal := kind.why_not(config, agent.policy, agent.collector.obs):
         return refusal
+    if refusal := why_not_lowered(config, agent.collector.envs.device):
+        return refusal
     recipe, room = made(kind, agent), shared_of_block(agent.collector.envs.device)
     needed = max(fitting(recipe, room).shared, learn.shared_of(learn.sizes_of(recipe)))
     if needed > room:
         dims = list(config.hidden_dims)
         return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, a block has {room >> 10} KB"
+    return None
+
+
+def why_not_lowered(config: Config, device: torch.device) -> str | None:
+    """Why tensor cores cannot have what hidden layers multiply; None where they can, or are not asked to."""
+    if config.precision == 32:
+        return None
+    if len(config.hidden_dims) < 2:
+        return f"precision: {config.precision} is of what hidden layers multiply with one another, and there is one"
+    if (found := capability(device)) < TENSOR_CORES:
+        return f"precision: {config.precision} needs a GPU from sm_80 on, this one is sm_{found[0]}{found[1]}"
     return None
 
 

@@ -32,6 +32,7 @@ BLOCK, TILE = 256, 64  # threads, and samples that pass through the nets togethe
 MOST_PARTS = 512  # partial gradients of a minibatch: four blocks for each of 128 multiprocessors
 JUDGES, COLUMNS, TOLD = 64, 128, 5  # as update.cuh says
 NAMES = {f"{kind.__name__.upper()}_{each.name}": int(each) for kind in (Live, Moment, Stat, Sum) for each in kind}
+BITS: dict[str | int, int] = {32: 32, "tf32": 19, "bf16": 16}  # of an operand
 Sizes = dict[str, Any]
 
 
@@ -57,6 +58,7 @@ def sizes_of(recipe: OnPolicy) -> Sizes:
         "VALUE_NET": layout.value_net,
         "VALUE_ROW": layout.value_row,
         "DECOUPLED": config.optimizer == "adamw",
+        "PRECISION": BITS[config.precision],
         "LAGS": vars(config).get("lag") == 1,
         "MOMENTS": len(Moment),
         **{name: value for name, value in recipe.switches.items() if name != "EPOCHS"},
