@@ -13,7 +13,8 @@ import torch
 
 from agents.algorithms import RECIPES, build_agent
 from agents.base import Agent
-from agents.engines.fused_gpu.engine import fused_gpu
+from agents.engines.fused_gpu.ahead import Ahead, Beside
+from agents.engines.fused_gpu.engine import MakeBeside, fused_gpu
 from agents.engines.fused_gpu.play import FusedPlay
 from agents.experience.nouns import leaves
 from agents.networks.encoders import RunningNorm
@@ -67,7 +68,7 @@ def apart_at(machine: Machine, name: str) -> str:
 def traced(machine: Machine, name: str) -> Trace:
     """All launches of an iteration, small."""
     found: Trace = {}
-    tick(agent_of(machine._replace(compile=trace.traced(machine, found)), name, *TRACED))
+    tick(agent_of(machine._replace(compile=trace.traced(machine, found)), name, *TRACED, beside=None))
     return found
 
 
@@ -81,13 +82,13 @@ def computed(machine: Machine, name: str) -> Hashes:
     return found
 
 
-def agent_of(machine: Machine, name: str, *sizes: str) -> Agent:
+def agent_of(machine: Machine, name: str, *sizes: str, beside: MakeBeside | None = Beside) -> Agent:
     """Of a case, on worlds that have just begun."""
     env_id, variant, *own = (CASES | LEARNT)[name]
     config = load_config(env_id, variant, ["max_timesteps=1e6", *SHARED, *own, *sizes])
     agent = build_agent(replace(config, device=machine.device), worlds(machine, env_id, config.n_envs, LIMIT))
     fill(agent)
-    agent.engine = fused_gpu(RECIPES[type(agent)], agent, None)
+    agent.engine = fused_gpu(RECIPES[type(agent)], agent, None, beside)
     optimizer = agent.configure_optimizers()
     agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
     return agent
@@ -108,7 +109,7 @@ def fill(agent: Agent) -> None:
 def left(agent: Agent) -> Hashes:
     """What a rollout leaves: rows, observations that limits cut, log-probabilities; worlds and window as they are."""
     play, table, collector = agent.engine.play, agent.memory.table, agent.collector
-    assert isinstance(play, FusedPlay)
+    assert isinstance(play, FusedPlay | Ahead)
     step, world = table.truncated.cpu().nonzero().unbind(1)
     slot = table.slot.cpu()[step, world]
     (final,), state = leaves(agent.memory.final.obs), collector.state_dict()

@@ -9,7 +9,10 @@ from host_kernels import compile_host
 from tape import Tape, taped
 
 from agents.algorithms import RECIPES
-from agents.engines.fused_gpu.learn import FusedLearn
+from agents.engines.fused_gpu.ahead import Beside
+from agents.engines.fused_gpu.engine import fused_gpu
+from agents.engines.fused_gpu.learn import FusedLearn, Updates
+from agents.engines.fused_gpu.play import FusedPlay
 
 PROMPT = ("CartPole-v1:ppo", *TINY, "policy_lr=0.01")
 LAGS = (*PROMPT, "lag=1")
@@ -61,6 +64,59 @@ def test_the_actor_of_one_iteration_before_plays():
     assert_same(played(other), played(plain))
     assert plain.memory.table.action.numel() == N * T
     assert not torch.equal(present.memory.table.action, plain.memory.table.action)
+
+
+class Late(Beside):
+    """The second stream of a GPU that does nothing before somebody waits for it."""
+
+    def __init__(self, device):
+        super().__init__(device)
+        self.begun = []
+
+    def begin(self, work):
+        self.begun.append(work)
+
+    def wait(self):
+        while self.begun:
+            self.begun.pop()()
+
+
+def overlapping(make):
+    """An agent whose rollouts are played beside its updates, by this stream; None: before them."""
+    agent = gpu_agent("CartPole", "lag=1", "hidden_dims=[16,16]", "n_epochs=1", "policy_lr=0.01")
+    agent.engine = fused_gpu(RECIPES[type(agent)], agent, None, make)
+    return agent
+
+
+@pytest.mark.parametrize("make", [Beside, Late])
+def test_playing_beside_the_updates_gives_the_bits_of_playing_before_them(make, monkeypatch):
+    """Whether it is done at once or at the last moment; and from a checkpoint on, which knows nothing of it."""
+    one, two, other, alone = overlapping(None), overlapping(make), overlapping(make), []
+    collect = FusedPlay.collect
+    monkeypatch.setattr(FusedPlay, "collect", lambda self, *given: alone.append(given[0]) or collect(self, *given))
+    for _ in range(2):
+        assert_same(trained(two, 1), trained(one, 1))
+    continued(two, other)
+    assert_same(trained(two, 2), trained(one, 2))
+    assert_same(trained(other, 2), trained(one, 0))
+    assert [alone.count(agent) for agent in (one, two, other)] == [4, 1, 1], "the first rollout after a start or a load"
+    assert one.progress == two.progress == other.progress
+
+
+def test_the_wrong_iterations_actor_is_noticed(monkeypatch):
+    """The rollout is begun before the actor that lags has become the one that is learnt from."""
+    one, two = overlapping(None), overlapping(Beside)
+    begin, two.engine.learn.beside, prepare = two.engine.learn.beside, None, Updates.prepare
+
+    def too_soon(updates):
+        if updates.recipe.agent is two:
+            begin(two)
+        prepare(updates)
+
+    monkeypatch.setattr(Updates, "prepare", too_soon)
+    assert_same(trained(two, 2), trained(one, 2))  # as the first two actors are the same
+    with pytest.raises(AssertionError):
+        assert_same(trained(two, 1), trained(one, 1))
 
 
 @pytest.mark.slow

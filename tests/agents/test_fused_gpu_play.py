@@ -31,6 +31,7 @@ from host_kernels import compile_host
 from tape import Tape, taped
 
 from agents.algorithms import RECIPES, build_agent, choose_on_gpu
+from agents.engines.fused_gpu.ahead import Ahead
 from agents.engines.fused_gpu.engine import fused_gpu
 from agents.engines.fused_gpu.play import EPISODES, ONE_BLOCK, fitting
 from agents.experience.collector import Window
@@ -233,6 +234,13 @@ def test_auto_takes_it_where_it_knows_everything():
         "knows all the config asks for",
     )
     assert choose_on_gpu(replace(agent.config, engine="graphed"), agent).name == "graphed"
+
+
+def test_with_a_lag_it_is_taken_too_and_plays_beside_its_updates():
+    agent = gpu_agent("CartPole", "lag=1")
+    for asked in ("auto", "fused_gpu"):
+        taken = choose_on_gpu(replace(agent.config, engine=asked), agent)
+        assert taken[:2] == ("fused_gpu", "knows all the config asks for") and isinstance(taken.play, Ahead)
 
 
 def test_of_gymnasiums_worlds_it_says_who_steps_them():

@@ -3,18 +3,21 @@
 What an algorithm is to it stands in ../plan, as for fused_cpu.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from agents.base import Agent
 from agents.engines.fused_gpu import learn
+from agents.engines.fused_gpu.ahead import Ahead, Beside
 from agents.engines.fused_gpu.learn import FusedLearn
 from agents.engines.fused_gpu.play import FusedPlay, fitting
 from agents.engines.graphed import CudaGraph, GraphedPlay, MakeGraph, Repeated
 from agents.engines.plan.model import ModelRecipe
 from agents.engines.plan.on_policy import OnPolicy
 from agents.engines.plan.recipe import Recipe
+from agents.ppo import PPO
 from agents.sockets import EagerPlay, Engine, Play
 from config.schema import Config
 from envs_fast.cuda_env import CudaEnv
@@ -22,6 +25,7 @@ from utils.cuda_kernels import capability, compile_cuda, shared_of_block
 
 TENSOR_CORES = (8, 0)  # the first that multiply tf32 and bf16
 
+MakeBeside = Callable[[torch.device], Beside]
 Kind = type[Recipe] | type[ModelRecipe]
 
 
@@ -60,22 +64,36 @@ def why_not_played(kind: type[OnPolicy], agent: Agent) -> str | None:
     return kind.why_not_played(agent.policy, envs.observation_space)
 
 
+def lags(agent: Agent) -> bool:
+    """Whether an actor of one iteration before plays."""
+    return isinstance(agent, PPO) and agent.lagging is not None
+
+
 def made(kind: Any, agent: Agent) -> OnPolicy:
     """The recipe of an agent of its own class."""
     recipe: OnPolicy = kind(agent)
     return recipe
 
 
-def fused_gpu(kind: Kind, agent: Agent, make: MakeGraph | None = CudaGraph) -> Engine:
-    """The sockets for an agent of this recipe, each captured in a graph; without any where nobody makes one."""
+def fused_gpu(
+    kind: Kind, agent: Agent, make: MakeGraph | None = CudaGraph, beside: MakeBeside | None = Beside
+) -> Engine:
+    """The sockets for an agent of this recipe, each captured in a graph; without any where nobody makes one.
+
+    Where an older actor plays it does so `beside` the updates, by a stream instead of a graph; without it before them.
+    """
     assert issubclass(kind, OnPolicy)
     envs, alone = agent.collector.envs, why_not_played(kind, agent)
     device, compile = envs.device, envs.compile if isinstance(envs, CudaEnv) else compile_cuda
     play: Play = EagerPlay()
+    learns = FusedLearn(lambda learner: made(kind, learner), compile, Repeated(make, device) if make else None)
     if not alone:
         recipe = made(kind, agent)
-        play = FusedPlay(recipe, fitting(recipe, shared_of_block(device)))
-        play = GraphedPlay(make, device, play) if make else play
+        play = fused = FusedPlay(recipe, fitting(recipe, shared_of_block(device)))
+        if lags(agent) and beside:
+            play = ahead = Ahead(fused, agent, beside(device))
+            learns.beside = ahead.begin
+        elif make:
+            play = GraphedPlay(make, device, fused)
     reason = f"updates only: {alone}" if alone else "knows all the config asks for"
-    learns = FusedLearn(lambda learner: made(kind, learner), compile, Repeated(make, device) if make else None)
     return Engine("fused_gpu", reason, play, learns)

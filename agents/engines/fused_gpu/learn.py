@@ -226,6 +226,8 @@ class FusedLearn:
         self._make, self._compile, self._repeated = make, compile, repeated
         self._learner: Learner | None = None
         self.updates: Updates
+        self.beside: Callable[[Learner], None] | None = None
+        """what is begun as soon as who plays next is known, before the updates"""
 
     def of(self, learner: Learner) -> Updates:
         """Made at the first call."""
@@ -239,6 +241,8 @@ class FusedLearn:
         recipe = updates.recipe
         learner.metrics.settle()  # before the numbers of the last iteration are overwritten
         updates.prepare()
+        if self.beside:
+            self.beside(learner)
         if self._repeated:
             self._repeated.run(lambda: updates.make(work), learner.loads)
         else:
