@@ -3,7 +3,7 @@
 import pytest
 import torch
 from driven import advance, agent_for, continued
-from fused_cases import digest, weights
+from fused_cases import assert_near, digest
 from fused_gpu_cases import TINY, N, T, assert_same, fused, gpu_agent, played, player, trained, with_engine
 from host_kernels import compile_host
 from tape import Tape, taped
@@ -17,11 +17,6 @@ from agents.engines.fused_gpu.play import FusedPlay
 PROMPT = ("CartPole-v1:ppo", *TINY, "policy_lr=0.01")
 LAGS = (*PROMPT, "lag=1")
 TOLD = ("train/lag/ratio/mean", "train/lag/ratio/max", "train/lag/clipped", "train/advantage/mean")
-
-
-def assert_near(mine, theirs, within=5e-6):
-    for ours, others in zip(weights(mine), weights(theirs), strict=True):
-        assert (ours - others).abs().max() <= within
 
 
 def test_it_learns_what_eager_learns_and_tells_the_same_of_the_lag():
