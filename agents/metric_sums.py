@@ -4,7 +4,7 @@ What a metric means (title, unit, bounds) is declared in config/metrics.yaml, no
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -30,6 +30,18 @@ class Metrics:
         self._sums: dict[tuple[str, ...], Tensor] = {}  # names added together -> their sums, float64
         self._counts = Counts()
         self._last: dict[str, Tensor | float] = {}
+        self._due: Callable[[], None] | None = None
+
+    def later(self, tell: Callable[[], None]) -> None:
+        """Have `tell` add what is still on its way from a device, when somebody asks or something else is due."""
+        self.settle()
+        self._due = tell
+
+    def settle(self) -> None:
+        """What was to be told later, now."""
+        due, self._due = self._due, None
+        if due:
+            due()
 
     def add(self, values: Mapping[str, Tensor]) -> None:
         """Add one sample of each name; the tensors are scalars on one device.
@@ -83,6 +95,7 @@ class Metrics:
 
     def flush(self) -> dict[str, float]:
         """Means and last values by name, fetched with one transfer per device; then everything starts anew."""
+        self.settle()
         fetched = _fetch([*self._sums.values(), *(torch.as_tensor(value) for value in self._last.values())])
         totals: dict[str, float] = {}
         counts: dict[str, int] = {}
@@ -104,6 +117,7 @@ class Metrics:
 
     def state_dict(self) -> dict:
         """What was gathered since the last flush, as plain data, for a checkpoint between two flushes."""
+        self.settle()
         groups = [
             {"names": list(names), "sums": sums.clone(), "count": self._counts[names]}
             for names, sums in self._sums.items()
@@ -113,6 +127,7 @@ class Metrics:
 
     def load_state_dict(self, state: dict) -> None:
         """Continue gathering where `state_dict` was taken; the sums lie elsewhere than before."""
+        self._due = None
         self._sums = {tuple(group["names"]): group["sums"].to(self.device, copy=True) for group in state["groups"]}
         self._counts = Counts({tuple(group["names"]): group["count"] for group in state["groups"]})
         self._last = dict(state["last"])

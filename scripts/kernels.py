@@ -33,6 +33,7 @@ FOLDERS = ("agents", "envs_fast", "utils")
 ARCHITECTURES = {  # the oldest and newest that CUDA 13 compiles for, and what is common between
     "sm_75": "T4, RTX 20", "sm_80": "A100", "sm_86": "RTX 30", "sm_90": "H100, H200", "sm_120": "RTX 50",
 }  # fmt: skip
+LOWERED, TENSOR_CORES = ("tf32", "bf16"), ("sm_80", "sm_86", "sm_90", "sm_120")  # precisions, and who multiplies these
 MOST = 128  # registers: four blocks of 128 threads on a multiprocessor
 WRITTEN_BY = re.compile(r"NVRTC (\d+\.\d+)")
 ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
@@ -46,6 +47,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     check = parser.parse_args(argv).check
     table = measured([*sources(), *rollouts(), *updates()], list(ARCHITECTURES))
+    for precision in LOWERED:
+        table |= lowered(precision, list(TENSOR_CORES))
     if lines := unfit(table):
         print("\n".join(lines), file=sys.stderr)
         return 1
@@ -80,13 +83,22 @@ def rollouts() -> list[Source]:
 
 def updates() -> list[Source]:
     """What learns, for PPO's two nets of 64 x 64: of choices, of numbers, and of those of an older actor."""
-    found = []
-    for env_id, lag in (("CartPole-v1", 0), ("Pendulum-v1", 0), ("Pendulum-v1", 1)):
-        config = load_config(env_id, "ppo", ["hidden_dims=[64,64]", f"lag={lag}", "engine=eager"])
-        agent = build_agent(config, make_envs(config, 1))
-        assert isinstance(agent, PPO)
-        found.append(learn.source_of(learn.sizes_of(PPORecipe(agent))))
-    return found
+    return [learn.source_of(sizes_for(*case)) for case in (("CartPole-v1", 0), ("Pendulum-v1", 0), ("Pendulum-v1", 1))]
+
+
+def sizes_for(env_id: str, lag: int) -> learn.Sizes:
+    """Of its update."""
+    config = load_config(env_id, "ppo", ["hidden_dims=[64,64]", f"lag={lag}", "engine=eager"])
+    agent = build_agent(config, make_envs(config, 1))
+    assert isinstance(agent, PPO)
+    return learn.sizes_of(PPORecipe(agent))
+
+
+def lowered(precision: str, architectures: list[str]) -> Table:
+    """Those of choices that multiply in fewer bits, under names of their own."""
+    source = learn.source_of(sizes_for("CartPole-v1", 0) | {"PRECISION": learn.BITS[precision]})
+    table = measured([source], architectures)
+    return {f"{kernel}_{precision}": table[kernel] for kernel in ("judge", "gradient")}
 
 
 def measured(compiled: list[Source], architectures: list[str]) -> Table:
@@ -117,7 +129,7 @@ def unfit(table: Table) -> list[str]:
 def markdown(table: Table, version: str) -> str:
     """The page."""
     rows = [
-        f"| `{kernel}` | {' | '.join(str(row[arch].registers) for arch in ARCHITECTURES)} "
+        f"| `{kernel}` | {' | '.join(str(row[arch].registers) if arch in row else '-' for arch in ARCHITECTURES)} "
         f"| {max(used.stack for used in row.values())} |"
         for kernel, row in sorted(table.items())
     ]

@@ -2,16 +2,21 @@
 
 import copy
 import hashlib
+import math
 from collections.abc import Mapping
 
-from driven import pairwise
+import pytest
+import torch
+from driven import advance, continued, pairwise
 from torch import Tensor
 
+from agents.base import NumbersError
 from agents.experience.nouns import tree_map
 from agents.ppo import clipped_surrogate, value_loss
 from agents.reinforce import masked_mean
 
 SMALL = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2", "threads=2")
+FIFTY = ("n_envs=8", "n_steps=64", "batch_size=0.25", "n_epochs=13", "policy_lr=1e-3", "clip_range=0.2")
 CASES = pairwise(
     {
         "config": ("CartPole-v1:ppo", "Pendulum-v1:ppo", "FrozenLake-v1:ppo", "Taxi-v4:ppo", "CartPole-v1:reinforce"),
@@ -57,6 +62,61 @@ def digest(agent):
     state = agent.optimizer.state
     moments = [state[p][k] for p in agent.policy.parameters() for k in ("exp_avg", "exp_avg_sq", "step")]
     return hashlib.sha256(b"".join(x.numpy().tobytes() for x in (*weights(agent), *moments))).hexdigest()
+
+
+def assert_near(mine, theirs, within=5e-6):
+    for ours, others in zip(weights(mine), weights(theirs), strict=True):
+        assert (ours - others).abs().max() <= within
+
+
+def assert_learns_like(mine, eager):
+    """Two iterations, each from the same checkpoint, so that a rounding in one rollout is not soon another rollout."""
+    for _ in range(2):
+        advance(eager, 1)
+        eager.metrics.flush()
+        continued(eager, mine)
+        advance(eager, 1), advance(mine, 1)
+        assert_near(mine, eager)
+        told, expected = mine.metrics.flush(), eager.metrics.flush()
+        assert told.keys() == expected.keys()
+        for name in told:
+            assert told[name] == pytest.approx(expected[name], rel=2e-3, abs=2e-4, nan_ok=True), name
+    assert mine.progress == eager.progress
+
+
+def assert_changes_with(mine, eager, again):
+    """Two iterations by each from where `eager` stands; then back to `again`, an eager one, to the bit."""
+    continued(eager, mine)
+    advance(eager, 2), advance(mine, 2)
+    assert torch.equal(eager.memory.table.action, mine.memory.table.action)
+    assert_near(mine, eager, within=1e-6)
+    assert digest(continued(mine, again)) == digest(mine)
+
+
+def assert_goes_on(make):
+    """Who was stopped in the middle and who never was."""
+    straight, half = advance(make(), 4), advance(make(), 2)
+    assert digest(straight) == digest(advance(continued(half, make()), 2))
+
+
+def assert_refuses(agent, field, value=math.nan):
+    """A number of the next rollout, or of the critic, that is none: reported, and no weight learns of it."""
+    collect = agent.engine.play.collect
+
+    def poisoned(agent, steps):
+        collect(agent, steps)
+        table = agent.memory.table
+        {"reward": table.reward, "obs": table.obs}.get(field, table.reward)[3, 2] = value if field != "parameter" else 1
+
+    agent.engine.play.collect = poisoned
+    if field == "parameter":
+        with torch.no_grad():
+            agent.policy.critic[1].bias.fill_(value)
+    before = weights(agent)
+    with pytest.raises(NumbersError, match="iteration 2"):
+        advance(agent, 1)
+    for mine, old in zip(weights(agent), before, strict=True):
+        assert torch.equal(mine.nan_to_num(), old.nan_to_num()), "the weights are as before it"
 
 
 def gradient_in_double(agent, order: Tensor, held: Mapping[str, Tensor]):

@@ -220,6 +220,46 @@ static inline To same_bits(From from) {
   std::memcpy(&to, &from, sizeof to);
   return to;
 }
+
+// The tensor cores of a warp (utils/tensor_cores.cuh), with the places that the PTX ISA gives to each thread's numbers:
+// products are exact, sums are float32, added up one after the other from the first one on.
+#define TENSOR_CORES
+
+namespace on_host {
+
+struct Operands {
+  unsigned a[4], b[2];
+};
+static std::vector<Operands> shown;  // by each thread of the block
+
+template <int EACH>  // numbers in a register
+float number(unsigned bits, int which) {
+  return same_bits<float>(EACH == 1 ? bits : bits >> 16 * which << 16);
+}
+
+}  // namespace on_host
+
+template <bool BF16>
+static inline void multiply_add(float* sum, const unsigned* a, const unsigned* b) {
+  const int each = BF16 ? 2 : 1, half = 4 * each;
+  unsigned me = threadIdx.x, lane = me % on_host::WARP;
+  if (on_host::shown.size() < blockDim.x) on_host::shown.resize(blockDim.x);
+  std::memcpy(on_host::shown[me].a, a, 4 * sizeof *a);
+  std::memcpy(on_host::shown[me].b, b, 2 * sizeof *b);
+  __syncwarp();
+  const on_host::Operands* warp = &on_host::shown[me - lane];
+  for (int i = 0; i < 4; i++) {
+    int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 2 * half; k++) {
+      int place = k % half / each;
+      float x = on_host::number<each>(warp[row % 8 * 4 + place].a[row / 8 + k / half * 2], k % each);
+      float y = on_host::number<each>(warp[column * 4 + place].b[k / half], k % each);
+      sum[i] = fmaf(x, y, sum[i]);
+    }
+  }
+  __syncwarp();  // nobody shows the next ones before all have seen these
+}
+
 static inline float __int_as_float(int bits) { return same_bits<float>(bits); }
 static inline int __float_as_int(float x) { return same_bits<int>(x); }
 static inline double __longlong_as_double(long long bits) { return same_bits<double>(bits); }

@@ -24,18 +24,22 @@ Compiled = Any  # cupy.RawKernel
 SHARED = {  # KB of shared memory that a block may ask for, by compute capability (CUDA's programming guide)
     (7, 5): 64, (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (10, 0): 227, (10, 3): 227, (12, 0): 99,
 }  # fmt: skip
-ANYWHERE, NEWEST = 48, 227  # KB: what every GPU gives; what a processor gives that stands in for one
+ANYWHERE = 48  # KB: what every GPU gives
+STOOD_IN = (9, 0)  # the compute capability that a processor has which stands in for a GPU
 
 
 class KernelError(RuntimeError):
     """NVRTC refuses a source, or CUDA a launch: named, with the reason they give."""
 
 
+def capability(device: torch.device) -> tuple[int, int]:
+    """Of a GPU, as in sm_90."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else STOOD_IN
+
+
 def shared_of_block(device: torch.device) -> int:
     """Bytes of shared memory that a block may have."""
-    if device.type != "cuda":
-        return NEWEST << 10
-    return SHARED.get(torch.cuda.get_device_capability(device), ANYWHERE) << 10
+    return SHARED.get(capability(device), ANYWHERE) << 10
 
 
 class CudaKernels:
@@ -71,7 +75,7 @@ class CudaKernels:
 @cache
 def compile_cuda(source: Source, device: torch.device) -> CudaKernels:
     """The source for this device; the same object for the same source and device."""
-    major, minor = torch.cuda.get_device_capability(device)
+    major, minor = capability(device)
     return CudaKernels(source.name, cubin_of(source, f"sm_{major}{minor}"), device)
 
 

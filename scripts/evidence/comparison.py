@@ -104,6 +104,18 @@ class Ways(NamedTuple):
         head = {"variant": variant, "measure": measure, **both}
         return {**head, "difference": difference, "level": self.level, "same": found.same}
 
+    def tell(self, given: argparse.Namespace) -> int:
+        """Train what is missing and print every comparison; exit code 1 where they differ or a seed failed."""
+        failed = 0 if given.only_report else self.train_missing(given)
+        compared, (first, second) = self.compare(self.read()), self.names
+        for (variant, measure), each in compared.items():
+            both = f"{first} {iqm_text(each.first)}, {second} {iqm_text(each.second)}"
+            print(f"  {variant} {measure:5} {both}, {len(each.first)} seeds")
+            print(f"        {second} - {first} {difference(each)}")
+        verdict = self.verdict(compared)
+        print(f"\n  {verdict or 'no difference'}")
+        return 1 if failed or verdict else 0
+
     def verdict(self, compared: Mapping[tuple[str, str], Comparison]) -> str:
         """What is different or was not measured; "" for nothing."""
         absent = [f"{name} is not measured" for name in self.variants if (name, MEASURES[0]) not in compared]

@@ -90,7 +90,7 @@ def measure(run: RunDir) -> dict[str, Any]:
         "best_env_steps": best.progress["env_steps"],
         "run": run.id,
         "command": last.facts["command"].replace(f"{PROJECT}/", ""),  # as anybody types it in a checkout
-        **{key: last.facts[key] for key in ("git_hash", "versions")},
+        **{key: last.facts[key] for key in ("engine", "git_hash", "versions")},
         "curve": {"val": coordinates(rows, VAL), "train": coordinates(rows, TRAIN)},
         **of_a_model(last, rows),
     }

@@ -1,18 +1,23 @@
-"""What a device moves and multiplies at most, as torch reaches it: the yardstick of every other speed."""
+"""What a device moves and multiplies at most, as torch and a kernel of ours reach it: the yardstick of every speed."""
 
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from scripts.gpu.driven import settle
+from utils.device_source import Compile, read_source
 
 BYTES, SIDE = 4 << 30, 8192  # of a copy; of square matrices
 SMALL_BYTES, SMALL_SIDE = 1 << 22, 256
+PEAK, PEAK_STEPS, PEAK_CHAINS = Path(__file__).with_name("peak.cu"), 1024, 8  # as it says
+THREADS, SMALL_THREADS = 1 << 21, 1 << 8
 WARM, REPEATS = 3, 10
 PRECISIONS = {"32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 
@@ -27,6 +32,14 @@ def ceilings(device: torch.device, small: bool) -> dict[str, Any]:
         with rounded(precision):
             flops[precision] = 2 * side**3 / seconds_of(device, partial(torch.matmul, a, b, out=torch.empty_like(a)))
     return {"copy_bytes_per_second": copied, "flops": flops, "copy_bytes": size, "side": side}
+
+
+def fma_peak(device: torch.device, compile: Compile, small: bool) -> float:
+    """FLOP per second of fused multiply-adds in registers, two for each."""
+    threads = SMALL_THREADS if small else THREADS
+    kernels, out = compile(read_source(PEAK), device), torch.empty(threads, device=device)
+    given = out, np.float32(0.999), np.float32(0.001), np.int32(threads)
+    return 2 * threads * PEAK_STEPS * PEAK_CHAINS / seconds_of(device, lambda: kernels.launch("peak", threads, *given))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Worlds and agents of a machine, without a Trainer and its callbacks."""
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -31,17 +31,18 @@ def worlds(machine: Machine, env_id: str, num_envs: int, max_episode_steps: int 
 def ppo(machine: Machine, engine: str, n_envs: int, n_steps: int = 128, **changes: Any) -> PPOConfig:
     """The work that all benchmarks of PPO share: two 64 x 64 nets, 4 epochs of 4 minibatches."""
     config = setting(ENV, n_envs, n_steps, threads=1)
-    return replace(config, engine=cast(Any, engine), device=machine.device, log_freq_epochs=None, **changes)
+    same: dict[str, Any] = {"engine": engine, "device": machine.device, "log_freq_epochs": None}
+    return replace(config, **same | changes)
 
 
 def agent_of(machine: Machine, config: PPOConfig) -> Agent:
     """The agent with its engine, on worlds that have just begun."""
     device = torch.device(machine.device)
     prepare(device, config.precision)
-    made = machine.graph if config.engine == "graphed" else None
-    agent = build_agent(replace(config, engine="eager") if made else config, worlds(machine, ENV, config.n_envs))
-    if made:
-        made(agent)
+    plug = machine.plug if config.engine != "eager" else None
+    agent = build_agent(replace(config, engine="eager") if plug else config, worlds(machine, ENV, config.n_envs))
+    if plug:
+        plug(agent, config.engine)
     optimizer = agent.configure_optimizers()
     agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
     return agent

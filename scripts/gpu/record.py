@@ -1,4 +1,4 @@
-"""The parts one after the other, each within its time, and the file that is written anew after every word of theirs."""
+"""The checks of a part one after the other, each within its time, and the file, anew after every word of theirs."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -11,15 +11,15 @@ from scripts.gpu.parts import Check, Found, Machine
 from utils.durable_file import write_json
 from utils.one_line import describe_error
 
-LEAST = 3.0  # seconds: with less left a part is not begun
+LEAST = 3.0  # seconds: with less left a check is not begun
 
 
 class Record:
     """What is known so far; `null` is what was not run."""
 
-    def __init__(self, path: Path, facts: Mapping[str, Any], parts: Mapping[str, float], seconds: float) -> None:
-        self.path, self.budgets, self.seconds, self.began = path, parts, seconds, time.monotonic()
-        self.parts: dict[str, dict[str, Any] | None] = dict.fromkeys(parts)
+    def __init__(self, path: Path, facts: Mapping[str, Any], checks: Mapping[str, float], seconds: float) -> None:
+        self.path, self.budgets, self.seconds, self.began = path, checks, seconds, time.monotonic()
+        self.checks: dict[str, dict[str, Any] | None] = dict.fromkeys(checks)
         self.facts = {**facts, "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         self.write()
 
@@ -30,18 +30,18 @@ class Record:
 
     def write(self) -> None:
         seconds = round(time.monotonic() - self.began, 1)
-        write_json(self.path, {**self.facts, "seconds": seconds, "right": self.right, "parts": self.parts})
+        write_json(self.path, {**self.facts, "seconds": seconds, "right": self.right, "checks": self.checks})
 
     @property
     def right(self) -> bool | None:
         """Whether whatever was run is as it must be, to its end; None where nothing could be wrong yet."""
-        ran = [part for part in self.parts.values() if part]
-        if any(part["error"] or part["right"] is False for part in ran):
+        ran = [check for check in self.checks.values() if check]
+        if any(check["error"] or check["right"] is False for check in ran):
             return False
-        return True if any(part["right"] for part in ran) else None
+        return True if any(check["right"] for check in ran) else None
 
     def run(self, names: list[str], load: Callable[[str], Check], machine: Machine) -> None:
-        """The named parts, in the table's order."""
+        """The named checks, in the table's order."""
         for name in [each for each in self.budgets if each in names]:
             seconds = min(self.budgets[name], self.left)
             if seconds < LEAST:
@@ -54,9 +54,9 @@ class Record:
     def _run(self, name: str, load: Callable[[str], Check], machine: Machine, seconds: float) -> None:
         began, last = time.monotonic(), Found("", {})
         entry: dict[str, Any] = {"right": None, "wrong": [], "error": None, "seconds": 0.0, "figures": {}}
-        self.parts[name] = entry
+        self.checks[name] = entry
         try:
-            check = load(name)  # here, so that all later parts are forked with what it has imported
+            check = load(name)  # here, so that all later checks are forked with what it has imported
             for last in apart(partial(check, machine, seconds * 0.95), seconds):
                 entry["figures"], entry["wrong"] = dict(last.figures), list(last.wrong or ())
                 entry["seconds"] = round(time.monotonic() - began, 1)
@@ -64,7 +64,7 @@ class Record:
         except (ApartError, ImportError) as error:
             entry["error"] = str(error) if isinstance(error, ApartError) else describe_error(error)
         entry["seconds"] = round(time.monotonic() - began, 1)
-        # a part that broke off has shown nothing to be right, but what it found wrong is wrong
+        # a check that broke off has shown nothing to be right, but what it found wrong is wrong
         entry["right"] = False if entry["wrong"] else None if entry["error"] or last.wrong is None else True
         word = {True: "right", False: "WRONG", None: "ERROR" if entry["error"] else "done"}[entry["right"]]
         self._tell(name, f"{word}, {entry['seconds']:.1f} s: {entry['error'] or last.line}")

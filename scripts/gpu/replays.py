@@ -1,4 +1,4 @@
-"""What a captured graph replays is what eager does: fresh draws each time, and the same learning.
+"""What a captured graph replays is what would be done without it: fresh draws each time, and the same learning.
 
 Rollouts of a policy that stands still, from the same worlds: they differ by what was drawn, and by nothing else.
 """
@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from agents.algorithms import RECIPES
+from agents.base import Agent
+from agents.engines.fused_gpu.engine import fused_gpu
 from agents.experience.nouns import copy_into, leaves, tree_map
 from scripts.gpu.driven import agent_of, ppo, tick
 from scripts.gpu.hashes import bits
@@ -15,30 +18,41 @@ from scripts.gpu.parts import ROUNDING, Found, Machine
 
 REPLAYS, ITERATIONS = 6, 6
 STILL = 1e-30  # a learning rate that moves no weight
+ALONE = "fused_gpu without graphs"
+LIKE = {"graphed": "eager", "fused_gpu": ALONE}  # whose rollouts and weights an engine's are
 
 
 def check(machine: Machine, seconds: float) -> Iterator[Found]:
     """The draws, then the weights."""
-    width, (first, *others) = 64 if machine.small else 1024, machine.engines
-    played = {engine: rollouts(machine, engine, width) for engine in machine.engines}
-    fresh = {engine: len({*each}) for engine, each in played.items()}
-    wrong = [f"{engine}: only {count} of {REPLAYS} rollouts are different"
-             for engine, count in fresh.items() if count < REPLAYS]  # fmt: skip
-    wrong += [f"{engine} plays otherwise than {first}" for engine in others if played[engine] != played[first]]
+    width, captured = 64 if machine.small else 1024, [engine for engine in machine.engines if engine in LIKE]
+    names = [*dict.fromkeys(name for engine in captured for name in (LIKE[engine], engine))]
+    played = {name: rollouts(machine, name, width) for name in names}
+    fresh = {name: len({*each}) for name, each in played.items()}
+    wrong = [f"{name}: only {count} of {REPLAYS} rollouts are different"
+             for name, count in fresh.items() if count < REPLAYS]  # fmt: skip
+    wrong += [f"{name} plays otherwise than {LIKE[name]}" for name in captured if played[name] != played[LIKE[name]]]
     figures: dict[str, object] = {"worlds": width, "rollouts": REPLAYS, "different": fresh, "weights_apart": {}}
     line = f"{min(fresh.values())} of {REPLAYS} rollouts are different"
     yield Found(line, figures, wrong)
-    learnt = {engine: weights(machine, engine, width) for engine in machine.engines}
-    apart = {engine: (learnt[engine] - learnt[first]).abs().max().item() for engine in others}
-    wrong += [f"{engine}: after {ITERATIONS} iterations a weight is {size:.2g} from {first}'s"
-              for engine, size in apart.items() if not size <= ROUNDING]  # fmt: skip
-    line += "".join(f"; {engine}'s weights are within {size:.2g} of {first}'s" for engine, size in apart.items())
+    learnt = {name: weights(machine, name, width) for name in names}
+    apart = {name: (learnt[name] - learnt[LIKE[name]]).abs().max().item() for name in captured}
+    wrong += [f"{name}: after {ITERATIONS} iterations a weight is {size:.2g} from those of {LIKE[name]}"
+              for name, size in apart.items() if not size <= ROUNDING]  # fmt: skip
+    line += "".join(f"; weights of {name} are within {size:.2g} of {LIKE[name]}" for name, size in apart.items())
     yield Found(line, {**figures, "weights_apart": apart}, wrong)
 
 
-def rollouts(machine: Machine, engine: str, width: int) -> list[str]:
+def agent_for(machine: Machine, name: str, width: int, rate: float) -> Agent:
+    """By one of these names, which may be an engine's."""
+    agent = agent_of(machine, ppo(machine, "fused_gpu" if name == ALONE else name, width, policy_lr=rate))
+    if name == ALONE:
+        agent.engine = fused_gpu(RECIPES[type(agent)], agent, None)
+    return agent
+
+
+def rollouts(machine: Machine, name: str, width: int) -> list[str]:
     """The hash of what was done in each of some iterations that all begin in the same worlds."""
-    agent, found = agent_of(machine, ppo(machine, engine, width, policy_lr=STILL)), list[str]()
+    agent, found = agent_for(machine, name, width, STILL), list[str]()
     collector = agent.collector
     worlds, obs = collector.envs.state_dict(), tree_map(torch.clone, collector.obs)
     for _ in range(REPLAYS):
@@ -50,9 +64,9 @@ def rollouts(machine: Machine, engine: str, width: int) -> list[str]:
     return found
 
 
-def weights(machine: Machine, engine: str, width: int) -> Tensor:
+def weights(machine: Machine, name: str, width: int) -> Tensor:
     """All of them after some iterations that move them."""
-    agent = agent_of(machine, ppo(machine, engine, width, policy_lr=1e-3))
+    agent = agent_for(machine, name, width, 1e-3)
     for _ in range(ITERATIONS):
         tick(agent)
     return torch.cat([each.detach().double().flatten().cpu() for each in agent.policy.parameters()])

@@ -1,4 +1,7 @@
-"""CartPole-v1 trained on the device until 100 fresh episodes reach 475, seeds 1 to 20, each begun as a person would."""
+"""CartPole-v1 trained on the device until 100 fresh episodes reach 475, seeds 1 to 20, each begun as a person would.
+
+Then the first of them again, alone: how long that takes from the start of its process, and to the same env step.
+"""
 
 import os
 import statistics
@@ -19,6 +22,7 @@ CONFIG, GOAL = "CartPole-v1:ppo", 475
 SEEDS = range(1, 21)
 MOST = 10  # at once: they share one GPU
 LAST = 3.0  # seconds kept for the end
+WANTED = 8.0  # seconds of a command at most
 
 
 def check(machine: Machine, seconds: float) -> Iterator[Found]:
@@ -38,7 +42,19 @@ def check(machine: Machine, seconds: float) -> Iterator[Found]:
             time.sleep(0.05)
         for each in running.values():
             each.stop()
-    yield answer(found, at_once)
+        found_alone = alone(machine, seeds[0], Path(folder, "alone"), until)
+    yield answer(found, at_once, found_alone)
+
+
+def alone(machine: Machine, seed: int, folder: Path, until: float) -> dict[str, Any] | None:
+    """A seed that shares the device with nobody; None where time did not allow it."""
+    training = Training(machine, seed, folder)
+    while time.monotonic() < until:
+        if training.ended:
+            return training.result()
+        time.sleep(0.05)
+    training.stop()
+    return None
 
 
 class Training:
@@ -74,8 +90,8 @@ class Training:
         return {**kept, "seconds": round(seconds, 2), "training_seconds": told["seconds"], "engine": facts["engine"]}
 
 
-def answer(found: dict[str, Any], at_once: int) -> Found:
-    """Wrong is a seed that ended below the goal, or failed."""
+def answer(found: dict[str, Any], at_once: int, alone: dict[str, Any] | None = None) -> Found:
+    """Wrong is a seed that ended below the goal, or failed, or took other steps alone than beside others."""
     ended = {seed: each for seed, each in found.items() if each}
     solved = [each for each in ended.values() if each["solved"]]
     failures = [f"seed {seed}: {each.get('error') or each}" for seed, each in ended.items() if not each["solved"]]
@@ -86,4 +102,10 @@ def answer(found: dict[str, Any], at_once: int) -> Found:
         steps, seconds = (statistics.median(each[name] for each in solved) for name in ("env_steps", "seconds"))
         figures |= {"median_env_steps": steps, "median_seconds": seconds}
         line += f", {steps:,.0f} env steps, {seconds:.1f} s (medians, {at_once} at once)"
+    if alone:
+        in_time, beside = alone["solved"] and alone["seconds"] <= WANTED, next(iter(found.values()))
+        figures["alone"] = {**alone, "wanted_seconds": WANTED, "in_time": in_time}
+        line += f"; alone {alone['seconds']:.1f} s, wanted are {WANTED:.0f}"
+        if beside and alone.get("env_steps") != beside.get("env_steps"):
+            failures.append(f"alone the first seed took other env steps: {alone.get('env_steps')}")
     return Found(line, {**figures, "seeds": dict(found)}, failures if ended else None)

@@ -24,13 +24,13 @@ def check(machine: Machine, seconds: float) -> Iterator[Found]:
     flag = torch.ones((), device=device)
     wrong = [] if waits(lambda: flag.item()) else ["a planted wait was not noticed"]
     figures = {"planted wait noticed": not wrong, "iterations": ITERATIONS}
-    for engine in machine.engines:
-        agent = agent_of(machine, ppo(machine, engine, 1024, policy_lr=1e-3))
+    for engine, lag in [*((engine, 0) for engine in machine.engines), ("fused_gpu", 1)]:
+        agent = agent_of(machine, ppo(machine, engine, 1024, policy_lr=1e-3, lag=lag))
         for _ in range(WARM):
             tick(agent)
         found = [place for place in (waits(agent.iteration) for _ in range(ITERATIONS)) if place]
-        figures[engine] = len(found)
-        wrong += [f"{engine}: {place}" for place in dict.fromkeys(found)]
+        figures[f"{engine}, lag {lag}"] = len(found)
+        wrong += [f"{engine}, lag {lag}: {place}" for place in dict.fromkeys(found)]
         yield Found(f"{', '.join(machine.engines)}: {len(wrong)} of {ITERATIONS} iterations wait", figures, wrong)
 
 

@@ -6,8 +6,22 @@ import math
 import numpy as np
 import pytest
 import torch
-from driven import advance, agent_for, continued
-from fused_cases import CASES, SMALL, digest, gradient_in_double, named, overrides_of, weights
+from driven import advance, agent_for
+from fused_cases import (
+    CASES,
+    FIFTY,
+    SMALL,
+    assert_changes_with,
+    assert_goes_on,
+    assert_learns_like,
+    assert_near,
+    assert_refuses,
+    digest,
+    gradient_in_double,
+    named,
+    overrides_of,
+    weights,
+)
 
 from agents.base import NumbersError
 from agents.engines.fused_cpu.frame import At
@@ -29,19 +43,7 @@ def test_every_pair_of_options_learns_as_eager_does(case):
     eager = agent_for(case["config"], *overrides_of(case), "engine=eager")
     fused = agent_for(case["config"], *overrides_of(case), "engine=fused_cpu")
     assert isinstance(fused.engine.learn, RolloutLearn)
-    for _ in range(2):
-        advance(eager, 1)
-        eager.metrics.flush()
-        continued(eager, fused)  # so that a rounding in one rollout cannot become another rollout
-        advance(eager, 1)
-        advance(fused, 1)
-        for mine, theirs in zip(weights(fused), weights(eager), strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=0, atol=5e-6)
-        told, expected = fused.metrics.flush(), eager.metrics.flush()
-        assert told.keys() == expected.keys()
-        for name in told:
-            assert told[name] == pytest.approx(expected[name], rel=2e-3, abs=2e-4, nan_ok=True), name
-    assert fused.progress == eager.progress
+    assert_learns_like(fused, eager)
     table, other = fused.memory.table, eager.memory.table
     if table.action.dtype == torch.int64:
         assert torch.equal(table.action, other.action)
@@ -114,12 +116,10 @@ def test_a_deviation_beyond_its_bounds_has_no_slope(log_std):
 
 
 def test_fifty_updates_stay_with_torch():
-    long = ("n_envs=8", "n_steps=64", "batch_size=0.25", "n_epochs=13", "policy_lr=1e-3", "clip_range=0.2")
-    eager = advance(agent_for("CartPole-v1:ppo", *long, "engine=eager"), 1)
-    fused = advance(agent_for("CartPole-v1:ppo", *long, "engine=fused_cpu"), 1)
+    eager = advance(agent_for("CartPole-v1:ppo", *FIFTY, "engine=eager"), 1)
+    fused = advance(agent_for("CartPole-v1:ppo", *FIFTY, "engine=fused_cpu"), 1)
     assert fused.progress["updates"] == 52
-    for mine, theirs in zip(weights(fused), weights(eager), strict=True):
-        assert (mine - theirs).abs().max() <= 5e-6
+    assert_near(fused, eager)
 
 
 def test_what_was_played_has_the_policys_log_probabilities_and_values():
@@ -150,22 +150,12 @@ def test_one_and_two_threads_are_equal_to_the_last_bit(extra):
 
 
 def test_an_engine_may_change_between_two_iterations():
-    eager = advance(agent_for("CartPole-v1:ppo", *SMALL, "engine=eager"), 3)
-    fused = continued(eager, agent_for("CartPole-v1:ppo", *SMALL, "engine=fused_cpu"))
-    for agent in (eager, fused):
-        advance(agent, 5)
-    assert torch.equal(eager.memory.table.action, fused.memory.table.action)
-    for mine, theirs in zip(weights(fused), weights(eager), strict=True):
-        assert (mine - theirs).abs().max() <= 1e-6
-    back = continued(fused, agent_for("CartPole-v1:ppo", *SMALL, "engine=eager"))
-    assert digest(back) == digest(fused)
+    eager, again = (agent_for("CartPole-v1:ppo", *SMALL, "engine=eager") for _ in range(2))
+    assert_changes_with(agent_for("CartPole-v1:ppo", *SMALL, "engine=fused_cpu"), advance(eager, 3), again)
 
 
 def test_a_continued_run_is_the_same_run():
-    straight = advance(agent_for("Pendulum-v1:ppo", *SMALL, "engine=fused_cpu"), 6)
-    half = advance(agent_for("Pendulum-v1:ppo", *SMALL, "engine=fused_cpu"), 3)
-    resumed = advance(continued(half, agent_for("Pendulum-v1:ppo", *SMALL, "engine=fused_cpu")), 3)
-    assert digest(straight) == digest(resumed)
+    assert_goes_on(lambda: agent_for("Pendulum-v1:ppo", *SMALL, "engine=fused_cpu"))
 
 
 def test_updates_alone_on_gymnasiums_worlds():
@@ -176,30 +166,14 @@ def test_updates_alone_on_gymnasiums_worlds():
     advance(eager, 5)
     advance(fused, 5)
     assert torch.equal(eager.memory.table.action, fused.memory.table.action)
-    for mine, theirs in zip(weights(fused), weights(eager), strict=True):
-        assert (mine - theirs).abs().max() <= 1e-6
+    assert_near(fused, eager, within=1e-6)
 
 
 @pytest.mark.parametrize("field", ["reward", "obs", "parameter"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_not_finite_is_reported_and_reaches_no_weight(field, value):
-    agent = advance(agent_for("CartPole-v1:ppo", *SMALL, "env_backend=gym", "engine=fused_cpu"), 1)
-    collect = agent.engine.play.collect
-
-    def poisoned(agent, steps):
-        collect(agent, steps)
-        table = agent.memory.table
-        {"reward": table.reward, "obs": table.obs}.get(field, table.reward)[3, 2] = value if field != "parameter" else 1
-
-    agent.engine.play.collect = poisoned
-    if field == "parameter":
-        with torch.no_grad():
-            agent.policy.critic[1].bias.fill_(value)
-    before = weights(agent)
-    with pytest.raises(NumbersError, match="iteration 2"):
-        advance(agent, 1)
-    for mine, old in zip(weights(agent), before, strict=True):
-        assert torch.equal(mine.nan_to_num(), old.nan_to_num()), "the weights are as before it"
+    keys = (*SMALL, "env_backend=gym", "engine=fused_cpu")
+    assert_refuses(advance(agent_for("CartPole-v1:ppo", *keys), 1), field, value)
 
 
 @pytest.mark.parametrize(("buffer", "place", "said"), [("SUMS", 0, "the loss"), ("PARTIAL", 5, "the gradient")])

@@ -1,12 +1,14 @@
 """What `engine: fused_gpu` leaves, in hashes that every machine must give, a GPU, too (scripts/gpu/rollouts.py).
 
-`PYTHONPATH=.:tests python tests/agents/test_fused_gpu_hashes.py` writes them, where something was changed on purpose.
+`PYTHONPATH=.:tests python tests/agents/test_fused_gpu_hashes.py` writes them, and what every launch of one iteration
+changes (scripts/gpu/trace.py), where something was changed on purpose.
 """
 
+import numpy as np
 import pytest
 from host_kernels import compile_host
 
-from scripts.gpu import rollouts
+from scripts.gpu import rollouts, trace
 from scripts.gpu.parts import Machine
 from utils.durable_file import read_json, write_json
 
@@ -39,5 +41,25 @@ def test_what_differs_is_named(monkeypatch, tmp_path):
     assert [*rollouts.check(HOST, 60.0)][-1].wrong == ["choices: table after 2"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", rollouts.LEARNT)
+def test_every_launch_changes_what_the_committed_trace_says(name):
+    held = trace.read(name)
+    assert {"note_episodes", "judge", "worth", "weigh", "gradient", "reduce", "descend"} < {x.split()[1] for x in held}
+    assert rollouts.apart_at(HOST, name) == ""
+
+
+def test_the_first_kernel_and_element_that_differ_are_named():
+    golden = {"000 rollout 9": np.arange(4, dtype="u4"), "001 gradient 15": np.arange(9, dtype="u4")}
+    planted = {name: each.copy() for name, each in golden.items()}
+    assert trace.first_difference(golden, planted) == ""
+    planted["001 gradient 15"][[4, 7]] += 0x10
+    line = "launch 1, gradient, argument 15: element 4 is 0x14, the host's 0x4; 2 of 9 differ"
+    assert trace.first_difference(golden, planted) == line
+    del planted["000 rollout 9"]
+    assert trace.first_difference(golden, planted) == "launch 0, rollout, argument 9: changed by the host alone"
+
+
 if __name__ == "__main__":
     write_json(rollouts.FILE, {name: rollouts.computed(HOST, name) for name in (*rollouts.CASES, *rollouts.LEARNT)})
+    trace.write({name: rollouts.traced(HOST, name) for name in rollouts.LEARNT})

@@ -3,24 +3,20 @@
 import pytest
 import torch
 from driven import advance, agent_for, continued
-from fused_cases import digest, weights
+from fused_cases import assert_near, digest
+from fused_gpu_cases import TINY, N, T, assert_same, fused, gpu_agent, played, player, trained, with_engine
 from host_kernels import compile_host
 from tape import Tape, taped
 
 from agents.algorithms import RECIPES
-from agents.engines.fused_gpu.learn import FusedLearn
-from tests.agents.test_fused_gpu_learn import TINY, fused
-from tests.agents.test_fused_gpu_play import N, T, assert_same, played, player, trained, with_engine
-from tests.agents.test_fused_gpu_play import agent_for as with_worlds_of_a_gpu
+from agents.engines.fused_gpu.ahead import Beside
+from agents.engines.fused_gpu.engine import fused_gpu
+from agents.engines.fused_gpu.learn import FusedLearn, Updates
+from agents.engines.fused_gpu.play import FusedPlay
 
 PROMPT = ("CartPole-v1:ppo", *TINY, "policy_lr=0.01")
 LAGS = (*PROMPT, "lag=1")
 TOLD = ("train/lag/ratio/mean", "train/lag/ratio/max", "train/lag/clipped", "train/advantage/mean")
-
-
-def assert_near(mine, theirs, within=5e-6):
-    for ours, others in zip(weights(mine), weights(theirs), strict=True):
-        assert (ours - others).abs().max() <= within
 
 
 def test_it_learns_what_eager_learns_and_tells_the_same_of_the_lag():
@@ -53,7 +49,7 @@ def test_a_continued_run_is_the_same_run():
 
 def test_the_actor_of_one_iteration_before_plays():
     """In one launch, what the collector plays by it; and not what the present one would play."""
-    plain, other, present = (with_worlds_of_a_gpu("CartPole", "lag=1", "policy_lr=0.05") for _ in range(3))
+    plain, other, present = (gpu_agent("CartPole", "lag=1", "policy_lr=0.05") for _ in range(3))
     for agent in (plain, other, present):
         advance(agent, 2)
     present.collector.policy = present.policy
@@ -63,6 +59,59 @@ def test_the_actor_of_one_iteration_before_plays():
     assert_same(played(other), played(plain))
     assert plain.memory.table.action.numel() == N * T
     assert not torch.equal(present.memory.table.action, plain.memory.table.action)
+
+
+class Late(Beside):
+    """The second stream of a GPU that does nothing before somebody waits for it."""
+
+    def __init__(self, device):
+        super().__init__(device)
+        self.begun = []
+
+    def begin(self, work):
+        self.begun.append(work)
+
+    def wait(self):
+        while self.begun:
+            self.begun.pop()()
+
+
+def overlapping(make):
+    """An agent whose rollouts are played beside its updates, by this stream; None: before them."""
+    agent = gpu_agent("CartPole", "lag=1", "hidden_dims=[16,16]", "n_epochs=1", "policy_lr=0.01")
+    agent.engine = fused_gpu(RECIPES[type(agent)], agent, None, make)
+    return agent
+
+
+@pytest.mark.parametrize("make", [Beside, Late])
+def test_playing_beside_the_updates_gives_the_bits_of_playing_before_them(make, monkeypatch):
+    """Whether it is done at once or at the last moment; and from a checkpoint on, which knows nothing of it."""
+    one, two, other, alone = overlapping(None), overlapping(make), overlapping(make), []
+    collect = FusedPlay.collect
+    monkeypatch.setattr(FusedPlay, "collect", lambda self, *given: alone.append(given[0]) or collect(self, *given))
+    for _ in range(2):
+        assert_same(trained(two, 1), trained(one, 1))
+    continued(two, other)
+    assert_same(trained(two, 2), trained(one, 2))
+    assert_same(trained(other, 2), trained(one, 0))
+    assert [alone.count(agent) for agent in (one, two, other)] == [4, 1, 1], "the first rollout after a start or a load"
+    assert one.progress == two.progress == other.progress
+
+
+def test_the_wrong_iterations_actor_is_noticed(monkeypatch):
+    """The rollout is begun before the actor that lags has become the one that is learnt from."""
+    one, two = overlapping(None), overlapping(Beside)
+    begin, two.engine.learn.beside, prepare = two.engine.learn.beside, None, Updates.prepare
+
+    def too_soon(updates):
+        if updates.recipe.agent is two:
+            begin(two)
+        prepare(updates)
+
+    monkeypatch.setattr(Updates, "prepare", too_soon)
+    assert_same(trained(two, 2), trained(one, 2))  # as the first two actors are the same
+    with pytest.raises(AssertionError):
+        assert_same(trained(two, 1), trained(one, 1))
 
 
 @pytest.mark.slow
@@ -79,7 +128,7 @@ def test_fifty_updates_stay_with_torch():
 @pytest.mark.parametrize("case", ["Pendulum, rolling", "Acrobot, one trunk"])
 def test_every_kind_of_net_and_of_statistics_learns_as_eager_does(case):
     """Who played is judged by its own statistics; one net says both of them."""
-    mine, eager = (with_worlds_of_a_gpu(case, "lag=1", "policy_lr=1e-3", "n_epochs=1") for _ in range(2))
+    mine, eager = (gpu_agent(case, "lag=1", "policy_lr=1e-3", "n_epochs=1") for _ in range(2))
     mine.engine = mine.engine._replace(learn=FusedLearn(RECIPES[type(mine)], compile_host))
     for _ in range(4):
         advance(mine, 1), advance(eager, 1)
@@ -89,7 +138,7 @@ def test_every_kind_of_net_and_of_statistics_learns_as_eager_does(case):
 
 @pytest.mark.slow
 def test_a_rollout_says_of_its_actions_what_they_are_judged_by():
-    agent = with_engine(with_worlds_of_a_gpu("FrozenLake", "lag=1", "n_epochs=1", "policy_lr=0.01"), None)
+    agent = with_engine(gpu_agent("FrozenLake", "lag=1", "n_epochs=1", "policy_lr=0.01"), None)
     for _ in range(3):
         advance(agent, 1)
         updates = agent.engine.learn.updates
@@ -100,7 +149,7 @@ def test_a_rollout_says_of_its_actions_what_they_are_judged_by():
 
 @pytest.mark.slow
 def test_what_a_graph_replays_is_what_the_launches_do():
-    plain, graph = (with_worlds_of_a_gpu("FrozenLake", "lag=1", "n_epochs=1", compile=taped(compile_host))
+    plain, graph = (gpu_agent("FrozenLake", "lag=1", "n_epochs=1", compile=taped(compile_host))
                     for _ in range(2))  # fmt: skip
     with_engine(plain, None), with_engine(graph, Tape)
     assert_same(trained(graph, 4), trained(plain, 4))

@@ -4,33 +4,34 @@ import math
 
 import pytest
 import torch
-from driven import advance, agent_for, continued
-from fused_cases import CASES, SMALL, digest, gradient_in_double, named, overrides_of, weights
+from driven import advance, agent_for
+from fused_cases import (
+    CASES,
+    FIFTY,
+    assert_changes_with,
+    assert_goes_on,
+    assert_learns_like,
+    assert_near,
+    assert_refuses,
+    digest,
+    gradient_in_double,
+    named,
+    overrides_of,
+)
+from fused_gpu_cases import BACKWARDS, FORWARDS, SHUFFLED, TINY, fused, held, judged
 from host_kernels import compile_host
 
-from agents.algorithms import RECIPES
 from agents.base import NumbersError
-from agents.engines.fused_gpu.learn import FusedLearn
 from agents.engines.fused_gpu.order import Order
 from agents.engines.plan.numbers import Stat
-from agents.experience.nouns import Final, tree_map
 from envs_fast.vec_env import CPU
 from utils.counter_rng import SHUFFLE, Key, counters, permutation
 
 FAST = next(named(case) for case in CASES if case["config"] == "Pendulum-v1:ppo")  # each takes g++ some seconds
 CHOSEN = [pytest.param(case, id=named(case), marks=() if named(case) == FAST else pytest.mark.slow) for case in CASES]
-TINY = (*SMALL, "hidden_dims=[16,16]")
 ONE = ("n_steps=40", "n_envs=6", "batch_size=240", "n_epochs=1", "hidden_dims=[16,16]")  # a ragged last tile
-FORWARDS, BACKWARDS, SHUFFLED = 0, 1, (2, 3, 4)
 BETWEEN_LAYERS = "  __syncthreads();\n  if constexpr (NUMBER + 1 < DEPTH) think<NET, NUMBER + 1>(parameters, shared);\n"
 BEFORE_SLOPES = "    __syncthreads();  // what the layer below said has been read, and becomes its slope\n"
-
-
-def fused(config_id, *overrides, compile=compile_host):
-    """An agent that plays as eager does and learns by kernels."""
-    agent = agent_for(config_id, *overrides, "engine=eager")
-    agent.engine = agent.engine._replace(learn=FusedLearn(RECIPES[type(agent)], compile))
-    return agent
 
 
 def in_order(order, text=lambda text: text):
@@ -42,24 +43,6 @@ def in_order(order, text=lambda text: text):
         return kernels
 
     return compile
-
-
-def judged(agent):
-    """Collect and judge; then the updates are as the first of them finds them."""
-    start = tree_map(torch.clone, agent.collector.carry)
-    agent.collect(agent.config.n_steps)
-    work = agent.memory.rollout(start, Final(agent.collector.obs, agent.collector.carry))
-    updates = agent.engine.learn.of(agent)
-    updates.prepare()
-    updates.judge(updates.recipe.reward(work))
-    return updates
-
-
-def held(updates):
-    rows = updates.recipe.rows
-    found = {"LOG_PROB": updates.log_prob, "VALUE": updates.value, "WEIGHT": updates.weight}
-    found |= {"TARGET": updates.target, "COUNTED": updates.counted}
-    return {name: column[:rows].clone() for name, column in found.items()}
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 1000, 5000, pytest.param(65_536, marks=pytest.mark.slow)])
@@ -74,20 +57,7 @@ def test_rows_are_ordered_as_counter_rng_says(rows):
 @pytest.mark.parametrize("case", CHOSEN)
 def test_every_pair_of_options_learns_as_eager_does(case):
     eager = agent_for(case["config"], *overrides_of(case), "engine=eager")
-    mine = fused(case["config"], *overrides_of(case))
-    for _ in range(2):
-        advance(eager, 1)
-        eager.metrics.flush()
-        continued(eager, mine)
-        advance(eager, 1)
-        advance(mine, 1)
-        for ours, theirs in zip(weights(mine), weights(eager), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=5e-6)
-        told, expected = mine.metrics.flush(), eager.metrics.flush()
-        assert told.keys() == expected.keys()
-        for name in told:
-            assert told[name] == pytest.approx(expected[name], rel=2e-3, abs=2e-4, nan_ok=True), name
-    assert mine.progress == eager.progress
+    assert_learns_like(fused(case["config"], *overrides_of(case)), eager)
 
 
 @pytest.mark.parametrize("case", CHOSEN)
@@ -116,12 +86,10 @@ def test_the_first_ratio_is_one_to_the_last_bit():
 
 @pytest.mark.slow
 def test_fifty_updates_stay_with_torch():
-    long = ("n_envs=8", "n_steps=64", "batch_size=0.25", "n_epochs=13", "policy_lr=1e-3", "clip_range=0.2")
-    eager = advance(agent_for("CartPole-v1:ppo", *long, "engine=eager"), 1)
-    mine = advance(fused("CartPole-v1:ppo", *long), 1)
+    eager = advance(agent_for("CartPole-v1:ppo", *FIFTY, "engine=eager"), 1)
+    mine = advance(fused("CartPole-v1:ppo", *FIFTY), 1)
     assert mine.progress["updates"] == 52
-    for ours, theirs in zip(weights(mine), weights(eager), strict=True):
-        assert (ours - theirs).abs().max() <= 5e-6
+    assert_near(mine, eager)
 
 
 def test_threads_in_any_order_give_the_same_bits():
@@ -151,32 +119,13 @@ def test_an_exceeded_target_kl_ends_a_rollouts_updates():
     made = mine.optimizer.state[next(mine.policy.parameters())]["step"].item()
     assert stats[Stat.HALTED] == 1.0 and 0 < made < 6 and stats[Stat.UPDATES] == made + 1
     eager = advance(agent_for("CartPole-v1:ppo", *keys, "engine=eager"), 1)
-    for ours, theirs in zip(weights(mine), weights(eager), strict=True):
-        assert (ours - theirs).abs().max() <= 5e-6
+    assert_near(mine, eager)
     assert mine.metrics.flush()["train/policy/kl_stopped"] == eager.metrics.flush()["train/policy/kl_stopped"]
 
 
 @pytest.mark.parametrize("field", ["reward", *(pytest.param(x, marks=pytest.mark.slow) for x in ("obs", "parameter"))])
 def test_what_is_not_finite_is_reported_and_reaches_no_weight(field):
-    agent = advance(fused("CartPole-v1:ppo", *TINY), 1)
-    collect = agent.engine.play.collect
-
-    def poisoned(agent, steps):
-        collect(agent, steps)
-        table = agent.memory.table
-        {"reward": table.reward, "obs": table.obs}.get(field, table.reward)[3, 2] = (
-            math.nan if field != "parameter" else 1
-        )
-
-    agent.engine.play.collect = poisoned
-    if field == "parameter":
-        with torch.no_grad():
-            agent.policy.critic[1].bias.fill_(math.nan)
-    before = weights(agent)
-    with pytest.raises(NumbersError, match="iteration 2"):
-        advance(agent, 1)
-    for mine, old in zip(weights(agent), before, strict=True):
-        assert torch.equal(mine.nan_to_num(), old.nan_to_num()), "the weights are as before it"
+    assert_refuses(advance(fused("CartPole-v1:ppo", *TINY), 1), field)
 
 
 def test_an_update_whose_loss_is_not_finite_is_not_made():
@@ -193,19 +142,9 @@ def test_an_update_whose_loss_is_not_finite_is_not_made():
 
 
 def test_an_engine_may_change_between_two_iterations():
-    eager = advance(agent_for("CartPole-v1:ppo", *TINY, "engine=eager"), 2)
-    mine = continued(eager, fused("CartPole-v1:ppo", *TINY))
-    for agent in (eager, mine):
-        advance(agent, 2)
-    assert torch.equal(eager.memory.table.action, mine.memory.table.action)
-    for ours, theirs in zip(weights(mine), weights(eager), strict=True):
-        assert (ours - theirs).abs().max() <= 1e-6
-    back = continued(mine, agent_for("CartPole-v1:ppo", *TINY, "engine=eager"))
-    assert digest(back) == digest(mine)
+    eager, again = (agent_for("CartPole-v1:ppo", *TINY, "engine=eager") for _ in range(2))
+    assert_changes_with(fused("CartPole-v1:ppo", *TINY), advance(eager, 2), again)
 
 
 def test_a_continued_run_is_the_same_run():
-    straight = advance(fused("CartPole-v1:ppo", *TINY), 4)
-    half = advance(fused("CartPole-v1:ppo", *TINY), 2)
-    resumed = advance(continued(half, fused("CartPole-v1:ppo", *TINY)), 2)
-    assert digest(straight) == digest(resumed)
+    assert_goes_on(lambda: fused("CartPole-v1:ppo", *TINY))

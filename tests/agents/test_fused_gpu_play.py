@@ -10,103 +10,46 @@ import numpy as np
 import pytest
 import torch
 from driven import advance, continued
+from fused_gpu_cases import (
+    BACKWARDS,
+    CASES,
+    FORWARDS,
+    ROLLOUT,
+    SHUFFLED,
+    N,
+    T,
+    assert_same,
+    gpu_agent,
+    played,
+    player,
+    trained,
+    with_engine,
+    with_optimizer,
+    worlds_for,
+)
 from host_kernels import compile_host
 from tape import Tape, taped
 
 from agents.algorithms import RECIPES, build_agent, choose_on_gpu
+from agents.engines.fused_gpu.ahead import Ahead
 from agents.engines.fused_gpu.engine import fused_gpu
-from agents.engines.fused_gpu.play import EPISODES, ONE_BLOCK, FusedPlay, fitting, sizes_of
+from agents.engines.fused_gpu.play import EPISODES, ONE_BLOCK, fitting
 from agents.experience.collector import Window
-from agents.experience.nouns import Row, leaves
 from config.loader import load_config
 from config.schema import PPOConfig
-from envs_fast.cuda_env import CudaEnv
-from envs_fast.registry import WORLDS
 from envs_fast.vec_env import CPU
 from envs_gym.make import make_envs
 from utils.device_source import read_source
 from utils.user_error import NumbersError, UserError
 
-N, T = 20, 32
-ROLLOUT = (f"n_envs={N}", f"n_steps={T}", "batch_size=160", "max_episode_steps=11", "engine=eager")
-CASES = {
-    "CartPole": ("CartPole-v1:ppo",),
-    "Acrobot, one trunk": ("Acrobot-v1:ppo", "share_trunk=true"),
-    "MountainCar, three widths, relu": ("MountainCar-v0:ppo", "hidden_dims=[20,36,7]", "activation=relu"),
-    "MountainCarContinuous, static": ("MountainCarContinuous-v0:ppo", "normalize_obs=static", "hidden_dims=[16]"),
-    "Pendulum, rolling": ("Pendulum-v1:ppo", "normalize_obs=rolling"),
-    "Taxi": ("Taxi-v4:ppo",),
-    "FrozenLake": ("FrozenLake-v1:ppo", "hidden_dims=[16]"),
-    "CliffWalking": ("CliffWalking-v1:ppo", "hidden_dims=[16]"),
-    "REINFORCE": ("CartPole-v1:reinforce", "normalize_obs=rolling"),
-}
 SPLITS = (1, 2, 4, 8)
 MORE = ("Pendulum, rolling", "Taxi")
-FORWARDS, BACKWARDS, SHUFFLED = 0, 1, (2, 3, 4)
-
-
-def worlds_for(config, compile=compile_host):
-    return CudaEnv(WORLDS[config.env_id], config.n_envs, config.max_episode_steps, CPU, compile, **config.env_kwargs)
-
-
-def agent_for(case, *own, compile=compile_host):
-    """An agent whose worlds are a GPU's, on this processor, with an optimizer as the Trainer would give it."""
-    name, *given = CASES[case]
-    config = load_config(*name.rsplit(":", 1), ["max_timesteps=1e6", *ROLLOUT, *given, *own])
-    return with_optimizer(build_agent(config, worlds_for(config, compile)))
-
-
-def with_optimizer(agent):
-    optimizer = agent.configure_optimizers()
-    agent.optimizers = lambda use_pl_optimizer=False: optimizer
-    return agent
-
-
-def player(agent, split=8, text=lambda text: text, order=FORWARDS):
-    """Its play; of a source that was tampered with."""
-
-    def compile(source, device):
-        changed = text(source.text) if source.name.startswith("rollout") else source.text
-        kernels = compile_host(source._replace(text=changed), device)
-        kernels.order = order
-        return kernels
-
-    agent.collector.envs.compile = compile
-    recipe = RECIPES[type(agent)](agent)
-    return FusedPlay(recipe, sizes_of(agent.policy, recipe.shape.layout, split))
-
-
-def played(agent):
-    """All that a rollout leaves, in numbers."""
-    collector, memory = agent.collector, agent.memory
-    cut = memory.table.truncated
-    step, world = cut.nonzero().unbind(1)
-    slots = memory.table.slot[step, world]
-    last = torch.stack([leaf[slots, world] for leaf in leaves(memory.final.obs)])
-    numbers = {name: leaf.clone() for name, leaf in zip(Row._fields, leaves(memory.table), strict=False)}
-    numbers |= {"last": last, "slot now": memory.slot.clone(), "written": memory.written}
-    state = collector.state_dict()
-    window, worlds = state.pop("window"), state.pop("envs")
-    return {**numbers, **state, **window, **worlds}
-
-
-def assert_same(mine, theirs, at=(), rounding=0.0):
-    assert mine.keys() == theirs.keys()
-    for name, value in mine.items():
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and rounding:
-            torch.testing.assert_close(
-                value, theirs[name], rtol=rounding, atol=rounding, msg=lambda m, n=name: f"{n}: {m}"
-            )
-        elif isinstance(value, torch.Tensor):
-            assert value.dtype == theirs[name].dtype and torch.equal(value, theirs[name]), (name, at)
-        else:
-            assert value == theirs[name], (name, at)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_plays_as_the_collector_does(case):
     """Two rollouts, so that the second begins in the middle of episodes; then how likely the actions were."""
-    plain, other = agent_for(case), agent_for(case)
+    plain, other = gpu_agent(case), gpu_agent(case)
     play, rounding = player(other), 1e-5 if plain.memory.table.action.is_floating_point() else 0.0
     for _ in range(2):
         if "rolling" in case or case == "REINFORCE":
@@ -127,7 +70,7 @@ def test_it_plays_as_the_collector_does(case):
 
 def rollouts(case, *changes, **how):
     """What two rollouts leave, and how likely their actions were."""
-    agent = agent_for(case)
+    agent = gpu_agent(case)
     play, found = player(agent, *changes, **how), []
     for _ in range(2):
         play.collect(agent, T)
@@ -172,7 +115,7 @@ def test_a_missing_barrier_is_found(barrier):
 
 def test_two_halves_are_a_whole():
     """With the same draws, which a collector draws for each call."""
-    whole, halves = agent_for("CartPole"), agent_for("CartPole")
+    whole, halves = gpu_agent("CartPole"), gpu_agent("CartPole")
     noise = whole.collector.noise(T)
     ways = [(whole, [noise]), (halves, [noise[: T // 2], noise[T // 2 :]])]
     for agent, draws in ways:
@@ -185,7 +128,7 @@ def test_two_halves_are_a_whole():
 
 
 def test_a_row_beyond_the_rollout_is_refused():
-    agent = agent_for("CartPole")
+    agent = gpu_agent("CartPole")
     play = player(agent)
     play.collect(agent, T // 2)
     with pytest.raises(ValueError, match="32 steps do not fit into the 32 rows of a rollout from row 16 on"):
@@ -206,7 +149,7 @@ def test_what_is_no_number_is_caught_as_by_the_collector(kind):
     """In an observation or in the weights: by the guard, and by the worlds, which take no such action."""
     told = []
     for by_kernel in (False, True):
-        agent = agent_for("Pendulum, rolling")
+        agent = gpu_agent("Pendulum, rolling")
         if by_kernel:
             agent.engine = agent.engine._replace(play=player(agent))
         if kind == "observation":
@@ -221,22 +164,11 @@ def test_what_is_no_number_is_caught_as_by_the_collector(kind):
     assert told[0] == told[1] and told[0].startswith(kind)
 
 
-def trained(agent, iterations):
-    """What its state is afterwards, by name."""
-    advance(agent, iterations)
-    return {**agent.state_dict(), **played(agent)}
-
-
-def with_engine(agent, make):
-    agent.engine = fused_gpu(RECIPES[type(agent)], agent, make)
-    return with_optimizer(agent)
-
-
 @pytest.mark.slow  # the kernels that learn take g++ ten seconds, and the host a second an iteration
 @pytest.mark.parametrize("case", ["MountainCarContinuous, static", "FrozenLake"])
 def test_what_a_graph_replays_is_what_the_launches_do(case):
     """And whoever goes on from a checkpoint does as who was never stopped."""
-    plain, graph, other = (agent_for(case, "n_epochs=1", compile=taped(compile_host)) for _ in range(3))
+    plain, graph, other = (gpu_agent(case, "n_epochs=1", compile=taped(compile_host)) for _ in range(3))
     with_engine(plain, None), with_engine(graph, Tape), with_engine(other, Tape)
     trained(plain, 3)
     assert_same(trained(graph, 3), trained(plain, 0))
@@ -251,7 +183,7 @@ def test_what_a_graph_replays_is_what_the_launches_do(case):
 @pytest.mark.slow
 def test_a_rollout_says_of_its_actions_what_the_updates_begin_from():
     """To the bit, so that the first ratio is 1."""
-    agent = with_engine(agent_for("MountainCarContinuous, static", "n_epochs=1"), None)
+    agent = with_engine(gpu_agent("MountainCarContinuous, static", "n_epochs=1"), None)
     for _ in range(2):
         advance(agent, 1)
         assert torch.equal(agent.engine.learn.updates.log_prob, agent.engine.play.log_prob.flatten())
@@ -260,7 +192,7 @@ def test_a_rollout_says_of_its_actions_what_the_updates_begin_from():
 @pytest.mark.slow
 def test_engines_may_change_between_two_iterations():
     """Eager, this one and eager again are one training: actions are the same here, and weights within rounding."""
-    plain, other = (agent_for("FrozenLake", "n_epochs=1") for _ in range(2))
+    plain, other = (gpu_agent("FrozenLake", "n_epochs=1") for _ in range(2))
     eager, fused = other.engine, fused_gpu(RECIPES[type(other)], other, None)
     for engine in (eager, fused, eager, fused, fused):
         other.engine = engine
@@ -273,7 +205,10 @@ REFUSED = {
         "hidden_dims [512, 512] need 1,311 KB of shared memory, a block has 227 KB; engine: auto takes graphed"
     ),
     ("CartPole-v1:ppo", "policy=gru"): "it does not know policy: gru; engine: auto takes graphed",
-    ("CartPole-v1:ppo", "precision=bf16"): "it does not know precision: bf16; engine: auto takes graphed",
+    ("CartPole-v1:ppo", "precision=bf16", "hidden_dims=[64]"): (
+        "precision: bf16 is of what hidden layers multiply with one another, and there is one; "
+        "engine: auto takes graphed"
+    ),
     ("Blackjack-v1:ppo",): "the observation has more than one part; engine: auto takes graphed",
     ("CartPole-v1:dqn",): "fused_gpu does not know dqn; engine: auto takes eager",
 }
@@ -293,12 +228,19 @@ def test_what_it_does_not_know_it_refuses_in_one_line(words):
 
 
 def test_auto_takes_it_where_it_knows_everything():
-    agent = agent_for("CartPole")
+    agent = gpu_agent("CartPole")
     assert choose_on_gpu(replace(agent.config, engine="auto"), agent)[:2] == (
         "fused_gpu",
         "knows all the config asks for",
     )
     assert choose_on_gpu(replace(agent.config, engine="graphed"), agent).name == "graphed"
+
+
+def test_with_a_lag_it_is_taken_too_and_plays_beside_its_updates():
+    agent = gpu_agent("CartPole", "lag=1")
+    for asked in ("auto", "fused_gpu"):
+        taken = choose_on_gpu(replace(agent.config, engine=asked), agent)
+        assert taken[:2] == ("fused_gpu", "knows all the config asks for") and isinstance(taken.play, Ahead)
 
 
 def test_of_gymnasiums_worlds_it_says_who_steps_them():
@@ -309,7 +251,7 @@ def test_of_gymnasiums_worlds_it_says_who_steps_them():
 
 
 def test_a_world_gets_more_threads_where_there_are_few_of_them_or_little_memory():
-    agent = agent_for("CartPole")
+    agent = gpu_agent("CartPole")
     recipe = RECIPES[type(agent)](agent)
     for worlds, split in ((1 << 16, 1), (1 << 15, 1), (1 << 14, 2), (8192, 4), (4096, 8), (4, 8)):
         agent.memory.num_envs = worlds

@@ -11,11 +11,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from worlds import driven
 
-from agents.algorithms import ALGORITHMS
+from agents.algorithms import ALGORITHMS, RECIPES
 from agents.base import build_optimizer, groups, step_unless
+from agents.engines.fused_gpu.learn import FusedLearn
 from agents.experience.collector import LOOKS, Collector
 from agents.experience.nouns import leaves
 from agents.networks.q_network import QPolicy, Shape
+from agents.ppo import PPO
 from config.loader import load_config
 from config.schema import PPOConfig
 from utils.counter_rng import EVALUATE
@@ -104,6 +106,26 @@ def test_an_iteration_mixes_no_devices_and_waits_once(name):
         assert agent.progress["updates"] > 0
         agent.collector.window.summary(), agent.metrics.flush()
         assert quiet.reads == 2 + 2  # what a row wants of the device: the episodes, and the sums
+
+
+class Still:
+    """Kernels that do nothing, with what lies on the device."""
+
+    def launch(self, kernel, threads, *arguments, block=128, shared=0):
+        assert {x.device for x in arguments if isinstance(x, Tensor)} == {META}, kernel
+
+
+def test_learning_by_kernels_waits_for_nothing_but_the_flags():
+    """What is told reaches the host beside these, and is asked for with the row."""
+    agent = driven(agent_of("ppo, lag"))
+    learn = FusedLearn(RECIPES[PPO], lambda source, device: Still())
+    agent.engine = agent.engine._replace(learn=learn)
+    with NothingMade(), Quiet() as quiet:
+        for tick in range(2):
+            agent.training_step(iter([tick]))
+            assert quiet.reads == tick + 1
+        agent.metrics.flush()
+    assert agent.progress["updates"] == 4
 
 
 @pytest.mark.parametrize("name", ["ppo, rmsprop", "ppo, rewards", "dqn, prioritised", "sac", "q_learning"])

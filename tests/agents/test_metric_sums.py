@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -145,3 +146,20 @@ def test_what_is_loaded_lies_where_samples_come_from():
     other = Metrics(torch.device("meta"))
     other.load_state_dict(metrics.state_dict())
     assert [sums.device.type for sums in other._sums.values()] == ["meta"]
+
+
+def test_what_is_told_later_is_told_once_before_anybody_is_answered():
+    metrics, tells = Metrics(), []
+
+    def tell():
+        tells.append(1)
+        metrics.add_sums(("a",), np.array([6.0]), 3)
+
+    metrics.later(tell)
+    assert not tells
+    metrics.later(tell)
+    assert len(tells) == 1, "the one before, as something else is due"
+    assert metrics.state_dict()["groups"] == [{"names": ["a"], "sums": torch.tensor([12.0]).double(), "count": 6}]
+    metrics.later(tell)
+    assert metrics.flush() == {"a": 2.0} and len(tells) == 3
+    assert metrics.flush() == {}

@@ -32,6 +32,15 @@ def test_a_source_compiles_without_spills_and_is_on_the_page(source):
     assert set(table) <= set(kernels.ROW.findall(kernels.PAGE.read_text()))
 
 
+@pytest.mark.parametrize("precision", kernels.LOWERED)
+def test_what_tensor_cores_multiply_compiles_without_spills_and_is_on_the_page(precision):
+    table = kernels.lowered(precision, ["sm_80"])
+    assert kernels.unfit(table) == []
+    assert set(table) <= set(kernels.ROW.findall(kernels.PAGE.read_text()))
+    with pytest.raises(RuntimeError, match="NVRTC refuses update"):
+        kernels.lowered(precision, ["sm_75"])
+
+
 @pytest.mark.slow
 def test_the_page_is_what_nvrtc_says_for_every_architecture():
     assert kernels.main(["--check"]) == 0
@@ -42,6 +51,7 @@ def test_a_spill_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(kernels, "sources", lambda: [read_source(tmp_path / "greedy.cu")])
     for made in ("rollouts", "updates"):
         monkeypatch.setattr(kernels, made, list)
+    monkeypatch.setattr(kernels, "LOWERED", ())
     monkeypatch.setattr(kernels, "ARCHITECTURES", {"sm_90": ""})
     assert kernels.main([]) == 1
     assert capsys.readouterr().err.startswith("greedy spills ")

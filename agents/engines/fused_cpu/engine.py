@@ -34,6 +34,8 @@ def why_not_here(device: torch.device = CPU) -> str | None:
 
 def why_not_known(config: Config) -> str | None:
     """What a recipe knows and these kernels do not."""
+    if config.precision != 32:
+        return f"it does not know precision: {config.precision}"
     return "it does not know lag" if isinstance(config, PPOConfig) and config.lag else None
 
 

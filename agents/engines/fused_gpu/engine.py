@@ -3,21 +3,29 @@
 What an algorithm is to it stands in ../plan, as for fused_cpu.
 """
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from agents.base import Agent
 from agents.engines.fused_gpu import learn
+from agents.engines.fused_gpu.ahead import Ahead, Beside
 from agents.engines.fused_gpu.learn import FusedLearn
 from agents.engines.fused_gpu.play import FusedPlay, fitting
 from agents.engines.graphed import CudaGraph, GraphedPlay, MakeGraph, Repeated
 from agents.engines.plan.model import ModelRecipe
 from agents.engines.plan.on_policy import OnPolicy
 from agents.engines.plan.recipe import Recipe
+from agents.ppo import PPO
 from agents.sockets import EagerPlay, Engine, Play
 from config.schema import Config
 from envs_fast.cuda_env import CudaEnv
-from utils.cuda_kernels import compile_cuda, shared_of_block
+from utils.cuda_kernels import capability, compile_cuda, shared_of_block
 
+TENSOR_CORES = (8, 0)  # the first that multiply tf32 and bf16
+
+MakeBeside = Callable[[torch.device], Beside]
 Kind = type[Recipe] | type[ModelRecipe]
 
 
@@ -27,11 +35,24 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
         return f"fused_gpu does not know {config.algo_id}"
     if refusal := kind.why_not(config, agent.policy, agent.collector.obs):
         return refusal
+    if refusal := why_not_lowered(config, agent.collector.envs.device):
+        return refusal
     recipe, room = made(kind, agent), shared_of_block(agent.collector.envs.device)
     needed = max(fitting(recipe, room).shared, learn.shared_of(learn.sizes_of(recipe)))
     if needed > room:
         dims = list(config.hidden_dims)
         return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, a block has {room >> 10} KB"
+    return None
+
+
+def why_not_lowered(config: Config, device: torch.device) -> str | None:
+    """Why tensor cores cannot have what hidden layers multiply; None where they can, or are not asked to."""
+    if config.precision == 32:
+        return None
+    if len(config.hidden_dims) < 2:
+        return f"precision: {config.precision} is of what hidden layers multiply with one another, and there is one"
+    if (found := capability(device)) < TENSOR_CORES:
+        return f"precision: {config.precision} needs a GPU from sm_80 on, this one is sm_{found[0]}{found[1]}"
     return None
 
 
@@ -43,22 +64,36 @@ def why_not_played(kind: type[OnPolicy], agent: Agent) -> str | None:
     return kind.why_not_played(agent.policy, envs.observation_space)
 
 
+def lags(agent: Agent) -> bool:
+    """Whether an actor of one iteration before plays."""
+    return isinstance(agent, PPO) and agent.lagging is not None
+
+
 def made(kind: Any, agent: Agent) -> OnPolicy:
     """The recipe of an agent of its own class."""
     recipe: OnPolicy = kind(agent)
     return recipe
 
 
-def fused_gpu(kind: Kind, agent: Agent, make: MakeGraph | None = CudaGraph) -> Engine:
-    """The sockets for an agent of this recipe, each captured in a graph; without any where nobody makes one."""
+def fused_gpu(
+    kind: Kind, agent: Agent, make: MakeGraph | None = CudaGraph, beside: MakeBeside | None = Beside
+) -> Engine:
+    """The sockets for an agent of this recipe, each captured in a graph; without any where nobody makes one.
+
+    Where an older actor plays it does so `beside` the updates, by a stream instead of a graph; without it before them.
+    """
     assert issubclass(kind, OnPolicy)
     envs, alone = agent.collector.envs, why_not_played(kind, agent)
     device, compile = envs.device, envs.compile if isinstance(envs, CudaEnv) else compile_cuda
     play: Play = EagerPlay()
+    learns = FusedLearn(lambda learner: made(kind, learner), compile, Repeated(make, device) if make else None)
     if not alone:
         recipe = made(kind, agent)
-        play = FusedPlay(recipe, fitting(recipe, shared_of_block(device)))
-        play = GraphedPlay(make, device, play) if make else play
+        play = fused = FusedPlay(recipe, fitting(recipe, shared_of_block(device)))
+        if lags(agent) and beside:
+            play = ahead = Ahead(fused, agent, beside(device))
+            learns.beside = ahead.begin
+        elif make:
+            play = GraphedPlay(make, device, fused)
     reason = f"updates only: {alone}" if alone else "knows all the config asks for"
-    learns = FusedLearn(lambda learner: made(kind, learner), compile, Repeated(make, device) if make else None)
     return Engine("fused_gpu", reason, play, learns)

@@ -32,6 +32,7 @@ BLOCK, TILE = 256, 64  # threads, and samples that pass through the nets togethe
 MOST_PARTS = 512  # partial gradients of a minibatch: four blocks for each of 128 multiprocessors
 JUDGES, COLUMNS, TOLD = 64, 128, 5  # as update.cuh says
 NAMES = {f"{kind.__name__.upper()}_{each.name}": int(each) for kind in (Live, Moment, Stat, Sum) for each in kind}
+BITS: dict[str | int, int] = {32: 32, "tf32": 19, "bf16": 16}  # of an operand
 Sizes = dict[str, Any]
 
 
@@ -57,6 +58,7 @@ def sizes_of(recipe: OnPolicy) -> Sizes:
         "VALUE_NET": layout.value_net,
         "VALUE_ROW": layout.value_row,
         "DECOUPLED": config.optimizer == "adamw",
+        "PRECISION": BITS[config.precision],
         "LAGS": vars(config).get("lag") == 1,
         "MOMENTS": len(Moment),
         **{name: value for name, value in recipe.switches.items() if name != "EPOCHS"},
@@ -104,6 +106,8 @@ class Updates:
         zeros: Callable[..., Tensor] = torch.zeros
         wide = {"dtype": torch.float64, "device": device}
         self.live, self.stats = zeros(len(Live), **wide), zeros(len(Stat), **wide)
+        # where the host finds them, once it has waited for the iteration's flags
+        self._told_host = torch.zeros(len(Stat), dtype=torch.float64, pin_memory=device.type == "cuda")
         self._key = zeros(5, dtype=torch.int64, device=device)
         self.log_prob, self.weight, self.target, self.counted = zeros(4, self._rows, device=device)
         self.value = zeros(self._rows + self._worlds, device=device)
@@ -137,6 +141,9 @@ class Updates:
         for number in range(self.recipe.updates):
             self.update(number)
         self.give()
+        agent = self.recipe.agent
+        agent.broken |= self.stats[Stat.BROKEN] > 0
+        agent.lost |= self.stats[Stat.LOST] > 0
 
     def judge(self, reward: Tensor) -> None:
         """How good each action was, and the order in which it is learnt from."""
@@ -192,6 +199,11 @@ class Updates:
             floats, block=BLOCK,
         )  # fmt: skip
 
+    def tell(self) -> None:
+        """What was told, on its way to the host, which nobody waits for."""
+        told = self._told_host.copy_(self.stats, non_blocking=True)
+        self.recipe.agent.metrics.later(lambda: self.recipe.tell(told.numpy(), self.recipe.updates))
+
     def give(self) -> None:
         """Parameters, moments and the count of steps back to torch."""
         self.parameters.give(self._state[-1, 0])
@@ -203,7 +215,7 @@ class Updates:
 
 
 class FusedLearn:
-    """All epochs of a rollout, then one look at what is told of them."""
+    """All epochs of a rollout; what is told of them reaches the host with the look at the flags behind them."""
 
     name = "fused_gpu"
 
@@ -214,6 +226,8 @@ class FusedLearn:
         self._make, self._compile, self._repeated = make, compile, repeated
         self._learner: Learner | None = None
         self.updates: Updates
+        self.beside: Callable[[Learner], None] | None = None
+        """what is begun as soon as who plays next is known, before the updates"""
 
     def of(self, learner: Learner) -> Updates:
         """Made at the first call."""
@@ -225,7 +239,10 @@ class FusedLearn:
     def learn(self, learner: Learner, work: Rollout) -> None:
         updates = self.of(learner)
         recipe = updates.recipe
+        learner.metrics.settle()  # before the numbers of the last iteration are overwritten
         updates.prepare()
+        if self.beside:
+            self.beside(learner)
         if self._repeated:
             self._repeated.run(lambda: updates.make(work), learner.loads)
         else:
@@ -233,5 +250,5 @@ class FusedLearn:
         learner.progress["updates"] += recipe.updates
         if updates.played:
             updates.played.tell()
-        recipe.tell(updates.stats.cpu().numpy(), recipe.updates)
+        updates.tell()
         recipe.after_learning(work)

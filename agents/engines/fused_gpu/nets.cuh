@@ -8,7 +8,8 @@
 //   WEIGHTS, BIASES                  where each layer of each net lies in `parameters`
 //   RELU, ONE_HOT                    else tanh; else features are numbers, (x - centre) * scale
 //   ROLLING, VARIANCE_ADDED, BOUND   with the scale from a variance, within bounds
-#include "utils/device_math.cuh"
+//   PRECISION                        of what hidden layers multiply with one another: 32, else 19 is tf32, 16 is bf16
+#include "utils/tensor_cores.cuh"
 
 const int THREADS = 256, TILE = 64, QUARTER = TILE / 4;
 
@@ -120,7 +121,12 @@ DEVICE void think(const float* parameters, float* shared) {
   constexpr Layer layer = layer_at(NET, NUMBER);
   const int fours = layer.width / 4, out_row = layer.width + 4;
   float* out = shared + said_at(NUMBER);
-  for (int piece = threadIdx.x; piece < fours * QUARTER; piece += THREADS) {
+  if constexpr (NUMBER > 0 && PRECISION < 32) {
+    multiply<PRECISION == 16, TILE, layer.width, layer.inner>(
+        {shared + said_at(NUMBER - 1), layer.row, 1}, {shared + layer.weight_at, 1, layer.row},
+        [=](int, int unit) { return shared[layer.bias_at + unit]; },
+        [=](int sample, int unit, float sum) { out[sample * out_row + unit] = activation(sum); });
+  } else for (int piece = threadIdx.x; piece < fours * QUARTER; piece += THREADS) {
     int unit = piece % fours, sample = piece / fours;
     if constexpr (NUMBER == 0) {  // units side by side
       float4 sum[4];
@@ -210,7 +216,12 @@ DEVICE void descend_from(float* shared, float* mine, bool first) {
   if constexpr (NUMBER > 0) {
     float* under = shared + said_at(NUMBER - 1);
     const int fours = layer.inner / 4;
-    for (int piece = threadIdx.x; piece < fours * layer.width / 4; piece += THREADS) {
+    if constexpr (PRECISION < 32) {
+      multiply<PRECISION == 16, layer.width, layer.inner, TILE>(
+          {slope, 1, row}, {under, layer.row, 1},
+          [=](int unit, int input) { return first ? 0.0f : gradient[unit * layer.inner + input]; },
+          [=](int unit, int input, float sum) { gradient[unit * layer.inner + input] = sum; });
+    } else for (int piece = threadIdx.x; piece < fours * layer.width / 4; piece += THREADS) {
       int input = 4 * (piece % fours), unit = 4 * (piece / fours);
       float4 sum[4];
 #pragma unroll
@@ -227,7 +238,14 @@ DEVICE void descend_from(float* shared, float* mine, bool first) {
       for (int j = 0; j < 4; j++) *(float4*)(gradient + (unit + j) * layer.inner + input) = sum[j];
     }
     __syncthreads();  // what the layer below said has been read, and becomes its slope
-    for (int piece = threadIdx.x; piece < fours * QUARTER; piece += THREADS) {
+    if constexpr (PRECISION < 32) {
+      multiply<PRECISION == 16, TILE, layer.inner, layer.width>(
+          {slope, row, 1}, {shared + layer.weight_at, layer.row, 1}, [](int, int) { return 0.0f; },
+          [=](int sample, int input, float sum) {
+            float* at = under + sample * layer.row + input;
+            *at = below(sum, *at);
+          });
+    } else for (int piece = threadIdx.x; piece < fours * QUARTER; piece += THREADS) {
       int input = 4 * (piece % fours), sample = piece / fours;
       float4 sum[4] = {};
 #pragma unroll 1

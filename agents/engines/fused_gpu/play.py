@@ -23,6 +23,7 @@ from utils.device_source import Source, read_source, with_sizes
 ROLLOUT, EPISODES = Path(__file__).with_name("rollout.cuh"), Path(__file__).with_name("episodes.cu")
 BLOCK, ONE_BLOCK = 128, 1024  # threads
 BUSY = 1 << 15  # threads: two blocks for each of 128 multiprocessors
+WORLDS = 4  # tensors that are the worlds' own, first of what their kernels take
 SPLITS = (1, 2, 4, 8)  # threads of a world, which are neighbours in a warp
 
 
@@ -102,6 +103,13 @@ def source_of(world: World, sizes: Sizes) -> Source:
     return with_sizes(read_source(ROLLOUT, twin_of(world)), named)
 
 
+class Place(NamedTuple):
+    """What a rollout is written to, and what it goes on from."""
+
+    rows: list[Tensor]  # [T, N, ...]: the memory's columns, log-probabilities, and what is told of episodes that ended
+    state: list[Tensor]  # of worlds, collector, slots and window: read and written
+
+
 class FusedPlay:
     """The collector's steps, in one launch. Owns a copy of the actor, and what is told beside the memory."""
 
@@ -121,36 +129,54 @@ class FusedPlay:
 
     @torch.no_grad()
     def collect(self, learner: Learner, steps: int) -> None:
+        here = self.place(learner, steps)
+        self.fetch()
+        self.launch(here, learner.collector.noise(steps))
+        learner.memory.written += steps
+
+    def place(self, learner: Learner, steps: int) -> Place:
+        """The memory's and the collector's own, from the memory's next row on."""
         collector, memory = learner.collector, learner.memory
         head = memory.written % memory.rows
         if head + steps > memory.rows:
             raise ValueError(f"{steps} steps do not fit into the {memory.rows} rows of a rollout from row {head} on")
-        fetch(self._layout, self.parameters)
-        here = slice(head, head + steps)
+        rows = (*leaves(memory.table), self.log_prob, self._returns, self._lengths)
+        worlds = self._envs.simulation[:WORLDS]
         (shown,), (now,), (last,) = leaves(self._envs.obs), leaves(collector.obs), leaves(memory.final.obs)
+        between = shown, now, collector.is_first, memory.slot, last, self._envs.wrong
+        state = [*worlds, *between, collector.window.ring, collector.window.count]
+        return Place([each[head : head + steps] for each in rows], state)  # type: ignore[arg-type]
+
+    def fetch(self) -> None:
+        """Who plays, as it is now."""
+        fetch(self._layout, self.parameters)
+
+    def launch(self, place: Place, noise: Tensor) -> None:
+        """A step for each row; then the episodes that ended."""
+        steps, width = place.rows[0].shape[:2]
+        worlds, (shown, now, is_first, slot, last, wrong, ring, count) = place.state[:WORLDS], place.state[WORLDS:]
         self._kernels.launch(
             self._kernel,
-            memory.num_envs * self._sizes.split,
-            *self._envs.simulation,
+            width * self._sizes.split,
+            *worlds,
+            *self._envs.simulation[WORLDS:],
             np.int32(steps),
             self.parameters,
             *self._scaling,
-            collector.noise(steps),
-            *(x[here] for x in (*leaves(memory.table), self.log_prob, self._returns, self._lengths)),
+            noise,
+            *place.rows,
             shown,
             now,
-            collector.is_first,
-            memory.slot,
+            is_first,
+            slot,
             last,
-            np.int32(memory.slots),
-            self._envs.wrong,
+            np.int32(len(last)),
+            wrong,
             block=self._sizes.block,
             shared=self._sizes.shared,
         )
-        memory.written += steps
-        ends = memory.table.terminated, memory.table.truncated, self._returns, self._lengths
-        count, window = np.int64(steps * memory.num_envs), collector.window
-        told = *(x[here] for x in ends), count, window.ring, window.count
+        *_, terminated, truncated, _, _, returns, lengths = place.rows
+        told = terminated, truncated, returns, lengths, np.int64(steps * width), ring, count
         self._window.launch("note_episodes", ONE_BLOCK, *told, block=ONE_BLOCK)
 
 

@@ -3,6 +3,8 @@
 // No kernel waits for another block, none adds atomically: a result depends on no schedule. R rows are T steps of N
 // worlds, P floats are learnt, Q updates are due. `state` [Q + 1, 2] says before each update how many steps the optimizer
 // has made, and whether target_kl has ended it all; after which, or where `poisoned` is set, nothing changes any more.
+// An update is three launches and not two: `descend` clips by the norm of the whole gradient, which is known to no block
+// of `reduce` unless it waits for the others.
 // Sizes beside those of nets.cuh and losses.cuh, of learn.py:
 //   VALUE_NET, VALUE_ROW             which output of which net is the value; -1: none
 //   NORMALIZE                        weights of actions: 0 off, 1 per minibatch, 2 per rollout

@@ -67,6 +67,7 @@ class OnPolicy:
 
     def before_learning(self, live: np.ndarray) -> None:
         now = self.agent.live
+        self._coefficients = now.ent_coef, now.vf_coef  # which may have moved by the time all is told
         live[Live.GAMMA] = now.gamma
         live[Live.ENTROPY], live[Live.VALUE] = now.ent_coef, now.vf_coef
         live[Live.MAX_NORM] = or_infinite(now.max_grad_norm)
@@ -85,7 +86,8 @@ class OnPolicy:
     def tell(self, stats: np.ndarray, updates: int) -> None:
         agent, done = self.agent, int(stats[Stat.UPDATES])
         loss, value, entropy = stats[Stat.POLICY_LOSS], stats[Stat.VALUE_LOSS], stats[Stat.ENTROPY]
-        stats[Stat.TOTAL_LOSS] = loss - agent.live.ent_coef * entropy + agent.live.vf_coef * value
+        of_entropy, of_value = self._coefficients
+        stats[Stat.TOTAL_LOSS] = loss - of_entropy * entropy + of_value * value
         stats[Stat.STOPPED] = (stats[Stat.STOPPED] + updates - done) * done / updates
         stats[Stat.WEIGHT_STD] *= math.sqrt(self.rows / max(self.rows - 1, 1))
         stats[Stat.EXPLAINED : Stat.TOTAL_LOSS] *= done  # of the rollout, so once for each update

@@ -75,8 +75,6 @@ def why_not_configured(config: Config) -> str | None:
         return f"it does not know optimizer: {config.optimizer}"
     if config.nan_guard != "stop":
         return f"it does not know nan_guard: {config.nan_guard}"
-    if config.precision != 32:
-        return f"it does not know precision: {config.precision}"
     return None if config.hidden_dims else "hidden_dims is empty"
 
 

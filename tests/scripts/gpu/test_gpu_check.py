@@ -14,7 +14,8 @@ import torch
 from scripts import gpu_check
 from scripts.gpu import record
 from scripts.gpu.apart import ApartError, apart
-from scripts.gpu.parts import Found, Machine
+from scripts.gpu.parts import PARTS, Found, Machine
+from utils.user_error import UserError
 
 CPU = Machine(device="cpu", small=True)
 FACTS = {"right", "wrong", "error", "seconds", "figures"}
@@ -48,12 +49,12 @@ def slow(machine, seconds):
     time.sleep(60)
 
 
-def run(tmp_path, capsys, parts, *words):
+def run(tmp_path, capsys, checks, *words):
     """The exit code, the file and what was said."""
     path = tmp_path / "gpu.json"
     asked = gpu_check.arguments(["--json", str(path), *words])
-    names = list(gpu_check.PARTS)
-    there = dict(zip(names, parts, strict=False))
+    names = list(PARTS["hashes"])
+    there = dict(zip(names, checks, strict=False))
     asked.only = [*there] if "--only" not in words else asked.only
     code = gpu_check.measure(asked, CPU, there.__getitem__)
     return code, json.loads(path.read_text()), capsys.readouterr().out
@@ -61,10 +62,10 @@ def run(tmp_path, capsys, parts, *words):
 
 def test_what_was_not_run_is_null_and_what_was_says_how_it_went(tmp_path, capsys):
     code, file, said = run(tmp_path, capsys, [measured, right])
-    names = list(gpu_check.PARTS)
+    names = list(PARTS["hashes"])
     assert code == 0 and file["right"] is True
-    assert [*file["parts"]] == names and {file["parts"][name] for name in names[2:]} == {None}
-    first, second = (file["parts"][name] for name in names[:2])
+    assert [*file["checks"]] == names and {file["checks"][name] for name in names[2:]} == {None}
+    first, second = (file["checks"][name] for name in names[:2])
     assert {*first} == {*second} == FACTS
     assert first["right"] is None and first["figures"] == {"rate": 1.0}
     assert second["right"] is True and second["figures"] == {"device": "cpu"}
@@ -81,7 +82,7 @@ def test_what_was_not_run_is_null_and_what_was_says_how_it_went(tmp_path, capsys
 )
 def test_a_part_that_fails_is_recorded_and_the_next_goes_on(tmp_path, capsys, part, error):
     code, file, said = run(tmp_path, capsys, [part, right])
-    first, second, *_ = file["parts"].values()
+    first, second, *_ = file["checks"].values()
     assert code == 1 and file["right"] is False and "NOT right" in said
     assert first["error"] == error and second["right"] is True
     assert first["right"] is (False if part is wrong else None)
@@ -99,7 +100,7 @@ def test_a_part_whose_packages_are_missing_is_recorded_and_the_next_goes_on(tmp_
 
     asked = gpu_check.arguments(["--json", str(tmp_path / "gpu.json"), "--only", "facts", "hashes"])
     assert gpu_check.measure(asked, CPU, load) == 1
-    first, second, *_ = json.loads((tmp_path / "gpu.json").read_text())["parts"].values()
+    first, second, *_ = json.loads((tmp_path / "gpu.json").read_text())["checks"].values()
     assert first["error"] == "ModuleNotFoundError: No module named 'numba'" and second["right"] is True
 
 
@@ -107,11 +108,24 @@ def test_a_part_out_of_time_is_stopped_with_what_it_has_said_and_all_end_in_time
     monkeypatch.setattr(record, "LEAST", 0.5)
     began = time.monotonic()
     code, file, said = run(tmp_path, capsys, [right, slow, right], "--seconds", "2")
-    first, second, third, *_ = file["parts"].values()
+    first, second, third, *_ = file["checks"].values()
     assert time.monotonic() - began < 10 and code == 1
     assert first["right"] is True
     assert second["error"].startswith("stopped: not done within its ") and second["figures"] == {"so far": 1}
     assert third is None and "not run: no time is left" in said
+
+
+def test_a_part_is_asked_for_by_name_and_its_checks_too(tmp_path, capsys, monkeypatch):
+    assert gpu_check.arguments([]).only == [*PARTS["hashes"]]
+    assert gpu_check.arguments(["--part", "speed"]).only == ["facts", "speed", "kernels"]
+    assert gpu_check.arguments(["--part", "learn", "--only", "solving"]).only == ["solving"]
+    with pytest.raises(UserError, match="--part speed has no check hashes; it has facts, speed, kernels"):
+        gpu_check.arguments(["--part", "speed", "--only", "hashes"])
+    monkeypatch.setattr(gpu_check, "RESULTS", tmp_path)
+    assert gpu_check.measure(gpu_check.arguments(["--part", "learn", "--only", "facts"]), CPU, lambda name: right) == 0
+    (path,) = tmp_path.iterdir()
+    file = json.loads(path.read_text())
+    assert path.name.endswith("-learn.json") and file["part"] == "learn" and [*file["checks"]] == [*PARTS["learn"]]
 
 
 def test_only_figures_are_no_proof(tmp_path, capsys):

@@ -4,17 +4,29 @@ Each part finds right what is right, and what is planted wrong.
 """
 
 import json
+import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from host_kernels import compile_host
 from tape import Tape, taped
 
+from agents.algorithms import RECIPES, build_agent
+from agents.engines.fused_gpu.engine import fused_gpu
+from agents.engines.fused_gpu.learn import Updates
 from agents.engines.graphed import graphed
+from agents.engines.plan.ppo import PPORecipe
 from agents.experience.collector import Collector
+from config.checks import check
 from envs_fast import registry
 from envs_fast.cuda_env import CudaEnv
+from envs_gym.make import make_envs
 from scripts import gpu_check
+from scripts.evidence import comparison
+from scripts.evidence.comparison import Ways
+from scripts.evidence.engines import ENGINES
 from scripts.gpu import (
     commands,
     crossing,
@@ -22,6 +34,8 @@ from scripts.gpu import (
     facts,
     halves,
     hashes,
+    kernels,
+    learning,
     replays,
     resume,
     returns,
@@ -29,15 +43,18 @@ from scripts.gpu import (
     speed,
     waits,
 )
+from scripts.gpu.ceilings import PEAK, PEAK_CHAINS, PEAK_STEPS, PRECISIONS, fma_peak
 from scripts.gpu.parts import PARTS, Machine, load
+from utils.device_source import read_source
 
 
-def by_tape(agent):
-    agent.engine = graphed(agent, Tape)
+def by_tape(agent, engine):
+    agent.engine = graphed(agent, Tape) if engine == "graphed" else fused_gpu(RECIPES[type(agent)], agent, Tape)
 
 
 CPU = Machine("cpu", compile_host, ("eager",), small=True)
 BOTH = Machine("cpu", taped(compile_host), ("eager", "graphed"), by_tape, small=True)
+KERNELS = BOTH._replace(engines=("fused_gpu",))
 SOME = ("CartPole-v1", "Taxi-v4", "Blackjack-v1")
 
 
@@ -46,9 +63,10 @@ def last(part, machine=CPU):
     return [*part.check(machine, 600.0)][-1]
 
 
-def test_every_part_of_the_table_is_there():
-    assert all(load(name).__module__ == f"scripts.gpu.{name}" for name in PARTS)
-    assert sum(PARTS.values()) <= 600 and gpu_check.SECONDS < 9 * 60
+def test_every_check_of_the_table_is_there():
+    for checks in PARTS.values():
+        assert all(load(name).__module__ == f"scripts.gpu.{name}" for name in checks)
+        assert sum(checks.values()) <= gpu_check.SECONDS < 9 * 60
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +108,8 @@ def test_a_planted_wrong_hash_is_named_and_the_exit_code_is_1(monkeypatch, tmp_p
     asked = gpu_check.arguments(["--only", "facts", "hashes", "--json", str(path)])
     assert gpu_check.measure(asked, CPU) == 1
     file = json.loads(path.read_text())
-    assert file["right"] is False and file["parts"]["hashes"]["wrong"] == ["draws: permutation"]
-    assert file["parts"]["facts"]["figures"]["gpu"] is None and file["parts"]["speed"] is None
+    assert file["right"] is False and file["checks"]["hashes"]["wrong"] == ["draws: permutation"]
+    assert file["checks"]["facts"]["figures"]["gpu"] is None and file["checks"]["halves"] is None
     assert "draws: permutation" in capsys.readouterr().out
 
 
@@ -147,6 +165,26 @@ def test_replays_draw_afresh_and_learn_as_eager_does(few):
     assert found.figures["weights_apart"].keys() == {"graphed"}
 
 
+@pytest.mark.slow  # the kernels that learn for two nets of 64 x 64
+def test_replays_of_kernels_are_their_launches_and_no_launch_that_is_left_out_passes(few, monkeypatch):
+    found = last(replays, KERNELS)
+    assert found.wrong == [] and found.figures["weights_apart"] == {"fused_gpu": 0.0}
+    monkeypatch.setattr(Updates, "give", lambda self: None)
+    exact = replays.fused_gpu
+
+    def giving(kind, agent, make):  # those without a graph alone
+        engine = exact(kind, agent, make)
+        learn = engine.learn.learn
+        engine.learn.learn = lambda learner, work: (learn(learner, work), engine.learn.updates.parameters.give(
+            engine.learn.updates._state[-1, 0]))  # fmt: skip
+        return engine
+
+    monkeypatch.setattr(replays, "fused_gpu", giving)
+    assert [line.partition(" is ")[0] for line in last(replays, KERNELS).wrong] == [
+        "fused_gpu: after 3 iterations a weight"
+    ]
+
+
 def test_draws_that_a_graph_has_frozen_are_found(few, monkeypatch):
     """The counter of draws as a number of the host, which a graph keeps for good."""
     exact = Collector.noise
@@ -174,7 +212,7 @@ def test_where_an_iteration_waits_is_named(monkeypatch):
     assert last(waits).wrong is None, "of a CPU nothing is claimed"
 
 
-def test_speed_is_told_of_every_setting_and_what_fails_says_why(monkeypatch):
+def test_speed_is_told_of_every_row_and_what_fails_says_why(monkeypatch):
     for name, value in {"STEPS": 4, "WARM": 1, "LEAST": 1, "PHASED": 1, "TIMED": 0.0, "SMALL_WIDTHS": (4,)}.items():
         monkeypatch.setattr(speed, name, value)
     monkeypatch.setattr(speed, "WORLDS", SOME)
@@ -187,24 +225,87 @@ def test_speed_is_told_of_every_setting_and_what_fails_says_why(monkeypatch):
 
     monkeypatch.setattr(speed, "alone", failing)
     found = last(speed, CPU).figures
-    assert {*found["ppo"]} == {f"eager, 4 worlds, {precision}" for precision in ("32", "tf32", "bf16")}
+    assert [*found["ppo"]] == ["eager, 4 worlds", "eager, 4 worlds, precision tf32", "eager, 4 worlds, precision bf16"]
     for each in found["ppo"].values():
-        assert each["env_steps_per_second"] > 0 and each["collect_milliseconds"] > 0 and each["learn_milliseconds"] > 0
-    assert found["worlds"]["Taxi-v4"]["64"] == {"error": "OutOfMemoryError: no room"}
-    assert found["worlds"]["CartPole-v1"]["64"]["copy_share"] > 0 and {*found["ceilings"]["flops"]} == {
-        *found_precisions()
-    }
+        assert all(each[f"{what}env_steps_per_second"] > 0 for what in ("", "rollout_", "update_"))
+    assert found["worlds"]["Taxi-v4"]["4"] == {"error": "OutOfMemoryError: no room"}
+    assert found["worlds"]["CartPole-v1"]["4"]["copy_share"] > 0
+    assert {*found["ceilings"]["flops"]} == {*PRECISIONS}
 
 
-def found_precisions():
-    return speed.PRECISIONS
+def test_what_is_timed_on_a_gpu_is_what_its_engines_take():
+    """Every row is a config that passes, and that nothing of the engine's own refuses."""
+    machine = Machine()
+    rows = {str(row): row for row in speed.rows(machine)}
+    assert len(rows) == len(speed.rows(machine)) == 14 + 6 + 6
+    fused = [name for name in rows if name.startswith("fused_gpu")]
+    assert fused[0] == "fused_gpu, 4096 worlds" and "fused_gpu, 65536 worlds, lag 1" in fused
+    assert "fused_gpu, 4096 worlds, precision bf16" in fused and sum("one layer of" in name for name in fused) == 2
+    seen = dict[str, tuple[int, int, int]]()
+    for name, row in rows.items():
+        config = row.config(machine)
+        check(config, name)
+        agent = build_agent(replace(config, device="cpu", engine="eager", precision=32, n_envs=2), make_envs(config, 2))
+        if row.engine == "fused_gpu" and "precision" not in row.changes:
+            assert PPORecipe.why_not(config, agent.policy, agent.collector.obs) is None
+        seen[name] = config.n_envs * config.n_steps, config.minibatch_size, config.n_epochs
+    assert seen["fused_gpu, 4096 x 64, 1 pass, minibatch 32,768, one layer of 128"] == (1 << 18, 32_768, 1)
+    assert seen["fused_gpu, 8192 x 32, 3 passes, minibatch 8,192, one layer of 64"] == (1 << 18, 8192, 3)
+    assert seen["graphed, 65536 worlds"] == (65536 * 128, 65536 * 32, 4)
+
+
+def test_the_peak_is_of_the_multiply_adds_it_counts():
+    """1024 steps of 8 chains from 0, 1, 2, ..: x = 0.5 x + 1 ends at 2."""
+    kernels, out = compile_host(read_source(PEAK), torch.device("cpu")), torch.zeros(5)
+    kernels.launch("peak", 5, out, np.float32(0.5), np.float32(1.0), np.int32(4))
+    assert out.tolist() == [2.0 * PEAK_CHAINS] * 4 + [0.0]
+    assert f"STEPS = {PEAK_STEPS}, CHAINS = {PEAK_CHAINS};" in PEAK.read_text()
+    assert fma_peak(torch.device("cpu"), compile_host, True) > 0
+
+
+@pytest.mark.slow
+def test_every_kernel_is_timed_and_the_flops_are_those_of_the_nets():
+    found = last(kernels).figures
+    names = {"cartpole_rollout", "note_episodes", "judge", "worth", "moments", "weigh", "gradient", "reduce", "descend"}
+    assert names < {*found["kernels"]} and all(each["milliseconds"] > 0 for each in found["kernels"].values())
+    rows, (first, middle) = 4 * 8, (2 * 4 * 64, 2 * 64 * 64)
+    nets = {"cartpole_rollout": first + middle + 2 * 64 * 2, "judge": 2 * (first + middle) + 2 * 64 * 3}
+    assert found["kernels"]["cartpole_rollout"]["flop"] == rows * nets["cartpole_rollout"]
+    assert found["kernels"]["gradient"]["flop"] == 4 * rows * (3 * nets["judge"] - 2 * first)
+    shared = {name for name, each in found["kernels"].items() if "share" in each}
+    assert shared == {"cartpole_rollout", "judge", "gradient"}
+    errors = found["gradient_errors"]
+    assert 0 < errors["tf32"] < 1e-2 and 4 * errors["tf32"] < errors["bf16"] < 1e-1
+
+
+def test_what_two_engines_learnt_is_compared_by_the_rule_of_engines(monkeypatch, tmp_path):
+    """The committed trainings in the place of those of a GPU; then with one that learnt less, and by another engine."""
+    shutil.copytree(comparison.RESULTS / "engines", tmp_path / "engines")
+    monkeypatch.setattr(comparison, "RESULTS", tmp_path)
+    trained = []
+    monkeypatch.setattr(Ways, "train_missing", lambda self, given: trained.append(*self.variants) or 0)
+    variant = "Pendulum-v1:ppo"
+    monkeypatch.setattr(learning, "DEVICES", ENGINES._replace(variants={variant: ENGINES.variants[variant]}))
+    monkeypatch.setattr(learning, "WANTED", {})  # the engines were not noted yet
+    found = last(learning)
+    assert trained == [variant] and found.wrong == [] and len(found.figures) == 2
+    told = found.figures[f"{variant} final"]
+    assert told["same"] and told["seeds"] == 10 and told.keys() >= {"fused_cpu", "fused_gpu", "fused_gpu - fused_cpu"}
+    path = tmp_path / "engines" / "fused_cpu" / "Pendulum-v1-ppo.json"
+    file = json.loads(path.read_text())
+    for record in file["seeds"].values():
+        record["engine"], record["final"]["mean"] = "graphed", record["final"]["mean"] - 400
+    path.write_text(json.dumps(file))
+    monkeypatch.setattr(learning, "WANTED", {"fused_cpu": "fused_gpu"})
+    different, other = last(learning).wrong
+    assert (different, other) == (f"{variant} final is different", f"{variant} on fused_cpu was learnt by graphed")
 
 
 def test_speed_without_time_is_null(monkeypatch):
     monkeypatch.setattr(speed, "ceilings", lambda device, small: {})
     [*_, found] = speed.check(CPU, -1.0)
     assert {*found.figures["ppo"].values()} == {None}
-    assert all(each == {"64": None} for each in found.figures["worlds"].values())
+    assert all(each == {"8": None} for each in found.figures["worlds"].values())
 
 
 def test_seeds_that_fail_are_listed_and_those_without_an_end_are_null():
@@ -213,6 +314,12 @@ def test_seeds_that_fail_are_listed_and_those_without_an_end_are_null():
     assert found.wrong == ["seed 2: sick"] and found.line.startswith("1 of 2 seeds solved, of 3, 100 env steps")
     assert found.figures["seeds"]["3"] is None
     assert solving.answer({"1": None}, 1).wrong is None
+    alone = solving.answer({"1": good}, 2, {**good, "seconds": 8.5})
+    assert (
+        not alone.wrong and alone.line.endswith("; alone 8.5 s, wanted are 8") and not alone.figures["alone"]["in_time"]
+    )
+    other = solving.answer({"1": good}, 2, {**good, "env_steps": 101})
+    assert other.wrong == ["alone the first seed took other env steps: 101"] and other.figures["alone"]["in_time"]
 
 
 def test_worlds_go_on_on_the_other_device():
