@@ -57,9 +57,9 @@ class Ahead:
 
     def collect(self, learner: Learner, steps: int) -> None:
         collector, memory = learner.collector, learner.memory
+        self._beside.wait()  # for one that nobody takes, too: it reads the same actor
         if self._next != (*_count(learner), steps):
             return self._play.collect(learner, steps)
-        self._beside.wait()
         for mine, copies in zip(self._own, self._copies, strict=True):
             torch._foreach_copy_(mine, copies)
         collector.calls += 1
@@ -69,7 +69,6 @@ class Ahead:
     def begin(self, learner: Learner) -> None:
         """Play the next rollout by the collector's policy as it is now, from where the worlds stand now."""
         collector, steps = learner.collector, learner.memory.rows
-        self._beside.wait()  # for one that nobody has taken
         torch._foreach_copy_(self._copies.state, self._own.state)
         self._play.fetch()
         self._noise = collector.noise(steps)
