@@ -4,34 +4,41 @@
     python -m scripts.evidence.pong --budget 4e6 --seeds 3 precision=32 threads=2
     python -m scripts.evidence.pong --features             ALE/Pong-v5:features, the shipped variant: minutes
 
-Writes docs/results/pong/pong.json and pong.svg, or features.json and features.svg. Random play and a policy that learns
-nothing lose by -20 to -21; the row says at how many env steps, and after how much time, the mean of the last 100 games
-had left that for good.
+Writes docs/results/pong/pong.json and pong.svg, or features.json and features.svg. Stopped at any time it writes what
+there is, and the same command goes on: a training lies among the runs, in the group evidence-pong. Random play and a
+policy that learns nothing lose by -20 to -21; the row says at how many env steps, and after how much time, the mean of
+the last 100 games had left that for good.
 """
 
-import os
 import subprocess
 import sys
-import tempfile
+import time
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from config.loader import to_plain
 from report.curve import Point, lines_svg
 from report.metrics_csv import read_csv
 from report.typography import duration
-from scripts.evidence.file import machine
+from scripts.evidence.file import configured, machine
 from scripts.evidence.variants import RESULTS
 from scripts.usage import called, parser_of
 from utils import entry
+from utils.claim import claimed
 from utils.durable_file import write_json
+from utils.interrupted import Noted
+from utils.parent_death import wrapped
 from utils.provenance import PROJECT, git_hash
-from utils.user_error import UserError
+from utils.run_dir import RunDir, runs_root
+from utils.run_files import exists
 
 SCREEN, FEATURES = "ALE/Pong-v5:ppo", "ALE/Pong-v5:features"
 STEMS = {SCREEN: "pong", FEATURES: "features"}  # of the files
 LEFT = -18.0  # a mean of 100 games that luck does not reach
 FOLDER = RESULTS / "pong"
+GROUP = "evidence-pong"
+LOOK = 0.1  # seconds between looks at the training
 STEPS, RETURN, TIME = "train/clock/env_steps", "train/roll/ep_rew/mean", "train/time/seconds"
 
 
@@ -55,22 +62,33 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     overrides = [f"max_timesteps={given.budget}", "eval_freq_epochs=null", "test_episodes=10", *given.overrides]
     curves: dict[str, list[Instant]] = {}
-    for seed in range(1, given.seeds + 1):
-        curves[str(seed)] = trained(given.words, seed, overrides)
+    code, seed = 0, 1
+    while not code and seed <= given.seeds:
+        code = trained(given.words, seed, overrides)
+        curves[str(seed)] = curve(rows_of(given.words, seed, overrides))
         print(f"  seed {seed}: {told(curves[str(seed)])}", flush=True)
         write(given.folder, given.words, curves, overrides)
-    return 0
+        seed += 1
+    return code
 
 
-def trained(words: str, seed: int, overrides: list[str]) -> list[Instant]:
-    """The curve of one training in a process of its own, whose progress is seen."""
-    with tempfile.TemporaryDirectory(prefix="stride-pong-") as runs:
-        line = [sys.executable, "train.py", words, "--seed", str(seed), *overrides]
-        code = subprocess.run(line, cwd=PROJECT, env={**os.environ, "STRIDE_RUNS": runs}).returncode
-        found = [*Path(runs).glob("*/metrics.csv")]
-        if code or not found:
-            raise UserError(f"{words} seed {seed} ended with exit code {code}; what it said stands above")
-        return curve(read_csv(found[0]))
+def trained(words: str, seed: int, overrides: list[str]) -> int:
+    """The exit code of one training, begun or gone on with, in a process whose progress is seen."""
+    line = [sys.executable, "train.py", words, "--group", GROUP, "--seed", str(seed), *overrides]
+    with Noted() as noted, subprocess.Popen(wrapped(line), cwd=PROJECT, start_new_session=True) as child:
+        while child.poll() is None:
+            if noted.number:
+                child.send_signal(noted.number)
+                return child.wait()
+            time.sleep(LOOK)
+    return child.returncode
+
+
+def rows_of(words: str, seed: int, overrides: list[str]) -> list[dict[str, float]]:
+    """What is known of that training by now."""
+    config = {**to_plain(configured(words, overrides)), "seed": seed}
+    file = RunDir(runs_root() / (claimed(GROUP, config) or "none")).metrics_csv
+    return read_csv(file) if exists(file) else []
 
 
 def curve(rows: list[dict[str, float]]) -> list[Instant]:

@@ -1,11 +1,14 @@
 """What scripts.evidence.pong reads off a run and keeps of it; the training itself takes hours."""
 
 import json
+import signal
 
 import pytest
 
 from report.metrics_csv import read_csv
 from scripts.evidence import pong
+from utils.interrupted import Noted
+from utils.run_dir import list_runs
 
 
 def curve(tmp_path, returns):
@@ -21,6 +24,19 @@ def test_what_is_left_of_minus_21_is_left_for_good(tmp_path):
     assert pong.left(found) == (40, -17.5, 2.5)
     assert pong.told(found) == "3.0 at 48 env steps (0:03), above -18 from 40 on, after 0:02"
     assert pong.left(curve(tmp_path, [-17, -19])) is None and pong.left([]) is None
+
+
+@pytest.mark.slow
+def test_a_training_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    words, overrides = "CartPole-v1:ppo", ["max_timesteps=4000", "eval_freq_epochs=null", "test_episodes=1", "n_envs=8"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Noted, "number", signal.SIGTERM, raising=False)
+        patch.setattr(Noted, "__init__", lambda self: setattr(self, "_before", {}))
+        assert pong.trained(words, 1, overrides) and not pong.rows_of(words, 1, overrides)
+    assert pong.trained(words, 1, overrides) == 0 == pong.trained(words, 1, overrides)
+    assert pong.curve(pong.rows_of(words, 1, overrides)) and len(list_runs()) == 1
+    assert not pong.rows_of(words, 2, overrides)
 
 
 @pytest.mark.parametrize(("words", "stem"), pong.STEMS.items())
