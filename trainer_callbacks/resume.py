@@ -139,18 +139,7 @@ def find_resumption(
         before, after = (_as_chosen(config, chosen, run.id) for config in (before, after))
     unmoved = not fork and path is not None and sidecar["env_steps"] == mapping(facts.get("parent")).get("env_steps")
     changed = tuple(changes(before, after, may_differ=("seed",) if fork or unmoved else ()))
-    resume = Resumption(
-        source=run,
-        checkpoint=path,
-        facts=facts,
-        sidecar=sidecar,
-        config=after,
-        changed=changed,
-        notes=notes,
-        fork=fork,
-        edited=edited,
-        unmoved=unmoved,
-    )
+    resume = Resumption(run, path, facts, sidecar, after, changed, notes, fork, edited, unmoved)
     if not resume.closing and path and not spent:
         _check_budget(resume, overrides)
     return resume

@@ -122,13 +122,9 @@ def test_continuous_action(made):
 
 
 def test_what_was_seen_before_decides():
-    """A coin is less than a nat: where one is free nothing pulls it through the steps between, and it takes 3,000.
-
-    Who does not look back gets 0, whatever the seed. Two of the three find the coin in 1,400 updates; which do rests on
-    a processor's last bits.
-    """
-    agents = (dreamer(RememberedReward, 1400, train_ratio=64, free_nats=0.0, seed=seed) for seed in (1, 2, 3))
-    assert any(mean_return(agent, RememberedReward) > 0.9 for agent in agents)
+    """A coin is less than a nat: where one is free nothing pulls it through the steps between, and it takes 3,000."""
+    agent = dreamer(RememberedReward, 1400, train_ratio=64, free_nats=0.0)
+    assert mean_return(agent, RememberedReward) > 0.9
 
 
 def test_one_episode_is_learnt_by_heart():
