@@ -1,7 +1,13 @@
-"""Before any test: a shell's `&` and nohup have the processes they start ignore signals, which is tested here."""
+"""Before any test: a shell's `&` and nohup have the processes they start ignore signals, which is tested here, and
+random numbers are a test's own, whatever ran before it in its process."""
 
 import os
+import random
 import signal
+
+import numpy as np
+import pytest
+import torch
 
 os.environ.setdefault("STRIDE_CORES", "1")  # a process for each core is at work already
 
@@ -12,3 +18,9 @@ for number, usual in {
 }.items():
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(1)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scripts.faults.races import at_once
-from scripts.faults.record import command_line
+from scripts.faults.record import command_line, trials
 from scripts.faults.rig import TINY, Child, amounts_to, faults, finish, last_run, leftovers, start
 from utils import entry, run_lock
 from utils.run_dir import RunDir
@@ -50,7 +50,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     two, left = races(counts["races"], draw, folder / "races")
     first = f"{counts['races']} times two machines wanted one abandoned run at once: **{two}** times both had it"
     lines = [f"{first}, {left} locks left behind"]
-    told = [stale(number, folder / f"stale {number}") for number in range(counts["stale"])]
+    told = [stale(number, folder / f"stale {number}") for number in trials(counts["stale"])]
     wrong = [words for words in told if words]
     held = counts["stale"] - len(wrong)
     lines.append(

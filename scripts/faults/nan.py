@@ -28,7 +28,7 @@ from agents.networks.squashed import SquashedPolicy
 from agents.playing.loading import read_checkpoint
 from agents.sockets import EagerPlay, Play
 from envs_fast.vec_env import Obs, Step
-from scripts.faults.record import command_line
+from scripts.faults.record import command_line, trials
 from scripts.faults.rig import Call, at_call, faults, finish, last_run, refused_in_a_line
 from utils import checkpoint_set, entry
 
@@ -165,7 +165,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     found: collections.Counter[str] = collections.Counter()
     total = 0
     agents = dict(list(AGENTS.items())[: counts["agents"]])
-    for _ in range(counts["rounds"]):
+    for _ in trials(counts["rounds"]):
         for agent, (words, places) in agents.items():
             for place in places:
                 for name, value in VALUES.items():

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from scripts.faults.pauses import outcome, whole
-from scripts.faults.record import command_line
+from scripts.faults.record import command_line, trials
 from scripts.faults.rig import TINY, last_run
 from utils import entry, run_lock
 from utils.places import PROJECT
@@ -47,7 +47,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     with cluster() as made:
         told = [
             trial(made, draw.uniform(0.0, 2.0), number % 2 == 1, folder / f"trial {number}", straight)
-            for number in range(counts["kills"])
+            for number in trials(counts["kills"])
         ]
     wrong = [f"kill {number}: {each.wrong}" for number, each in enumerate(told) if each.wrong]
     same, left, seconds = len(told) - len(wrong), sum(each.left for each in told), [each.resumed for each in told]

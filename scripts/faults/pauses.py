@@ -14,7 +14,7 @@ import torch
 from agents.algorithms import build_agent
 from config.loader import from_plain
 from envs_gym.make import make_envs
-from scripts.faults.record import command_line
+from scripts.faults.record import command_line, trials
 from scripts.faults.rig import REPLAY, TINY, amounts_to, finish, last_run, state_of
 from scripts.plain_tree import fingerprint
 from utils import checkpoint_set, entry
@@ -31,7 +31,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     wrong: list[str] = []
     straight = {name: whole(words, folder / name) for name, words in AGENTS.items()}
     same, tried, pauses = (dict.fromkeys(AGENTS, 0) for _ in range(3))
-    for number in range(counts["trials"]):
+    for number in trials(counts["trials"]):
         name = list(AGENTS)[number % len(AGENTS)]
         steps = sorted(draw.sample(range(1, LAST), draw.randint(1, 3)))
         root = folder / f"trial {number}"

@@ -6,11 +6,13 @@ import platform
 import random
 import re
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from report.typography import duration
 from scripts.usage import called, parser_of
 from utils.durable_file import replacing
 from utils.entry import Main
@@ -35,6 +37,15 @@ def record(name: str, title: str, lines: list[str], commit: str, page: Path = PA
         text = f"{text.rstrip()}\n\n{section}\n"
     with replacing(page) as file:
         file.write(text.encode())
+
+
+def trials(count: int) -> Iterator[int]:
+    """0 to count, and on the terminal how many are behind and how long the others will take."""
+    began = time.monotonic()
+    for number in range(count):
+        yield number
+        left = (time.monotonic() - began) / (number + 1) * (count - number - 1)
+        print(f"{number + 1} of {count}, left {duration(left)}", file=sys.stderr, flush=True)
 
 
 Run = Callable[[dict[str, int], random.Random, Path], tuple[list[str], bool]]
