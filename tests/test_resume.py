@@ -318,11 +318,16 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_anew():
     assert state_hash(dead) == state_hash(straight) and rows(dead) == rows(straight)
 
 
-def test_a_run_interrupted_in_its_last_iteration_only_closes():
-    straight, stopped = run("CartPole-v1:ppo"), run("CartPole-v1:ppo", stop_at=20)
+@pytest.mark.parametrize("extra", [(), ("early_stop_on_eval_threshold=1", "spec.goal=5")], ids=["budget", "goal"])
+def test_a_run_interrupted_in_its_last_iteration_only_closes(extra):
+    straight = run("CartPole-v1:ppo", *extra)
+    ended = read_json(straight.config_json)["outcome"]
+    stopped = run("CartPole-v1:ppo", *extra, stop_at=ended["env_steps"] // 64)
+    assert read_json(stopped.config_json)["status"] == "interrupted"
     assert train.command(["--resume", stopped.id, "-q"]) == 0
     assert state_hash(stopped) == state_hash(straight) and rows(stopped) == rows(straight)
-    assert read_json(stopped.config_json)["outcome"]["env_steps"] == 1280
+    again = read_json(stopped.config_json)["outcome"]
+    assert all(again[key] == ended[key] for key in ("env_steps", "reason", "test_mean", "solved"))
 
 
 @pytest.mark.parametrize("extra", [(), ("early_stop_on_eval_threshold=1", "spec.goal=5")], ids=["budget", "goal"])

@@ -126,22 +126,25 @@ class Stop(Callback):
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         """From here on an iteration is under way, which a signal waits for; the training may be over already, or stand
-        where it was to pause: something stopped it there before it could say so."""
+        where it was to pause: something stopped it there before it could say so. One that was over goes on all the
+        same, with more to do."""
         assert isinstance(agent, Agent)
-        self._steps = steps = agent.progress["env_steps"]
+        steps, iterations = agent.progress["env_steps"], agent.progress["iterations"]
+        self._steps = steps - steps // max(1, iterations)
         if not (self.closing and self.reason):
-            # a signal in the last iteration stops a run whose budget is spent: nothing is left to train
-            spent = steps and steps + steps // max(1, agent.progress["iterations"]) > self.budget
-            there = self.pause_at is not None and steps >= self.pause_at
-            self.reason, self.tested = "budget spent" if spent else PAUSED if there else "", {}
+            over, self.reason, self.tested = self.reason, "", {}
+            self.reason = "" if over else self._why(agent)
+        self._steps = steps
         trainer.should_stop = bool(self.reason)
         self.interrupts.listen()
         self.interrupts.patient = True
 
     def state_dict(self) -> dict:
         reason = "" if self.reason in (INTERRUPTED, PAUSED) else self.reason
-        return {"streak": dict(self.streak), "reason": reason, "tested": dict(self.tested)}
+        tested = {"evaluated": self._evaluated, "tested": dict(self.tested)}
+        return {"streak": dict(self.streak), "reason": reason, **tested}
 
     def load_state_dict(self, state: dict) -> None:
         self.streak = {name: state["streak"][name] for name in self.streak}
         self.reason, self.tested = state["reason"], dict(state["tested"])
+        self._evaluated = state.get("evaluated", False)  # earlier checkpoints do not tell
