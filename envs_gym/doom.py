@@ -34,7 +34,7 @@ class DoomWorld(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {  # noqa: RUF012
         "render_modes": ["rgb_array"],
         "render_fps": TICS_PER_SECOND,
-        "workers": 0,  # eight of these processes took 15 times as long in two workers on two cores as in none
+        "workers": 0,  # eight of these processes took 7 to 15 times as long in two workers on two cores
     }
 
     def __init__(

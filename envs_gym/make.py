@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from config.extras import EXTRAS, Extra, extra_of
 from config.schema import Config
 from envs_fast.vec_env import CPU, VecEnv
-from envs_gym import bandits, dmc, doom, retro, spaces
+from envs_gym import bandits, dmc, doom, mujoco, retro, spaces
 from envs_gym.backends import make_worlds
 from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
 from envs_gym.given import is_given
@@ -167,6 +167,7 @@ def import_module(env_id: str) -> str:
     for start, register in FAMILIES.items():
         if name.startswith(start) and name not in gymnasium.registry:
             register(name)
+    mujoco.hush(name)
     return name
 
 

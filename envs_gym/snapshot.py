@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import gymnasium
 import numpy as np
 
+from envs_gym import mujoco
 from envs_gym.answers import StepFunction
 from envs_gym.dmc import DmControl
 from envs_gym.spaces import Batch
@@ -22,7 +23,7 @@ from envs_gym.wrappers.base import Remembering
 Strategy = Literal["exact", "seam"]
 
 SEAM = ("BipedalWalker-", "BipedalWalkerHardcore-")  # whose reset depends on the history of the Box2D world
-ARCADE, MUJOCO = "ale_py.", "gymnasium.envs.mujoco."  # where worlds with more inside than `np_random` come from
+ARCADE = "ale_py."  # where worlds with more inside than `np_random` come from
 
 
 def strategy(env: gymnasium.Env) -> Strategy:
@@ -45,7 +46,7 @@ def rng_state(env: gymnasium.Env) -> dict[str, Any]:
     source = "" if env.spec is None else str(env.spec.entry_point)
     if source.startswith(ARCADE):
         state["emulator"] = inside.ale.cloneState(include_rng=True).serialize().hex()
-    elif source.startswith(MUJOCO) or isinstance(env, DmControl):
+    elif source.startswith(mujoco.WORLDS) or isinstance(env, DmControl):
         now = inside.data
         parts = (np.float64(now.time), now.qpos, now.qvel, now.act, now.ctrl, now.qacc_warmstart)
         state["physics"] = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
