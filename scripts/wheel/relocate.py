@@ -51,6 +51,7 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "envs_gym/check/subject.py": "modules of the user",
     "envs_gym/doom.py": "packages of others",
     "envs_gym/make.py": "modules of the user",
+    "envs_gym/mujoco.py": "packages of others",
     "envs_gym/retro.py": "packages of others",
     "envs_gym/retro_emulator.py": "packages of others",
     "envs_gym/wrappers/registry.py": "modules of the user",
