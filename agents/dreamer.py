@@ -1,6 +1,6 @@
 """Dreamer: a world model from remembered sequences, actor and critic from what it imagines (Hafner et al. 2023)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -73,6 +73,7 @@ class Dreamer(Agent):
 
     config: DreamerConfig
     policy: DreamerPolicy
+    behaving: "Behaving | None" = None  # who makes `behaviour_loss` instead: an engine lends one
 
     def __init__(self, config: DreamerConfig, envs: VecEnv, rank: int = 0) -> None:
         policy = DreamerPolicy(config, envs).to(envs.device)
@@ -131,28 +132,37 @@ class Dreamer(Agent):
         An action counts as much as it is likely that there is anything left to do where it is chosen: by what was
         seen of the start, by what the model says of the states between; never by what comes of the action itself.
         """
-        config, policy, live, unroll = self.config, self.policy, self.live, self.unroll
-        features, actions = unroll.imagine(policy, start, of_guess, of_action)
+        if self.behaving:
+            return self.behaving(start, alive, of_guess, of_action)
+        config, policy, live, two_hot = self.config, self.policy, self.live, self.policy.model.two_hot
+        features, actions = self.imagine(start, of_guess, of_action)
         here = features[:-1]
-        (logits, hidden), two_hot = unroll.through(here, policy.critic, policy.torso), policy.model.two_hot
+        logits = policy.critic(here)
         with torch.no_grad():
-            reward, goes_on = unroll.expect(policy.model, features[1:])
-            last, slow = (
-                unroll.mean(two_hot, *unroll.through(x, net))
-                for x, net in ((features[-1:], policy.critic), (here, self.slow))
-            )
-            value = torch.cat((unroll.mean(two_hot, logits), last))
+            reward, goes_on = policy.model.expect(features[1:])
+            last, slow = two_hot.mean(policy.critic(features[-1:])), two_hot.mean(self.slow(here))
+            value = torch.cat((two_hot.mean(logits), last))
             discount = live.gamma * goes_on
             returns = arrival_returns(reward, discount, value[1:], config.return_lambda)
             advantage = (returns - value[:-1]) / self.range.learn(returns)
             weight = torch.cat((alive[None], alive * discount[:-1].cumprod(0)))
             mean = (alive * returns[0]).sum() / alive.sum().clamp(min=1)
-        p = policy.head(hidden)
+        p = policy.choices(here)
         entropy = policy.head.entropy(p)
         gain = policy.head.log_prob(p, actions) * advantage + live.ent_coef * entropy
-        off, astray = unroll.losses(two_hot, logits, returns, slow)
+        off, astray = two_hot.loss(logits, returns), two_hot.loss(logits, slow)
         losses = {"policy": -(weight * gain).mean(), "critic": (weight * (off + config.slow_coef * astray)).mean()}
         return losses, {"train/return/imagined": mean, "train/policy/entropy": entropy.mean()}
+
+    @torch.no_grad()
+    def imagine(self, state: State, of_guess: Tensor, of_action: Tensor) -> tuple[Tensor, Tensor]:
+        """(features [H + 1, K, ..], the actions [H, K, ..] the actor chose at all but the last of them)."""
+        policy, features, actions = self.policy, [state.features], []
+        for u, choice in zip(of_guess, of_action, strict=True):
+            actions.append(policy.head.sample(policy.choices(features[-1]), choice))
+            state = policy.model.rssm.imagine(state, policy.actions(actions[-1]), u)
+            features.append(state.features)
+        return torch.stack(features), torch.stack(actions)
 
     def replay_loss(self, batch: Sequences, states: State) -> tuple[Tensor, Tensor]:
         """The critic's loss on what was remembered, whose gradients reach the model, too, and the mean return."""
@@ -170,3 +180,6 @@ class Dreamer(Agent):
             reached = (weight * target).sum() / weight.sum().clamp(min=1)
         off, astray = unroll.losses(two_hot, logits[:-1], target, slow)
         return (weight * (off + config.slow_coef * astray)).mean(), reached
+
+
+Behaving = Callable[[State, Tensor, Tensor, Tensor], tuple[dict[str, Tensor], dict[str, Tensor]]]

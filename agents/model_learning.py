@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from agents.base import Agent
 from agents.experience.nouns import Sequences
 from agents.experience.ratio import Ratio
-from agents.networks.dreamer_policy import DreamerPolicy, ModelPolicy
+from agents.networks.dreamer_policy import ModelPolicy
 from agents.networks.senses import distance
 from agents.networks.two_hot import TwoHot
 from agents.networks.world_model import RSSM, Guess, State, WorldModel, balanced, divergence
@@ -34,18 +34,6 @@ class Unroll:
     def foresee(self, rssm: RSSM, deter: Tensor) -> Guess:
         """`RSSM.foresee`."""
         return rssm.foresee(deter)
-
-    @torch.no_grad()
-    def imagine(
-        self, policy: DreamerPolicy, state: State, of_guess: Tensor, of_action: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """(features [H + 1, K, ..], the actions [H, K, ..] the actor chose at all but the last of them)."""
-        features, actions = [state.features], []
-        for u, choice in zip(of_guess, of_action, strict=True):
-            actions.append(policy.head.sample(policy.choices(features[-1]), choice))
-            state = policy.model.rssm.imagine(state, policy.actions(actions[-1]), u)
-            features.append(state.features)
-        return torch.stack(features), torch.stack(actions)
 
     def through(self, x: Tensor, *nets: nn.Module) -> tuple[Tensor, ...]:
         """What nets of hidden layers, each with a head or none, answer to rows [..., inputs]."""

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from agents.dreamer import Dreamer
 from agents.engines.fused_cpu import laprop
-from agents.engines.fused_cpu.imagination import Imagination
+from agents.engines.fused_cpu.behaviour import CALLED as OF_BEHAVIOUR
+from agents.engines.fused_cpu.behaviour import Behaviour
 from agents.engines.fused_cpu.kernels import laprop as laprop_kernels
-from agents.engines.fused_cpu.kernels import model_imagine
 from agents.engines.fused_cpu.kernels.calls import Kernel
 from agents.engines.fused_cpu.model_guess import CALLED as OF_GUESS
 from agents.engines.fused_cpu.model_guess import guessing
@@ -26,7 +26,6 @@ from agents.engines.fused_cpu.model_scan import Job, scanning, weights_of
 from agents.engines.fused_cpu.workers import Pace, Workers
 from agents.engines.plan.layout import LANES
 from agents.model_learning import Unroll
-from agents.networks.dreamer_policy import DreamerPolicy
 from agents.networks.threads import one_thread
 from agents.networks.two_hot import TwoHot
 from agents.networks.world_model import RSSM, Guess, State, WorldModel
@@ -36,7 +35,7 @@ from utils.laprop import LaProp
 
 CALLED: tuple[Kernel, ...] = (
     *OF_SCAN,
-    model_imagine.imagine,
+    *OF_BEHAVIOUR,
     laprop_kernels.step,
     *OF_GUESS,
     *OF_NETS,
@@ -48,7 +47,6 @@ class KernelUnroll(Unroll):
 
     def __init__(self, threads: int) -> None:
         self.crew, self._nets = Crew(Workers(threads), threads), dict[nn.Module, Net]()
-        self._imagination: Imagination | None = None
 
     def observe(self, rssm: RSSM, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
         prepared, tokens = rssm.ahead(tokens, action, is_first)
@@ -64,14 +62,6 @@ class KernelUnroll(Unroll):
         (logits,) = self.through(deter, rssm.prior)
         model = Job(self.crew, sizes, rssm.unimix).table()
         return Guess(guessing(self.crew, model, logits.flatten(0, -2)).view(*rows, sizes.stoch, sizes.classes))
-
-    def imagine(
-        self, policy: DreamerPolicy, state: State, of_guess: Tensor, of_action: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        rssm = policy.model.rssm
-        model = Job(self.crew, rssm.sizes, rssm.unimix).table(weights_of(rssm))
-        self._imagination = self._imagination or Imagination(policy, self.crew.workers)
-        return self._imagination.run(model, state, of_guess, of_action, self.crew.threads)
 
     def through(self, x: Tensor, *nets: nn.Module) -> tuple[Tensor, ...]:
         tables, (*shape, size) = [self._net(net) for net in nets], x.shape
@@ -116,6 +106,7 @@ class ModelLearn:
 
     def __init__(self, threads: int) -> None:
         self.unroll, self._pace = KernelUnroll(threads), Pace(threads)
+        self._behaviour: Behaviour | None = None
 
     def learn(self, learner: Learner, work: int) -> None:
         if not work:
@@ -136,6 +127,9 @@ class ModelLearn:
         assert isinstance(learner, Dreamer | PlaNet)
         quiet = nullcontext() if learner.policy.model.senses.pictures else one_thread()
         own, learner.unroll, optimizer = learner.unroll, self.unroll, learner.optimizer
+        if isinstance(learner, Dreamer):
+            self._behaviour = self._behaviour or Behaviour(learner, self.unroll.crew)
+            learner.behaving = self._behaviour.losses
         if isinstance(optimizer, LaProp):
             optimizer.mover = laprop.step
         try:
@@ -143,5 +137,7 @@ class ModelLearn:
                 yield
         finally:
             learner.unroll = own
+            if isinstance(learner, Dreamer):
+                learner.behaving = None
             if isinstance(optimizer, LaProp):
                 optimizer.mover = None

@@ -98,15 +98,54 @@ def filled(size: int, entries: Mapping[IntEnum, Entry]) -> np.ndarray:
     return table
 
 
+def way_there(net: Net, rows: int) -> Memory:
+    """What a net's way back needs of its way there."""
+    return {
+        Answer.ABOVE: torch.empty(len(net.table) - 1, rows, net.width),
+        Answer.KEPT: torch.empty(net.hidden, rows // LANES, net.width + 1, LANES),
+    }
+
+
+def way_back(net: Net, rows: int, of_out: Tensor) -> Memory:
+    """What its gradients are made of, `of_out` [N, O] among it."""
+    slopes, scales = torch.empty(net.hidden, rows, net.width), torch.zeros(net.hidden, PARTS, net.width, LANES)
+    return {Answer.SLOPE_OUT: of_out, Answer.SLOPES: slopes, Answer.SLOPE_SCALES: scales}
+
+
+def answers_of(nets: Sequence[Net], memories: Sequence[Memory]) -> np.ndarray:
+    """The table of what nets answer, with addresses now."""
+    answers = np.zeros((len(nets), ANSWER), np.int64)
+    for row, net, memory in zip(answers, nets, memories, strict=True):
+        net.find()
+        row[: Answer.OUTPUTS + 1] = net.table.ctypes.data, net.hidden, net.head, net.outputs
+        for entry, tensor in memory.items():
+            row[entry] = tensor.data_ptr()
+    return answers
+
+
+def gradients(nets: Sequence[Net], crew: Crew, memories: Sequence[Memory], x: Tensor) -> list[Tensor]:
+    """Of all weights, net by net, from what their ways there and back over rows x [N, I] have left."""
+    pairs = [
+        pair
+        for net, memory in zip(nets, memories, strict=True)
+        for pair in zip(
+            (*memory[Answer.SLOPES], *([memory[Answer.SLOPE_OUT]] if net.head else [])),
+            (x, *memory[Answer.ABOVE]),
+            strict=True,
+        )
+    ]
+    products, found = iter(crew.products(*pairs)), list[Tensor]()
+    for net, memory in zip(nets, memories, strict=True):
+        found += [*islice(products, len(net.table)), *memory[Answer.SLOPE_SCALES].sum((1, 3))]
+        found += [memory[Answer.SLOPE_OUT].sum(0)] if net.head else []
+    return found
+
+
 def answered(nets: Sequence[Net], crew: Crew, x: Tensor, keep: bool) -> tuple[list[Tensor], list[Memory]]:
     """Outputs [N, ..] of nets for rows [N, I], and what their way back needs, where it is to be kept."""
     rows, memories = len(x), list[Memory]()
     for net in nets:
-        memory = {Answer.OUT: x.new_empty(rows, net.outputs)}
-        if keep:
-            memory[Answer.ABOVE] = x.new_empty(len(net.table) - 1, rows, net.width)
-            memory[Answer.KEPT] = x.new_empty(net.hidden, rows // LANES, net.width + 1, LANES)
-        memories.append(memory)
+        memories.append({Answer.OUT: x.new_empty(rows, net.outputs)} | (way_there(net, rows) if keep else {}))
     run(model_nets.forward, nets, crew, memories, {Pass.X: x, Pass.ROWS: rows})
     return [memory.pop(Answer.OUT) for memory in memories], memories
 
@@ -115,12 +154,7 @@ def run(
     kernel: Kernel, nets: Sequence[Net], crew: Crew, memories: Sequence[Memory], entries: Mapping[IntEnum, Entry]
 ) -> None:
     """A pass through nets with this memory of each."""
-    answers = np.zeros((len(nets), ANSWER), np.int64)
-    for row, net, memory in zip(answers, nets, memories, strict=True):
-        net.find()
-        row[: Answer.HEAD + 1] = net.table.ctypes.data, net.hidden, net.head
-        for entry, tensor in memory.items():
-            row[entry] = tensor.data_ptr()
+    answers = answers_of(nets, memories)
     inner = nets[0].inputs
     scratch, size = crew.scratch(inner + max(3 * net.width + net.outputs + 1 for net in nets))
     counts: dict[IntEnum, Entry] = {
@@ -148,28 +182,14 @@ class Passing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: _Passed, *of_out: Tensor) -> tuple[Tensor | None, ...]:
-        x, nets, rows, memories = ctx.saved_tensors[0], ctx.nets, len(ctx.saved_tensors[0]), list[Memory]()
+        x, nets, rows = ctx.saved_tensors[0], ctx.nets, len(ctx.saved_tensors[0])
         of_x = torch.empty_like(x) if ctx.needs_input_grad[2] else None
-        for net, memory, slope in zip(nets, ctx.memories, of_out, strict=True):
-            slopes = x.new_empty(net.hidden, rows, net.width)
-            scales = x.new_zeros(net.hidden, PARTS, net.width, LANES)
-            own = {Answer.SLOPE_OUT: slope.contiguous(), Answer.SLOPES: slopes, Answer.SLOPE_SCALES: scales}
-            memories.append(memory | own)
-        run(model_nets.backward, nets, ctx.crew, memories, {Pass.ROWS: rows, Pass.SLOPE_X: 0 if of_x is None else of_x})
-        pairs = [
-            pair
-            for net, memory in zip(nets, memories, strict=True)
-            for pair in zip(
-                (*memory[Answer.SLOPES], *([memory[Answer.SLOPE_OUT]] if net.head else [])),
-                (x, *memory[Answer.ABOVE]),
-                strict=True,
-            )
+        memories = [
+            memory | way_back(net, rows, slope.contiguous())
+            for net, memory, slope in zip(nets, ctx.memories, of_out, strict=True)
         ]
-        products, found = iter(ctx.crew.products(*pairs)), list[Tensor]()
-        for net, memory in zip(nets, memories, strict=True):
-            found += [*islice(products, len(net.table)), *memory[Answer.SLOPE_SCALES].sum((1, 3))]
-            found += [memory[Answer.SLOPE_OUT].sum(0)] if net.head else []
-        return (None, None, of_x, *found)
+        run(model_nets.backward, nets, ctx.crew, memories, {Pass.ROWS: rows, Pass.SLOPE_X: 0 if of_x is None else of_x})
+        return (None, None, of_x, *gradients(nets, ctx.crew, memories, x))
 
 
 class _Judged(Context, Protocol):

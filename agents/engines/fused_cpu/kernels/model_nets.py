@@ -7,7 +7,7 @@ makes them, so that results do not depend on threads.
 """
 
 from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from agents.engines.fused_cpu.kernels.model_cell import add_product, clear, norm_silu, to_lanes, to_rows
+from agents.engines.fused_cpu.kernels.model_cell import add_product, clear, copy, norm_silu, to_lanes, to_rows
 from agents.engines.fused_cpu.kernels.model_scan import slope_of_norm_silu
 from agents.engines.fused_cpu.kernels.vectors import BYTES, splat, store
 from agents.engines.plan.layout import LANES
@@ -32,7 +32,8 @@ class Answer(Count):
     LAYERS = auto()  # [HIDDEN + HEAD, Layer]
     HIDDEN = auto()  # layers, at least 1
     HEAD = auto()  # 1 where there is one
-    OUT = auto()  # [N, O] of the last layer
+    OUTPUTS = auto()  # O
+    OUT = auto()  # [N, O] of the last layer; 0: nobody asks for rows
     ABOVE = auto()  # [HIDDEN + HEAD - 1, N, W] what the layers below it answer
     KEPT = auto()  # [HIDDEN, N / 16, W + 1, 16] normed inputs, and rates; 0: nobody asks for gradients
     SLOPE_OUT = auto()  # [N, O]
@@ -78,13 +79,12 @@ def forward(table: int, thread: int) -> None:
 
 
 @njit(**PIECE)
-def answer_of(answer: int, group: int, rows: int, x: int, scratch: int) -> None:
-    """What one net answers to 16 rows, vectors x."""
+def answer_of(answer: int, group: int, rows: int, x: int, scratch: int) -> int:
+    """What one net answers to 16 rows, vectors x: where its vectors lie."""
     a = longs(answer, ANSWER)
     hidden, layers, first, below = a[Answer.HIDDEN], a[Answer.HIDDEN] + a[Answer.HEAD], LANES * group, x
     net = longs(a[Answer.LAYERS], LAYER * layers)
-    width, count = net[Layer.WIDTH], net[LAYER * (layers - 1) + Layer.WIDTH]
-    out = scratch + 2 * width * BYTES
+    width, count, out = net[Layer.WIDTH], a[Answer.OUTPUTS], scratch + 2 * net[Layer.WIDTH] * BYTES
     for layer in range(hidden):
         at, above, kept = LAYER * layer, scratch + layer % 2 * width * BYTES, out + count * BYTES
         if a[Answer.KEPT]:
@@ -99,7 +99,9 @@ def answer_of(answer: int, group: int, rows: int, x: int, scratch: int) -> None:
         at = LAYER * hidden
         head_of(net[at + Layer.WEIGHT], net[at + Layer.SCALE], width, count, below, out)
         below = out
-    to_rows(below, a[Answer.OUT] + 4 * first * count, count, count)
+    if a[Answer.OUT]:
+        to_rows(below, a[Answer.OUT] + 4 * first * count, count, count)
+    return below
 
 
 @njit(inline="always")
@@ -125,8 +127,10 @@ def backward_group(table: int, thread: int, group: int, part: int) -> None:
     inner, of_x = p[Pass.INNER], p[Pass.SCRATCH] + thread * p[Pass.SCRATCH_SIZE]
     clear(of_x, inner)
     for number in range(p[Pass.NETS]):
-        answer = p[Pass.ANSWERS] + 8 * ANSWER * number
-        below = slopes_of(answer, group, part, p[Pass.ROWS], of_x + inner * BYTES)
+        answer, scratch = p[Pass.ANSWERS] + 8 * ANSWER * number, of_x + inner * BYTES
+        count = longs(answer, ANSWER)[Answer.OUTPUTS]
+        to_lanes(longs(answer, ANSWER)[Answer.SLOPE_OUT] + 4 * LANES * group * count, count, scratch, count)
+        below = slopes_of(answer, scratch, group, part, p[Pass.ROWS], scratch + count * BYTES)
         if p[Pass.SLOPE_X]:
             first = longs(longs(answer, ANSWER)[Answer.LAYERS], LAYER)
             add_product(first[Layer.WEIGHT], 1, inner, below, of_x, inner, first[Layer.WIDTH])
@@ -135,17 +139,20 @@ def backward_group(table: int, thread: int, group: int, part: int) -> None:
 
 
 @njit(**PIECE)
-def slopes_of(answer: int, group: int, part: int, rows: int, scratch: int) -> int:
-    """Slopes of all layers of one net for 16 rows, where those of the first lie; sums are added to those of a part."""
+def slopes_of(answer: int, out: int, group: int, part: int, rows: int, scratch: int) -> int:
+    """Slopes of all layers of one net for 16 rows, where those of the first lie; sums are added to those of a part.
+
+    `out` are those of its answers, vectors.
+    """
     a = longs(answer, ANSWER)
     hidden, layers, first = a[Answer.HIDDEN], a[Answer.HIDDEN] + a[Answer.HEAD], LANES * group
     net = longs(a[Answer.LAYERS], LAYER * layers)
-    width, count = net[Layer.WIDTH], net[LAYER * (layers - 1) + Layer.WIDTH]
-    slope, other, out = scratch, scratch + width * BYTES, scratch + 2 * width * BYTES
-    to_lanes(a[Answer.SLOPE_OUT] + 4 * first * count, count, out if a[Answer.HEAD] else slope, count)
+    width, slope, other = net[Layer.WIDTH], scratch, scratch + net[Layer.WIDTH] * BYTES
     if a[Answer.HEAD]:
         clear(slope, width)
-        add_product(net[LAYER * hidden + Layer.WEIGHT], 1, width, out, slope, width, count)
+        add_product(net[LAYER * hidden + Layer.WEIGHT], 1, width, out, slope, width, a[Answer.OUTPUTS])
+    else:
+        copy(out, slope, width)
     for layer in range(hidden - 1, -1, -1):
         at, sums = LAYER * layer, a[Answer.SLOPE_SCALES] + (layer * PARTS + part) * width * BYTES
         slope_of_norm_silu(slope, net[at + Layer.SCALE], kept_of(answer, layer, group, rows, width), sums, width)

@@ -59,20 +59,25 @@ def chances_of(table: int, group: int, scratch: int) -> None:
     softmax(scratch, bins, scratch + bins * BYTES)
 
 
+@njit(inline="always")
+def expect(chances: int, values_at: int, bins: int, out: int) -> None:
+    """The expected numbers, one vector: in pairs +-b, so that equal chances are 0 exactly."""
+    total, pairs, values = splat(0.0), bins // 2, floats(values_at, bins)
+    for i in range(pairs):
+        apart = load(chances, pairs + 1 + i) - load(chances, pairs - 1 - i)
+        total = total + apart * values[pairs + 1 + i]
+    store(out, 0, total)
+
+
 @njit(**PIECE)
 def mean(table: int, thread: int) -> None:
-    """The expected number of each row: in pairs +-b, so that equal chances are 0 exactly."""
+    """The expected number of each row."""
     t = longs(table, TABLE)
     bins, groups = t[Bins.BINS], t[Bins.ROWS] // LANES
     scratch = t[Bins.SCRATCH] + thread * t[Bins.SCRATCH_SIZE]
-    chances, pairs, values = scratch + bins * BYTES, bins // 2, floats(t[Bins.VALUES], bins)
     for group in range(thread, groups, t[Bins.THREADS]):
         chances_of(table, group, scratch)
-        total = splat(0.0)
-        for i in range(pairs):
-            apart = load(chances, pairs + 1 + i) - load(chances, pairs - 1 - i)
-            total = total + apart * values[pairs + 1 + i]
-        store(t[Bins.MEAN], group, total)
+        expect(scratch + bins * BYTES, t[Bins.VALUES], bins, t[Bins.MEAN] + group * BYTES)
 
 
 @njit(inline="always")
@@ -91,6 +96,22 @@ def between(values_at: int, bins: int, target: int, places: int) -> None:
             else:
                 high = middle
         found[s], found[LANES + s] = low, (x - values[low]) / (values[high] - values[low])
+
+
+@njit(inline="always")
+def pull(
+    values: int, bins: int, logits_at: int, target: int, share_at: int, places: int, of_logits_at: int, loss_at: int
+) -> None:
+    """What the bins beside 16 targets take off a cross-entropy and its slopes, each `share` times."""
+    logits, of_logits = floats(logits_at, bins * LANES), floats(of_logits_at, bins * LANES)
+    share, loss, found = floats(share_at, LANES), floats(loss_at, LANES), floats(places, 2 * LANES)
+    between(values, bins, target, places)
+    for s in range(LANES):
+        low, near = int(found[s]) * LANES + s, found[LANES + s]
+        high = low + LANES
+        loss[s] -= share[s] * (logits[low] + near * (logits[high] - logits[low]))
+        of_logits[low] -= share[s] * (np.float32(1.0) - near)
+        of_logits[high] -= share[s] * near
 
 
 @njit(**PIECE)
