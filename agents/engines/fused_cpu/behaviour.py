@@ -13,7 +13,7 @@ from agents.engines.fused_cpu.kernels import model_behaviour, model_imagine
 from agents.engines.fused_cpu.kernels.calls import Kernel
 from agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader, lay
 from agents.engines.fused_cpu.kernels.vectors import BYTES
-from agents.engines.fused_cpu.model_nets import Crew, Memory, Net, answers_of, gradients, way_back, way_there
+from agents.engines.fused_cpu.model_nets import Crew, Net, Way, answers_of, fill, gradients, scaled, way
 from agents.engines.fused_cpu.model_scan import Job, weights_of
 from agents.engines.plan.layout import LANES
 from agents.networks.autograd import Context
@@ -21,6 +21,7 @@ from agents.networks.world_model import DenseCell, State
 from utils.counter_rng import normal
 
 CALLED: tuple[Kernel, ...] = (model_imagine.imagine, model_behaviour.learn)
+LEARNT = (Reader.ACTOR, Reader.CRITIC)
 NUMBERS = (
     Dream.OF_SLOW, Dream.PAID, Dream.DISCOUNT, Dream.RETURN, Dream.WEIGHT, Dream.POLICY_LOSS, Dream.CRITIC_LOSS,
     Dream.SPREAD,
@@ -40,7 +41,8 @@ class Dreamt(NamedTuple):
     """All of an imagination, K starts in whole lanes."""
 
     memory: dict[Dream, Tensor]
-    ways: dict[Reader, Memory]
+    ways: dict[Reader, Way]
+    answers: np.ndarray
 
     @property
     def actions(self) -> Tensor:
@@ -70,15 +72,15 @@ class Behaviour:
             Reader.REWARD: Net(model.reward),
             Reader.GOES_ON: Net(model.goes_on),
         }
-        self.learnt = (self._nets[Reader.ACTOR], self._nets[Reader.CRITIC])
+        self.learnt = [self._nets[reader] for reader in LEARNT]
         self._options, self._rates = np.array(policy.actions.options, np.int64), np.zeros(RATES, np.float32)
         widest, most = (max(sizes) for sizes in zip(*((x.width, x.outputs) for x in self._nets.values()), strict=True))
         stoch, encoded = sizes.stoch * sizes.classes, policy.actions.size
         room = lay.py_func(0, sizes.deter, sizes.width, stoch, encoded, widest, most).end
         self._room = max(room // BYTES, model_behaviour.work_size.py_func(most, widest))
         self._table = np.zeros(DREAM, np.int64)
-        self._fill({
-            Dream.FROM_ACTION: cell.from_action.weight, Dream.ENCODED: encoded, Dream.CHOICES: len(self._options),
+        fill(self._table, {
+            Dream.ENCODED: encoded, Dream.CHOICES: len(self._options),
             Dream.OPTIONS: self._options.ctypes.data, Dream.OUTPUTS: self._nets[Reader.ACTOR].outputs,
             Dream.BINS: sizes.bins, Dream.WIDEST: widest, Dream.MOST: most, Dream.RATES: self._rates.ctypes.data,
         })  # fmt: skip
@@ -103,51 +105,37 @@ class Behaviour:
             state, alive = State(*(filled(part, whole, 0) for part in state)), filled(alive, whole, 0)
             of_guess, draws = filled(of_guess, whole, 1), filled(draws, whole, 1)
             alive[starts:] = 0
-        rows, actor = steps * whole, self._nets[Reader.ACTOR]
+        groups = steps * whole // LANES
         memory = {entry: torch.empty(steps, whole) for entry in NUMBERS} | {
             Dream.OF_GUESS: of_guess.contiguous(),
             Dream.OF_ACTION: draws.contiguous(),
             Dream.ALIVE: alive.contiguous(),
             Dream.FEATURES: torch.empty(steps + 1, whole, agent.policy.model.features),
             Dream.ACTIONS: torch.empty(draws.shape, dtype=torch.int64 if len(self._options) else torch.float32),
-            Dream.OF_ACTOR: torch.empty(rows // LANES, actor.outputs, LANES),
-            Dream.OF_CRITIC: torch.empty(rows // LANES, sizes.bins, LANES),
+            Dream.OF_ACTOR: torch.empty(groups, self._nets[Reader.ACTOR].outputs, LANES),
+            Dream.OF_CRITIC: torch.empty(groups, sizes.bins, LANES),
             Dream.VALUE: torch.empty(steps + 1, whole),
         }
         torch.cat(state, -1, out=memory[Dream.FEATURES][0])
-        ways = {reader: way_there(net, rows) for reader, net in self._nets.items() if net in self.learnt}
-        share = 1 / (steps * starts)
-        config, live = agent.config, agent.live
+        here = memory[Dream.FEATURES][:-1].flatten(0, 1)
+        ways = {reader: way(self._nets[reader], here) for reader in LEARNT}
+        config, live, share = agent.config, agent.live, 1 / (steps * starts)
         self._rates[: Rate.SPAN] = live.gamma, config.return_lambda, config.slow_coef, live.ent_coef, share
-        model = Job(self._crew, rssm.sizes, rssm.unimix).table(weights_of(rssm))
-        self._fill({
-            Dream.MODEL: model.ctypes.data, Dream.STEPS: steps, Dream.STARTS: whole,
-            Dream.FROM_ACTION: self._cell.from_action.weight, Dream.VALUES: agent.policy.model.two_hot.bins,
+        model = Job(self._crew, sizes, rssm.unimix).table(weights_of(rssm))
+        answers, (scratch, size) = answers_of(len(Reader), self._nets, ways), self._crew.scratch(self._room)
+        fill(self._table, memory | {
+            Dream.MODEL: model.ctypes.data, Dream.ANSWERS: answers.ctypes.data, Dream.STEPS: steps,
+            Dream.STARTS: whole, Dream.THREADS: self._crew.threads, Dream.FROM_ACTION: self._cell.from_action.weight,
+            Dream.VALUES: agent.policy.model.two_hot.bins, Dream.SCRATCH: scratch, Dream.SCRATCH_SIZE: size,
         })  # fmt: skip
-        self._run(model_imagine.imagine, Dreamt(memory, ways))
-        return Dreamt(memory, ways)
+        self._crew.run(model_imagine.imagine, self._table)
+        return Dreamt(memory, ways, answers)
 
     def learn(self, dreamt: Dreamt, span: float) -> list[Tensor]:
-        """Gradients of actor and critic, of the losses that are left in what was dreamt."""
+        """Gradients of actor and critic, of the losses that are left in what was dreamt just now."""
         self._rates[Rate.SPAN] = span
-        x = dreamt.features[:-1].flatten(0, 1)
-        for net, reader in zip(self.learnt, dreamt.ways, strict=True):
-            dreamt.ways[reader].update(way_back(net, len(x), torch.empty(len(x), net.outputs)))
-        self._run(model_behaviour.learn, dreamt)
-        return gradients(self.learnt, self._crew, [*dreamt.ways.values()], x)
-
-    def _run(self, kernel: Kernel, dreamt: Dreamt) -> None:
-        answers = answers_of([*self._nets.values()], [dreamt.ways.get(reader, {}) for reader in self._nets])
-        scratch, size = self._crew.scratch(self._room)
-        self._fill(dreamt.memory | {
-            Dream.ANSWERS: answers.ctypes.data, Dream.THREADS: self._crew.threads, Dream.SCRATCH: scratch,
-            Dream.SCRATCH_SIZE: size,
-        })  # fmt: skip
-        self._crew.run(kernel, self._table)
-
-    def _fill(self, entries: dict[Dream, Tensor | int]) -> None:
-        for entry, value in entries.items():
-            self._table[entry] = value.data_ptr() if isinstance(value, Tensor) else value
+        self._crew.run(model_behaviour.learn, self._table)
+        return gradients(self._crew, dreamt.ways.values())
 
 
 def filled(rows: Tensor, count: int, along: int) -> Tensor:
@@ -161,8 +149,6 @@ def filled(rows: Tensor, count: int, along: int) -> Tensor:
 class _Behaved(Context, Protocol):
     found: list[Tensor]
     actors: int
-
-    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
 
 
 class Behaving(torch.autograd.Function):
@@ -183,8 +169,8 @@ class Behaving(torch.autograd.Function):
     @staticmethod
     def backward(ctx: _Behaved, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         of_policy, of_critic, *_ = slopes
-        actor, critic = ctx.found[: ctx.actors], ctx.found[ctx.actors :]
-        return None, None, *torch._foreach_mul(actor, of_policy), *torch._foreach_mul(critic, of_critic)
+        found, ctx.found = ctx.found, []  # nobody else has them: they become the weights' own
+        return None, None, *scaled(found[: ctx.actors], of_policy), *scaled(found[ctx.actors :], of_critic)
 
 
 behaving: Callable[..., tuple[Tensor, ...]] = Behaving.apply

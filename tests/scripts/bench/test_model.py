@@ -10,7 +10,7 @@ from scripts.bench.train import main
 
 TINY = {"tiny": ("deter=16", "width=16", "stoch=2", "classes=4", "bins=5", "batch_size=16", "batch_length=2",
                  "imagined_starts=16", "horizon=2")}  # fmt: skip
-PARTS = ["draw", "model", "behaviour", "replay value", "optimizer"]
+PARTS = ["draw", "recall", "behaviour", "optimizer"]
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from agents.engines.fused_cpu.kernels.model_actor import slopes_of_choice, slope
 from agents.engines.fused_cpu.kernels.model_cell import clear, to_rows
 from agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader
 from agents.engines.fused_cpu.kernels.model_nets import ANSWER, PARTS, Answer, slopes_of
-from agents.engines.fused_cpu.kernels.model_two_hot import pull, softmax
+from agents.engines.fused_cpu.kernels.model_two_hot import pull_both
 from agents.engines.fused_cpu.kernels.vectors import BYTES, load, store
 from agents.engines.plan.layout import LANES
 from utils.kernel_cache import njit
@@ -50,18 +50,12 @@ def passed(table: int, reader: int, index: int, part: int, out: int) -> None:
 def criticise(table: int, index: int, out: int) -> None:
     """The critic's loss towards the returns and what the slow critic says, and slopes of its logits at `out`."""
     d, rates = longs(table, DREAM), floats(longs(table, DREAM)[Dream.RATES], RATES)
-    bins, logits = d[Dream.BINS], d[Dream.OF_CRITIC] + index * d[Dream.BINS] * BYTES
-    share, places, loss = out + (bins + 1) * BYTES, out + (bins + 2) * BYTES, d[Dream.CRITIC_LOSS] + index * BYTES
-    softmax(logits, bins, out)
-    weight = load(d[Dream.WEIGHT], index) * rates[Rate.SHARE]
-    both = weight * (1.0 + rates[Rate.SLOW])
-    store(loss, 0, both * load(out, bins))
-    for i in range(bins):
-        store(out, i, load(out, i) * both)
-    store(share, 0, weight)
-    pull(d[Dream.VALUES], bins, logits, d[Dream.RETURN] + index * BYTES, share, places, out, loss)
-    store(share, 0, weight * rates[Rate.SLOW])
-    pull(d[Dream.VALUES], bins, logits, d[Dream.OF_SLOW] + index * BYTES, share, places, out, loss)
+    at = index * BYTES
+    logits, loss = d[Dream.OF_CRITIC] + d[Dream.BINS] * at, d[Dream.CRITIC_LOSS] + at
+    store(out, d[Dream.BINS] + 1, load(d[Dream.WEIGHT], index) * rates[Rate.SHARE])
+    pull_both(
+        d[Dream.VALUES], d[Dream.BINS], logits, d[Dream.RETURN] + at, d[Dream.OF_SLOW] + at, rates[Rate.SLOW], out, loss
+    )
 
 
 @njit(**PIECE)

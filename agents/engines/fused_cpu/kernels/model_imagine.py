@@ -20,7 +20,7 @@ from agents.engines.fused_cpu.kernels.model_cell import (
 )
 from agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader, room_of
 from agents.engines.fused_cpu.kernels.model_nets import ANSWER, answer_of
-from agents.engines.fused_cpu.kernels.model_two_hot import expect, softmax
+from agents.engines.fused_cpu.kernels.model_two_hot import number_of
 from agents.engines.fused_cpu.kernels.vectors import BYTES, load, sigmoid, store
 from agents.engines.plan.layout import LANES
 from utils.kernel_cache import njit
@@ -34,15 +34,13 @@ def asked(table: int, thread: int, reader: int, index: int) -> int:
     return answer_of(d[Dream.ANSWERS] + 8 * ANSWER * reader, index, rows, room.features, room.hidden)
 
 
-@njit(**PIECE)
-def number(table: int, thread: int, reader: int, index: int, out: int) -> None:
-    """The number, one vector, that a net tells of the features by chances of bins; the critic's logits are left."""
+@njit(inline="always")
+def number(table: int, thread: int, reader: int, index: int, kept: int, out: int) -> None:
+    """The number that a net tells of the features; its logits are kept unless at 0."""
     d, room = longs(table, DREAM), room_of(table, thread)
-    bins, logits = d[Dream.BINS], asked(table, thread, reader, index)
-    if reader == Reader.CRITIC:
-        copy(logits, d[Dream.OF_CRITIC] + index * bins * BYTES, bins)
-    softmax(logits, bins, room.chances)
-    expect(room.chances, d[Dream.VALUES], bins, out + index * BYTES)
+    answer, rows = d[Dream.ANSWERS] + 8 * ANSWER * reader, d[Dream.STEPS] * d[Dream.STARTS]
+    number_of(answer, index, rows, room.features, room.hidden, room.chances, d[Dream.VALUES], d[Dream.BINS], kept,
+              out + index * BYTES)  # fmt: skip
 
 
 @njit(**PIECE)
@@ -104,7 +102,7 @@ def step(table: int, thread: int, at: int, first: int) -> None:
 def arrive(table: int, thread: int, index: int) -> None:
     """What is paid on arriving at the features, and what follows is worth."""
     d, rates = longs(table, DREAM), floats(longs(table, DREAM)[Dream.RATES], RATES)
-    number(table, thread, Reader.REWARD, index, d[Dream.PAID])
+    number(table, thread, Reader.REWARD, index, 0, d[Dream.PAID])
     goes_on = sigmoid(load(asked(table, thread, Reader.GOES_ON, index), 0))
     store(d[Dream.DISCOUNT], index, goes_on * rates[Rate.GAMMA])
 
@@ -119,10 +117,11 @@ def imagine(table: int, thread: int) -> None:
         to_lanes(d[Dream.FEATURES] + 4 * first * size, size, room.features, size)
         for at in range(d[Dream.STEPS]):
             index = (at * starts + first) // LANES
-            number(table, thread, Reader.CRITIC, index, d[Dream.VALUE])
-            number(table, thread, Reader.SLOW, index, d[Dream.OF_SLOW])
+            logits = d[Dream.OF_CRITIC] + index * d[Dream.BINS] * BYTES
+            number(table, thread, Reader.CRITIC, index, logits, d[Dream.VALUE])
+            number(table, thread, Reader.SLOW, index, 0, d[Dream.OF_SLOW])
             step(table, thread, at, first)
             to_rows(room.features, d[Dream.FEATURES] + 4 * ((at + 1) * starts + first) * size, size, size)
             arrive(table, thread, index)
-        number(table, thread, Reader.LAST, (d[Dream.STEPS] * starts + first) // LANES, d[Dream.VALUE])
+        number(table, thread, Reader.LAST, (d[Dream.STEPS] * starts + first) // LANES, 0, d[Dream.VALUE])
         look_back(table, first)
