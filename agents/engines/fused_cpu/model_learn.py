@@ -1,6 +1,6 @@
 """Learning a world model by compiled kernels; what becomes of their answers, and how it is learnt, stays the agent's.
 
-The agent's own `learn` runs, and is lent another `Unroll` meanwhile. Weights are read where torch keeps them.
+The agent's own `learn` runs, and is lent ways to its losses meanwhile. Weights are read where torch keeps them.
 """
 
 from collections.abc import Iterator
