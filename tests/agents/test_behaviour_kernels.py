@@ -102,3 +102,12 @@ def test_weights_are_found_where_they_lie_now():
     after = kernels.imagine(given)
     assert torch.equal(after.actions.view_as(actions), actions) and not np.allclose(after.features, before)
     torch.testing.assert_close(after.features, features, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_no_number_is_told_on_and_teaches_no_range():
+    """The guard looks at losses: a kernel must not hide what it was given."""
+    agent = agent_of(SPACES["choice"], SIZES["odd"], 16)
+    draws, start = agent.draw(), start_of(agent, 16)
+    start.deter[3, 0] = torch.nan
+    losses, _ = kernels_of(agent, 1).losses(start, torch.ones(16), draws.guess, draws.action)
+    assert all(loss.isnan() for loss in losses.values()) and agent.range.value == 0
