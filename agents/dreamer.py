@@ -186,7 +186,8 @@ class Dreamer(Agent):
             target = arrival_returns(reward, discount, value[1:], config.return_lambda)
             weight = (~last).float()
             reached = (weight * target).sum() / weight.sum().clamp(min=1)
-        off, astray = two_hot.loss(logits[:-1], target), two_hot.loss(logits[:-1], slow)
+        told = logits[:-1]
+        off, astray = two_hot.loss(told, target), two_hot.loss(told, slow)
         return (weight * (off + config.slow_coef * astray)).mean(), reached
 
 

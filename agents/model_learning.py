@@ -45,10 +45,10 @@ def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldMo
     states, posterior = model.rssm.observe(*told)
     features, prior = states.features, model.rssm.foresee(states.deter)
     to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
-    goes_on = model.goes_on(features).squeeze(-1)
+    goes_on, paid, tale = model.goes_on(features).squeeze(-1), model.reward(features), model.senses.tell(features)
     parts = {
-        "observation": config.observation_coef * distance(model.senses.tell(features), seen).mean(),
-        "reward": model.two_hot.loss(model.reward(features), batch.reward).mean(),
+        "observation": config.observation_coef * distance(tale, seen).mean(),
+        "reward": model.two_hot.loss(paid, batch.reward).mean(),
         "going_on": going_on_loss(goes_on, batch.terminated, config.end_weight).mean(),
         "prior": config.prior_coef * to_posterior.mean(),
         "posterior": config.posterior_coef * to_prior.mean(),
