@@ -1,6 +1,6 @@
 """Dreamer: a world model from remembered sequences, actor and critic from what it imagines (Hafner et al. 2023)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
 from agents.experience.nouns import Sequences
-from agents.model_learning import Ends, Unroll, collect_and_learn, model_loss, updates_owed
+from agents.model_learning import Ends, ModelLoss, Recalling, collect_and_learn, model_loss, updates_owed
 from agents.networks.dreamer_policy import DreamerPolicy
 from agents.networks.world_model import State
 from agents.off_policy import replay_room
@@ -73,6 +73,8 @@ class Dreamer(Agent):
 
     config: DreamerConfig
     policy: DreamerPolicy
+    recalling: Recalling | None = None  # who makes `recall_loss` instead: an engine lends one
+    behaving: "Behaving | None" = None  # and `behaviour_loss`
 
     def __init__(self, config: DreamerConfig, envs: VecEnv, rank: int = 0) -> None:
         policy = DreamerPolicy(config, envs).to(envs.device)
@@ -80,7 +82,7 @@ class Dreamer(Agent):
         super().__init__(config, envs, policy, *room, keep_terminal=True, rank=rank, storage=config.replay_storage)
         self.slow = deepcopy(policy.critic).requires_grad_(False)
         self.range, self.ends = Range(config.return_rate).to(envs.device), Ends().to(envs.device)
-        self.ratio, self.unroll = updates_owed(self, config), Unroll()
+        self.ratio = updates_owed(self, config)
 
     def configure_optimizers(self) -> Optimizer:
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
@@ -105,23 +107,31 @@ class Dreamer(Agent):
     def update(self, batch: Sequences, draws: Draws) -> Mapping[str, Tensor]:
         """One step on everything: the model by what was seen, the behaviour by what is imagined from there."""
         config = self.config
-        told = model_loss(self.policy, batch, draws.posterior, config, self.unroll)
-        replayed, reached = self.replay_loss(batch, told.states)
+        told = self.recall_loss(batch, draws.posterior)
         chosen = draws.starts.topk(config.imagined_starts).indices
         start = State(*(part.detach().flatten(0, 1)[chosen] for part in told.states))
         alive = (~batch.terminated).flatten()[chosen].float()
         behaviour, imagined = self.behaviour_loss(start, alive, draws.guess, draws.action)
-        parts = {**told.parts, **behaviour, "replay_value": config.replay_value_coef * replayed}
-        norms = self.descend(self.optimizer, torch.stack([*parts.values()]).sum(), self.live.max_grad_norm)
+        loss = told.loss + behaviour["policy"] + behaviour["critic"]
+        norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         move(self.slow, self.policy.critic, config.tau)
         self.metrics.set({**self.ends.learn(told.ends, batch.terminated), "train/return/range": self.range.value})
         return {
-            **{f"train/loss/{name}": value for name, value in parts.items()},
-            "train/model/kl": told.kl,
-            "train/return/reached": reached,
+            **{f"train/loss/{name}": value for name, value in (told.parts | behaviour).items()},
+            **told.metrics,
             **imagined,
             "train/grad_norm/total": norms.norm(),
         }
+
+    def recall_loss(self, batch: Sequences, u: Tensor) -> ModelLoss:
+        """Of what is remembered: the model's losses, and the critic's."""
+        if self.recalling:
+            return self.recalling(batch, u)
+        told = model_loss(self.policy, batch, u, self.config)
+        replayed, reached = self.replay_loss(batch, told.states)
+        replayed = self.config.replay_value_coef * replayed
+        parts, metrics = told.parts | {"replay_value": replayed}, told.metrics | {"train/return/reached": reached}
+        return told._replace(loss=told.loss + replayed, parts=parts, metrics=metrics)
 
     def behaviour_loss(
         self, start: State, alive: Tensor, of_guess: Tensor, of_action: Tensor
@@ -131,36 +141,44 @@ class Dreamer(Agent):
         An action counts as much as it is likely that there is anything left to do where it is chosen: by what was
         seen of the start, by what the model says of the states between; never by what comes of the action itself.
         """
-        config, policy, live, unroll = self.config, self.policy, self.live, self.unroll
-        features, actions = unroll.imagine(policy, start, of_guess, of_action)
+        if self.behaving:
+            return self.behaving(start, alive, of_guess, of_action)
+        config, policy, live, two_hot = self.config, self.policy, self.live, self.policy.model.two_hot
+        features, actions = self.imagine(start, of_guess, of_action)
         here = features[:-1]
-        (logits, hidden), two_hot = unroll.through(here, policy.critic, policy.torso), policy.model.two_hot
+        logits = policy.critic(here)
         with torch.no_grad():
-            reward, goes_on = unroll.expect(policy.model, features[1:])
-            last, slow = (
-                unroll.mean(two_hot, *unroll.through(x, net))
-                for x, net in ((features[-1:], policy.critic), (here, self.slow))
-            )
-            value = torch.cat((unroll.mean(two_hot, logits), last))
+            reward, goes_on = policy.model.expect(features[1:])
+            last, slow = two_hot.mean(policy.critic(features[-1:])), two_hot.mean(self.slow(here))
+            value = torch.cat((two_hot.mean(logits), last))
             discount = live.gamma * goes_on
             returns = arrival_returns(reward, discount, value[1:], config.return_lambda)
             advantage = (returns - value[:-1]) / self.range.learn(returns)
             weight = torch.cat((alive[None], alive * discount[:-1].cumprod(0)))
             mean = (alive * returns[0]).sum() / alive.sum().clamp(min=1)
-        p = policy.head(hidden)
+        p = policy.choices(here)
         entropy = policy.head.entropy(p)
         gain = policy.head.log_prob(p, actions) * advantage + live.ent_coef * entropy
-        off, astray = unroll.losses(two_hot, logits, returns, slow)
+        off, astray = two_hot.loss(logits, returns), two_hot.loss(logits, slow)
         losses = {"policy": -(weight * gain).mean(), "critic": (weight * (off + config.slow_coef * astray)).mean()}
         return losses, {"train/return/imagined": mean, "train/policy/entropy": entropy.mean()}
 
+    @torch.no_grad()
+    def imagine(self, state: State, of_guess: Tensor, of_action: Tensor) -> tuple[Tensor, Tensor]:
+        """(features [H + 1, K, ..], the actions [H, K, ..] the actor chose at all but the last of them)."""
+        policy, features, actions = self.policy, [state.features], []
+        for u, choice in zip(of_guess, of_action, strict=True):
+            actions.append(policy.head.sample(policy.choices(features[-1]), choice))
+            state = policy.model.rssm.imagine(state, policy.actions(actions[-1]), u)
+            features.append(state.features)
+        return torch.stack(features), torch.stack(actions)
+
     def replay_loss(self, batch: Sequences, states: State) -> tuple[Tensor, Tensor]:
         """The critic's loss on what was remembered, whose gradients reach the model, too, and the mean return."""
-        config, two_hot, features, unroll = self.config, self.policy.model.two_hot, states.features, self.unroll
-        (logits,) = unroll.through(features, self.policy.critic)
+        config, two_hot, features = self.config, self.policy.model.two_hot, states.features
+        logits = self.policy.critic(features)
         with torch.no_grad():
-            here = features[:-1].detach()
-            value, slow = (unroll.mean(two_hot, x) for x in (logits, *unroll.through(here, self.slow)))
+            value, slow = two_hot.mean(logits), two_hot.mean(self.slow(features[:-1].detach()))
             # the last instant of an episode has no successor here: its return is its value
             last, ended = batch.is_first[1:], batch.terminated[1:]
             discount = self.live.gamma * (~(last | ended)).float()
@@ -168,5 +186,9 @@ class Dreamer(Agent):
             target = arrival_returns(reward, discount, value[1:], config.return_lambda)
             weight = (~last).float()
             reached = (weight * target).sum() / weight.sum().clamp(min=1)
-        off, astray = unroll.losses(two_hot, logits[:-1], target, slow)
+        told = logits[:-1]
+        off, astray = two_hot.loss(told, target), two_hot.loss(told, slow)
         return (weight * (off + config.slow_coef * astray)).mean(), reached
+
+
+Behaving = Callable[[State, Tensor, Tensor, Tensor], tuple[dict[str, Tensor], dict[str, Tensor]]]

@@ -1,5 +1,6 @@
 """What algorithms with a world model share: when they collect and learn, the model's loss, how well it tells ends."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import log
 from typing import NamedTuple
@@ -11,57 +12,13 @@ from torch.nn import functional as F
 from agents.base import Agent
 from agents.experience.nouns import Sequences
 from agents.experience.ratio import Ratio
-from agents.networks.dreamer_policy import DreamerPolicy, ModelPolicy
+from agents.networks.dreamer_policy import ModelPolicy
 from agents.networks.senses import distance
-from agents.networks.two_hot import TwoHot
-from agents.networks.world_model import RSSM, Guess, State, WorldModel, balanced, divergence
+from agents.networks.world_model import State, balanced, divergence
 from config.schema import WorldModelConfig
 
 RATIO = 128  # remembered steps learnt from per env step, where the config says nothing
 MEMORY = 0.99  # share of what was counted of ends that is kept from update to update
-
-
-class Unroll:
-    """A model's ways through time, for agents that learn one: here a step at a time, which is the meaning of others.
-
-    An engine that knows a faster way lends its own while the agent learns.
-    """
-
-    def observe(self, rssm: RSSM, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
-        """`RSSM.observe`."""
-        return rssm.observe(tokens, action, is_first, u)
-
-    def foresee(self, rssm: RSSM, deter: Tensor) -> Guess:
-        """`RSSM.foresee`."""
-        return rssm.foresee(deter)
-
-    @torch.no_grad()
-    def imagine(
-        self, policy: DreamerPolicy, state: State, of_guess: Tensor, of_action: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """(features [H + 1, K, ..], the actions [H, K, ..] the actor chose at all but the last of them)."""
-        features, actions = [state.features], []
-        for u, choice in zip(of_guess, of_action, strict=True):
-            actions.append(policy.head.sample(policy.choices(features[-1]), choice))
-            state = policy.model.rssm.imagine(state, policy.actions(actions[-1]), u)
-            features.append(state.features)
-        return torch.stack(features), torch.stack(actions)
-
-    def through(self, x: Tensor, *nets: nn.Module) -> tuple[Tensor, ...]:
-        """What nets of hidden layers, each with a head or none, answer to rows [..., inputs]."""
-        return tuple(net(x) for net in nets)
-
-    def expect(self, model: WorldModel, features: Tensor) -> tuple[Tensor, Tensor]:
-        """`WorldModel.expect`, of which nobody wants gradients."""
-        return model.expect(features)
-
-    def mean(self, two_hot: TwoHot, logits: Tensor) -> Tensor:
-        """`TwoHot.mean`, of which nobody wants gradients."""
-        return two_hot.mean(logits)
-
-    def losses(self, two_hot: TwoHot, logits: Tensor, *targets: Tensor) -> Tensor:
-        """`TwoHot.loss` towards each of the targets [...]: [M, ...]."""
-        return torch.stack([two_hot.loss(logits, target) for target in targets])
 
 
 class ModelLoss(NamedTuple):
@@ -69,37 +26,40 @@ class ModelLoss(NamedTuple):
 
     states: State
     """[L, B, ..] it went through, with their gradients"""
+    loss: Tensor
+    """what is minimised"""
     parts: dict[str, Tensor]
-    """whose sum is minimised"""
-    kl: Tensor
-    """mean divergence of posterior and prior"""
+    """whose sum it is, to be told"""
+    metrics: dict[str, Tensor]
     ends: Tensor
     """[L, B] the chance given to the end of the episode, of each state itself"""
 
 
-def model_loss(
-    policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldModelConfig, unroll: Unroll | None = None
-) -> ModelLoss:
+def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldModelConfig) -> ModelLoss:
     """Of sequences [L, B, ..] that begin with nothing known, from uniforms [L, B, S] for their posteriors."""
-    model, unroll = policy.model, unroll or Unroll()
+    model = policy.model
     begins = batch.is_first.clone()
     begins[0] = True  # what led here, and what was known, lies before the sequence
     seen = model.senses.look(batch.obs)
     told = (model.senses(seen), policy.actions(batch.action), begins, u)
-    states, posterior = unroll.observe(model.rssm, *told)
-    features, prior = states.features, unroll.foresee(model.rssm, states.deter)
+    states, posterior = model.rssm.observe(*told)
+    features, prior = states.features, model.rssm.foresee(states.deter)
     to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
-    goes_on, paid, *vector = unroll.through(features, model.goes_on, model.reward, *model.senses.tellers)
-    goes_on = goes_on.squeeze(-1)
+    goes_on, paid, tale = model.goes_on(features).squeeze(-1), model.reward(features), model.senses.tell(features)
     parts = {
-        "observation": config.observation_coef * distance(model.senses.told(features, *vector), seen).mean(),
-        "reward": unroll.losses(model.two_hot, paid, batch.reward).mean(),
+        "observation": config.observation_coef * distance(tale, seen).mean(),
+        "reward": model.two_hot.loss(paid, batch.reward).mean(),
         "going_on": going_on_loss(goes_on, batch.terminated, config.end_weight).mean(),
         "prior": config.prior_coef * to_posterior.mean(),
         "posterior": config.posterior_coef * to_prior.mean(),
     }
     with torch.no_grad():
-        return ModelLoss(states, parts, divergence(posterior, prior).mean(), (-goes_on).sigmoid())
+        metrics = {"train/model/kl": divergence(posterior, prior).mean()}
+        ends = (-goes_on).sigmoid()
+    return ModelLoss(states, torch.stack([*parts.values()]).sum(), parts, metrics, ends)
+
+
+Recalling = Callable[[Sequences, Tensor], ModelLoss]  # of a batch and uniforms: who makes an agent's loss of it instead
 
 
 def going_on_loss(logits: Tensor, ended: Tensor, weight: float) -> Tensor:

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from agents.base import Agent, build_optimizer
 from agents.experience.nouns import Sequences
-from agents.model_learning import Ends, Unroll, collect_and_learn, model_loss, updates_owed
+from agents.model_learning import Ends, Recalling, collect_and_learn, model_loss, updates_owed
 from agents.networks.planning_policy import PlanningPolicy
 from agents.off_policy import replay_room
 from config.schema import PlaNetConfig
@@ -21,13 +20,13 @@ class PlaNet(Agent):
 
     config: PlaNetConfig
     policy: PlanningPolicy
+    recalling: Recalling | None = None  # an engine lends one
 
     def __init__(self, config: PlaNetConfig, envs: VecEnv, rank: int = 0) -> None:
         policy = PlanningPolicy(config, envs).to(envs.device)
         room = replay_room(config, envs, keep_terminal=True)
         super().__init__(config, envs, policy, *room, keep_terminal=True, rank=rank, storage=config.replay_storage)
         self.ends, self.ratio = Ends().to(envs.device), updates_owed(self, config)
-        self.unroll = Unroll()
 
     def configure_optimizers(self) -> Optimizer:
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
@@ -43,8 +42,8 @@ class PlaNet(Agent):
     def update(self, batch: Sequences) -> Mapping[str, Tensor]:
         shape = (*batch.reward.shape, self.policy.sizes.stoch)
         u = uniforms(self.key(EXPLORE, self.progress["updates"]), shape, batch.reward.device)
-        told = model_loss(self.policy, batch, u, self.config, self.unroll)
-        norms = self.descend(self.optimizer, torch.stack([*told.parts.values()]).sum(), self.live.max_grad_norm)
+        told = self.recalling(batch, u) if self.recalling else model_loss(self.policy, batch, u, self.config)
+        norms = self.descend(self.optimizer, told.loss, self.live.max_grad_norm)
         self.metrics.set(self.ends.learn(told.ends, batch.terminated))
         losses = {f"train/loss/{name}": value for name, value in told.parts.items()}
-        return {**losses, "train/model/kl": told.kl, "train/grad_norm/total": norms.norm()}
+        return {**losses, **told.metrics, "train/grad_norm/total": norms.norm()}

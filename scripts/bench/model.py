@@ -17,7 +17,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from agents.algorithms import build_agent
 from agents.dreamer import Dreamer
 from agents.engines.fused_cpu.model_learn import ModelLearn
-from agents.model_learning import model_loss
 from agents.networks.world_model import State
 from agents.sockets import Learner
 from config.loader import load_config
@@ -103,13 +102,12 @@ def timed(agent: Dreamer, threads: int, updates: int) -> Figures:
     torch.set_num_threads(threads)
     kernels = agent.engine.learn
     if isinstance(kernels, ModelLearn):
-        kernels.unroll.crew.threads = threads  # as a training does not: it takes one where that is faster just now
+        kernels.crew.threads = threads  # as a training does not: it takes one where that is faster just now
     with kernels.lent(cast(Learner, agent)) if isinstance(kernels, ModelLearn) else nullcontext():
         began = time.process_time()
         whole = median_of(each(partial(agent.learn, 1), updates))
         cpu = 1e3 * (time.process_time() - began) / (updates + 1)
         found = {name: statistics.median(each(call, updates)) for name, call in parts(agent).items()}
-    found["behaviour"] -= found["imagination"]  # which it begins with: what is told is the rest
     return {"update_ms": whole, "cpu_ms": cpu, "parts_ms": found}
 
 
@@ -127,17 +125,10 @@ def parts(agent: Dreamer) -> Calls:
     """What an update does, each from the same batch; gradients add up and are thrown away."""
     config, memory = agent.config, agent.memory
     batch, draws = memory.sequences(config.batch_size, config.batch_length), agent.draw()
-    states = State(
-        *(part.detach() for part in model_loss(agent.policy, batch, draws.posterior, config, agent.unroll).states)
-    )
+    states = agent.recall_loss(batch, draws.posterior).states
     chosen = draws.starts.topk(config.imagined_starts).indices
-    start = State(*(part.flatten(0, 1)[chosen] for part in states))
+    start = State(*(part.detach().flatten(0, 1)[chosen] for part in states))
     alive = torch.ones(config.imagined_starts)
-
-    def model() -> None:
-        torch.stack(
-            [*model_loss(agent.policy, batch, draws.posterior, config, agent.unroll).parts.values()]
-        ).sum().backward()
 
     def behaviour() -> None:
         losses, _ = agent.behaviour_loss(start, alive, draws.guess, draws.action)
@@ -145,10 +136,8 @@ def parts(agent: Dreamer) -> Calls:
 
     return {
         "draw": lambda: (memory.sequences(config.batch_size, config.batch_length), agent.draw()),
-        "model": model,
-        "imagination": lambda: agent.unroll.imagine(agent.policy, start, draws.guess, draws.action),
+        "recall": lambda: agent.recall_loss(batch, draws.posterior).loss.backward(),
         "behaviour": behaviour,
-        "replay value": lambda: agent.replay_loss(batch, states)[0].backward(),
         "optimizer": agent.optimizer.step,
     }
 

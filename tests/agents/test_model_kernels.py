@@ -10,11 +10,9 @@ from driven import advance, agent_for
 
 from agents.engines.fused_cpu.kernels import model_cell
 from agents.engines.fused_cpu.kernels.model_cell import Model
-from agents.engines.fused_cpu.model_learn import KernelUnroll
 from agents.engines.fused_cpu.model_nets import Crew
-from agents.engines.fused_cpu.model_scan import Job, weights_of
+from agents.engines.fused_cpu.model_scan import Job, scanned, weights_of
 from agents.engines.fused_cpu.workers import Workers
-from agents.model_learning import Unroll
 from agents.networks.world_model import RSSM, Sizes, State
 from utils.user_error import UserError
 
@@ -139,23 +137,26 @@ def batch_of(sizes, steps=9, sequences=LANES):
     return Batch(tokens, action, is_first, torch.rand(*rows, sizes.stoch, generator=g), slopes)
 
 
-def observed(unroll, rssm, batch):
-    """(what becomes of a batch, all gradients)."""
+def observed(rssm, batch, threads=0):
+    """(what becomes of a batch, all gradients), by kernels on so many threads; by torch on none."""
     given = [batch.tokens.clone().requires_grad_(), batch.action.clone().requires_grad_()]
-    state, guess = unroll.observe(rssm, *given, batch.is_first, batch.u)
-    loss = sum((x * slope).sum() for x, slope in zip((*state, guess.log_probs), batch.slopes, strict=True))
+    if threads:
+        job = Job(Crew(Workers(threads), threads), rssm.sizes, rssm.unimix)
+        state, log_probs = scanned(job, rssm, *given, batch.is_first, batch.u)
+        log_probs = log_probs.view_as(batch.slopes[2])
+    else:
+        state, (log_probs,) = rssm.observe(*given, batch.is_first, batch.u)
+    loss = sum((x * slope).sum() for x, slope in zip((*state, log_probs), batch.slopes, strict=True))
     names, weights = zip(*((n, w) for n, w in rssm.named_parameters() if not n.startswith("prior")), strict=True)
     gradients = torch.autograd.grad(loss, [*given, *weights])
-    return [x.detach() for x in (*state, guess.log_probs)], dict(
-        zip(("tokens", "action", *names), gradients, strict=True)
-    )
+    return [x.detach() for x in (*state, log_probs)], dict(zip(("tokens", "action", *names), gradients, strict=True))
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_scan_and_its_gradients_are_autograds(name):
     rssm, batch = rssm_of(name), batch_of(SHAPES[name])
-    found, gradients = observed(KernelUnroll(1), rssm, batch)
-    wanted, right = observed(Unroll(), deepcopy(rssm).double(), batch.double())
+    found, gradients = observed(rssm, batch, 1)
+    wanted, right = observed(deepcopy(rssm).double(), batch.double())
     np.testing.assert_array_equal(found[1], wanted[1])  # the same choices
     for mine, exact in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine.double(), exact, atol=1e-5, rtol=0)
@@ -164,30 +165,13 @@ def test_the_scan_and_its_gradients_are_autograds(name):
         assert (gradients[what] - exact).abs().max() <= 1e-5 * exact.abs().max(), what
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_the_prior_and_its_gradients_are_autograds(name):
-    rssm, g, sizes = rssm_of(name), generator(4), SHAPES[name]
-    deter = torch.randn(3, LANES, sizes.deter, generator=g)
-
-    def foreseen(unroll, rssm, deter):
-        deter = deter.clone().requires_grad_()
-        log_probs = unroll.foresee(rssm, deter).log_probs
-        slope = torch.randn(log_probs.shape, generator=generator(5)).to(deter.dtype)
-        return [log_probs.detach(), *torch.autograd.grad((log_probs * slope).sum(), [deter, *rssm.prior.parameters()])]
-
-    exact = foreseen(Unroll(), deepcopy(rssm).double(), deter.double())
-    one, two = (foreseen(KernelUnroll(threads), rssm, deter) for threads in (1, 2))
-    for mine, same, right in zip(one, two, exact, strict=True):
-        assert torch.equal(mine, same) and (mine - right).abs().max() <= 1e-5 * right.abs().max()
-
-
 def test_two_threads_and_more_sequences_change_no_bit():
     """A sequence goes its way alone; only sums over all of them are made of more."""
     rssm, batch = rssm_of("small"), batch_of(SHAPES["small"], 5, 3 * LANES)
-    (found, gradients), (again, same) = (observed(KernelUnroll(threads), rssm, batch) for threads in (1, 2))
+    (found, gradients), (again, same) = (observed(rssm, batch, threads) for threads in (1, 2))
     assert all(map(torch.equal, [*found, *gradients.values()], [*again, *same.values()]))
     first = Batch(*(x[:, LANES : 2 * LANES] for x in batch[:4]), [x[:, LANES : 2 * LANES] for x in batch.slopes])
-    alone, its = observed(KernelUnroll(1), rssm, first)
+    alone, its = observed(rssm, first, 1)
     assert all(torch.equal(x[:, LANES : 2 * LANES], y) for x, y in zip(found, alone, strict=True))
     assert torch.equal(gradients["tokens"][:, LANES : 2 * LANES], its["tokens"])
 
@@ -196,7 +180,7 @@ def test_a_number_that_is_none_is_told_on():
     """The guard looks at losses: a kernel must not hide what it was given."""
     rssm, batch = rssm_of("small"), batch_of(SHAPES["small"], 4)
     batch.tokens[1, 5, 0] = torch.nan
-    (_, stoch, log_probs), gradients = observed(KernelUnroll(1), rssm, batch)
+    (_, stoch, log_probs), gradients = observed(rssm, batch, 1)
     assert log_probs[1, 5].isnan().all() and log_probs[:, :5].isfinite().all() and log_probs[:, 6:].isfinite().all()
     assert gradients["from_tokens.weight"].isnan().any() and gradients["cell.gates.weight"].isnan().any()
     assert stoch[0].isfinite().all()
@@ -230,4 +214,4 @@ def test_an_agent_learns_by_kernels_as_without(algo_id):
     assert fused.progress == eager.progress and fused.progress["updates"] > 0
     for (name, mine), theirs in zip(fused.state_dict().items(), eager.state_dict().values(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5, msg=name)
-    assert type(fused.unroll) is Unroll  # its own again
+    assert fused.recalling is None  # its own way again

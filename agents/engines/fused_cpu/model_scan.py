@@ -14,7 +14,7 @@ from agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
 from agents.engines.fused_cpu.model_nets import Crew
 from agents.engines.plan.layout import LANES
 from agents.networks.autograd import Context
-from agents.networks.world_model import RSSM, DenseCell, Sizes
+from agents.networks.world_model import RSSM, DenseCell, Sizes, State
 
 CALLED: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward)
 
@@ -139,3 +139,11 @@ class Scanned(torch.autograd.Function):
 
 
 scanning: Callable[..., tuple[Tensor, Tensor, Tensor]] = Scanned.apply
+
+
+def scanned(job: Job, rssm: RSSM, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Tensor]:
+    """What RSSM.observe answers; of the posteriors the log-probabilities [T, B, F]."""
+    prepared, tokens = rssm.ahead(tokens, action, is_first)
+    keep = (~is_first).to(tokens.dtype)
+    deter, stoch, log_probs = scanning(job, keep, u, prepared, tokens, *weights_of(rssm))
+    return State(deter, stoch), log_probs

@@ -27,7 +27,9 @@ from agents.engines.fused_cpu.kernels import (
     episodes,
     heads,
     minibatches,
+    model_behaviour,
     model_imagine,
+    model_recall,
     model_scan,
     policy_gradient,
     q,
@@ -56,6 +58,8 @@ LONGEST: tuple[Kernel, ...] = (  # to compile
     squashed.sac_gradient,
     q.q_gradient,
     model_imagine.imagine,
+    model_recall.tell,
+    model_behaviour.learn,
     model_scan.backward,
     model_scan.forward,
 )

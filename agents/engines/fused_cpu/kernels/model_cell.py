@@ -165,15 +165,11 @@ def guess(
 
 
 @njit(**PIECE)
-def draw(model: int, logits: int, u: int, kept: int, hot: int) -> None:
-    """Logits [F] become log-probabilities, mixed with uniform chances; `hot` a choice by uniforms [S] for each of them.
-
-    Kept are the chances before they were mixed.
-    """
+def mix(model: int, logits: int, kept: int) -> None:
+    """Logits [F] become log-probabilities, mixed with uniform chances; kept are the chances before they were mixed."""
     m = longs(model, MODEL)
     classes, unimix = m[Model.CLASSES], floats(model + 8 * Model.UNIMIX, 1)[0]
-    for s in range(m[Model.CHOICES]):
-        at = s * classes
+    for at in range(0, m[Model.CHOICES] * classes, classes):
         most, total = load(logits, at), splat(0.0)
         for c in range(classes):
             most = larger(most, load(logits, at + c))
@@ -182,14 +178,23 @@ def draw(model: int, logits: int, u: int, kept: int, hot: int) -> None:
             store(kept, at + c, e)
             total = total + e
         rate = 1.0 / total
-        total = splat(0.0)
         for c in range(classes):
             soft = load(kept, at + c) * rate
             store(kept, at + c, soft)
-            p = soft * (1.0 - unimix) + unimix / classes
-            total = total + p
+            store(logits, at + c, log(soft * (1.0 - unimix) + unimix / classes))
+
+
+@njit(**PIECE)
+def draw(model: int, logits: int, u: int, kept: int, hot: int) -> None:
+    """`mix`, and at `hot` a choice by uniforms [S] for each of them."""
+    m = longs(model, MODEL)
+    classes, unimix = m[Model.CLASSES], floats(model + 8 * Model.UNIMIX, 1)[0]
+    mix(model, logits, kept)
+    for s in range(m[Model.CHOICES]):
+        at, total = s * classes, splat(0.0)
+        for c in range(classes):
+            total = total + (load(kept, at + c) * (1.0 - unimix) + unimix / classes)
             store(hot, at + c, total)
-            store(logits, at + c, log(p))
         chosen, passed = load(u, s) * total, splat(1.0)
         for c in range(classes - 1):  # below each class whose sum is not above what was drawn lies the choice
             following = at_most(load(hot, at + c), chosen)

@@ -1,13 +1,12 @@
 """Imagination: from 16 starts side by side the actor chooses, the cell moves, the prior guesses, step after step.
 
-What Dreamer.imagine says in torch, without gradients; features and actions are written as rows. Starts do not know of
-one another, so that threads take 16 at a time and results do not depend on how many there are. Letters as in
-agents/networks/world_model.py: E = D + F features.
+What Dreamer.behaviour_loss says in torch up to its returns: every state is judged while it lies in the innermost cache,
+and what the ways back of actor and critic need is left. Starts do not know of one another, so that threads take 16 at a
+time and results do not depend on how many there are. Letters as in agents/networks/world_model.py: E = D + F features.
 """
 
-from typing import NamedTuple
-
 from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from agents.engines.fused_cpu.kernels.model_actor import choose, take_numbers
 from agents.engines.fused_cpu.kernels.model_cell import (
     MODEL,
     Model,
@@ -16,161 +15,70 @@ from agents.engines.fused_cpu.kernels.model_cell import (
     copy,
     draw,
     move,
-    norm_silu,
     to_lanes,
     to_rows,
 )
-from agents.engines.fused_cpu.kernels.model_nets import LAYER, Layer, head_of
-from agents.engines.fused_cpu.kernels.vectors import (
-    BYTES,
-    at_most,
-    exp,
-    larger,
-    load,
-    sigmoid,
-    splat,
-    store,
-    tanh,
-)
+from agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader, room_of
+from agents.engines.fused_cpu.kernels.model_nets import ANSWER, answer_of
+from agents.engines.fused_cpu.kernels.model_two_hot import number_of
+from agents.engines.fused_cpu.kernels.vectors import BYTES, load, sigmoid, store
 from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Count, auto
-from agents.networks.heads import LEAST_STD
 from utils.kernel_cache import njit
 
 
-class Dream(Count):
-    """The table of an imagination, int64: counts and addresses. K starts are a multiple of 16."""
-
-    MODEL = auto()  # the table of the cell
-    PRIOR = auto()  # the table of that net, [PRIOR_LAYERS + 1, Layer]
-    PRIOR_LAYERS = auto()  # hidden ones
-    ACTOR = auto()
-    ACTOR_LAYERS = auto()
-    FROM_ACTION = auto()  # [W, A]
-    ENCODED = auto()  # A, floats of an encoded action
-    CHOICES = auto()  # how many an action is made of; 0 where it is numbers
-    OPTIONS = auto()  # int64 of each choice
-    WIDEST = auto()  # hidden layer of both nets
-    STEPS = auto()  # H
-    STARTS = auto()  # K
-    THREADS = auto()  # that share the starts
-    FEATURES = auto()  # [H + 1, K, E]; the first of them are there
-    ACTIONS = auto()  # [H, K, choices] int64, or [H, K, A] floats
-    OF_GUESS = auto()  # [H, K, S] uniforms
-    OF_ACTION = auto()  # [H, K, choices] uniforms, or [H, K, A] normals
-    SCRATCH = auto()
-    SCRATCH_SIZE = auto()  # bytes of a thread
-
-
-DREAM = len(Dream)
-
-
-class Room(NamedTuple):
-    """The scratch of a thread by name: addresses of vectors."""
-
-    features: int  # [E]
-    stoch: int  # [F], the last of them
-    joined: int  # [W + D]
-    kept: int  # what the cell or a layer keeps
-    hidden: int  # [2, WIDEST]
-    outputs: int  # [2 A] of the actor
-    chosen: int  # [A] the action, encoded
-    draws: int  # [S] or of an action, at most A
-    logits: int  # [F]
-    soft: int  # [F]
-    end: int
+@njit(inline="always")
+def asked(table: int, thread: int, reader: int, index: int) -> int:
+    """What one of the nets answers to the features, the index-th 16 rows: where its vectors lie."""
+    d, room = longs(table, DREAM), room_of(table, thread)
+    rows = d[Dream.STEPS] * d[Dream.STARTS]
+    return answer_of(d[Dream.ANSWERS] + 8 * ANSWER * reader, index, rows, room.features, room.hidden)
 
 
 @njit(inline="always")
-def lay(begin: int, deter: int, width: int, stoch: int, encoded: int, widest: int) -> Room:
-    """Where everything lies from `begin` on; with `begin` 0 its end is how many bytes that is."""
-    joined = begin + (deter + stoch) * BYTES
-    kept = joined + (width + deter) * BYTES
-    hidden = kept + max(width + 2 + 3 * deter, widest + 1) * BYTES
-    outputs = hidden + 2 * widest * BYTES
-    chosen = outputs + 2 * encoded * BYTES
-    draws = chosen + encoded * BYTES
-    logits = draws + max(stoch, encoded) * BYTES
-    soft = logits + stoch * BYTES
-    here = begin + deter * BYTES
-    return Room(begin, here, joined, kept, hidden, outputs, chosen, draws, logits, soft, soft + stoch * BYTES)
-
-
-@njit(inline="always")
-def room_of(table: int, thread: int) -> Room:
-    """This thread's."""
-    d = longs(table, DREAM)
-    m = longs(d[Dream.MODEL], MODEL)
-    stoch = m[Model.CHOICES] * m[Model.CLASSES]
-    begin = d[Dream.SCRATCH] + thread * d[Dream.SCRATCH_SIZE]
-    return lay(begin, m[Model.DETER], m[Model.WIDTH], stoch, d[Dream.ENCODED], d[Dream.WIDEST])
+def number(table: int, thread: int, reader: int, index: int, kept: int, out: int) -> None:
+    """The number that a net tells of the features; its logits are kept unless at 0."""
+    d, room = longs(table, DREAM), room_of(table, thread)
+    answer, rows = d[Dream.ANSWERS] + 8 * ANSWER * reader, d[Dream.STEPS] * d[Dream.STARTS]
+    number_of(answer, index, rows, room.features, room.hidden, room.chances, d[Dream.VALUES], d[Dream.BINS], kept,
+              out + index * BYTES)  # fmt: skip
 
 
 @njit(**PIECE)
-def answer(net: int, layers: int, x: int, hidden: int, widest: int, kept: int, out: int) -> None:
-    """A net's outputs from vectors x; `hidden` has room for two layers, `kept` for a layer and one vector more."""
-    rows, below = longs(net, LAYER * (layers + 1)), x
-    for layer in range(layers):
-        at = LAYER * layer
-        inner, width = rows[at + Layer.INNER], rows[at + Layer.WIDTH]
-        above = hidden + (layer % 2) * widest * BYTES
-        clear(above, width)
-        add_product(rows[at + Layer.WEIGHT], inner, 1, below, above, width, inner)
-        norm_silu(above, rows[at + Layer.SCALE], kept, width)
-        below = above
-    at = LAYER * layers
-    head_of(rows[at + Layer.WEIGHT], rows[at + Layer.SCALE], rows[at + Layer.INNER], rows[at + Layer.WIDTH], below, out)
-
-
-@njit(**PIECE)
-def choose(logits: int, options: int, u: int, hot: int, place: int, row: int) -> None:
-    """One of so many options by uniforms [16]: one-hot vectors, and the number of it in every `row`-th int64."""
-    most, total = load(logits, 0), splat(0.0)
-    for k in range(1, options):
-        most = larger(most, load(logits, k))
-    for k in range(options):
-        total = total + exp(load(logits, k) - most)
-        store(hot, k, total)
-    level, passed, number = load(u, 0) * total, splat(1.0), splat(0.0)
-    for k in range(options - 1):  # below each option whose sum is not above what was drawn lies the choice
-        following = at_most(load(hot, k), level)
-        number = number + following
-        store(hot, k, passed - following)
-        passed = following
-    store(hot, options - 1, passed)
-    store(logits, 0, number)
-    numbers, chosen = floats(logits, LANES), longs(place, LANES * row)
-    for s in range(LANES):
-        chosen[s * row] = int(numbers[s])
-
-
-@njit(**PIECE)
-def take_numbers(outputs: int, count: int, normals: int, encoded: int, place: int) -> None:
-    """Numbers about a bounded mean, as rows at `place`; encoded they are cut at +-1, as worlds do."""
-    for k in range(count):
-        std = LEAST_STD + (1.0 - LEAST_STD) * sigmoid(load(outputs, count + k) + 2.0)
-        number = tanh(load(outputs, k)) + std * load(normals, k)
-        store(outputs, k, number)
-        store(encoded, k, -larger(-larger(number, splat(-1.0)), splat(-1.0)))
-    to_rows(outputs, place, count, count)
+def look_back(table: int, first: int) -> None:
+    """Returns and weights of 16 starts, as `arrival_returns` and Dreamer.behaviour_loss say."""
+    d, rates = longs(table, DREAM), floats(longs(table, DREAM)[Dream.RATES], RATES)
+    per, steps, share = d[Dream.STARTS] // LANES, d[Dream.STEPS], rates[Rate.LAMBDA]
+    begin = first // LANES
+    following, weight = load(d[Dream.VALUE], begin + steps * per), load(d[Dream.ALIVE], begin)
+    for back in range(1, steps + 1):
+        index = begin + (steps - back) * per
+        value = load(d[Dream.VALUE], index + per)
+        following = load(d[Dream.PAID], index) + load(d[Dream.DISCOUNT], index) * (
+            value * (1.0 - share) + following * share
+        )
+        store(d[Dream.RETURN], index, following)
+    for at in range(steps):
+        store(d[Dream.WEIGHT], begin + at * per, weight)
+        weight = weight * load(d[Dream.DISCOUNT], begin + at * per)
 
 
 @njit(**PIECE)
 def act(table: int, thread: int, at: int, first: int) -> None:
     """What the actor does at the features: encoded in the room, and told as row `at` of the actions."""
     d, room = longs(table, DREAM), room_of(table, thread)
-    size, choices = d[Dream.ENCODED], d[Dream.CHOICES]
-    answer(d[Dream.ACTOR], d[Dream.ACTOR_LAYERS], room.features, room.hidden, d[Dream.WIDEST], room.kept, room.outputs)
+    size, choices, index = d[Dream.ENCODED], d[Dream.CHOICES], (at * d[Dream.STARTS] + first) // LANES
+    outputs = asked(table, thread, Reader.ACTOR, index)
+    copy(outputs, d[Dream.OF_ACTOR] + index * d[Dream.OUTPUTS] * BYTES, d[Dream.OUTPUTS])
     count = choices if choices else size
-    row = (at * d[Dream.STARTS] + first) * count
+    row = LANES * index * count
     to_lanes(d[Dream.OF_ACTION] + 4 * row, count, room.draws, count)
     if not choices:
-        take_numbers(room.outputs, size, room.draws, room.chosen, d[Dream.ACTIONS] + 4 * row)
+        take_numbers(outputs, size, room.draws, room.chosen, d[Dream.ACTIONS] + 4 * row)
         return
     options, before = longs(d[Dream.OPTIONS], choices), 0
     for j in range(choices):
         here, place = before * BYTES, d[Dream.ACTIONS] + 8 * (row + j)
-        choose(room.outputs + here, options[j], room.draws + j * BYTES, room.chosen + here, place, choices)
+        choose(outputs + here, options[j], room.draws + j * BYTES, room.chosen + here, place, choices)
         before += options[j]
 
 
@@ -185,9 +93,18 @@ def step(table: int, thread: int, at: int, first: int) -> None:
     add_product(d[Dream.FROM_ACTION], size, 1, room.chosen, room.joined, width, size)
     copy(room.features, room.joined + width * BYTES, m[Model.DETER])
     move(d[Dream.MODEL], room.stoch, room.joined, room.kept, room.features)
-    answer(d[Dream.PRIOR], d[Dream.PRIOR_LAYERS], room.features, room.hidden, d[Dream.WIDEST], room.kept, room.logits)
+    logits = asked(table, thread, Reader.PRIOR, 0)
     to_lanes(d[Dream.OF_GUESS] + 4 * (at * d[Dream.STARTS] + first) * choices, choices, room.draws, choices)
-    draw(d[Dream.MODEL], room.logits, room.draws, room.soft, room.stoch)
+    draw(d[Dream.MODEL], logits, room.draws, room.soft, room.stoch)
+
+
+@njit(**PIECE)
+def arrive(table: int, thread: int, index: int) -> None:
+    """What is paid on arriving at the features, and what follows is worth."""
+    d, rates = longs(table, DREAM), floats(longs(table, DREAM)[Dream.RATES], RATES)
+    number(table, thread, Reader.REWARD, index, 0, d[Dream.PAID])
+    goes_on = sigmoid(load(asked(table, thread, Reader.GOES_ON, index), 0))
+    store(d[Dream.DISCOUNT], index, goes_on * rates[Rate.GAMMA])
 
 
 @njit(**PIECE)
@@ -199,5 +116,12 @@ def imagine(table: int, thread: int) -> None:
     for first in range(LANES * thread, starts, LANES * d[Dream.THREADS]):
         to_lanes(d[Dream.FEATURES] + 4 * first * size, size, room.features, size)
         for at in range(d[Dream.STEPS]):
+            index = (at * starts + first) // LANES
+            logits = d[Dream.OF_CRITIC] + index * d[Dream.BINS] * BYTES
+            number(table, thread, Reader.CRITIC, index, logits, d[Dream.VALUE])
+            number(table, thread, Reader.SLOW, index, 0, d[Dream.OF_SLOW])
             step(table, thread, at, first)
             to_rows(room.features, d[Dream.FEATURES] + 4 * ((at + 1) * starts + first) * size, size, size)
+            arrive(table, thread, index)
+        number(table, thread, Reader.LAST, (d[Dream.STEPS] * starts + first) // LANES, 0, d[Dream.VALUE])
+        look_back(table, first)

@@ -1,0 +1,113 @@
+"""A behaviour in kernels against Dreamer's own: the same choices, and losses and gradients within rounding."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from probe_envs import Probe
+
+from agents.dreamer import Dreamer
+from agents.engines.fused_cpu.behaviour import Behaviour, Start
+from agents.engines.fused_cpu.model_nets import Crew
+from agents.engines.fused_cpu.workers import Workers
+from agents.networks.world_model import State
+from config.schema import DreamerConfig
+
+SPACES = {
+    "choice": gym.spaces.Discrete(5),
+    "choices": gym.spaces.MultiDiscrete([3, 2, 4]),
+    "numbers": gym.spaces.Box(-1, 1, (3,)),
+}
+SIZES = {
+    "small": {},
+    "odd": dict(deter=24, stoch=3, classes=5, width=20),
+}
+
+
+def agent_of(space, sizes, starts):
+    """A Dreamer in whose actions all weights have a part."""
+    worlds = Probe(2)
+    worlds.action_space = space
+    config = DreamerConfig(
+        algo_id="dreamer", n_envs=2, max_timesteps=1000, buffer_size=1000, batch_size=4, batch_length=16,
+        imagined_starts=starts, horizon=6, **sizes,
+    )  # fmt: skip
+    agent, g = Dreamer(config, worlds), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in agent.policy.parameters():
+            rows = parameter.shape[-1] if parameter.dim() > 1 else 4
+            parameter.copy_(torch.randn(parameter.shape, generator=g) * rows**-0.5 + (parameter.dim() == 1))
+    return agent
+
+
+def start_of(agent, starts):
+    sizes, g = agent.policy.sizes, torch.Generator().manual_seed(7)
+    deter = torch.rand(starts, sizes.deter, generator=g) * 2 - 1
+    chosen = torch.randint(sizes.classes, (starts, sizes.stoch), generator=g)
+    return State(deter, torch.eye(sizes.classes)[chosen].flatten(1))
+
+
+def kernels_of(agent, threads):
+    return Behaviour(agent, Crew(Workers(threads), threads))
+
+
+def learnt(agent, losses):
+    """Losses, metrics and range, then gradients of the loss in which the actor's counts twice."""
+    (parts, told), learnt = losses, [*agent.policy.torso.parameters(), *agent.policy.head.parameters()]
+    learnt += agent.policy.critic.parameters()
+    gradients = torch.autograd.grad(2 * parts["policy"] + parts["critic"], learnt)
+    return [*parts.values(), *told.values(), agent.range.value.clone()], gradients
+
+
+@pytest.mark.parametrize("starts", [32, 24])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("kind", SPACES)
+def test_what_is_imagined_and_learnt_from_it_is_torchs(kind, sizes, starts):
+    found, agents = [], [agent_of(SPACES[kind], SIZES[sizes], starts) for _ in range(3)]
+    for agent, threads in zip(agents, (0, 1, 2), strict=True):
+        alive = torch.ones(starts)
+        alive[3] = 0
+        given = (start_of(agent, starts), alive, agent.draw().guess, agent.draw().action)
+        agent.behaving = kernels_of(agent, threads).losses if threads else None
+        found.append(learnt(agent, agent.behaviour_loss(*given)))
+    (numbers, gradients), (mine, slopes), (same, too) = found
+    assert all(map(torch.equal, (*mine, *slopes), (*same, *too)))
+    torch.testing.assert_close(mine, numbers, atol=1e-5, rtol=1e-5)
+    for number, (slope, exact) in enumerate(zip(slopes, gradients, strict=True)):
+        assert exact.abs().max() > 0 and (slope - exact).abs().max() <= 2e-5 * exact.abs().max(), number
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_the_same_states_are_come_to_by_the_same_choices(kind):
+    agent = agent_of(SPACES[kind], SIZES["odd"], 24)
+    start, draws = start_of(agent, 24), agent.draw()
+    features, actions = agent.imagine(start, draws.guess, draws.action)
+    dreamt = kernels_of(agent, 1).imagine(Start(start, torch.ones(24), draws.guess, draws.action))
+    torch.testing.assert_close(dreamt.features[:, :24], features, atol=1e-5, rtol=1e-5)
+    chosen = dreamt.actions[:, :24].view_as(actions)
+    if kind == "numbers":
+        torch.testing.assert_close(chosen, actions, atol=1e-5, rtol=1e-5)
+    else:
+        assert torch.equal(chosen, actions) and len(chosen.unique()) > 1
+
+
+def test_weights_are_found_where_they_lie_now():
+    agent = agent_of(SPACES["choice"], SIZES["odd"], 16)
+    draws, kernels = agent.draw(), kernels_of(agent, 1)
+    given = Start(start_of(agent, 16), torch.ones(16), draws.guess, draws.action)
+    before = kernels.imagine(given).features
+    layer = agent.policy.head.linear
+    layer.weight.data = -layer.weight.data  # memory of its own, as an optimizer's buffer would be
+    features, actions = agent.imagine(given.state, draws.guess, draws.action)
+    after = kernels.imagine(given)
+    assert torch.equal(after.actions.view_as(actions), actions) and not np.allclose(after.features, before)
+    torch.testing.assert_close(after.features, features, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_no_number_is_told_on_and_teaches_no_range():
+    """The guard looks at losses: a kernel must not hide what it was given."""
+    agent = agent_of(SPACES["choice"], SIZES["odd"], 16)
+    draws, start = agent.draw(), start_of(agent, 16)
+    start.deter[3, 0] = torch.nan
+    losses, _ = kernels_of(agent, 1).losses(start, torch.ones(16), draws.guess, draws.action)
+    assert all(loss.isnan() for loss in losses.values()) and agent.range.value == 0

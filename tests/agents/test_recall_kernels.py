@@ -1,0 +1,148 @@
+"""What is learnt from remembered sequences, in kernels against torch: losses, what is told, and every gradient."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from probe_envs import Probe
+
+from agents.dreamer import Dreamer
+from agents.engines.fused_cpu.model_nets import Crew
+from agents.engines.fused_cpu.recall import Recollection
+from agents.engines.fused_cpu.workers import Workers
+from agents.experience.nouns import Sequences
+from agents.model_learning import model_loss
+from agents.networks import dreamer_policy
+from agents.networks.world_model import Sizes
+from agents.planet import PlaNet
+from config.schema import DreamerConfig, PlaNetConfig
+
+STEPS, SEQUENCES = 7, 16
+IMAGE = gym.spaces.Box(0, 255, (6, 6), np.uint8)
+SEEN = {
+    "numbers": gym.spaces.Box(-1, 1, (5,), np.float32),
+    "an image": IMAGE,
+    "both": gym.spaces.Dict({"image": IMAGE, "vector": gym.spaces.Box(-1, 1, (3,), np.float32)}),
+}
+SMALL = dict(n_envs=2, max_timesteps=1000, buffer_size=1000, batch_size=SEQUENCES, batch_length=STEPS, deter=24,
+             stoch=3, classes=5, width=20, depth=4, bins=21, end_weight=3.0, prior_coef=0.7)  # fmt: skip
+AGENTS = {
+    "dreamer": lambda worlds, **more: Dreamer(DreamerConfig(algo_id="dreamer", **SMALL | more), worlds),
+    "planet": lambda worlds, **more: PlaNet(PlaNetConfig(algo_id="planet", **SMALL | more), worlds),
+}
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def agent_of(algo, space, **more):
+    """One all of whose weights matter."""
+    worlds = Probe(2)
+    worlds.observation_space = space
+    worlds.out = worlds.out._replace(obs=zeros(space, (2,)), final_obs=zeros(space, (2,)))
+    worlds.reset = lambda seed: worlds.out.obs
+    agent = AGENTS[algo](worlds, **more)
+    with torch.no_grad():
+        for number, weight in enumerate([*agent.policy.parameters(), *getattr(agent, "slow", agent.ends).parameters()]):
+            rows = weight[0].numel() if weight.dim() > 1 else 4
+            weight.copy_(drawn(*weight.shape, seed=number) * rows**-0.5 + (weight.dim() == 1))
+    return agent
+
+
+def zeros(space, shape):
+    if isinstance(space, gym.spaces.Dict):
+        return {name: zeros(leaf, shape) for name, leaf in space.items()}
+    return torch.zeros(*shape, *space.shape, dtype=torch.uint8 if space.dtype == np.uint8 else torch.float32)
+
+
+def seen_of(space, seed=1):
+    shape, g = (STEPS, SEQUENCES), torch.Generator().manual_seed(seed)
+    if isinstance(space, gym.spaces.Dict):
+        return {name: seen_of(leaf, number) for number, (name, leaf) in enumerate(space.items())}
+    if space.dtype == np.uint8:
+        return torch.randint(256, (*shape, *space.shape), generator=g, dtype=torch.uint8)
+    return torch.randn(*shape, *space.shape, generator=g)
+
+
+def batch_of(space, reward=None):
+    """Episodes that begin and end, some by a limit."""
+    rows, g = (STEPS, SEQUENCES), torch.Generator().manual_seed(2)
+    ended = torch.rand(rows, generator=g) < 0.2
+    first = torch.cat((torch.zeros(1, SEQUENCES, dtype=torch.bool), ended[:-1]))
+    terminated = ended & (torch.rand(rows, generator=g) < 0.7)
+    paid = (drawn(*rows, seed=3) * 3 if reward is None else reward).masked_fill(first, 0)
+    action = torch.randint(2, rows, generator=g)
+    return Sequences(seen_of(space), action, paid, first, terminated, (), torch.zeros(rows, dtype=torch.int64))
+
+
+def learnt(agent, batch, threads=0):
+    """Loss, its parts, metrics, ends and states, then all gradients of three times the loss."""
+    u = torch.rand(STEPS, SEQUENCES, 3, generator=torch.Generator().manual_seed(4))
+    if threads:
+        told = Recollection(agent, Crew(Workers(threads), threads)).losses(batch, u)
+    elif isinstance(agent, Dreamer):
+        told = agent.recall_loss(batch, u)
+    else:
+        told = model_loss(agent.policy, batch, u, agent.config)
+    weights = dict(agent.policy.named_parameters())
+    found = torch.autograd.grad(3 * told.loss, [*weights.values()], allow_unused=True)
+    gradients = {name: x for name, x in zip(weights, found, strict=True) if x is not None}
+    numbers = {"loss": told.loss, **told.parts, **told.metrics, "ends": told.ends, **told.states._asdict()}
+    return {name: x.detach() for name, x in numbers.items()}, gradients
+
+
+def assert_same(agent, batch):
+    (numbers, gradients), *mine = (learnt(agent, batch, threads) for threads in (0, 1, 2))
+    for found, slopes in mine:
+        assert found.keys() == numbers.keys() and slopes.keys() == gradients.keys()
+        for name, number in numbers.items():
+            torch.testing.assert_close(found[name], number, atol=1e-5, rtol=1e-5, msg=name)
+        for name, exact in gradients.items():
+            assert exact.abs().max() > 0 and (slopes[name] - exact).abs().max() <= 2e-5 * exact.abs().max(), name
+    (one, its), (two, others) = mine
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert all(torch.equal(its[name], others[name]) for name in its)
+    return numbers, gradients
+
+
+@pytest.mark.parametrize("space", SEEN)
+@pytest.mark.parametrize("algo", AGENTS)
+def test_losses_and_gradients_are_torchs(algo, space):
+    agent = agent_of(algo, SEEN[space], free_nats=1.0)
+    numbers, gradients = assert_same(agent, batch_of(SEEN[space]))
+    assert ("replay_value" in numbers) == (algo == "dreamer") and len(gradients) > 25
+
+
+def test_free_nats_pull_nothing_and_nets_may_be_deep(monkeypatch):
+    deep = Sizes(senses=3, prior=2, behaviour=3)
+    monkeypatch.setattr(dreamer_policy, "SIZES", {"small": deep})
+    agent, batch = agent_of("dreamer", SEEN["numbers"], free_nats=30.0, size="small"), batch_of(SEEN["numbers"])
+    u = torch.rand(STEPS, SEQUENCES, 3, generator=torch.Generator().manual_seed(4))
+    told = Recollection(agent, Crew(Workers(1), 1)).losses(batch, u)
+    told.loss.backward()
+    assert told.parts["prior"].item() == pytest.approx(0.7 * 30)
+    assert all(not weight.grad.any() for weight in agent.policy.model.rssm.prior.parameters())
+    assert_same(agent_of("dreamer", SEEN["numbers"], free_nats=0.0, size="small"), batch)
+
+
+def test_rewards_may_lie_at_the_bins_or_beyond_them():
+    agent, reward = agent_of("planet", SEEN["numbers"]), drawn(STEPS, SEQUENCES, seed=3) * 1e4
+    bins = agent.policy.model.two_hot.bins
+    reward[3, :8] = torch.tensor([0.0, -1e12, 1e12, *bins[[0, 1, 10, -2, -1]].tolist()])
+    assert_same(agent, batch_of(SEEN["numbers"], reward))
+
+
+def test_what_is_no_number_is_told_on():
+    """The guard looks at losses: a kernel must not hide what it was given."""
+    agent, reward = agent_of("dreamer", SEEN["numbers"]), torch.zeros(STEPS, SEQUENCES)
+    batch = batch_of(SEEN["numbers"], reward)
+    batch.reward[4, 3] = torch.nan
+    numbers, _ = learnt(agent, batch, 1)
+    assert {name for name, x in numbers.items() if x.isnan().any()} == {
+        "loss", "reward", "replay_value", "train/return/reached",
+    }  # fmt: skip
+    batch.reward.zero_()
+    batch.obs[2, 5] = torch.nan
+    numbers, _ = learnt(agent, batch, 1)
+    assert all(numbers[name].isnan().any() for name in ("loss", "observation", "prior", "train/model/kl"))
