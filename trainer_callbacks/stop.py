@@ -66,7 +66,7 @@ class Stop(Callback):
         self.reason = ""
         self.streak = {"train": 0, "val": 0}
         self.interrupts, self.closing, self.plateau = interrupts or Interrupts(), closing, plateau
-        self._evaluated, self._steps = False, 0
+        self._steps = 0
 
     @property
     def halted(self) -> bool:
@@ -80,7 +80,6 @@ class Stop(Callback):
             reached = row["train/roll/ep_rew/mean"] >= self.train_threshold
             self.streak["train"] = self.streak["train"] + 1 if reached else 0
         if "val/roll/ep_rew/mean" in row and self.eval_threshold is not None:
-            self._evaluated = True
             reached = row["val/roll/ep_rew/mean"] >= self.eval_threshold
             self.streak["val"] = self.streak["val"] + 1 if reached else 0
 
@@ -98,10 +97,10 @@ class Stop(Callback):
         self._steps = steps
         if self.interrupts.number:
             return INTERRUPTED
-        if self._evaluated and self.streak["val"] >= self.patience and self._confirmed(agent):
+        if self._reached("val", self.eval_threshold) and self._confirmed(agent):
             reached = self.goal is not None and self.tested.get(TESTED, -math.inf) >= self.goal
             return "goal reached" if reached else "evaluation return reached"
-        if self.streak["train"] >= self.patience:
+        if self._reached("train", self.train_threshold):
             return "training return reached"
         if self.plateau and self.plateau.over:
             return "plateau reached"
@@ -111,8 +110,10 @@ class Stop(Callback):
         # last: a run that is over has nothing to go on with
         return PAUSED if self.pause_at is not None and steps >= self.pause_at else ""
 
+    def _reached(self, name: str, limit: float | None) -> bool:
+        return limit is not None and self.streak[name] >= self.patience  # a resumed run may have no limit any more
+
     def _confirmed(self, agent: Agent) -> bool:
-        self._evaluated = False
         if not self.test_episodes:
             return True
         self.tested = dict(self.test(agent.policy))
@@ -126,14 +127,16 @@ class Stop(Callback):
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         """From here on an iteration is under way, which a signal waits for; the training may be over already, or stand
-        where it was to pause: something stopped it there before it could say so. One that was over goes on all the
+        where it was to pause: something stopped it there before it could say so. One that had said so goes on all the
         same, with more to do."""
         assert isinstance(agent, Agent)
         steps, iterations = agent.progress["env_steps"], agent.progress["iterations"]
         self._steps = steps - steps // max(1, iterations)
         if not (self.closing and self.reason):
-            over, self.reason, self.tested = self.reason, "", {}
-            self.reason = "" if over else self._why(agent)
+            if self.reason:
+                self.streak = {name: count if count < self.patience else 0 for name, count in self.streak.items()}
+            self.tested = {}
+            self.reason = self._why(agent)
         self._steps = steps
         trainer.should_stop = bool(self.reason)
         self.interrupts.listen()
@@ -141,10 +144,8 @@ class Stop(Callback):
 
     def state_dict(self) -> dict:
         reason = "" if self.reason in (INTERRUPTED, PAUSED) else self.reason
-        tested = {"evaluated": self._evaluated, "tested": dict(self.tested)}
-        return {"streak": dict(self.streak), "reason": reason, **tested}
+        return {"streak": dict(self.streak), "reason": reason, "tested": dict(self.tested)}
 
     def load_state_dict(self, state: dict) -> None:
         self.streak = {name: state["streak"][name] for name in self.streak}
         self.reason, self.tested = state["reason"], dict(state["tested"])
-        self._evaluated = state.get("evaluated", False)  # earlier checkpoints do not tell
