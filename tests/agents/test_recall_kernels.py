@@ -99,7 +99,7 @@ def assert_same(agent, batch):
         for name, number in numbers.items():
             torch.testing.assert_close(found[name], number, atol=1e-5, rtol=1e-5, msg=name)
         for name, exact in gradients.items():
-            assert exact.abs().max() > 0 and (slopes[name] - exact).abs().max() <= 2e-5 * exact.abs().max(), name
+            assert exact.abs().max() > 0 and (slopes[name] - exact).abs().max() <= 1e-5 * exact.abs().max(), name
     (one, its), (two, others) = mine
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert all(torch.equal(its[name], others[name]) for name in its)
