@@ -119,27 +119,27 @@ def assert_refuses(agent, field, value=math.nan):
         assert torch.equal(mine.nan_to_num(), old.nan_to_num()), "the weights are as before it"
 
 
-def gradient_in_double(agent, order: Tensor, held: Mapping[str, Tensor]):
-    """Autograd of the agent's own loss on the rows of a minibatch, everything in float64.
+def autograd_gradient(agent, order: Tensor, held: Mapping[str, Tensor], dtype: torch.dtype = torch.float64):
+    """Autograd of the agent's own loss on the rows of a minibatch, everything in `dtype`.
 
     `held` is what was found of all rows: LOG_PROB, VALUE, WEIGHT, TARGET, COUNTED.
     """
-    policy, config, row = copy.deepcopy(agent.policy).double(), agent.config, agent.memory.table
+    policy, config, row = copy.deepcopy(agent.policy).to(dtype), agent.config, agent.memory.table
 
     def rows(x):
         return x.flatten(0, 1)[order]
 
     obs = tree_map(rows, row.obs)
-    policy.encoder.forward = lambda _: agent.policy.encoder(obs).double()
-    action = rows(row.action.double() if row.action.is_floating_point() else row.action)
-    own = {name: found.double()[order] for name, found in held.items()}
+    policy.encoder.forward = lambda _: agent.policy.encoder(obs).to(dtype)
+    action = rows(row.action.to(dtype) if row.action.is_floating_point() else row.action)
+    own = {name: found.to(dtype)[order] for name, found in held.items()}
     judged = policy.evaluate(obs, (), rows(row.is_first), action)
     weight, counted, live = own["WEIGHT"], own["COUNTED"], agent.live
     mode = config.normalize_advantages if config.algo_id == "ppo" else config.normalize_returns
     if mode != "off":
         over, share = weight, counted
         if mode == "rollout":
-            over, share = held["WEIGHT"].double(), held["COUNTED"].double()
+            over, share = held["WEIGHT"].to(dtype), held["COUNTED"].to(dtype)
         mean = masked_mean(over, share)
         weight = (weight - mean) / (masked_mean((over - mean).square(), share).sqrt() + 1e-8)
     if config.algo_id == "ppo":

@@ -16,8 +16,8 @@ from fused_cases import (
     assert_learns_like,
     assert_near,
     assert_refuses,
+    autograd_gradient,
     digest,
-    gradient_in_double,
     named,
     overrides_of,
     weights,
@@ -72,7 +72,7 @@ def autograd(agent, bound):
     order = bound.frame.held[At.ORDER][:rows][: agent.config.minibatch_size].astype(np.int64)
     names = ("LOG_PROB", "VALUE", "WEIGHT", "TARGET", "COUNTED")
     held = {name: torch.from_numpy(bound.frame.held[At[name]][:rows]) for name in names}
-    return gradient_in_double(agent, torch.from_numpy(order), held)
+    return autograd_gradient(agent, torch.from_numpy(order), held)
 
 
 def in_torchs_form(bound, name, parameters):

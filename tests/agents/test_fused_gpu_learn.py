@@ -13,8 +13,8 @@ from fused_cases import (
     assert_learns_like,
     assert_near,
     assert_refuses,
+    autograd_gradient,
     digest,
-    gradient_in_double,
     named,
     overrides_of,
 )
@@ -68,13 +68,19 @@ def test_the_gradient_is_that_of_autograd_in_double_precision(case):
     advance(agent, 1)
     updates = judged(agent)
     batch = updates.order[0, : agent.config.minibatch_size].long()
-    expected = gradient_in_double(agent, batch, held(updates))
+    expected = autograd_gradient(agent, batch, held(updates))
+    single = autograd_gradient(agent, batch, held(updates), torch.float32)
     updates.update(0)
     places = {id(place.parameter): place for place in updates.recipe.shape.layout.places}
     largest = max(g.abs().max().item() for g in expected)
+    # where terms of a sum cancel, float32 itself is further away than this: 1.9e-6 for one of the cases
+    allowed = max(1e-6 * largest, max(map(furthest, single, expected)))
     for parameter, theirs in zip(agent.policy.parameters(), expected, strict=True):
-        ours = places[id(parameter)].view(updates.gradient)
-        assert (ours - theirs).abs().max().item() <= 1e-6 * largest
+        assert furthest(places[id(parameter)].view(updates.gradient), theirs) <= allowed
+
+
+def furthest(ours, theirs):
+    return (ours - theirs).abs().max().item()
 
 
 def test_the_first_ratio_is_one_to_the_last_bit():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from driven import advance, agent_for, continued
-from fused_cases import digest, gradient_in_double
+from fused_cases import autograd_gradient, digest
 from fused_gpu_cases import fused, held, judged
 from host_kernels import compile_host
 
@@ -68,7 +68,7 @@ def test_the_gradient_is_as_far_from_float64_as_the_format_is_and_no_nearer():
         agent = lowered(precision)
         updates = judged(agent)
         batch = updates.order[0, : agent.config.minibatch_size].long()
-        expected = gradient_in_double(agent, batch, held(updates))
+        expected = autograd_gradient(agent, batch, held(updates))
         updates.update(0)
         places = {id(place.parameter): place for place in updates.recipe.shape.layout.places}
         largest = max(each.abs().max().item() for each in expected)
