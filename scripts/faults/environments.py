@@ -47,7 +47,8 @@ from utils.provenance import PROJECT
 from utils.run_fate import died
 
 MODULE = f"scripts.faults.worlds:{ENV_ID}"
-CHANGED = (f"env_id={MODULE}", "spec={}", "env_backend=gym")
+# workers=0: `auto` makes a world before those that train, to time it, and worlds are counted here
+CHANGED = (f"env_id={MODULE}", "spec={}", "env_backend=gym", "workers=0")
 AGENTS = {"ppo": (*TINY, *CHANGED), "dqn": (*REPLAY, *CHANGED)}
 WORDS = AGENTS["ppo"]
 WORLD, WORKER_WORLD = 2, 3  # which goes wrong; world 3 is the second of worker 1
