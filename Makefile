@@ -1,7 +1,8 @@
 # make train   install what is missing, train CartPole-v1:ppo until solved      make train ARGS="Acrobot-v1:ppo seed=3"
 # make test    install what is missing, run the tests that prove the product: minutes
 # make check   what a commit must pass: style, types, docs and the same tests
-# make slow    the rest, each over 5 seconds: soak tests, planted faults, long trainings; installs the extra `ci` for it
+# make slow    the rest, each over 5 seconds: planted faults, trainings that solve; installs the extra `ci` for it
+# make soak    by hand: more of what `make slow` shows with little, and evidence; hours
 PYTHON ?= python3
 ARGS ?= CartPole-v1:ppo
 BIN := .venv/bin
@@ -11,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile
 FAST = @$(PYTEST) -m "not slow" && \
 	echo "make slow adds planted faults, long trainings, kernels for other processors and GPUs, MuJoCo, Atari: another 8 minutes or so"
 
-.PHONY: train test check slow format clean
+.PHONY: train test check slow soak format clean
 
 train: .venv/ready
 	@$(BIN)/python train.py $(ARGS)
@@ -27,7 +28,10 @@ check: .venv/ready-dev
 	$(FAST)
 
 slow: .venv/ready-ci
-	$(PYTEST) -m "slow or nvrtc"
+	$(PYTEST) -m "(slow or nvrtc) and not soak"
+
+soak: .venv/ready-ci
+	$(PYTEST) -m soak
 
 format: .venv/ready-dev
 	$(BIN)/ruff check --fix .

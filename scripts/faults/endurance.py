@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from scripts.faults.record import command_line
 from scripts.faults.rig import Child, last_run, leftovers, start
+from scripts.faults.signals import wait_until
 from utils import entry
 
 TRAININGS = {
@@ -57,6 +58,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
 def endured(name: str, words: tuple[str, ...], seconds: int, root: Path) -> tuple[str, bool]:
     """A line of what it held early and late, and whether that is the same."""
     child = start(words, root)
+    wait_until(lambda: not child.lives() or ((run := last_run(root)) is not None and run.metrics_csv.exists()))
     time.sleep(seconds / 4)  # what only fills at first is full by then
     early = looked(child, root)
     time.sleep(3 * seconds / 4)

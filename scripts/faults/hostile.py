@@ -14,6 +14,7 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import run_publish
 import train
 from agents.playing.loading import load_run, read_checkpoint
 from scripts.faults.record import command_line
-from scripts.faults.rig import TINY, finish, last_run, refused_in_a_line
+from scripts.faults.rig import TINY, evenly, finish, last_run, refused_in_a_line
 from utils import checkpoint_set, entry
 from utils.durable_file import write_json
 from utils.run_dir import RunDir
@@ -104,8 +105,8 @@ def link(target: str) -> zipfile.ZipInfo:
     return info
 
 
-def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, bytes]:
-    """name -> bytes of a file that looks like a checkpoint."""
+def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, Callable[[], bytes]]:
+    """name -> what makes the bytes of a file that looks like a checkpoint; some take seconds."""
 
     def saved(content: object) -> bytes:
         out = io.BytesIO()
@@ -128,24 +129,24 @@ def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, bytes]
     legacy = io.BytesIO()
     torch.save(state, legacy, _use_new_zipfile_serialization=False)
     return {
-        **{name: with_pickle(whole, data) for name, data in PICKLES.items()},
-        "bare pickle": PICKLES["os.system"],
-        "legacy": legacy.getvalue(),
-        "tar": tar.getvalue(),
-        "TorchScript": (folder / "script.pt").read_bytes(),
-        "bomb": rewritten(whole, lambda n, d: [(n, d + b"\0" * (64 << 20), zipfile.ZIP_DEFLATED)]),
-        "an entry twice": extra("archive/data.pkl", PICKLES["os.system"]),
-        "a climbing entry": extra("../../canary", b"x"),
-        "an absolute entry": extra("/tmp/canary", b"x"),
-        "a linked entry": extra(link("/etc/passwd"), b"/etc/passwd"),
-        "code": extra("archive/code/__torch__.py", b"x"),
-        "a zip inside": extra("archive/data/8", whole, zipfile.ZIP_DEFLATED),
-        "a script before": b"#!/bin/sh\ntouch canary\n" + with_pickle(whole, PICKLES["os.system"]),
-        "huge header": struct.pack("<Q", 1 << 60) + b"{" * 1000,
-        "a list": saved([1, 2, 3]),
-        "an empty state": saved({}),
-        "strings for tensors": saved({**state, "state_dict": dict.fromkeys(state["state_dict"], "x")}),
-        "endless tensors": saved({**state, "state_dict": dict.fromkeys(state["state_dict"], endless)}),
+        **{name: partial(with_pickle, whole, data) for name, data in PICKLES.items()},
+        "bare pickle": lambda: PICKLES["os.system"],
+        "legacy": lambda: legacy.getvalue(),
+        "tar": lambda: tar.getvalue(),
+        "TorchScript": lambda: (folder / "script.pt").read_bytes(),
+        "bomb": lambda: rewritten(whole, lambda n, d: [(n, d + b"\0" * (64 << 20), zipfile.ZIP_DEFLATED)]),
+        "an entry twice": lambda: extra("archive/data.pkl", PICKLES["os.system"]),
+        "a climbing entry": lambda: extra("../../canary", b"x"),
+        "an absolute entry": lambda: extra("/tmp/canary", b"x"),
+        "a linked entry": lambda: extra(link("/etc/passwd"), b"/etc/passwd"),
+        "code": lambda: extra("archive/code/__torch__.py", b"x"),
+        "a zip inside": lambda: extra("archive/data/8", whole, zipfile.ZIP_DEFLATED),
+        "a script before": lambda: b"#!/bin/sh\ntouch canary\n" + with_pickle(whole, PICKLES["os.system"]),
+        "huge header": lambda: struct.pack("<Q", 1 << 60) + b"{" * 1000,
+        "a list": lambda: saved([1, 2, 3]),
+        "an empty state": lambda: saved({}),
+        "strings for tensors": lambda: saved({**state, "state_dict": dict.fromkeys(state["state_dict"], "x")}),
+        "endless tensors": lambda: saved({**state, "state_dict": dict.fromkeys(state["state_dict"], endless)}),
     }  # fmt: skip
 
 
@@ -177,13 +178,14 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     stem = checkpoint_set.target(whole_run.checkpoints / "last.ckpt")
     path = whole_run.checkpoints / f"{stem}.ckpt"
     hostile = files(path.read_bytes(), read_checkpoint(path), folder)
-    names = list(hostile)[: counts["files"]]
+    names = evenly(list(hostile), counts["files"])
     refused = total = 0
     executed = []
     for name in names:
+        data = hostile[name]()
         for what, command in COMMANDS.items():
             total += 1
-            code, said = attacked(whole_run, hostile[name], command, folder / "hostile")
+            code, said = attacked(whole_run, data, command, folder / "hostile")
             good = code == 2 and refused_in_a_line(said)
             refused += good
             if not good:

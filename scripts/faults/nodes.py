@@ -84,8 +84,8 @@ def trial(made: Any, wait: float, in_save: bool, root: Path, straight: dict[str,
         made.add_node(num_cpus=1)
         until(lambda: trainer_of(run.path) not in (0, owner))
         resumed = time.monotonic() - killed
-        time.sleep(max(0.0, killed + LEFT_AFTER - time.monotonic()))
-        left = int(Path(f"/proc/{owner}").exists())
+        while (left := Path(f"/proc/{owner}").exists()) and time.monotonic() < killed + LEFT_AFTER:
+            time.sleep(0.02)
         code = led.wait(PATIENCE)
     except AssertionError as error:
         return Killed(f"{error}: {(root / 'log').read_text()[-600:]}", in_save, PATIENCE, 0)
@@ -96,7 +96,7 @@ def trial(made: Any, wait: float, in_save: bool, root: Path, straight: dict[str,
     runs = sum(path.is_dir() and not path.is_symlink() and "CartPole" in path.name for path in root.iterdir())
     wrong = f"exit code {code}: {(root / 'log').read_text()[-300:]}" if code else ""
     wrong = wrong or (f"{', '.join(other)} differ" if other else "") or (f"{runs} runs" if runs != 1 else "")
-    return Killed(wrong, in_save, resumed, left)
+    return Killed(wrong, in_save, resumed, int(left))
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import train
 from report.metrics_csv import read_csv
 from report.trackers import registry
 from report.trackers.event_format import part
-from scripts.faults import trackers
 from utils.run_dir import RunDir
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
@@ -56,10 +55,3 @@ def test_a_sweep_is_followed_and_told(tmp_path, monkeypatch, capsys):
     config = run.facts()["config"]
     assert config["gamma"] == 0.5 and config["logger"] == ["csv", "wandb"]
     assert "sweep abc: gamma=0.5" in run.run_log.read_text()
-
-
-@pytest.mark.slow
-def test_no_number_is_another_whatever_a_tracker_does(capsys):
-    """Each tracker that is installed, W&B with servers that answer, stall, drop and fail."""
-    assert trackers.main(["--pairs", "1", "--steps", "8192"]) == 0
-    assert "TensorBoard: " in capsys.readouterr().out

@@ -12,16 +12,13 @@ import pytest
 
 import train
 from config.commands.train import parse_arguments
-from scripts.faults.nodes import ancestors, raylet_of
 from scripts.faults.nodes import cluster as a_cluster
-from scripts.faults.rig import TINY, state_of
-from scripts.plain_tree import fingerprint
-from utils import ray_pool, run_lock
+from scripts.faults.rig import TINY
+from utils import ray_pool
 from utils.run_dir import list_runs
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGER = {"max_timesteps": 200000, "checkpoint_freq_epochs": 20, "log_freq_epochs": 20, "test_episodes": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -141,27 +138,6 @@ def processes():
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             yield (folder / "cmdline").read_text().split("\0")
-
-
-@pytest.mark.slow
-def test_a_node_that_dies_costs_nothing(cluster, tmp_path, monkeypatch):
-    """Its runs go on elsewhere, to the bits of the run that nobody disturbed."""
-    words = [word for word in TINY if word.split("=")[0] not in LONGER]
-    words += [*(f"{key}={value}" for key, value in LONGER.items()), "--seed", "3"]
-    whole = subprocess.run([sys.executable, str(ROOT / "train.py"), *words], capture_output=True, text=True)
-    assert whole.returncode == 0, whole.stderr
-    expected = fingerprint(state_of(list_runs()[0]))
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "cluster"))
-    led = subprocess.Popen([sys.executable, str(ROOT / "train.py"), *words, "--on", "ray"], cwd=ROOT)
-    until(lambda: list_runs() and (list_runs()[0].checkpoints / "last.ckpt").exists(), 60)
-    run = list_runs()[0]
-    owner = run_lock.owner(run.path)
-    victim = next(node for node in cluster.worker_nodes if raylet_of(node) in ancestors(owner["pid"]))
-    cluster.remove_node(victim, allow_graceful=False)
-    cluster.add_node(num_cpus=1)
-    assert led.wait(120) == 0
-    assert [each.id for each in list_runs()] == [run.id] and fingerprint(state_of(run)) == expected
-    assert run.facts()["resumed"], "it was still in training when its node died"
 
 
 @pytest.mark.slow
