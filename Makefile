@@ -2,15 +2,16 @@
 # make test    install what is missing, run the tests that prove the product: minutes
 # make check   what a commit must pass: style, types, docs and the same tests
 # make slow    the rest, each over 5 seconds: planted faults, trainings that solve; installs the extra `ci` for it
-# make soak    by hand: more of what `make slow` shows with little, and evidence; hours
+# make soak    by hand, hours: more of what `make slow` shows with little; CONTRIBUTING.md says what
 PYTHON ?= python3
 ARGS ?= CartPole-v1:ppo
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
-# a process for each core, each with one thread of torch; a file stays in one of them, so its fixtures are made once
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile
+# a process for each core, each with one thread of torch; a file stays in one of them, so its fixtures are made once;
+# files begin in the order of tests/conftest.py, the longest first
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 FAST = @$(PYTEST) -m "not slow" && \
-	echo "make slow adds planted faults, long trainings, kernels for other processors and GPUs, MuJoCo, Atari: another 8 minutes or so"
+	echo "make slow adds planted faults, long trainings, kernels for other processors and GPUs, MuJoCo, Atari: another 15 minutes or so"
 
 .PHONY: train test check slow soak format clean
 

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 os.environ.setdefault("STRIDE_CORES", "1")  # a process for each core is at work already
+LONGEST = ("test_resume.py", "test_faults.py", "test_browser.py", "test_recurrent.py", "test_fused_gpu_learn.py")
+LONGEST += ("test_probes_models.py", "test_wheel.py", "test_notebooks.py", "test_fused_gpu_play.py", "test_variants.py")
 
 for number, usual in {
     signal.SIGINT: signal.default_int_handler,
@@ -18,6 +20,11 @@ for number, usual in {
 }.items():
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest begin first: else one of them is alone at the end, and other processes wait."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.hookimpl(tryfirst=True)

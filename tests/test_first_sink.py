@@ -28,6 +28,7 @@ def test_one_file_and_one_row(page):
     ]
 
 
+@pytest.mark.slow
 def test_what_was_typed_is_in_house_style(page):
     for check in ("ruff check", "ruff format --check"):
         page.run(f"python -m {check} {SINK} report/sinks.py")

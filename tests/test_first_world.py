@@ -23,6 +23,7 @@ def test_one_file_each_and_one_row(page):
     assert len(page.python()) <= 80, "lines of Python, world, rows and test"
 
 
+@pytest.mark.slow
 def test_what_was_typed_is_in_house_style(page):
     files = " ".join(path for path in sorted(FILES | ROWS) if path.endswith(".py"))
     for check in ("ruff check", "ruff format --check"):

@@ -1,4 +1,4 @@
-"""Learning itself, on real environments: minutes, so only CI and `make test` run it."""
+"""Learning itself, on real environments: `make slow` runs it."""
 
 import json
 

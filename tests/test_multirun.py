@@ -139,6 +139,7 @@ def test_a_long_name_keeps_its_seed_and_its_line_fits():
         assert all(len(line) < width for line in lines) and " 12  waiting" in lines[2] and "run" in lines[0]
 
 
+@pytest.mark.slow
 def test_a_paused_grid_goes_on(capsys):
     grid = words("CartPole-v1:ppo", "--group", "g", "--seed", "1,2")
     assert train.command([*grid, "--pause-at", "32"]) == 0

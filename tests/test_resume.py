@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import signal
+from itertools import product
 from typing import get_args
 
 import pytest
@@ -254,10 +255,14 @@ def kinds() -> list[tuple[str, str]]:
     return [(algo_id, memory) for algo_id in ALGORITHMS for memory in keys if keys[memory] <= {*known_keys(algo_id)}]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["fast", "gym"])
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("algo_id", "memory"), kinds())
+def combinations():
+    """All; what a memory holds has little to do with whose worlds they are, so another of both at once is soak."""
+    for (algo_id, memory), engine, backend in product(kinds(), ENGINES, ("fast", "gym")):
+        marks = [pytest.mark.slow] + [pytest.mark.soak] * (memory != "" and backend == "gym")
+        yield pytest.param(algo_id, memory, engine, backend, marks=marks)
+
+
+@pytest.mark.parametrize(("algo_id", "memory", "engine", "backend"), [*combinations()])
 def test_every_algorithm_on_every_engine_resumes_to_the_bit(algo_id, memory, engine, backend):
     """Whatever the registries hold is asked for here, normalised; a combination that is refused says by whom."""
     name = variant_of(algo_id)
@@ -278,6 +283,7 @@ ATARI = ["CartPole-v1:ppo", "env_kwargs.obs_type=ram", "spec={}"]
 SCREEN = ["env_id=ALE/Breakout-v5", "spec={}", "grayscale_obs=true", "resize_obs=36", "frame_stack=2", "policy=cnn",
           "policy_kwargs.features=16", "hidden_dims=16", "env_wrappers=[{id: LifeLoss}, {id: ClipReward}]",
           "eval_max_steps=30"]  # fmt: skip
+MORE = ("HalfCheetah, sac", "Pong, ppo, cut", "Breakout's screen, ppo", "cartpole, sac", "DoorKey, ppo")  # of the same
 SHORT = ("eval_max_steps=60",)  # where whole episodes are hundreds of steps, or 1,000 of physics
 OPTIONAL = {
     "mujoco": {
@@ -303,7 +309,14 @@ OPTIONAL = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("extra", "case"), [(extra, case) for extra in OPTIONAL for case in OPTIONAL[extra]])
+@pytest.mark.parametrize(
+    ("extra", "case"),
+    [
+        pytest.param(extra, case, marks=[pytest.mark.soak] * (case in MORE))
+        for extra in OPTIONAL
+        for case in OPTIONAL[extra]
+    ],
+)
 def test_worlds_of_optional_packages_resume_to_the_bit(extra, case):
     pytest.importorskip(extra)
     resumes_to_the_bit(*OPTIONAL[extra][case])

@@ -27,6 +27,7 @@ def test_one_file_each_and_one_row(page):
     assert lines == ["+from agents.a2c import A2C", '+    "a2c": A2C,']
 
 
+@pytest.mark.slow
 def test_what_was_typed_is_in_house_style(page):
     files = ["agents/a2c.py", "agents/algorithms.py", "envs_gym/catch.py", "tests/agents/test_a2c.py"]
     for check in ("ruff check", "ruff format --check"):

@@ -81,17 +81,19 @@ def mean_return(agent, world):
     return sum(Collector(world(16), agent.policy, 3, greedy=True).play(64).returns) / 64
 
 
+@pytest.mark.soak
 def test_constant_reward():
     assert opinions(dreamer(ConstantReward, 300), 0).value.tolist() == pytest.approx([1], abs=0.1)
 
 
+@pytest.mark.soak
 def test_seen_reward():
     """What was seen at the end is worth its reward; before it nothing tells which one it will be."""
     agent = dreamer(SeenReward, 400)
     assert opinions(agent, 1, -1).value.tolist() == pytest.approx([1, -1], abs=0.2)
 
 
-@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("gamma", [0.9, pytest.param(1.0, marks=pytest.mark.soak)])
 def test_delayed_reward(gamma):
     agent = dreamer(DelayedReward, 500, gamma=gamma)
     assert opinions(agent, 0).value.tolist() == pytest.approx([gamma], abs=0.1)
@@ -121,6 +123,7 @@ def test_continuous_action(made):
     assert action.mean().item() == pytest.approx(0.5, abs=0.2)
 
 
+@pytest.mark.soak
 def test_what_was_seen_before_decides():
     """A coin is less than a nat: where one is free nothing pulls it through the steps between, and it takes 3,000.
 

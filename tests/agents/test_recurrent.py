@@ -200,15 +200,15 @@ def reinforce(envs, **options):
 
 @pytest.mark.parametrize(
     "share_trunk",
-    [pytest.param(False, id="separate"), pytest.param(True, id="shared", marks=pytest.mark.slow)],
+    [pytest.param(False, id="separate"), pytest.param(True, id="shared", marks=[pytest.mark.slow, pytest.mark.soak])],
 )
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [
         pytest.param(ppo, "lstm", marks=pytest.mark.slow),
         (reinforce, "gru"),
-        pytest.param(ppo, "gru", marks=pytest.mark.slow),
-        pytest.param(reinforce, "lstm", marks=pytest.mark.slow),
+        pytest.param(ppo, "gru", marks=[pytest.mark.slow, pytest.mark.soak]),
+        pytest.param(reinforce, "lstm", marks=[pytest.mark.slow, pytest.mark.soak]),
     ],
 )
 def test_what_was_seen_before_decides(kind, policy, share_trunk):
@@ -350,7 +350,7 @@ def learnt_without_velocities(*overrides):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["lstm", "gru"])
+@pytest.mark.parametrize("policy", ["lstm", pytest.param("gru", marks=pytest.mark.soak)])
 def test_who_remembers_knows_where_the_pole_is_going(policy):
     assert learnt_without_velocities(f"policy={policy}", "seed=1") >= 150
 

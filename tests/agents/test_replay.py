@@ -86,6 +86,7 @@ def test_whatever_is_done_the_views_are_what_the_log_says(seed):
     play(seed, 10_000)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_million_random_operations():
     play(1234, 10**6)

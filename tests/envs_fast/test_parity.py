@@ -66,7 +66,9 @@ def runge_kutta(state: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.n
     return state + 0.2 / 6.0 * (a + 2 * b + 2 * c + d), 0.2 * np.abs([a, b, c, d]).max(axis=0)
 
 
-@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)], ids=["a tenth", "all"])
+@pytest.mark.parametrize(
+    "every", [pytest.param(10, id="a tenth"), pytest.param(1, id="all", marks=[pytest.mark.slow, pytest.mark.soak])]
+)
 @pytest.mark.parametrize("control", CONTROL)
 def test_one_step_from_anywhere(control, every):
     """Gymnasium steps one world at a time: those of a hundred thousand states take it half a minute."""

@@ -1,5 +1,7 @@
 """Every kernel compiles for GPUs that are not here, and fits into their registers; the page says how many."""
 
+import re
+
 import pytest
 
 from scripts import kernels, nvrtc
@@ -41,6 +43,18 @@ def test_what_tensor_cores_multiply_compiles_without_spills_and_is_on_the_page(p
         kernels.lowered(precision, ["sm_75"])
 
 
+@pytest.mark.slow
+def test_every_kernel_fits_into_the_oldest_gpu_as_the_page_says():
+    oldest = next(iter(kernels.ARCHITECTURES))
+    table = kernels.measured([*kernels.sources(), *kernels.rollouts(), *kernels.updates()], [oldest])
+    assert kernels.unfit(table) == []
+    page = kernels.PAGE.read_text()
+    if kernels.WRITTEN_BY.findall(page) == [nvrtc.version()]:
+        first = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
+        assert first == {kernel: str(row[oldest].registers) for kernel, row in table.items()}
+
+
+@pytest.mark.soak
 @pytest.mark.slow
 def test_the_page_is_what_nvrtc_says_for_every_architecture():
     assert kernels.main(["--check"]) == 0

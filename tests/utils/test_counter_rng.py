@@ -151,11 +151,11 @@ def _strips(total):
         yield counter_rng.uniforms(Key(i % 10, counter_rng.ACT, 0, i // 10), (piece,)).numpy()
 
 
-@pytest.mark.slow
-def test_a_hundred_million_draws_are_even_and_follow_nothing():
+@pytest.mark.parametrize("millions", [2, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.soak])])
+def test_millions_of_draws_are_even_and_follow_nothing(millions):
     """Chi-square over 4,096 cells, serial correlation at lags 1 to 8 and between neighbouring seeds; |z| < 5."""
     cells, lags, between, before, count = np.zeros(4096), np.zeros(8), 0.0, None, 0
-    for draws in _strips(100_000_000):
+    for draws in _strips(millions * 1_000_000):
         cells += np.bincount((draws * 4096).astype(np.int64), minlength=4096)
         centred = (draws - 0.5).astype(np.float64) * 12**0.5
         lags += [centred[: -k - 1] @ centred[k + 1 :] for k in range(8)]
