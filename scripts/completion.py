@@ -59,6 +59,7 @@ PARSERS = {  # by name, not imported: only the one that is asked for is, and not
     "export": "config.commands.export:build_export_parser",
     "monitor": "config.commands.monitor:build_monitor_parser",
     "runs": "config.commands.runs:build_runs_parser",
+    "verify": "config.commands.verify:build_verify_parser",
     "sweep": "config.commands.sweep:build_sweep_parser",
 }
 RUN_WORDS = ("RUN", "RUNS")

@@ -1,105 +1,153 @@
 """Does a run repeat? Trains its first iterations again from the stored config and seed, and compares.
 
     python -m scripts.verify_run @last                 up to its earliest checkpoint
-    python -m scripts.verify_run RUN --iterations 50   up to the last checkpoint among the first 50 iterations
+    python -m scripts.verify_run RUN --iterations 50   every checkpoint of the first 50 iterations
+    python -m scripts.verify_run RUN --test            and the closing test, with the weights of the last checkpoint
 
-Compared are the rows of metrics.csv, and at the checkpoint everything a run consists of: weights, optimizer, where
-every world and episode stands, counters. Exit code 0 when identical or the same within tolerance, 1 when not.
+Compared are the rows of metrics.csv, and at each checkpoint everything a run consists of: weights, optimizer, where
+every world and episode stands, counters. Then what the run says of itself in several files: scores, outcome, goal. The
+last line says what was not verified. Exit code 0 when identical or the same within tolerance, 1 when not.
 """
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import utils.quick_start  # isort: skip  # before all others
+
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import lightning as L
-import torch
-from lightning.pytorch.callbacks import Callback
+from config.commands.verify import VerifyArguments, parse_verify
+from config.preflight import look_for_run
+from utils import entry
 
-from agents.algorithms import build_agent
-from agents.base import Agent
-from agents.playing.loading import read_checkpoint
+if __name__ == "__main__":
+    entry.begin(look_for_run(parse_verify), "loading torch ...")  # here, as the imports below take seconds
+
+import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
+
 from config.loader import from_plain
 from config.metrics import load_metrics
+from config.plugins import check_names, trust_in
 from config.schema import Config
-from envs_gym.make import make_envs
-from report.metrics_csv import MetricsCsv, read_csv
+from config.sizes import check_foreign
+from envs_gym.gym_env import EnvError
+from envs_gym.make import env_info, import_own_modules
+from report.metrics_csv import STEPS, format_number, read_csv
 from scripts.plain_tree import Difference, differences
-from scripts.usage import parser_of
-from trainer_callbacks.checkpoint import Checkpoint
-from trainer_callbacks.evaluate import Evaluate
-from trainer_callbacks.export_metrics import ExportMetrics
+from scripts.repeated_run import CompareAt, repeated, scratch, tested
+from scripts.run_claims import Row, Sidecars, closing_test, contradictions
 from trainer_callbacks.resume import host_facts
-from trainer_callbacks.schedule import ApplySchedules
-from trainer_callbacks.session import build_trainer
-from trainer_callbacks.stop import Stop
-from utils import checkpoint_set, entry
+from utils import checkpoint_set
+from utils.one_line import one_line
+from utils.project import folder_of
 from utils.run_dir import RunDir
 from utils.user_error import UserError
 
-TOLERANCE = 1e-5
-COMPARED = ("state_dict", "optimizer_states", "stride", "callbacks")
-STEPS, ITERATIONS = "train/clock/env_steps", "train/clock/iterations"  # the closing test's row has no iterations
+utils.quick_start.loaded()
+
+ITERATIONS = "train/clock/iterations"  # the closing test's row may have none
+SHOWN = 5  # differences
 
 
 class Verdict(NamedTuple):
-    """identical, same within tolerance, or different; and why."""
+    """identical, same within tolerance, or different; how far it was compared, and what differs."""
 
     word: str
     lines: list[str]
+    extent: str
+
+    @property
+    def last_line(self) -> str:
+        return f"{self.word}: {self.extent}"
 
 
 def main(argv: list[str]) -> int:
     """Exit code."""
-    parser = parser_of(__doc__)
-    parser.add_argument("run", help="@last, an id, or a folder")
-    parser.add_argument("--iterations", type=int, default=0, help="compare at the last checkpoint among so many")
-    parser.add_argument("--tolerance", type=float, default=TOLERANCE)
-    options = parser.parse_args(argv)
-    verdict = verify(RunDir.find(options.run), options.iterations, options.tolerance)
-    print("\n".join([*verdict.lines, verdict.word]))
+    arguments = parse_verify(argv)
+    verdict = verify(RunDir.find(arguments.run_id), arguments)
+    print("\n".join([*verdict.lines, verdict.last_line]))
     return 0 if verdict.word != "different" else 1
 
 
-def verify(run: RunDir, iterations: int, tolerance: float) -> Verdict:
-    path = compared_checkpoint(run, iterations)
-    sidecar = checkpoint_set.facts_of(path)
-    facts = run.facts()
+def verify(run: RunDir, arguments: VerifyArguments) -> Verdict:
+    facts, sidecars = run.facts(), checkpoint_set.known(run.checkpoints)
+    config = repeatable(run, facts)
+    stems = compared_checkpoints(run, sidecars, arguments.iterations)
+    last = sidecars[stems[-1]]
+    warnings = [f"warning: {key} was {then}, is {now}" for key, then, now in drift(last)]
+    rows = read_csv(run.metrics_csv)
+    reached = env_info(config).reward_threshold if config.spec.goal is None else config.spec.goal
+    claims = contradictions(run, facts, sidecars, rows, reached, config.test_episodes)
+    test = closing_test(rows) if arguments.test else {}
+    if arguments.test and not test:
+        raise UserError(f"{run.id} has no closing test to play again")
+    with scratch():
+        compare = CompareAt(run, config, {stem: sidecars[stem] for stem in stems})
+        again = repeated(config, facts.get("goal"), compare)
+        found = compared_rows(rows, read_csv(again.metrics_csv), last) + compare.found
+        found += test_differences(run, config, test) if test else []
+    first = f"{run.id}, its first {last['iterations']} iterations ({last['env_steps']:,} env steps)"
+    shown = [one_line(f"  {each.name} {each.words}") for each in [*claims, *found][:SHOWN]]
+    extent = extent_of(run, sidecars, stems, "" if test else mentioned_test(facts, rows))
+    return Verdict(word(claims + found, arguments.tolerance), [first, *warnings, *shown], extent)
+
+
+def repeatable(run: RunDir, facts: dict[str, Any]) -> Config:
+    """The run's config, on the worlds it was trained on; UserError where it cannot be trained again from the start."""
     if facts.get("resumed") and any(again.get("changed") for again in facts["resumed"]):
         raise UserError(f"{run.id} was resumed with other settings; only what one config made can be repeated")
     if facts.get("parent"):
-        raise UserError(f"{run.id} is a fork of {facts['parent']['run']}; verify that one")
-    warnings = [f"warning: {key} was {then}, is {now}" for key, then, now in drift(sidecar)]
-    config = from_plain(facts["config"], run.id)
-    if config.env_backend == "auto":
-        config = replace(config, env_backend=facts.get("env_backend", "gym"))
-    with scratch():
-        again = repeated(config, facts.get("goal"), sidecar["iterations"])
-        mine, theirs = (unfolded(each, path.name, config) for each in (run, again))
-        found = differences(part(mine), part(theirs))
-        rows = differences(told(run, sidecar["exported"]), told(again, sidecar["exported"]))
-    where = f"{run.id}, its first {sidecar['iterations']} iterations ({sidecar['env_steps']:,} env steps)"
-    lines = [where, *warnings, *(f"  {d.name} {d.words}" for d in [*rows, *found][:5])]
-    return Verdict(word(rows + found, tolerance), lines)
+        raise UserError(f"{run.id} is a fork of {facts['parent'].get('run')}; verify that one")
+    if "config" not in facts:
+        raise UserError(f"{run.config_json} holds no config")
+    trust = trust_in(run, ())
+    check_names(facts["config"], trust, run.id)
+    config = from_plain(facts["config"], run.id, trust=trust)
+    if run.foreign:
+        check_foreign(config, run.id)
+    else:
+        import_own_modules(*filter(None, [folder_of(run.path.parent, run.id)]))
+    return replace(config, env_backend=facts.get("env_backend", "gym")) if config.env_backend == "auto" else config
+
+
+def compared_checkpoints(run: RunDir, sidecars: Sidecars, iterations: int) -> list[str]:
+    """The earliest checkpoint, or all within so many iterations."""
+    if not sidecars:
+        raise UserError(f"{run.id} has no checkpoint")
+    earliest = next(iter(sidecars))
+    within = [stem for stem, facts in sidecars.items() if facts["iterations"] <= iterations]
+    if iterations and not within:
+        raise UserError(f"{run.id} has no checkpoint before iteration {sidecars[earliest]['iterations']}")
+    return within or [earliest]
+
+
+def extent_of(run: RunDir, sidecars: Sidecars, stems: list[str], test: str) -> str:
+    """How far it was compared, and what was not verified."""
+    done, end = (list(among)[-1] for among in (stems, sidecars))
+    upto, whole = sidecars[done]["iterations"], sidecars[end]["iterations"]
+    links = [name for name in checkpoint_set.LINKS if linked(run, name) not in stems]
+    later = f"{' and '.join(links) or 'later checkpoints'} (--iterations {whole} compares them)"
+    missing = [later] * (len(stems) < len(sidecars)) + [test] * bool(test)
+    told = f"compared up to iteration {upto:,} of {whole:,} ({done})"
+    return f"{told}; not verified: {', '.join(missing)}" if missing else told
+
+
+def linked(run: RunDir, name: str) -> str:
+    try:
+        return checkpoint_set.target(run.checkpoints / f"{name}.ckpt")
+    except UserError:  # is among the contradictions
+        return ""
+
+
+def mentioned_test(facts: dict[str, Any], rows: Sequence[Row]) -> str:
+    """What to say of a closing test that was not played again, "" where there is none."""
+    return "the closing test (--test plays it again)" if closing_test(rows) or facts.get("outcome") else ""
 
 
 def word(found: list[Difference], tolerance: float) -> str:
     if not found:
         return "identical"
     return "same within tolerance" if all(d.size <= tolerance for d in found) else "different"
-
-
-def compared_checkpoint(run: RunDir, iterations: int) -> Path:
-    """The earliest checkpoint, or the last within so many iterations."""
-    paths = [run.checkpoints / f"{stem}.ckpt" for stem in checkpoint_set.names(run.checkpoints)]
-    within = [path for path in paths if checkpoint_set.facts_of(path)["iterations"] <= iterations]
-    if not paths or (iterations and not within):
-        least = checkpoint_set.facts_of(paths[0])["iterations"] if paths else 0
-        raise UserError(f"{run.id} has no checkpoint" + (f" before iteration {least}" if paths else ""))
-    return within[-1] if within else paths[0]
 
 
 def drift(sidecar: dict[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -109,74 +157,34 @@ def drift(sidecar: dict[str, Any]) -> list[tuple[str, Any, Any]]:
     return [(key, then.get(key), now[key]) for key in now if then.get(key) != now[key]]
 
 
-def part(state: dict[str, Any]) -> dict[str, Any]:
-    return {name: state[name] for name in COMPARED}
+def compared_rows(mine: Sequence[Row], theirs: Sequence[Row], sidecar: dict[str, Any]) -> list[Difference]:
+    """Rows up to a checkpoint. Behind the last one due there is one more where the training ended with it."""
+    mine = [row for row in mine if row.get(STEPS, 0) <= sidecar["env_steps"] and ITERATIONS in row]
+    upto = max([sidecar["exported"], *(row[STEPS] for row in mine if STEPS in row)])
+    return differences(*([told(row) for row in rows] for rows in (mine, [r for r in theirs if r[STEPS] <= upto])))
 
 
-def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
-    """A checkpoint with the rows of its replay memory; which checkpoint wrote which of them is a matter of time."""
-    state = read_checkpoint(run.checkpoints / name)
-    remembered = state["stride"]["parts"]["memory"]
-    if remembered.get("segments"):
-        envs = make_envs(config, config.n_envs)
-        memory = build_agent(config, envs).memory
-        memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
-        memory.load_state_dict(remembered)
-        remembered["segments"] = memory.columns_written()
-        envs.close()
-    return state
+def told(row: Row) -> dict[str, float]:
+    """Without what tells of wall time, and without the closing test."""
+    metrics = load_metrics()
+    return {
+        name: value
+        for name, value in row.items()
+        if not name.startswith("test/") and not (name in metrics and metrics[name].wall_time)
+    }
 
 
-def told(run: RunDir, env_steps: int) -> list[dict[str, float]]:
-    """The rows up to there, without what tells of wall time."""
-    wall = {name for name, metric in load_metrics().items() if metric.wall_time}
-    rows = [row for row in read_csv(run.metrics_csv) if row.get(STEPS, 0) <= env_steps and ITERATIONS in row]
-    return [{k: v for k, v in row.items() if k not in wall and not k.startswith("test/")} for row in rows]
+def test_differences(run: RunDir, config: Config, row: Row) -> list[Difference]:
+    """The closing test, played again with the weights of the last checkpoint."""
+    path = run.checkpoints / f"{linked(run, 'last')}.ckpt"
+    numbers = {name: float(format_number(value)) for name, value in tested(run, config, path).items()}
+    return differences({name: row[name] for name in row if name.startswith("test/roll/")}, numbers)
 
 
-@contextmanager
-def scratch() -> Iterator[None]:
-    """A runs folder of its own, gone afterwards."""
-    before = os.environ.get("STRIDE_RUNS")
-    with tempfile.TemporaryDirectory(prefix="verify-") as folder:
-        os.environ["STRIDE_RUNS"] = folder
-        try:
-            yield
-        finally:
-            os.environ.pop("STRIDE_RUNS")
-            if before is not None:
-                os.environ["STRIDE_RUNS"] = before
-
-
-class Enough(Callback):
-    """Ends the repetition behind the iteration that is compared."""
-
-    def __init__(self, iterations: int) -> None:
-        self.iterations = iterations
-
-    def on_train_batch_end(
-        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
-    ) -> None:
-        assert isinstance(agent, Agent)
-        trainer.should_stop |= agent.progress["iterations"] >= self.iterations
-
-
-def repeated(config: Config, goal: float | None, iterations: int) -> RunDir:
-    """The run from its beginning, up to and including that iteration and its checkpoint."""
-    torch.set_num_threads(config.torch_threads)
-    agent = build_agent(config, make_envs(config, config.n_envs))
-    run = RunDir.create(config.env_id, config.variant, config.seed, {"env_id": config.env_id})
-    agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
-    evaluate = Evaluate(config, lambda n: make_envs(config, n))
-    checkpoint = Checkpoint(run, evaluate, replace(config, checkpoint_minutes=None), {})
-    export = ExportMetrics(evaluate, [MetricsCsv(run.metrics_csv)])
-    stop = Stop(config, goal, evaluate.test, lambda: export.row)
-    build_trainer([ApplySchedules(), evaluate, export, stop, Enough(iterations), checkpoint]).fit(agent)
-    export.end(None)
-    evaluate.close()
-    agent.collector.envs.close()
-    return run
+def command(argv: list[str]) -> int:
+    """main with its errors as one line: 2 for what the person can right, 1 for what an environment did."""
+    return entry.ended(main, argv, EnvError)
 
 
 if __name__ == "__main__":
-    entry.run(main)
+    utils.quick_start.leave(command(sys.argv[1:]))

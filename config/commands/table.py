@@ -37,6 +37,7 @@ COMMANDS = (
         "search for hyperparameters that a YAML file in W&B's format describes",
     ),
     Command("list", "train", "what there is to train, and what it reached; TERM tells more", ("--list-envs",)),
+    Command("verify", "scripts/verify_run", "train a run's first iterations again: does it come to the same?"),
     Command("new", "scripts/new", "a project of your own: an environment, its settings, a test; trains at once"),
     Command("check-env", "scripts/check_env", "what is wrong with an environment, and how to cure it"),
     Command("export", "scripts/export", "a trained policy for programs without this one"),

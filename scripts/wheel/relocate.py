@@ -27,8 +27,13 @@ SCRIPTS: tuple[str, ...] = (
     "sweep",
     "sweep_choice",
     "sweep_flights",
+    "verify_run",
+    "repeated_run",
+    "run_claims",
+    "plain_tree",
 )
 SCRIPTS += ("setup_wandb_dashboard",)
+WORDS = {"verify_run": "verify"}  # of `stride`, where they are not the file's name
 NOT_SHIPPED = {"tests", "scripts", "build", "dist", "runs", NAME}
 SUFFIXES = {".py", ".yaml", ".json", ".css", ".js", ".cu", ".cuh", ".txt"}
 EVIDENCE = Path("docs", "results")  # what --list-envs says was reached
@@ -126,7 +131,7 @@ def moved(name: str) -> str:
 def rewritten(text: str, path: str, modules: dict[str, str]) -> str:
     """The source of a file with our names as the wheel has them. `modules`: each of ours that is shipped, and where."""
     text = TYPED.sub(lambda found: f"{NAME} {COMMANDS[found[1]]}", text)
-    text = TYPED_SCRIPT.sub(lambda found: f"{NAME} {found[1].replace('_', '-')}", text)
+    text = TYPED_SCRIPT.sub(lambda found: f"{NAME} {WORDS.get(found[1], found[1].replace('_', '-'))}", text)
     lines = text.encode().splitlines(keepends=True)
     changes: list[Change] = []
     for node in ast.walk(ast.parse(text, path)):

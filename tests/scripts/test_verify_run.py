@@ -1,5 +1,7 @@
 """A run repeats, to the bit or within a tolerance, or it is said where it first does not."""
 
+import shutil
+
 import pytest
 import torch
 from tiny_runs import tiny_run
@@ -9,53 +11,150 @@ from scripts.plain_tree import differences, fingerprint
 from scripts.verify_run import main
 from utils import checkpoint_set
 from utils.durable_file import read_json, write_json
+from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    return tiny_run()
-
-
-def change(run, **sidecar):
-    """Nudge a weight of the first checkpoint, with a sidecar that vouches for it."""
-    path = run.checkpoints / "epoch=02.ckpt"
+def change(run, stem="epoch=02", **sidecar):
+    """Nudge a weight of a checkpoint, with a sidecar that vouches for it."""
+    path = run.checkpoints / f"{stem}.ckpt"
     state = read_checkpoint(path)
     state["state_dict"]["policy.head.linear.bias"] += sidecar.pop("by", 0.0)
     torch.save(state, path)
     write_json(path.with_suffix(".json"), {**checkpoint_set.facts_of(path), **checkpoint_set.digest(path), **sidecar})
 
 
-def test_a_run_repeats(run, capsys):
-    for words in ([], ["--iterations", "3"], ["--iterations", "4"]):
-        assert main([run.id, *words]) == 0
-        assert capsys.readouterr().out.splitlines()[-1] == "identical"
+def config(run, **changes):
+    facts = read_json(run.config_json)
+    write_json(run.config_json, {**facts, "config": {**facts["config"], **changes}})
 
 
-def test_a_difference_is_named_and_measured(run, capsys):
+def outcome(run, **changes):
+    facts = read_json(run.config_json)
+    write_json(run.config_json, {**facts, "outcome": {**facts["outcome"], **changes}})
+
+
+def row(run, name, value, number=-1):
+    """Another number in metrics.csv, in the first or the last row that has one."""
+    head, *lines = [line.split(",") for line in run.metrics_csv.read_text().splitlines()]
+    place = head.index(name)
+    [line for line in lines if line[place]][number][place] = str(value)
+    run.metrics_csv.write_text("".join(",".join(line) + "\n" for line in (head, *lines)))
+
+
+def forged_test(run):
+    row(run, "test/roll/ep_rew/mean", 500)
+    outcome(run, solved=True, test_mean=500)
+
+
+def forged_goal(run):
+    write_json(run.config_json, {**read_json(run.config_json), "goal": 1})
+    outcome(run, goal=1, solved=True)
+
+
+def unlinked(run):
+    facts = read_json(run.checkpoints / "best.json")
+    (run.checkpoints / "best.json").unlink()
+    write_json(run.checkpoints / "best.json", {**facts, "score": 500})
+
+
+LATER = "not verified: best and last (--iterations 8 compares them)"
+TEST = "the closing test (--test plays it again)"
+FORGED = {  # what was done to a run that reached 8 iterations; words, and what is said of it
+    "nothing": (lambda run: None, "", f"identical: compared up to iteration 2 of 8 (epoch=02); {LATER}, {TEST}"),
+    "nothing, all": (lambda run: None, "--iterations 8 --test", "identical: compared up to iteration 8 of 8 (e"),
+    "within": (lambda run: None, "--iterations 3", "identical: compared up to iteration 2 of 8"),
+    "weight": (lambda run: change(run, by=1e-3), "", "state_dict.policy.head.linear.bias differs by up to"),
+    "later weight": (lambda run: change(run, "epoch=04", by=1e-3), "", LATER),
+    "later weight, all": (lambda run: change(run, "epoch=04", by=1e-3), "--iterations 8", "bias differs by up to"),
+    "gamma": (lambda run: config(run, gamma=0.5), "", "0.train/loss/value is "),
+    "seed": (lambda run: config(run, seed=2), "", "0.train/loss/policy is "),
+    "a row": (lambda run: row(run, "train/loss/value", 7, 0), "", "0.train/loss/value is 7.0, not "),
+    "solved": (lambda run: outcome(run, solved=True, test_mean=500), "", "outcome.test_mean is 500, and "),
+    "solved alone": (lambda run: outcome(run, solved=True), "", "outcome.solved is True, with test_mean "),
+    "episodes": (lambda run: outcome(run, test_episodes=3), "", "outcome.test_episodes is 3, and 100.0 by metrics.csv"),
+    "goal": (lambda run: outcome(run, goal=1, solved=True), "", "outcome.goal is 1, and 475.0 by config.json"),
+    "both goals": (forged_goal, "", "goal is 1, and 475.0 by its config"),
+    "env_steps": (lambda run: outcome(run, env_steps=9), "", "outcome.env_steps is 9, and 128 by the last checkpoint"),
+    "val_best": (lambda run: outcome(run, val_best=500), "", "outcome.val_best is 500, and "),
+    "score": (lambda run: change(run, score=500), "", "epoch=02.json: score is 500, and "),
+    "score of best": (lambda run: change(run, "epoch=08", score=500), "", "epoch=08.json: score is 500, and "),
+    "best.json": (unlinked, "", "checkpoints/best cannot be compared"),
+    "never reached": (lambda run: change(run, "epoch=08", iterations=90), "--iterations 90", "is never reached"),
+    "test and its row": (forged_test, "", f"compared up to iteration 2 of 8 (epoch=02); {LATER}, {TEST}"),
+    "test and its row, all": (forged_test, "--test", "test/roll/ep_rew/mean is 500.0, not "),
+}  # fmt: skip
+UNSEEN = ("nothing", "nothing, all", "within", "later weight", "test and its row")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRIDE_RUNS", str(tmp_path_factory.mktemp("sound")))
+        return tiny_run(max_timesteps=128)
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_what_was_forged_is_named_or_said_not_to_be_verified(name, sound, tmp_path, monkeypatch, capsys):
+    forge, words, told = FORGED[name]
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    run = RunDir(shutil.copytree(sound.path, tmp_path / sound.id, symlinks=True))
+    forge(run)
+    code, lines = main([run.id, *words.split()]), capsys.readouterr().out.splitlines()
+    assert told in "\n".join(lines)
+    assert (code, lines[-1].partition(":")[0]) == ((0, "identical") if name in UNSEEN else (1, "different"))
+
+
+def test_a_small_difference_is_measured(sound, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    run = RunDir(shutil.copytree(sound.path, tmp_path / sound.id, symlinks=True))
     change(run, by=1e-6, cpu="another")
     assert main([run.id]) == 0
     told = capsys.readouterr().out
-    assert "state_dict.policy.head.linear.bias differs by up to 9" in told and "same within tolerance" in told
+    assert "state_dict.policy.head.linear.bias differs by up to 9" in told and "same within tolerance: " in told
     assert "warning: cpu was another, is " in told
     assert main([run.id, "--tolerance", "1e-9"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "different"
 
 
-def test_another_seed_is_different_from_the_first_row_on(run, capsys):
-    facts = read_json(run.config_json)
-    write_json(run.config_json, {**facts, "config": {**facts["config"], "seed": 2}})
-    assert main([run.id]) == 1
-    assert "0.train/loss/policy is " in capsys.readouterr().out
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spec.goal": 9},  # confirmed by a test before the training ended
+        {"plateau": "{metric: val/roll/ep_rew/mean, patience: 1, scale: {policy_lr: 0.5}}"},
+        {
+            "eval_freq_epochs": "null",
+            "early_stop_on_eval_threshold": "false",
+            "log_freq_epochs": 3,
+        },  # the score of `best` is the test's; a row behind the last
+        {"early_stop_on_train_threshold": 1, "early_stop_on_eval_threshold": "true"},
+    ],
+    ids=str,
+)
+def test_whole_runs_repeat(changes, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    run = tiny_run(**{"early_stop_on_eval_threshold": "true", **changes})
+    assert main([run.id, "--iterations", "1000000", "--test"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
 
 
-def test_what_cannot_be_repeated_is_refused(run):
-    with pytest.raises(UserError, match="no checkpoint before iteration 2"):
-        main([run.id, "--iterations", "1"])
+def test_what_cannot_be_repeated_is_refused(sound, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
+    run = RunDir(shutil.copytree(sound.path, tmp_path / sound.id, symlinks=True))
+    refused = {"--iterations 1": "no checkpoint before iteration 2", "--iterations -1": "a whole number",
+               "--tolerance nan": "a number from 0 on", "--tset": "did you mean --test"}  # fmt: skip
+    for words, line in refused.items():
+        with pytest.raises(UserError, match=line):
+            main([run.id, *words.split()])
     write_json(run.config_json, {**read_json(run.config_json), "parent": {"run": "other"}})
     with pytest.raises(UserError, match="is a fork of other"):
         main([run.id])
+
+
+def test_nothing_is_imported_for_a_run_from_elsewhere(sound, tmp_path):
+    run = RunDir(shutil.copytree(sound.path, tmp_path / sound.id, symlinks=True))
+    config(run, env_id="antigravity:CartPole-v1")
+    with pytest.raises(UserError, match="what a run from elsewhere names is never imported"):
+        main([str(run.path)])
 
 
 def test_trees_are_compared_leaf_by_leaf():
@@ -74,11 +173,11 @@ def test_the_rows_of_a_memory_are_compared_however_they_were_saved(tmp_path, mon
     small = {"train_freq": 16, "gradient_steps": 1, "batch_size": 4, "learning_starts": 0, "epoch_iterations": 1}
     small |= {"buffer_size": 200, "hidden_dims": 8, "checkpoint_freq_epochs": 1, "n_steps": None, "max_timesteps": 320}
     remembering = tiny_run("CartPole-v1:dqn", **small)
-    config = read_json(remembering.config_json)
-    config["config"]["checkpoint_freq_epochs"] = 3  # so that the segments are others
-    write_json(remembering.config_json, config)
+    facts = read_json(remembering.config_json)
+    facts["config"]["checkpoint_freq_epochs"] = 3  # so that the segments are others
+    write_json(remembering.config_json, facts)
     assert main([remembering.id, "--iterations", "9"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "identical"
-    config["config"]["gamma"] = 0.5
-    write_json(remembering.config_json, config)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
+    facts["config"]["gamma"] = 0.5
+    write_json(remembering.config_json, facts)
     assert main([remembering.id, "--iterations", "9"]) == 1

@@ -1,0 +1,153 @@
+"""A run trained again from its config and seed, and its closing test played again: what verify_run compares with."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from agents.algorithms import build_agent
+from agents.base import Agent
+from agents.playing.loading import read_checkpoint
+from config.schema import Config
+from envs_gym.make import make_envs
+from report.metrics_csv import MetricsCsv
+from scripts.plain_tree import Difference, differences
+from scripts.run_claims import Sidecars
+from trainer_callbacks.checkpoint import Checkpoint
+from trainer_callbacks.evaluate import Evaluate
+from trainer_callbacks.export_metrics import ExportMetrics
+from trainer_callbacks.own import own_callbacks
+from trainer_callbacks.plateau import AtPlateau
+from trainer_callbacks.schedule import ApplySchedules
+from trainer_callbacks.session import build_trainer, restored
+from trainer_callbacks.stop import Stop
+from utils import checkpoint_set
+from utils.run_dir import RunDir
+from utils.user_error import UserError
+
+COMPARED = ("state_dict", "optimizer_states", "stride", "callbacks")
+CLOCK = ("epoch", "iterations", "env_steps", "exported")
+
+
+@contextmanager
+def scratch() -> Iterator[None]:
+    """A runs folder of its own, gone afterwards."""
+    before = os.environ.get("STRIDE_RUNS")
+    with tempfile.TemporaryDirectory(prefix="verify-") as folder:
+        os.environ["STRIDE_RUNS"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("STRIDE_RUNS")
+            if before is not None:
+                os.environ["STRIDE_RUNS"] = before
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """A checkpoint may hold anything: what does not fit the run's config becomes one line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
+        raise UserError(f"{path} does not fit this run: {type(error).__name__}: {error}") from error
+
+
+def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
+    """A checkpoint with the rows of its replay memory; which checkpoint wrote which of them is a matter of time."""
+    path = run.checkpoints / f"{name}.ckpt"
+    state = read_checkpoint(path)
+    with fitting(path):
+        remembered = state["stride"]["parts"]["memory"]
+        if remembered.get("segments"):
+            envs = make_envs(config, config.n_envs)
+            memory = build_agent(config, envs).memory
+            memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
+            memory.load_state_dict(remembered)
+            remembered["segments"] = memory.columns_written()
+            envs.close()
+        return {name: state[name] for name in COMPARED}
+
+
+class CompareAt(Callback):
+    """Compares the state with each stored checkpoint as the training comes to it; ends it at the last of them."""
+
+    def __init__(self, run: RunDir, config: Config, sidecars: Sidecars) -> None:
+        self.run, self.config, self.left = run, config, dict(sidecars)
+        self.found: list[Difference] = []
+        self.checkpoint: Checkpoint | None = None  # which saves it
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
+    ) -> None:
+        assert isinstance(agent, Agent) and self.checkpoint
+        now = [stem for stem, facts in self.left.items() if facts["iterations"] == agent.progress["iterations"]]
+        if now:
+            self.checkpoint.save(trainer, agent)
+            again = self.checkpoint.run
+            name = checkpoint_set.target(again.checkpoints / "last.ckpt")
+            mine = unfolded(again, name, self.config)
+            clock = checkpoint_set.facts_of(again.checkpoints / f"{name}.ckpt")
+            for stem in now:
+                facts = self.left.pop(stem)
+                self.found += differences(*({key: each[key] for key in CLOCK} for each in (facts, clock)))
+                self.found += differences(unfolded(self.run, stem, self.config), mine)
+        trainer.should_stop |= not self.left
+
+    def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        self.found += [Difference(stem, float("inf"), "is never reached: training ends before") for stem in self.left]
+
+
+class Stay(Callback):
+    """Restores a training and leaves it as it is."""
+
+    def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
+        trainer.should_stop = True
+
+
+def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
+    """The run from its beginning, up to and including the last checkpoint that is compared."""
+    torch.set_num_threads(config.torch_threads)
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    run = RunDir.create(config.env_id, config.variant, config.seed, {"env_id": config.env_id})
+    agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
+    evaluate = Evaluate(config, lambda n: make_envs(config, n))
+    checkpoint = Checkpoint(run, evaluate, replace(config, checkpoint_minutes=None), {})
+    compare.checkpoint = checkpoint
+    export = ExportMetrics(evaluate, [MetricsCsv(run.metrics_csv)])
+    plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
+    stop = Stop(config, goal, evaluate.test, lambda: export.row, plateau=plateau)
+    steered = [plateau] if plateau else []
+    build_trainer(
+        [ApplySchedules(plateau), evaluate, export, *steered, stop, *own_callbacks(config), compare, checkpoint]
+    ).fit(agent)
+    export.finish(agent, {})
+    export.end(None)
+    evaluate.close()
+    agent.collector.envs.close()
+    return run
+
+
+def tested(run: RunDir, config: Config, path: Path) -> dict[str, float]:
+    """What the closing test comes to with the weights of a checkpoint.
+
+    Each test plays other episodes. One that confirmed the goal is counted in the checkpoint already, another is not.
+    """
+    agent = build_agent(config, make_envs(config, config.n_envs))
+    agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
+    evaluate = Evaluate(config, lambda n: make_envs(config, n))
+    restored(build_trainer([evaluate, Stay()], enable_checkpointing=False), agent, path)
+    with fitting(path):
+        evaluate.tests -= bool(read_checkpoint(path)["callbacks"]["Stop"]["tested"])
+    numbers = evaluate.test(agent.policy)
+    evaluate.close()
+    agent.collector.envs.close()
+    return numbers
