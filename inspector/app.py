@@ -5,6 +5,7 @@ Rooms make escaped HTML of what they read; here it is only passed on. Nothing he
 
 import contextlib
 import io
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -15,7 +16,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from inspector.compare import choices, chosen, compare, first_choice
-from inspector.guard import App, Guard, is_any, names_of
+from inspector.events import SESSIONS, WAITING, Check, EventDoor, Fields, is_number, is_text, is_texts
+from inspector.guard import App, Guard, is_any, names_of, one_a_minute
 from inspector.markup import safe
 from inspector.rooms import COMING, MODES, WELCOME, Rooms
 from inspector.runs import PAGE
@@ -85,7 +87,8 @@ class Inspector:
             self.gr = load_gradio()
             self.rooms = Rooms(self.folder)
             self.run_id = self._first(selector)
-            self.demo = self._build()
+            self.fields: dict[Callable[..., object], Fields] = {}  # what the event of a function must hold
+            self.demo = self._build().queue(max_size=WAITING)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> "Inspector":
@@ -106,7 +109,8 @@ class Inspector:
 
         @contextlib.asynccontextmanager
         async def guarded(app: Served) -> AsyncIterator[None]:
-            app.middleware_stack = Guard(app.middleware_stack, names, is_any(host))  # outermost: before all of Gradio
+            door = EventDoor(app.middleware_stack, self.demo, self.fields)
+            app.middleware_stack = Guard(door, names, is_any(host))  # outermost: before all of Gradio
             yield
 
         with contextlib.redirect_stdout(io.StringIO()):  # Gradio speaks in paragraphs
@@ -116,6 +120,7 @@ class Inspector:
                 share=share,
                 allowed_paths=[str(self.folder)],
                 app_kwargs={"lifespan": guarded},
+                state_session_capacity=SESSIONS,
                 num_workers=0,  # they would serve files without the guard
                 theme=theme,
                 css=_text("inspector.css"),
@@ -128,6 +133,7 @@ class Inspector:
                 quiet=True,
                 prevent_thread_lock=True,
             )
+        logging.getLogger("uvicorn.error").addFilter(one_a_minute())  # of requests that are no HTTP
         threading.Thread(target=self.rooms.runs.read_ahead, daemon=True).start()
         if public:
             names.add(urlsplit(public).netloc)
@@ -152,17 +158,19 @@ class Inspector:
             glance = self._own_rooms(demo, rooms, run)
             shown = [self.seen, listed, more, glance]
             gr.Timer(REFRESH).tick(self._fresh, [self.seen, self.words, self.most, run], shown, **QUIET)
-            tabs.select(self._on_event(lambda event: str(event.value)), None, self.room, **QUIET)
+            tabs.select(self._on_event(lambda event: str(event.value), value=is_text), None, self.room, **QUIET)
         return demo
 
-    def _on_event(self, act: Callable[[Event], object]) -> Callable[[Event], object]:
-        """Gradio, which is only there once it is loaded, goes by annotations."""
+    def _on_event(self, act: Callable[[Event], object], **fields: Check) -> Callable[[Event], object]:
+        """Gradio, which is only there once it is loaded, goes by annotations. `fields`: what is read of the event."""
 
         def on_event(event: Event) -> object:
             return act(event)
 
         on_event.__annotations__["event"] = self.gr.EventData
-        return self._as_toasts(on_event)
+        shielded = self._as_toasts(on_event)
+        self.fields[shielded] = fields
+        return shielded
 
     def _html(self, value: object, name: str, **more: Any) -> Any:
         return self.gr.HTML(value, elem_id=name, elem_classes="room", apply_default_css=False, **more)
@@ -181,10 +189,12 @@ class Inspector:
 
         shown = [self.words, self.most, listed, more]
         # always_last: while a table is made, of all that is typed only the last line waits
-        line.input(self._on_event(lambda event: table(str(event.words), PAGE)), None, shown,
+        line.input(self._on_event(lambda event: table(str(event.words), PAGE), words=is_text), None, shown,
                    trigger_mode="always_last", **QUIET)  # fmt: skip
         more.click(lambda words, most: table(words, most + PAGE), [self.words, self.most], shown, **QUIET)
-        opened = listed.select(self._on_event(lambda event: runs.find(str(event.run)).id), None, run, **QUIET)
+        opened = listed.select(
+            self._on_event(lambda event: runs.find(str(event.run)).id, run=is_text), None, run, **QUIET
+        )
         opened.success(None, js=go_to(TABS[0]))
         return line, listed, more
 
@@ -204,7 +214,7 @@ class Inspector:
             return gr.Dropdown(choices=choices(runs), value=[runs.find(str(each)).id for each in event.runs])
 
         tab.select(self._as_toasts(offered), several, several, **QUIET)
-        told = line.submit(self._on_event(ticked), None, several, **QUIET)
+        told = line.submit(self._on_event(ticked, runs=is_texts), None, several, **QUIET)
         told.success(None, js=go_to("Compare"))
         several.change(self._as_toasts(lambda names: compare(chosen(runs, names or ()))), several, compared, **QUIET)
 
@@ -258,7 +268,7 @@ class Inspector:
             record = gr.Button("Record", variant="primary", elem_id="record", min_width=110, scale=0)
         player = self._html(COMING, "player")
         ask, answer = self._html("", "ask-dream", js_on_load=ASK), self._html("", "dreamt")
-        dream = self._on_event(lambda event: self.rooms.dream(str(event.key), event.step))
+        dream = self._on_event(lambda event: self.rooms.dream(str(event.key), event.step), key=is_text, step=is_number)
         ask.input(dream, None, answer, trigger_mode="always_last", **QUIET)
         return [checkpoint, seed, mode, steps], record, player
 

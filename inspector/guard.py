@@ -4,6 +4,9 @@ A web page elsewhere can have its visitor's browser ask 127.0.0.1 (Origin tells 
 (DNS rebinding: Host tells it). Either gets 403, on every route. So do uploads and whatever else the page does not use.
 """
 
+import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -83,6 +86,19 @@ def _own_address(scope: Scope) -> set[str]:
         return set()
     address, port = scope["server"]
     return names_of(str(address).removeprefix("::ffff:"), port)
+
+
+def one_a_minute() -> Callable[[logging.LogRecord], bool]:
+    """A filter for the server's log: of each warning one line a minute."""
+    last: dict[str, float] = {}
+
+    def is_due(record: logging.LogRecord) -> bool:
+        if record.levelno > logging.WARNING or time.monotonic() - last.get(record.msg, -math.inf) > 60:
+            last[record.msg] = time.monotonic()
+            return True
+        return False
+
+    return is_due
 
 
 async def _refuse(kind: str, why: str, send: Send) -> None:
