@@ -208,6 +208,10 @@ def reach(argv: Sequence[str]) -> None:
 def _reached(where: str) -> Any:
     """Ray, connected, by whoever asked first."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # who was asked nothing sends nothing
+    if where == "ray:local":
+        # before Ray is imported: nobody else is to reach a cluster of this command alone. Ray has no other word for it;
+        # `_node_ip_address="127.0.0.1"` becomes the machine's address, and its servers listen on all of them
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
         import ray.util.scheduling_strategies
@@ -215,7 +219,7 @@ def _reached(where: str) -> Any:
         raise UserError(f"--on {where} needs Ray: pip install 'stride-rl[cluster]'") from error
     if ray.is_initialized():
         return ray
-    more: dict[str, Any] = {"include_dashboard": False} if where == "ray:local" else {"address": "auto"}
+    more: dict[str, Any] = {"address": "auto"} if where == "ray" else {"address": "local", "include_dashboard": False}
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **more)
     except ConnectionError as error:

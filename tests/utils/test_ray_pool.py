@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -154,6 +155,31 @@ def until(holds, seconds):
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def listening(mark):
+    """The addresses, as /proc has them, at which processes with this text in their environment listen."""
+    sockets = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile
+            if mark.encode() in (folder / "environ").read_bytes():
+                sockets |= {os.readlink(each) for each in (folder / "fd").iterdir()}
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    return [line[1].partition(":")[0] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets]
+
+
+@pytest.mark.slow
+def test_a_cluster_of_one_command_listens_on_localhost_only(tmp_path):
+    pytest.importorskip("ray", reason="pip install 'stride-rl[cluster]'")
+    code = "from utils.ray_pool import connected\nwith connected('ray:local'): print('up', flush=True), input()"
+    mark = f"STRIDE_MARK={tmp_path}"
+    env = {**os.environ, "STRIDE_MARK": str(tmp_path), "RAY_ADDRESS": "127.0.0.1:1"}  # not what is meant
+    with subprocess.Popen(python(code), cwd=ROOT, env=env, text=True, stdin=PIPE, stdout=PIPE) as made:
+        assert "up\n" in iter(made.stdout.readline, "")
+        found = listening(mark)
+        made.communicate("\n")
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert len(found) >= 3 and {*found} <= loopback and made.returncode == 0
 
 
 def test_a_signal_is_what_stops_a_group():
