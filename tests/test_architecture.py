@@ -251,7 +251,7 @@ def opens(name: str) -> bool:
     """Whether a call or an import of this name could get at a run's file past the door."""
     module, _, last = name.rpartition(".")
     if module in ("shutil", "utils.durable_file"):
-        return last not in ("check_room", "OUT_OF_ROOM")
+        return last not in ("check_room", "OUT_OF_ROOM", "OUT_OF_HANDLES")
     return module != "run_files" and (last in OPENING or name in ("os.replace", "os.rename"))
 
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from utils.user_error import UserError
 
 OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
+OUT_OF_HANDLES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process is short of them; the file may be sound
 TEMPORARY = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.tmp")
 
 

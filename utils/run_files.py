@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from utils.durable_file import TEMPORARY, replacing_in, temporary
+from utils.durable_file import OUT_OF_HANDLES, TEMPORARY, replacing_in, temporary
 from utils.run_names import CHECKPOINT, FOLDERS, FORMS, LINK, Place, below, locate, shown
 from utils.user_error import UserError
 
@@ -41,6 +41,8 @@ def _opened(path: Path, root: Path, folders: tuple[str, ...]) -> Iterator[int]:
         raise
     except OSError as error:
         _close(descriptor)
+        if error.errno in OUT_OF_HANDLES:
+            raise
         if here.is_symlink() or not here.is_dir():
             raise _refused(here, os.lstat(here).st_mode, "a folder") from error
         raise UserError(f"cannot read {shown(path)}: {error.strerror}") from error
@@ -118,8 +120,9 @@ def exists(path: Path) -> bool:
 def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
     """A run's file to read, of at most `most` bytes (its form's own limit where that is less); the caller closes it.
 
-    UserError where it is missing, not readable, a link, no regular file or larger. Its contents are not looked at. One
-    that is replaced meanwhile stays readable as it was; of one that grows more may be read than `most`.
+    UserError where it is missing, not readable, a link, no regular file or larger; OSError where this process has no
+    descriptor or memory left. Its contents are not looked at. One that is replaced meanwhile stays readable as it was;
+    of one that grows more may be read than `most`.
     """
     place = locate(path)
     try:
@@ -127,6 +130,8 @@ def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
     except FileNotFoundError as error:
         raise UserError(f"{shown(path)} does not exist") from error
     except OSError as error:
+        if error.errno in OUT_OF_HANDLES:
+            raise
         raise UserError(f"cannot read {shown(path)}: {error.strerror}") from error
     size, most = os.fstat(file.fileno()).st_size, min(place.most, most if most is not None else place.most)
     if size > most:

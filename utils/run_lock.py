@@ -6,8 +6,11 @@ out again, or a reboot, is not mistaken for the owner. Where there is no /proc t
 Of a process elsewhere, on another machine or in another container, nothing can be seen but the file's age: its owner
 renews it every RENEWAL seconds, and it is dead once it has not for LEASE seconds. Whoever was taken for dead and is
 not, because it was halted or cut off, finds so before it commits anything (`check`).
+
+A lock from the future, where a clock went back, is watched for one lease: nobody's if it was not renewed by then.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -18,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from utils import run_files
 from utils.user_error import UserError
@@ -26,10 +29,12 @@ from utils.user_error import UserError
 NAME, CLOCK, MOST = ".lock", ".clock", 4096
 BOOT, SPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 LEASE, RENEWAL = 120.0, 10.0  # seconds; the first is STRIDE_LEASE's, the same on all machines that share a folder
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # no lock is there
 RENEWALS = 4  # at least so many in a lease, however short
 LOST = 75  # exit code, EX_TEMPFAIL: another process owns the run now; begun again it goes on from there
 
 _held: dict[Path, "_Held"] = {}  # by folder, the locks of this process
+_watched: dict[Path, tuple[float, float]] = {}  # by lock from the future, its time and since when it was seen
 
 
 class RunInTrainingError(UserError):
@@ -63,7 +68,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def check(folder: Path) -> None:
-    """LockLostError if the run was locked by this process and is another's now; read off the disk."""
+    """LockLostError if the run was locked by this process and is another's now; OSError where that cannot be read."""
     if (held := _held.get(folder)) and not held.is_ours():
         raise LockLostError(
             f"{folder.name} is another process's now: this one was not heard for the {lease():g} s of a lease; it "
@@ -82,7 +87,7 @@ def owner(folder: Path) -> dict[str, Any] | None:
     as a reader writes nothing into a run."""
     path = folder / NAME
     try:
-        return _living(run_files.read_bytes(path), lambda: time.time() - _renewed(path))
+        return _living(run_files.read_bytes(path), lambda: _silence(path))
     except UserError:
         return None
 
@@ -116,10 +121,15 @@ class _Held:
         threading.Thread(target=self._renew, name="renews the lock", daemon=True).start()
 
     def is_ours(self) -> bool:
-        """Whether our name stands there, as the disk tells now; not where that cannot be read."""
+        """Whether the lock holds our claim; not where it is missing. OSError where that cannot be read."""
         try:
-            ours = json.loads(run_files.read_bytes(self.path)) == self.claim
-        except (UserError, ValueError, RecursionError):
+            ours = bool(json.loads(run_files.read_bytes(self.path)) == self.claim)
+        except UserError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno not in GONE:
+                raise OSError(cause.errno, f"the disk cannot be read: {cause.strerror}", str(self.path)) from error
+            ours = False
+        except (ValueError, RecursionError):
             ours = False
         if ours:
             self._seen = _now()
@@ -131,8 +141,9 @@ class _Held:
 
     def let_go(self) -> None:
         self._over.set()
-        if self.is_ours():
-            run_files.remove(self.path)
+        with suppress(OSError, UserError):  # what stays is nobody's once this process has ended
+            if self.is_ours():
+                run_files.remove(self.path)
 
     def _renew(self) -> None:
         while not self._over.wait(self.period):
@@ -153,8 +164,7 @@ def _claim(path: Path, run_id: str) -> dict[str, Any]:
             fcntl.flock(file, fcntl.LOCK_EX)
             if not _same(file.fileno(), path):  # its owner has just let go of it
                 continue
-            renewed = os.fstat(file.fileno()).st_mtime
-            if other := _living(file.read(MOST), partial(_age, path.with_name(CLOCK), renewed)):
+            if other := _living(file.read(MOST), partial(_age, path.with_name(CLOCK), file)):
                 raise RunInTrainingError(f"{run_id} is being trained by {_who(other)}")
             mine = {**identity(os.getpid()), **_place()}
             file.seek(0)
@@ -172,20 +182,32 @@ def _who(claim: dict[str, Any]) -> str:
     return f"{process} on {where}; stop that one first, or wait {lease():g} s if it is gone"
 
 
-def _age(clock: Path, renewed: float) -> float:
-    """Seconds since then by the clock of whoever keeps the folder, who gives the times to files: those of machines
-    may disagree."""
+def _age(clock: Path, lock: BinaryIO) -> float:
+    """Seconds since a lock was renewed by the clock of whoever keeps the folder, who gives the times to files: those of
+    machines may disagree.
+
+    A lock from the future gets the time of now, so that its lease ends like any other unless its owner renews it.
+    """
     with run_files.open_to_write(clock) as file:
         file.write(b".")
         os.fsync(file.fileno())
         now = os.fstat(file.fileno()).st_mtime
     run_files.remove(clock)
-    return now - renewed
+    age = now - os.fstat(lock.fileno()).st_mtime
+    if age < 0:
+        os.utime(lock.fileno())
+    return age
 
 
-def _renewed(path: Path) -> float:
+def _silence(path: Path) -> float:
+    """Seconds since a lock was renewed by the clock of this machine; of one from the future since it was seen first."""
     found = run_files.status(path)
-    return found.st_mtime if found else 0.0
+    renewed = found.st_mtime if found else 0.0
+    if (age := time.time() - renewed) >= 0:
+        return age
+    if path not in _watched or _watched[path][0] != renewed:
+        _watched[path] = renewed, _now()
+    return _now() - _watched[path][1]
 
 
 def _place() -> dict[str, str]:

@@ -9,7 +9,7 @@ from config.schema import Config
 from trainer_callbacks.disk_space import NoRoomError, room_errors
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE])
 def test_descriptors_and_disk_that_ran_out_are_told_in_a_line(number):
     whole = pytest.raises(NoRoomError, match=rf"{os.strerror(number)} \(a.ckpt\): .* whole; go on so")
     with whole, room_errors(Config("CartPole-v1", "ppo"), "go on so"):

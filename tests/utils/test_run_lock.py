@@ -1,5 +1,6 @@
 """One owner at a time, known by number, start and boot; the claims of the dead are taken over."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -92,6 +93,28 @@ def test_a_process_elsewhere_lives_until_its_lease_is_over_by_the_folders_own_cl
     assert not list(tmp_path.iterdir())
 
 
+FUTURES = {"an hour": 3600, "2099": 2.3e9}
+
+
+@pytest.mark.parametrize("ahead", FUTURES.values(), ids=FUTURES)
+def test_a_lock_from_the_future_is_watched_for_one_lease(tmp_path, monkeypatch, ahead):
+    """By whoever wants the run, and, without a write, by whoever only waits for it."""
+    lock, claim, clock = tmp_path / NAME, json.dumps(ELSEWHERE["another boot"]), [1000.0]
+    monkeypatch.setattr(run_lock, "_now", lambda: clock[0])
+    lock.write_text(claim)
+    stamp = time.time() + ahead
+    for moved, passed, lives in ((0, 0, True), (0, 119, True), (1, 2, True), (0, 119, True), (0, 2, False)):
+        stamp, clock[0] = stamp + moved, clock[0] + passed
+        os.utime(lock, (stamp, stamp))
+        assert (owner(tmp_path) is not None) == lives
+    with pytest.raises(RunInTrainingError, match="wait 120 s if it is gone"), locked(tmp_path):
+        pass
+    assert abs(lock.stat().st_mtime - time.time()) < 60, "its lease begins now"
+    os.utime(lock, (time.time() - 130, time.time() - 130))
+    with locked(tmp_path):
+        assert lock.read_text() != claim
+
+
 def test_a_lock_is_renewed_while_it_is_held(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_LEASE", "0.2")
     with locked(tmp_path):
@@ -116,6 +139,27 @@ def test_whoever_was_given_up_finds_so_and_leaves_the_others_lock_alone(tmp_path
         time.sleep(0.3)
         assert (tmp_path / NAME).stat().st_mtime_ns == stamp, "it is not renewed on another's behalf"
     assert (tmp_path / NAME).read_text() == other and LockLostError.exit_code == LOST == 75
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        *((number, os.strerror(number)) for number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)),
+        *((number, f"the disk cannot be read: {os.strerror(number)}") for number in (errno.EIO, errno.ESTALE)),
+        (errno.ENOENT, None),
+    ],
+    ids=errno.errorcode.get,
+)
+def test_a_lock_that_cannot_be_read_is_not_lost(tmp_path, monkeypatch, number, said):
+    def refuses(*args, **kwargs):
+        raise OSError(number, os.strerror(number))
+
+    with locked(tmp_path):
+        with monkeypatch.context() as patch, pytest.raises(OSError if said else LockLostError, match=said) as caught:
+            patch.setattr("utils.run_files.os.open", refuses)
+            check(tmp_path)
+        assert not said or caught.value.errno == number
+        check(tmp_path)
 
 
 def test_between_two_renewals_nothing_is_read(tmp_path, monkeypatch):
