@@ -227,4 +227,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    utils.quick_start.leave(command(sys.argv[1:]))
+    utils.quick_start.leave(entry.printed(command(sys.argv[1:])))

@@ -367,7 +367,8 @@ def command(argv: list[str]) -> int:
 def main_in_events(argv: list[str]) -> int:
     """main, with nothing but events on stdout."""
     with only_events(UserError, NumbersError, *FAILURES) as events:
-        return main(argv, events)
+        code = main(argv, events)
+    return entry.printed(code)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from envs_fast.vec_env import Obs, Step
 from envs_gym.blame import Blame, EnvError
 from envs_gym.gym_env import SEEDS, GymEnv
 from envs_gym.wrappers.registry import WrapperConfig
+from utils.closed_pipe import outlive_readers
 from utils.counter_rng import WORLD, Key, integers
 from utils.interrupted import ENDING
 from utils.user_error import UserError
@@ -83,6 +84,7 @@ def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection, last_
         signal.signal(number, signal.SIG_IGN)  # the parent's; it closes the pipe
     if WHERE is not None:
         faulthandler.register(WHERE, last_words.fileno())  # answered even where machine code keeps Python's lock
+    outlive_readers()
     die_with_parent()
     os.environ.update(setup.variables)
     torch.set_num_threads(1)

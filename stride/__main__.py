@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 from importlib.metadata import version
+from typing import NoReturn
 
 from config.commands.table import Command, commands
 from utils import entry
@@ -23,9 +24,8 @@ Runs lie in the project one stands in (`stride new` makes one), else in ./runs; 
 """
 
 
-def main() -> int:
-    """Exit code, where the command has not become this process."""
-    return entry.ended(called, sys.argv[1:])
+def main() -> NoReturn:
+    entry.run(called)
 
 
 def called(argv: list[str]) -> int:
@@ -60,4 +60,4 @@ def become(command: Command, rest: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,11 +5,13 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+LEAKED: list[int] = []
 REWARDS = {"reward nan": np.nan, "reward inf": np.inf, "reward text": "1", "reward none": None, "reward 1e38": 1e38}
 REWARDS |= {"reward 1e300": 1e300, "reward pair": [1.0, 2.0]}
 
@@ -30,6 +32,8 @@ class Faulty(gymnasium.Env):
         self.what, self.at, self.lived = what, at, 0
         self.observation_space = spaces.Box(-np.inf, np.inf, (0,) if what == "zero" else (3,), np.float32)
         self.action_space = spaces.Box(-1, 1, (0,), np.float32) if what == "zero actions" else spaces.Discrete(2)
+        if what == "many actions":
+            self.action_space = spaces.Discrete(10**12)
         if what == "no space":
             del self.observation_space
         self.fails("init")
@@ -66,6 +70,17 @@ class Faulty(gymnasium.Env):
                     pass
             case "lock":
                 threading.Event().wait(60)
+            case "leak":
+                with suppress(OSError):
+                    while True:
+                        LEAKED.append(os.dup(0))
+            case "go away" if self.lived == self.at:
+                os.chdir("/")
+            case "close stdout" if self.lived == self.at:
+                sys.stdout.close()
+            case "close 1" if self.lived == self.at:
+                with suppress(OSError):  # another world was first
+                    os.close(1)
             case "os exit" if "FAULTY" not in os.environ:
                 os._exit(0)
 

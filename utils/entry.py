@@ -1,12 +1,14 @@
 """How every command ends: its errors in one line, a Ctrl-C in none, and the exit code that a shell expects."""
 
+import errno
 import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from utils import quick_start
-from utils.closed_pipe import outlive_readers
+from utils.closed_pipe import loss, losses, outlive_readers
+from utils.durable_file import OUT_OF_HANDLES
 from utils.interrupted import ctrl_c
 from utils.one_line import one_line
 from utils.user_error import NumbersError, UserError
@@ -29,7 +31,7 @@ def begin(first: Callable[[list[str]], int | None], loading: str = "") -> None:
     outlive_readers()
     code = ended(first, sys.argv[1:])
     if code is not None:
-        quick_start.leave(code)
+        quick_start.leave(printed(code))
     quick_start.loading(loading)
 
 
@@ -42,7 +44,7 @@ def ended(
     """`main`'s exit code, or that of what it raised: UserError, NumbersError and `failures` are said in one line, with
     what was noted of them.
 
-    Anything else is a bug and passes with its traceback.
+    So is a want of descriptors or memory. Anything else is a bug and passes with its traceback.
     """
     told: tuple[type[Exception], ...] = (UserError, NumbersError, *failures)
     try:
@@ -52,17 +54,34 @@ def ended(
         notes: tuple[str, ...] = getattr(error, "__notes__", ())
         print("; ".join([f"error: {one_line(str(error))}", *notes]), file=sys.stderr)
         return getattr(error, "exit_code", 2 if refused(error) else 1)
+    except OSError as error:
+        if error.errno not in OUT_OF_HANDLES:
+            raise
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def printed(code: int) -> int:
+    """The exit code of a command whose work is what it prints: 1, with a line, where not all of that could be written.
+
+    A reader that left has read what it wanted.
+    """
+    sys.stdout.flush()
+    if "stdout" not in losses or losses["stdout"].errno == errno.EPIPE:
+        return code
+    print(f"error: {loss('stdout')}", file=sys.stderr)
+    return code or 1
 
 
 def run(main: Main, *failures: type[Exception]) -> NoReturn:
     """The rest of this process is `main`, whether or not anybody reads what it says."""
     outlive_readers()
-    sys.exit(ended(main, sys.argv[1:], *failures))
+    sys.exit(printed(ended(main, sys.argv[1:], *failures)))
 
 
 def run_and_leave(main: Main) -> NoReturn:
     """The same, and nothing is taken apart at the end: for who has made thousands of objects, and no thread."""
     outlive_readers()
-    quick_start.leave(ended(main, sys.argv[1:]))
+    quick_start.leave(printed(ended(main, sys.argv[1:])))

@@ -58,8 +58,8 @@ def only_events(*told: type[Exception]) -> Iterator[Events]:
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
-        with Outlet(kept, "w", closefd=False) as stream, redirect_stdout(sys.stderr):
-            events = Events(stream)
+        with redirect_stdout(sys.stderr):
+            events = Events(Outlet(kept, "stdout"))
             try:
                 yield events
                 events.end(INTERRUPTED)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from utils.closed_pipe import nowhere
+from utils.closed_pipe import losses, nowhere
 from utils.parent_death import die_with_parent
 from utils.user_error import UserError
 
@@ -219,6 +219,7 @@ def _begin(words: list[str], env: Mapping[str, str | None], output: int, parent:
     os.setpgid(0, 0)
     die_with_parent(parent)
     _take(output, (1, 2))
+    losses.clear()  # those were of other files
     for name, value in env.items():
         if value is None:
             os.environ.pop(name, None)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
+from utils import closed_pipe
 from utils.hidden_secrets import Hidden
 from utils.run_files import open_to_write, rename
 from utils.user_error import UserError
@@ -96,9 +97,16 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
     logger.handlers[:] = chosen or [logging.NullHandler()]
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
+
+    def note_loss(line: str) -> None:
+        _append(file, logging.WARNING, line)
+
     hooks = (warnings.showwarning, threading.excepthook)
     if file:
         _divert(file, quiet)
+    for stream in closed_pipe.losses:
+        note_loss(closed_pipe.loss(stream))
+    closed_pipe.listeners.append(note_loss)
     try:
         yield logger
     except (KeyboardInterrupt, SystemExit) as error:
@@ -108,6 +116,7 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
         _append(file, logging.CRITICAL, "uncaught exception", (type(error), error, error.__traceback__))
         raise
     finally:
+        closed_pipe.listeners.remove(note_loss)
         warnings.showwarning, threading.excepthook = hooks
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)

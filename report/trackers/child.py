@@ -18,7 +18,7 @@ SOON = 30.0  # the same where whoever trained is gone without a word
 
 def main(name: str) -> int:
     """`name`: of the tracker. Its errors end this process with a traceback, which whoever started it looks up."""
-    answers = Outlet(os.dup(1), "w")
+    answers = Outlet(os.dup(1), "answers")
     os.dup2(2, 1)  # what packages print is no answer of ours
     box, tracker = Mailbox(), TRACKERS[name]()
     threading.Thread(target=read, args=(box,), daemon=True).start()

@@ -1,12 +1,16 @@
-"""Every command into a pipe whose reader leaves after one line, as `| head -1` does."""
+"""Every command into a pipe whose reader leaves after one line, as `| head -1` does, and into what takes nothing."""
 
+import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 from commands import start_command
 from tiny_runs import TINY, tiny_run
 
+from utils import closed_pipe
+from utils.closed_pipe import Outlet
 from utils.run_dir import RunDir
 from utils.run_files import read_json
 
@@ -54,10 +58,105 @@ def test_a_dry_run_writes_its_whole_folder(tmp_path):
     assert (tmp_path / "out" / "README.md").is_file()
 
 
-def test_a_training_is_not_lost(tmp_path):
-    settings = [f"{key}={value}" for key, value in {**TINY, "max_timesteps": 640}.items()]
-    _, errors, code = read_one_line(tmp_path, "train.py", "CartPole-v1:ppo", *settings)
-    assert errors == "" and code == 0 and read_json(RunDir.find("@last").config_json)["status"] == "finished"
+SETTINGS = [f"{key}={value}" for key, value in {**TINY, "max_timesteps": 640}.items()]
+UNHEARD = "error: stdout: No space left on device; what cannot be printed there is dropped\n"
+
+
+def finished_and_logged(line):
+    run = RunDir.find("@last")
+    return read_json(run.config_json)["status"] == "finished" and run.run_log.read_text().count(line) == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_training_is_not_lost(tmp_path, words):
+    _, errors, code = read_one_line(tmp_path, "train.py", "CartPole-v1:ppo", *words, *SETTINGS)
+    assert errors == "" and code == 0 and finished_and_logged("WARNING stdout: Broken pipe; ")
+
+
+FULL = {
+    "a training": (["train.py", "CartPole-v1:ppo", *SETTINGS], 0, ""),
+    "its events": (["train.py", "CartPole-v1:ppo", "--json", *SETTINGS], 1, UNHEARD),
+    "a list of variants": (["train.py", "--list-envs"], 1, UNHEARD),
+    "a list of runs": (["-m", "scripts.runs", "list"], 1, UNHEARD),
+    "the command stride": (["-m", "stride", "--help"], 1, UNHEARD),
+}
+
+
+@pytest.mark.parametrize("case", FULL)
+def test_a_full_disk_behind_stdout(tmp_path, case):
+    """A run is what it is; a command whose work is what it prints has failed."""
+    words, code, said = FULL[case]
+    child = start_command(words, Path("/dev/full"), tmp_path / "errors")
+    child.join()
+    assert (child.exitcode, (tmp_path / "errors").read_text()) == (code, said)
+    assert words[1] != "CartPole-v1:ppo" or finished_and_logged("WARNING stdout: No space left on device; ")
+
+
+def test_a_full_disk_behind_both(tmp_path):
+    child = start_command(["train.py", "CartPole-v1:ppo", "engine=nothing"], Path("/dev/full"), Path("/dev/full"))
+    child.join()
+    assert child.exitcode == 2
+
+
+@pytest.mark.parametrize(("what", "said"), [("close 1", ""), ("close stdout", "result=trained")])
+def test_a_world_that_closes_it(tmp_path, what, said):
+    """`sys.stdout.close()` closes nothing; a closed descriptor is never another file's that was opened since."""
+    settings = [*SETTINGS, "workers=0", "engine=eager", "test_episodes=0", f"env_kwargs={{what: {what}, at: 20}}"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    words = ["train.py", "faulty_world:Faulty-v0:ppo", "-q", *settings]
+    child = start_command(words, tmp_path / "out", tmp_path / "errors", env=env)
+    child.join()
+    assert (child.exitcode, (tmp_path / "errors").read_text()) == (0, "")
+    assert (tmp_path / "out").read_text().startswith(said) and bool(said) == bool((tmp_path / "out").read_text())
+    assert read_json(RunDir.find("@last").config_json)["status"] == "finished"
+
+
+@pytest.fixture
+def pipe(monkeypatch):
+    """A full one that does not wait: its ends, and what is lost on the way."""
+    monkeypatch.setattr(closed_pipe, "losses", {})
+    monkeypatch.setattr(closed_pipe, "PATIENCE", 0.2)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writer, b"." * 512)
+    yield reader, writer, closed_pipe.losses
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_pipe_that_would_block_is_waited_for(pipe):
+    reader, writer, losses = pipe
+    drained = threading.Timer(0.02, os.read, (reader, 1 << 20))
+    drained.start()
+    assert Outlet(writer, "stdout").write(b"x" * 9000) == 9000 and not losses
+    drained.join()
+    assert os.read(reader, 1 << 20) == b"x" * 9000
+
+
+def test_a_pipe_that_nobody_reads_is_given_up(pipe):
+    reader, writer, losses = pipe
+    outlet, told = Outlet(writer, "stdout"), []
+    closed_pipe.listeners.append(told.append)
+    try:
+        assert outlet.write(b"x") == 1 and losses["stdout"].errno == errno.EAGAIN
+        assert outlet.write(b"y") == 1 and told == ["stdout: it would block; what cannot be printed there is dropped"]
+    finally:
+        closed_pipe.listeners.remove(told.append)
+    os.read(reader, 1 << 20)
+    assert outlet.write(b"z") == 1 and os.read(reader, 1 << 20) == b"z"
+
+
+def test_a_number_that_was_given_to_another_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(closed_pipe, "losses", {})
+    number = os.dup(1)
+    os.set_inheritable(number, True)
+    outlet = Outlet(number, "stdout")
+    os.close(number)
+    with open(tmp_path / "checkpoint", "w") as file:
+        assert file.fileno() == number and outlet.write(b"words") == 5
+    assert (tmp_path / "checkpoint").read_text() == "" and closed_pipe.losses["stdout"].errno == errno.EBADF
 
 
 def test_both_streams_may_be_closed():

@@ -1,5 +1,6 @@
 """How commands end: exit codes, and one line."""
 
+import errno
 import signal
 
 import pytest
@@ -26,6 +27,7 @@ def raising(error):
         (NumbersError("loss is nan"), 1, "error: loss is nan\n"),
         (BrokenError("it fell\x1b[31m"), 1, "error: it fell\\x1b[31m\n"),
         (KeyboardInterrupt(), 130, ""),
+        (OSError(errno.EMFILE, "Too many open files", "a.csv"), 1, "error: [Errno 24] Too many open files: 'a.csv'\n"),
     ],
 )
 def test_what_is_raised_is_a_line_and_a_code(error, code, said, capsys):
@@ -37,7 +39,7 @@ def test_who_calls_says_what_the_person_can_right(capsys):
     assert ended(raising(BrokenError("pip install it")), [], BrokenError, refused=lambda error: True) == 2
 
 
-@pytest.mark.parametrize("error", [BrokenError(), SystemExit(3)])
+@pytest.mark.parametrize("error", [BrokenError(), SystemExit(3), OSError(errno.ENOSPC, "full")])
 def test_whatever_else_passes(error):
     with pytest.raises(type(error)):
         ended(raising(error), [])
