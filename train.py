@@ -68,6 +68,7 @@ from trainer_callbacks.resume import (
 )
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, fit
 from utils import checkpoint_set, places
+from utils.caller import from_here
 from utils.claim import claim, key_of
 from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
@@ -149,7 +150,7 @@ def forked(arguments: Arguments) -> Config:
 
 def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
     """One run, new, continued or forked, under the eyes of whoever may interrupt it."""
-    with Interrupts() as interrupts, ExitStack() as stack:
+    with Interrupts() as interrupts, ExitStack() as stack, from_here():
         try:
             return _train(arguments, interrupts, stack, events)
         except Dropped:

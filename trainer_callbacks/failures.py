@@ -3,6 +3,7 @@
 A run that never came to begin, because its worlds could not be made or reset, gets a folder that says the same.
 """
 
+import errno
 import os
 import sys
 import threading
@@ -18,24 +19,34 @@ from report.failed import write_failed
 from trainer_callbacks.disk_space import NoRoomError
 from trainer_callbacks.interrupt import Dropped
 from trainer_callbacks.resume import Resumption, provenance_once, settings_hash
+from utils import metrics_layout
+from utils.caller import from_caller
+from utils.closed_pipe import nowhere
 from utils.interrupted import by_signal
 from utils.one_line import describe_error
 from utils.run_dir import RunDir
 from utils.run_fate import continuation
-from utils.run_files import exists, read_json, write_json
+from utils.run_files import exists, read_json, remove, write_json
 from utils.run_lock import LockLostError
 from utils.run_log import open_run_log
 from utils.user_error import NumbersError, UserError
 
+SPARE = 6  # descriptors that are kept free for the files of a failure: a world may have taken all others
 TOLD = (UserError, EnvError, NumbersError, NoRoomError)  # whose text is a line for a person
 
 
 @contextmanager
 def failures_told(run: RunDir, stack: ExitStack, config: Config) -> Iterator[None]:
     """Whatever ends the training but a signal is told in the run's folder, and goes on with a note of where that is."""
+    spare = [nowhere() for _ in range(SPARE)]
+
+    def use_spare() -> None:
+        while spare:
+            os.close(spare.pop())
 
     def hung(line: str) -> str:
         """The process is about to end by force, from another thread: only here the stack can still be written."""
+        use_spare()
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         with open_run_log(run.run_log, quiet=True) as log:
             log.critical(f"{line}\n{''.join(traceback.format_stack(frame))}")
@@ -44,12 +55,14 @@ def failures_told(run: RunDir, stack: ExitStack, config: Config) -> Iterator[Non
 
     last_words.append(hung)
     stack.callback(last_words.remove, hung)
+    stack.callback(use_spare)
     try:
         with placed(config.env_id):
             yield
     except (Dropped, LockLostError):  # the folder may be another's to write in
         raise
     except BaseException as error:
+        use_spare()
         line = line_of(error)
         tell(run, line)
         if not isinstance(error, UserError):  # what a person can right says how
@@ -114,13 +127,21 @@ def line_of(error: BaseException) -> str:
 def tell(run: RunDir, line: str) -> None:
     """In config.json and report.md."""
     with suppress(OSError, UserError):  # what is told at the terminal is the cause, not that it cannot be written
-        write_json(run.config_json, {**read_json(run.config_json), "status": "failed", "failure": line})
+        facts = {**read_json(run.config_json), "status": "failed", "failure": line}
+        try:
+            write_json(run.config_json, facts)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            # no room: this goes, 310 kB; its numbers are in metrics.csv, too, and --resume makes it anew
+            remove(run.path / metrics_layout.NAME)
+            write_json(run.config_json, facts)
         write_failed(run, line)
 
 
 def whereabouts(run: RunDir, line: str) -> str:
     """Where the traceback is, and how to go on; for the end of a line."""
-    near = os.path.relpath(run.run_log)
+    near = from_caller(run.run_log)
     where = (
         f"traceback in {run.run_log if near.startswith('..') else near}"
         if exists(run.run_log)

@@ -1,7 +1,6 @@
 """One training from its first callback to its last word: callbacks in their order, Lightning's Trainer, the outcome."""
 
 import logging
-import os
 import sys
 import time
 import warnings
@@ -43,6 +42,7 @@ from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.stop import TESTED, Stop, unheeded
 from trainer_callbacks.video import Video
 from utils import checkpoint_set, run_lock
+from utils.caller import from_caller, go_back
 from utils.devices import described
 from utils.kept_memory import keep_freed_memory
 from utils.provenance import code_hash
@@ -123,6 +123,7 @@ def fit(
         evaluate.close()
         video.close()
         agent.collector.envs.close()
+        go_back()
         env_steps = checkpoint.saved["env_steps"] if lost else agent.progress["env_steps"]
         outcome = outcome_of(run, goal, stop, evaluate, env_steps, time.perf_counter() - began, lost)
         outcome = replace(outcome, phases=shares(export.seconds(agent)), alerts=watch.alerts, dreams=dreams)
@@ -192,7 +193,7 @@ def outcome_of(
         test_episodes=int(stop.tested.get("test/roll/episodes", 0)),
         env_steps=env_steps,
         seconds=seconds,
-        run_path=os.path.relpath(run.path),
+        run_path=from_caller(run.path),
         lost=lost,
     )
 
@@ -215,7 +216,7 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir) -> Hea
         parameters=sum(p.numel() for p in agent.policy.parameters()),
         goal=goal,
         max_timesteps=config.max_timesteps,
-        run_path=os.path.relpath(run.path),
+        run_path=from_caller(run.path),
         threads=agent.engine.threads.number,
         threads_why=agent.engine.threads.why,
         plateau=config.plateau.words() if config.plateau else "",
