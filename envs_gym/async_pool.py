@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess, SpawnProcess
 from types import ModuleType
@@ -241,6 +241,7 @@ def untouched() -> Iterator[None]:
     A signal to the whole group, as SLURM and `timeout` send it, is ours: the iteration under way still needs workers.
     """
     main = sys.modules["__main__"]
+    resource_tracker.ensure_running()  # first, as it unblocks SIGINT and SIGTERM when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     sys.modules["__main__"] = ModuleType("__main__")
     try:

@@ -85,7 +85,10 @@ static inline void NAME_chances(const float *x, const float *mask, float *p, int
 
 def check(policy: Deployed) -> None:
     """UserError for what C is not written of, before anything is played; and without a compiler to verify it by."""
-    stack(policy)
+    acting, choices = policy.module.acting, stack(policy).choices
+    largest = acting.start.abs().max() + max(choices) if choices else (acting.centre.abs() + acting.reach).max()
+    if acting.integral and largest >= 1 << 31:
+        raise UserError("--c: an int of C does not hold actions as large as these; --onnx and --torch take them")
     compiler()
 
 

@@ -15,6 +15,7 @@ from report.outcome import Outcome
 from utils import checkpoint_set, claim
 from utils.entry import GOAL_MISSED
 from utils.events import Events
+from utils.one_line import printable
 from utils.run_dir import RunDir, runs_root
 from utils.run_facts import PAUSED, mapping
 from utils.run_files import exists
@@ -43,7 +44,7 @@ def tell_again(arguments: Arguments, run: RunDir, events: Events | None = None) 
     if events:
         JsonEvents(events, run).end(outcome)
     elif arguments.quiet:
-        print(outcome.line())
+        print(printable(outcome.line()))
     else:
         print(f"  {run.id} is trained already: {outcome.sentence()}")
     missed = arguments.require_goal and outcome.reason != PAUSED and not outcome.solved

@@ -30,6 +30,7 @@ from report.dashboard import (
 from report.history import VAL, History
 from report.outcome import FAILED, Header, Outcome, next_commands
 from report.sink import Sink
+from utils.one_line import printable
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
 BEAT_SECONDS = 1.0  # until it is drawn without a row
@@ -128,7 +129,7 @@ class Console(Sink):
             self._live.stop()
             self._live = None
         if self._quiet and (outcome := outcome or self._failed()):
-            self._print(Text(outcome.line()))
+            self._print(Text(printable(outcome.line())))
         if self._quiet or outcome is None:
             return
         self._print(Text())

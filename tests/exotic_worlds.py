@@ -30,6 +30,8 @@ WORLDS = {
     "Levers-v0": (NESTED, MultiDiscrete([3, 2], start=[-1, 5])),
     "Switches-v0": (Box(-1, 1, (3,)), MultiBinary((2, 2))),
     "Dials-v0": (Box(-5, 5, (3,), np.float64), Box(0, 9, (2,), np.int16)),
+    "Far-v0": (Box(-1, 1, (3,)), Discrete(3, start=2**40)),
+    "Wide-v0": (Box(-1, 1, (3,)), Box(-(2**40), 2**40, (2,), np.int64)),
     "Odd-v0": (Discrete(5, start=-2), ODD),
 }
 for name, (seen, done) in WORLDS.items():

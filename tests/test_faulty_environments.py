@@ -1,10 +1,13 @@
 """An environment of a user that goes wrong: one line with file and line, status failed, exit code 1, and no verdict."""
 
+import errno
 import json
 import os
 import re
+import resource
 
 import pytest
+from faulty_world import LEAKED
 from tiny_runs import TINY
 
 import run_play
@@ -15,7 +18,7 @@ from envs_gym.answers import FIRST
 from envs_gym.gym_env import GymEnv
 from utils import checkpoint_set
 from utils.run_dir import RunDir, list_runs
-from utils.run_files import read_json
+from utils.run_files import read_json, write_json
 
 SHORT = {"n_steps": 4, "eval_freq_epochs": 1}  # evaluated worlds live longer than those of the training
 YAML = """
@@ -86,6 +89,52 @@ def test_what_goes_wrong_in_training_is_one_line_and_a_failed_run(what, fragment
     assert told_where(said, RunDir.find("@last")), said
     assert "outcome" not in RunDir.find("@last").facts()
     assert checkpoint_set.names(RunDir.find("@last").checkpoints) and not list(root.rglob(".lock"))
+
+
+@pytest.fixture
+def few_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    yield
+    while LEAKED:
+        os.close(LEAKED.pop())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_world_that_takes_all_descriptors(root, capsys, few_descriptors):
+    code, said = trained(root, capsys, "leak")
+    run = RunDir.find("@last")
+    line = rf"error: Too many open files \(.*\): the checkpoints written before are whole; .* --resume {run.id}; .*\n"
+    assert code == 1 and re.fullmatch(line, said) and run.facts()["status"] == "failed"
+    assert not list(root.rglob(".lock")) and "**Failed**" in run.report.read_text()
+
+
+def test_a_world_that_changes_the_folder(root, capsys, monkeypatch):
+    monkeypatch.chdir(root)
+    assert train.command([*words(root), "env_kwargs={what: go away, at: 20}"]) == 0
+    assert f" run=runs/{RunDir.find('@last').id}\n" in capsys.readouterr().out and os.getcwd() == str(root)
+
+
+def test_a_disk_without_room_for_the_verdict(root, capsys, monkeypatch):
+    """What can be made anew goes first: config.json says that the run failed, and why."""
+
+    def write(path, data):
+        if (path.parent / "metrics.mmap").exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_json(path, data)
+
+    monkeypatch.setattr("trainer_callbacks.failures.write_json", write)
+    code, said = trained(root, capsys, "raise")
+    run = RunDir.find("@last")
+    assert code == 1 and told_where(said, run)
+    assert not (run.path / "metrics.mmap").exists()
+
+
+@pytest.mark.parametrize("algo_id", ["ppo", "dqn", "dreamer"])
+def test_more_actions_than_memory_holds(root, capsys, algo_id):
+    what = ["-q", "env_kwargs={what: many actions}", "engine=eager"]
+    assert train.command([f"faulty_world:Faulty-v0:{algo_id}", *what]) == 2
+    assert "the environment has 1,000,000,000,000 actions: " in capsys.readouterr().err and not list_runs()
 
 
 def test_types_are_looked_at_in_the_first_steps_too(root, capsys):

@@ -123,7 +123,8 @@ def test_a_pipe_is_no_config(tmp_path, capfd):
 
 def test_runs_that_are_a_file(tmp_path, monkeypatch, capfd):
     (tmp_path / "file").touch()
-    for where in ("file", "file/x", "x" * 300):
+    (tmp_path / "dangling").symlink_to("nothing")
+    for where in ("file", "file/x", "x" * 300, "dangling"):
         monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / where))
         for command, words in (
             (train.command, ["CartPole-v1:ppo", "engine=eager", "env_backend=gym"]),

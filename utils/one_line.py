@@ -6,13 +6,18 @@ WORDS = (120, 60, 40)  # what words are cut to where a line is longer, the first
 
 def one_line(text: str, most: int = MOST) -> str:
     """No line breaks, nothing unprintable (it is spelled out), what is long shortened in the middle."""
-    line = " ".join(shortened(text, 1 << 16).split())
-    if not line.isprintable():
-        line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+    line = printable(" ".join(shortened(text, 1 << 16).split()))
     for longest in WORDS:
         if len(line) > most:
             line = " ".join(shortened(word, longest) for word in line.split(" "))
     return shortened(line, most)
+
+
+def printable(text: str) -> str:
+    """The text with what is unprintable spelled out, line breaks too."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def shortened(text: str, most: int) -> str:

@@ -21,6 +21,8 @@ def runs_root() -> Path:
         if not stat.S_ISDIR(os.stat(root).st_mode):
             raise UserError(f"{whose} {root}, which is no folder")
     except FileNotFoundError:
+        if root.is_symlink():
+            raise UserError(f"{whose} {root}, a link to nothing") from None
         return root
     except OSError as error:
         raise UserError(f"{whose} {root}: {error.strerror}") from error

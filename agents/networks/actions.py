@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.networks.encoders import MultiOneHot, OneHot
+from agents.networks.heads import check_choices
 from utils.user_error import UserError
 
 
@@ -24,6 +25,8 @@ class Actions(nn.Module):
         """of each choice; none where actions are numbers"""
         if not options and not (isinstance(space, gym.spaces.Box) and np.isfinite([space.low, space.high]).all()):
             raise UserError(f"a world model needs choices, or numbers with bounds, not {space}; ppo takes any action")
+        for count in options:
+            check_choices(count, count)  # each as a one-hot row
         self.register_buffer("counts", torch.tensor(options), persistent=False)
         self.table = MultiOneHot(options) if self.several else OneHot(options[0]) if options else None
         self.draws = len(options) or math.prod(space.shape or ())

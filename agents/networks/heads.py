@@ -13,9 +13,11 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
+from agents.experience.storage import SPARE, free_bytes, readable_size
 from envs_fast.vec_env import Obs
 from envs_gym.spaces import MASK
 from utils.counter_rng import normal
+from utils.user_error import UserError
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
 FINE = 2.0**40  # steps between two probabilities that are told apart, where they are added up as whole numbers
@@ -180,12 +182,25 @@ class BoundedGaussian(Diagonal):
 Head = Categorical | MultiCategorical | Gaussian
 
 
+def check_choices(count: int, size: int) -> None:
+    """UserError where `size` numbers for each of `count` actions do not fit into memory."""
+    takes, free = 4 * count * size, int(SPARE * free_bytes("ram"))
+    if takes > free:
+        raise UserError(
+            f"the environment has {count:,} actions: weights for all of them take {readable_size(takes)}, "
+            f"{readable_size(free)} may be taken in memory; a wrapper can offer fewer actions"
+        )
+
+
 def head_for(space: gym.Space, size: int, log_std_init: float = 0.0) -> Head:
     """The head that speaks an action space."""
     if isinstance(space, gym.spaces.Discrete):
+        check_choices(int(space.n), size)
         return Categorical(size, int(space.n))
     if isinstance(space, gym.spaces.MultiDiscrete):
-        return MultiCategorical(size, [int(n) for n in space.nvec])
+        choices = [int(n) for n in space.nvec]
+        check_choices(sum(choices), size)
+        return MultiCategorical(size, choices)
     if isinstance(space, gym.spaces.Box):
         return Gaussian(size, math.prod(space.shape), log_std_init)
     raise TypeError(f"no head for {space}")

@@ -15,7 +15,7 @@ from agents.networks.actor_critic import ACTIVATIONS
 from agents.networks.cnn import CNN, CNNKind
 from agents.networks.dense import Dense
 from agents.networks.encoders import FlatEncoder, images
-from agents.networks.heads import IMPOSSIBLE, action_mask
+from agents.networks.heads import IMPOSSIBLE, action_mask, check_choices
 from agents.networks.policies import checked_options
 from agents.networks.threads import LayerNorm
 from config.schema import Config
@@ -45,6 +45,7 @@ class QNetwork(nn.Module):
         self.encoder = FlatEncoder(space, shape.normalize_obs, shape.cnn)
         self.torso = hidden_layers(self.encoder.size, shape.hidden_dims, shape.activation, shape.layer_norm)
         width = shape.hidden_dims[-1] if shape.hidden_dims else self.encoder.size
+        check_choices(actions, width * shape.quantiles)
         self.advantage = nn.Linear(width, actions * shape.quantiles)
         self.state_value = nn.Linear(width, shape.quantiles) if shape.dueling else None
 

@@ -120,14 +120,18 @@ REFUSED = {
     "images": ("CartPole-v1:ppo_pixels", "not networks that read images"),
     "a table": ("FrozenLake-v1:q_learning", "not tables"),
     "Dreamer": ("CartPole-v1:dreamer", "not policies with a memory"),
+    "large choices": ("exotic_worlds:Far-v0:ppo", "an int of C does not hold actions as large as these"),
+    "large numbers": ("exotic_worlds:Wide-v0:ppo", "an int of C does not hold actions as large as these"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_c_is_not_written_of_is_refused(case):
     config_id, said = REFUSED[case]
+    env_id = config_id.rsplit(":", 1)[0]
+    loaded = exotic(env_id.partition(":")[2]) if env_id.startswith("exotic_worlds:") else untrained(config_id)
     with pytest.raises(UserError, match=said):
-        c_header.check(deployed(untrained(config_id)))
+        c_header.check(deployed(loaded))
 
 
 def test_a_planted_fault_writes_no_file(tmp_path, monkeypatch):
