@@ -1,5 +1,6 @@
 """Who steps Gymnasium's worlds: the choice and what it says, the same bits, and a process that is lost."""
 
+import os
 import signal
 from dataclasses import replace
 from os import kill
@@ -8,6 +9,7 @@ import gymnasium
 import pytest
 import torch
 from async_worlds import EXIT, FINE, HANG
+from commands import run_command
 from slow_worlds import SECONDS, Slow
 from tiny_runs import TINY
 
@@ -21,6 +23,7 @@ from envs_gym.doom import DoomWorld
 from envs_gym.gym_env import EnvError, GymEnv
 from envs_gym.make import make_envs
 from envs_gym.workers import choose_workers, step_cost, workers_of
+from utils.places import PROJECT
 from utils.run_dir import RunDir
 from utils.run_files import read_json
 from utils.user_error import UserError
@@ -209,3 +212,22 @@ def test_what_goes_wrong_in_a_worker_is_one_line_with_the_line_of_the_world(what
     said = capsys.readouterr().err
     assert code == 1 and fragment in said and "faulty_world.py:" in said and len(said.splitlines()) == 1, said
     assert read_json(run.config_json)["status"] == "failed"
+
+
+DEAF = """
+import signal
+from multiprocessing import resource_tracker
+from envs_gym.async_pool import untouched
+resource_tracker._resource_tracker._fd = None  # none is running: this process was forked from one that has it
+with untouched():
+    resource_tracker.ensure_running()  # as the fork server does before it starts: the first time it unblocks them
+    assert {signal.SIGINT, signal.SIGTERM} <= signal.pthread_sigmask(signal.SIG_BLOCK, [])
+assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+"""
+
+
+def test_a_fork_server_that_loads_hears_no_signal(tmp_path):
+    """Else a Ctrl-C meanwhile shows its traceback."""
+    (tmp_path / "deaf.py").write_text(DEAF)
+    done = run_command(tmp_path / "deaf.py", env={**os.environ, "PYTHONPATH": str(PROJECT)})
+    assert (done.returncode, done.stderr) == (0, "")

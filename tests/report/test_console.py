@@ -167,15 +167,16 @@ def test_the_row_of_the_closing_test_draws_nothing(tty: bool) -> None:
     assert "77.0" not in written(terminal) and (tty or written(terminal) == before)
 
 
-def test_quiet_prints_one_line_at_the_end() -> None:
+@pytest.mark.parametrize(("path", "shown"), [("runs/x", "runs/x"), ("my\n runs/x\x1b", "my\\n runs/x\\x1b")])
+def test_quiet_prints_one_line_at_the_end(path: str, shown: str) -> None:
     view, terminal, watch = console(tty=True, quiet=True)
     view.begin(HEADER, CONFIG)
     feed(view, watch, [row(1000, 10.0, val=3.0)], seconds=1.0)
     assert written(terminal) == ""
-    view.end(OUTCOME)
+    view.end(replace(OUTCOME, run_path=path))
     assert written(terminal) == (
         "result=solved test_mean=489.34 test_std=21.04 test_episodes=100 goal=475 "
-        "env_steps=61440 seconds=13.60 alerts=0 run=runs/x\n"
+        f"env_steps=61440 seconds=13.60 alerts=0 run={shown}\n"
     )
 
 
