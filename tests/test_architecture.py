@@ -42,7 +42,7 @@ TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
 LIGHT_UTILS += ("seed_group", "places", "project", "run_brief", "run_index", "run_labels", "run_listing", "run_shelf")
-LIGHT_UTILS += ("run_tail", "runs_root", "search_journal", "search_rules")
+LIGHT_UTILS += ("own_sqlite", "run_columns", "run_tail", "runs_root", "search_journal", "search_rules")
 LIGHT = ("config/", "report/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT_ROOMS = (
     "charts",
@@ -97,7 +97,7 @@ OPENERS = {
     "scripts/": "evidence, and faults that are planted on purpose",
     "inspector/app.py": "the page's own scripts and styles",
     "utils/run_listing.py": "the folder of all runs",
-    "utils/run_shelf.py": "the index beside the runs, which is made anew",
+    "utils/own_sqlite.py": "the index beside the runs, which is made anew",
     "report/ledger/written.py": "a file of the user's own",
     "report/ledger/show.py": "what lies in a run's folder is counted, and not opened",
     "report/ledger/cleanup.py": "the folder of all runs",

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from utils.run_brief import GONE, Brief, best_of, head_of
+from utils.run_columns import FIELDS, Columns, is_text
 from utils.run_labels import read_labels
 from utils.run_listing import Listing
-from utils.run_shelf import FIELDS, Columns, Kept, Rest, Shelf, Value, details_of
+from utils.run_shelf import Kept, Rest, Shelf, Value, details_of
 from utils.run_tail import Tail, read_tail
 from utils.runs_root import runs_root
 from utils.user_error import UserError
@@ -56,10 +57,10 @@ class Entry:
 
 
 class RunIndex:
-    """All runs under the root. One thread at a time."""
+    """All runs under the root. One thread at a time. Not `kept`: every run is read, whatever was kept of it."""
 
-    def __init__(self) -> None:
-        self._listing = Listing()
+    def __init__(self, kept: bool = True) -> None:
+        self._kept, self._listing = kept, Listing()
         self._entries: dict[str, Entry] = {}
         self._root = ""
         self._shelf: Shelf | None = None
@@ -71,7 +72,7 @@ class RunIndex:
         """The newest first. Where the root is another one, what its shelf holds is known at once."""
         if (root := str(runs_root())) != self._root:
             self._root = root
-            self._shelf = Shelf(Path(root)) if os.path.isdir(root) else None
+            self._shelf = Shelf(Path(root)) if self._kept and os.path.isdir(root) else None
             self._know(self._shelf.columns() if self._shelf and self._shelf.there else Columns({}))
             self._listing.expect(Path(root), self._marks)
         known = self._listing.ids()
@@ -301,7 +302,9 @@ def _entry(kept: Kept) -> Entry:
     entry = Entry()
     try:
         rest = Rest._make(json.loads(kept.rest))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
+        return entry
+    if not all(map(is_text, rest)):
         return entry
     entry.folder, entry.config, entry.metrics, entry.checkpoints = rest[:4]
     entry.seen, entry.line, entry.tail, entry.shelved = kept.seen, kept.line, kept.line.tail, True
