@@ -15,6 +15,7 @@ from report.ledger.table import COLUMNS, data, table
 from report.ledger.written import written
 from scripts.usage import spelled
 from utils import entry
+from utils.one_line import printable
 from utils.run_index import RunIndex
 from utils.run_labels import Labels, read_labels, write_labels
 from utils.runs_root import runs_root
@@ -25,9 +26,8 @@ MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given
 
 def main(argv: list[str]) -> int:
     arguments = parse_runs(argv, spelled())
-    lines = WORDS[arguments.command](arguments)
-    if lines:
-        print("\n".join(lines))
+    if lines := WORDS[arguments.command](arguments):
+        print("\n".join(map(printable, lines)))  # whatever a run's files say, it is one harmless line each
     return 0
 
 
@@ -73,7 +73,8 @@ def export(asked: argparse.Namespace) -> list[str]:
     lines, fields = select(asked.filter, asked.sort, columns, asked.limit)
     text = exported(lines, columns, fields, asked.format, asked.by)
     if not asked.out:
-        return [text.rstrip("\n")]
+        sys.stdout.write(text)  # of several lines, each of harmless cells
+        return []
     written(asked.out, text)
     return [f"{len(lines):,} runs -> {asked.out}"]
 

@@ -4,12 +4,14 @@ import csv
 import io
 import json
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 from report.ledger.query import FIELDS, Look
 from report.ledger.table import AT_LEFT, cell, data
 from report.typography import duration
+from utils.one_line import printable
 from utils.run_brief import Brief
 from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from utils.user_error import UserError
@@ -19,6 +21,7 @@ OF_VARIANTS = ("run", "settings", "runs", "solved", "mean", "std", "iqm", "low",
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {each: f"\\{each}" for each in "&%$#_{}"} | {"<": r"\textless{}", ">": r"\textgreater{}"}
 HEADS = {"run": "variant", "mean": "return", "iqm": "IQM", "low": r"95\,\% interval", "test": "test", "took": "time"}
+FORMULA = ("=", "+", "-", "@")  # what a cell begins with that a spreadsheet computes
 Row = dict[str, float | str | None]
 
 
@@ -61,9 +64,9 @@ def _together(variant: str, settings: str, found: Sequence[Brief]) -> Row:
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """RFC 4180; numbers in full. A text that a spreadsheet would compute begins with a quote."""
+    """RFC 4180; numbers in full. Every text is quoted: a spreadsheet that splits at ';' makes no cell of its end."""
     out = io.StringIO()
-    file = csv.writer(out, lineterminator="\n")
+    file = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     file.writerow(columns)
     for row in rows:
         file.writerow(["" if row[name] is None else _safe(row[name]) for name in columns])
@@ -71,7 +74,11 @@ def as_csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _safe(value: float | str | None) -> float | str | None:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
+    """A text as one harmless line, behind a quote where a spreadsheet would compute it, wide signs like narrow ones."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if unicodedata.normalize("NFKC", text).strip()[:1] in FORMULA else text
 
 
 def latex(rows: Sequence[Row], columns: Sequence[str], by: str) -> str:
@@ -100,6 +107,7 @@ def _cell(name: str, row: Row, by: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Characters that mean something to LaTeX as themselves; what it has no letter for as a question mark."""
-    plain = text.encode("ascii", "replace").decode()
+    """Characters that mean something to LaTeX as themselves; what it has no letter for as a question mark, and what
+    cannot be printed spelled out."""
+    plain = printable(text).encode("ascii", "replace").decode()
     return "".join(SPECIAL.get(each, each) for each in plain)

@@ -11,10 +11,11 @@ from report.history import TRAIN, VAL
 from report.ledger.curves import Curves
 from report.ledger.plot import overlay
 from report.ledger.query import FIELDS
-from report.ledger.table import aligned, data
+from report.ledger.table import LONGEST, aligned, data
 from report.typography import number
 from report.watch import read_alerts
 from utils.checkpoint_set import names
+from utils.one_line import one_line
 from utils.run_dir import RunDir
 from utils.run_facts import mapping
 from utils.run_fate import conclusion, fate
@@ -91,7 +92,7 @@ def _numbers(run: RunDir) -> Iterator[str]:
     rows = {"metric": ["last of each metric"], "value": [""], "unit": [""], "title": [""]}
     for name in order:
         metric = declared.get(name)
-        rows["metric"].append(f"  {name}")
+        rows["metric"].append(f"  {one_line(name, LONGEST)}")
         rows["value"].append(number(found[name], metric.precision) if metric else f"{found[name]:.6g}")
         rows["unit"].append(metric.unit if metric and metric.unit != "none" else "")
         rows["title"].append(metric.title if metric else "not declared")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from report.ledger.query import WORDS, Look
 from report.typography import duration, number, score
+from utils.one_line import printable
 from utils.run_brief import Brief
 from utils.run_shelf import Value
 
@@ -46,7 +47,8 @@ def cell(name: str, value: Value) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
+        text = printable(value)
+        return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
     if name in SCORES:
         return score(value)
     if name in ("took", "age"):

@@ -189,15 +189,64 @@ def test_seeds_of_a_variant_are_one_line_with_its_interval(ids, tmp_path, capsys
         assert each["low"] is None or each["low"] <= each["iqm"] <= each["high"]
 
 
-@pytest.mark.parametrize("text", ["50% of $x$ & more_#", "a\\b{c}~^", "ünïcode <x>"])
+@pytest.mark.parametrize("text", ["50% of $x$ & more_#", "a\\b{c}~^", "ünïcode <x>", "\x1b[31m\r\n\x07"])
 def test_latex_takes_any_text(text):
+    assert escaped(text).isprintable()
     assert not re.search(r"(?<!\\)[%#_&$]", re.sub(r"\\text\w+\{\}", "", escaped(text))) and escaped(text).isascii()
 
 
-def test_a_spreadsheet_computes_nothing_of_what_is_exported(ids, tmp_path, capsys):
-    write_labels(tmp_path / ids[0], Labels((), "=1+1"))
-    rows = [*csv.DictReader(io.StringIO(command(capsys, "export", "--columns", "id,note")[1]))]
-    assert rows[0] == {"id": ids[0], "note": "'=1+1"}
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("x;=cmd|' /C calc'!A0", "x;=cmd|' /C calc'!A0"),
+        ("\n=1+1", "'=1+1"),
+        ("\u3000@x", "'@x"),
+        ("  -1", "'  -1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("\t+1", "'+1"),
+        ('"=1"', '"=1"'),
+        ("\u200b=1", "\\u200b=1"),
+        ("a\x1bb", "a\\x1bb"),
+    ],
+)
+def test_a_spreadsheet_computes_nothing_of_what_is_exported(text, cell, ids, tmp_path, capsys):
+    told = facts(tmp_path, ids[0])
+    (tmp_path / ids[0] / "config.json").write_text(json.dumps({**told, "config": {**told["config"], "odd": text}}))
+    exported = command(capsys, "export", "--columns", "odd,seed")[1]
+    assert exported.splitlines()[1] == f'"{cell.replace(chr(34), 2 * chr(34))}",{told["seed"]}'
+    assert next(csv.DictReader(io.StringIO(exported)))["odd"] == cell
+
+
+ODD = "\x1b]0;owned\x07 \u202egnp.exe\r\nsecond\u2028third \x9b2J"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "--columns", "id,algo_id,description,list"),
+        ("export", "--columns", "algo_id,description,list"),
+        ("export", "--columns", "algo_id,description,list", "--format", "latex"),
+        ("export", "--columns", "algo_id", "--format", "json"),
+        ("show",),
+        ("show", "--json"),
+        ("compare",),
+        ("diff",),
+    ],
+    ids=" ".join,
+)
+def test_no_text_of_a_run_reaches_the_terminal_as_it_is(words, ids, tmp_path, capsys):
+    told = facts(tmp_path, ids[0])
+    config = {**told["config"], "algo_id": f"=1{ODD}", "description": ODD, "list": [ODD]}
+    told |= {"config": config, "versions": {"torch": ODD, ODD: "1"}, "host": {"name": ODD}}
+    (tmp_path / ids[0] / "config.json").write_text(json.dumps(told))
+    first, *rest = (tmp_path / ids[0] / "metrics.csv").read_text().splitlines()
+    names = f"{first},{ODD.split(chr(13))[0]}"
+    (tmp_path / ids[0] / "metrics.csv").write_text("\n".join([names, *(f"{line},1" for line in rest)]) + "\n")
+    chosen = {"show": ids[:1], "compare": ids[:2], "diff": ids[:2]}.get(words[0], [])
+    code, said, wrong = command(capsys, *words, *chosen)
+    assert code == 0, wrong
+    assert said.replace("\n", "").isprintable() and "owned" in said
 
 
 def test_tags_and_notes_stay_with_the_run(ids, tmp_path, capsys):
