@@ -6,6 +6,7 @@ from pathlib import Path
 
 from report.history import RATE, STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, History
 from utils.run_files import open_file, status
+from utils.run_tail import MOST_HEADER
 from utils.user_error import UserError
 
 WANTED = (STEPS, RATE, TRAIN, VAL, TRAIN_BEST, VAL_BEST)
@@ -44,7 +45,9 @@ class Follower:
             if found is None or (found.st_ino, found.st_size) == self._stamp:
                 return
             with open_file(self._path) as file:
-                now, header = os.fstat(file.fileno()), file.readline()
+                now, header = os.fstat(file.fileno()), file.readline(MOST_HEADER)
+                if not header.endswith(b"\n"):  # not written yet, or no line of names however far one reads
+                    header = b""
                 if header != self._header or now.st_ino != self._stamp[0] or now.st_size < self._at:
                     self._forget()
                     self._head(header)
