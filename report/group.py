@@ -15,19 +15,20 @@ import numpy as np
 from report.curve import Band, Point
 from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
+from utils.claim import run_of
 from utils.one_line import one_line
 from utils.places import spelled
-from utils.run_dir import RunDir
-from utils.run_facts import finite, verdict, whole
+from utils.run_dir import RunDir, runs_root
+from utils.run_facts import checked, finite, mapping, verdict, whole
 from utils.run_fate import died
-from utils.run_files import exists
+from utils.run_files import exists, read_json
 from utils.run_state import LIVE, state_of
 from utils.seed_group import Standing, find_group, folder_of, read_plan, standings
 from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from utils.user_error import UserError
 
 GRID = 120  # places at which the curves of a group are compared
-UNFINISHED = ("failed", "stopped", "paused", "running", "died", "not begun")
+UNFINISHED = ("failed", "stopped", "paused", "running", "died", "not begun", "deleted")
 
 
 @dataclass(frozen=True)
@@ -147,25 +148,41 @@ def group_of(name: str) -> Group:
     """The group of exactly this name, as much of it as there is."""
     plan = read_plan(name)
     words = plan.parts[0].words if len(plan.parts) == 1 else plan.asked
-    return Group(name, words, tuple(map(seed_of, standings(name))))
+    return Group(name, words, tuple(seed_of(each, name) for each in standings(name)))
 
 
-def seed_of(standing: Standing) -> Seed:
-    """A seed as the config.json of its run tells it."""
+def seed_of(standing: Standing, group: str = "") -> Seed:
+    """A seed as the config.json of its run tells it, or what `runs cleanup` has kept of that."""
+    gone = run_of(group, standing.key) if group and standing.key and standing.run is None else ""
+    if gone:
+        standing = standing._replace(facts=removed_facts(gone))
     run, facts, ended = standing.run, standing.facts, standing.outcome
-    if run is None:
-        why = "the group was stopped before its turn"
-        return Seed(standing.seed, None, facts, "not begun", why, label=standing.label, words=standing.words)
     steps = ended.get("env_steps") if whole(ended.get("env_steps")) else None
-    word, why = _verdict(run, standing)
+    word, why = _verdict(run, standing) if run else _verdict_of_none(gone, facts)
     return Seed(
         standing.seed, run, facts, word, why,
         mean=finite(ended.get("test_mean")), deviation=finite(ended.get("test_std")),
         episodes=ended["test_episodes"] if whole(ended.get("test_episodes")) else 0,
-        best=finite(ended.get("val_best")), env_steps=_steps(run) if steps is None else steps,
+        best=finite(ended.get("val_best")), env_steps=_steps(run) if run and steps is None else steps,
         seconds=finite(ended.get("seconds")), label=standing.label,
         words=standing.words,
     )  # fmt: skip
+
+
+def removed_facts(run_id: str) -> dict[str, Any]:
+    """config.json of a run that was deleted, as it was then; {} where nothing was kept."""
+    path = runs_root() / "removed" / f"{run_id}.json"
+    try:
+        return checked(mapping(read_json(path)).get("facts"), path)
+    except UserError:
+        return {}
+
+
+def _verdict_of_none(gone: str, facts: Mapping[str, Any]) -> tuple[str, str]:
+    """The same of a seed whose run is not there; `gone` is what it was called."""
+    if facts.get("status") == "finished":
+        return verdict(mapping(facts.get("outcome"))), ""
+    return ("deleted", f"{gone} is no longer there") if gone else ("not begun", "the group was stopped before its turn")
 
 
 def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:

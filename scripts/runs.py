@@ -16,6 +16,7 @@ from report.ledger.written import written
 from scripts.usage import spelled
 from utils import entry
 from utils.one_line import printable
+from utils.run_brief import Brief
 from utils.run_index import RunIndex
 from utils.run_labels import Labels, read_labels, write_labels
 from utils.runs_root import runs_root
@@ -98,8 +99,10 @@ def note(asked: argparse.Namespace) -> list[str]:
 def cleanup(asked: argparse.Namespace) -> list[str]:
     from report.ledger.cleanup import clean
 
-    lines = select(asked.filter).lines
-    return clean(lines, asked.keep_best, asked.recent, asked.dry_run, asked.yes)
+    def read() -> Sequence[Brief]:
+        return select(asked.filter, index=RunIndex(kept=False)).lines
+
+    return clean(read, asked.keep_best, asked.recent, asked.dry_run, asked.yes)
 
 
 def explain(asked: argparse.Namespace) -> list[str]:

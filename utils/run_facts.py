@@ -20,7 +20,11 @@ NUMBERS = ("goal", "val_best", "test_mean", "test_std", "seconds")
 def read_facts(run: Path) -> dict[str, Any]:
     """config.json of the run in this folder; UserError, one line, for one that no training wrote."""
     path = run / "config.json"
-    facts = read_json(path)
+    return checked(read_json(path), path)
+
+
+def checked(facts: object, path: Path) -> dict[str, Any]:
+    """The same of what was read from `path`."""
     if not isinstance(facts, dict):
         raise UserError(f"{path} does not hold a JSON object")
     wrong = _wrong(facts)

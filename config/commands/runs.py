@@ -25,6 +25,12 @@ a filter: words that occur in a run, and FIELD=VALUE, !=, <, <=, >, >=, all of w
   note commit settings id, any key of a config, and the last value of any metric.
 a run: @last, @best[:ENV[:VARIANT]], an id or its beginning, a folder; where several are meant also group:NAME
 """
+CLEANUP = """\
+What goes is listed, then asked for, then decided again from the files; a run that has changed meanwhile stays. So do
+runs that train or are paused, those of a search that is not over, the run of @last, those tagged `keep`, damaged ones,
+and every folder that is no run: a name without date and time, no checkpoints/, no config. The last line counts what
+stays, by reason.
+"""
 COMMANDS = {
     "list": "runs, the newest first, as many as a filter lets through",
     "show": "all that is known of a run",
@@ -62,6 +68,7 @@ def build_runs_parser(program: str) -> argparse.ArgumentParser:
         parts[name].add_argument("--limit", type=int, metavar="N", default=0, help="so many at most; 0: all")
     for name in ("list", "show", "compare", "diff", "explain"):
         parts[name].add_argument("--json", action="store_true", help="one JSON value on standard output")
+    parts["cleanup"].epilog = CLEANUP
     _of_single_words(parts)
     return parser
 

@@ -29,13 +29,18 @@ class Selection(NamedTuple):
 
 
 def select(
-    text: str = "", sort: str = "", columns: Sequence[str] = (), limit: int = 0, shown: Iterable[str] | None = None
+    text: str = "",
+    sort: str = "",
+    columns: Sequence[str] = (),
+    limit: int = 0,
+    shown: Iterable[str] | None = None,
+    index: RunIndex | None = None,
 ) -> Selection:
     """The runs that a filter lets through; UserError for a field that there is not.
 
     Where it is said what is shown, the lines may tell None of all else.
     """
-    index = RunIndex()
+    index = index or RunIndex()
     looked_at = made_of(names_in(text, sort))
     wanted = run_shelf.FIELDS if shown is None else looked_at | made_of(shown)
     first = looked_at if shown is None and text else wanted  # of the few that are found the rest comes later

@@ -1,7 +1,9 @@
 """All that is known of a run: what it is, how it ended, what people said of it, its settings, its last numbers."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +54,12 @@ def told(run: RunDir) -> dict[str, object]:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of what lies in a run's folder."""
-    total, folders = 0, [folder]
-    while folders:
-        for each in folders.pop().iterdir():
-            found = each.lstat()
-            total += found.st_size
-            if each.is_dir() and not each.is_symlink():
-                folders.append(each)
+    """Bytes of what lies in a run's folder, as far as it can be looked at."""
+    total = 0
+    for here, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with suppress(OSError):  # it went meanwhile
+                total += os.lstat(os.path.join(here, name)).st_size
     return total
 
 
