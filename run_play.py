@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from config.commands.play import PlayArguments, parse_play
+from config.loader import file_of
 from config.preflight import look_for_run
 from utils import entry
 
@@ -37,6 +38,7 @@ from report.comparison import data, told
 from report.console import standard_output
 from report.group import read_group
 from utils import run_files
+from utils.run_facts import finite, mapping
 from utils.seed_group import each_of
 from utils.statistics import mean_and_deviation
 from utils.user_error import UserError
@@ -203,14 +205,23 @@ def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]
         "returns": returns,
         "lengths": [episode.length for episode in played],
         "goal": loaded.goal,
+        "goal_here": goal_here(loaded),
         "goal_met": None if loaded.goal is None else mean >= loaded.goal,
         "video": None if not films else films[0] if len(films) == 1 else films,
     }
 
 
+def goal_here(loaded: LoadedRun) -> float | None:
+    """Of a run from elsewhere, the goal that its environment's file has here: its own may be anything."""
+    from_elsewhere = loaded.run.foreign or not loaded.run.path.is_dir()  # the latter: of the Hub
+    file = file_of(loaded.config.env_id) if from_elsewhere else None
+    return finite(mapping(file.base.get("spec")).get("goal")) if file else None
+
+
 def sentence(summary: dict[str, Any]) -> str:
-    goal, met = summary["goal"], summary["goal_met"]
-    verdict = "no goal" if goal is None else f"goal {'met' if met else 'not met'} ({goal:g})"
+    goal, here, met = summary["goal"], summary["goal_here"], summary["goal_met"]
+    which = f"{goal:g}" if here in (None, goal) else f"the publisher's {goal:g}; here {here:g}"
+    verdict = "no goal" if goal is None else f"goal {'met' if met else 'not met'} ({which})"
     number = summary["episodes"]
     over = f"{number} episode{'s' if number > 1 else ''}"
     return f"mean {summary['mean_return']:.2f} ± {summary['std_return']:.2f} over {over}: {verdict}"

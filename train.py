@@ -77,7 +77,7 @@ from utils.nursery import words_of
 from utils.pools import LOCAL, pool_on
 from utils.project import folder_of, remember_folder
 from utils.run_dir import RunDir, new_id, runs_root
-from utils.run_facts import PAUSED
+from utils.run_facts import PAUSED, mapping
 from utils.run_fate import fate
 from utils.run_files import write_json
 from utils.run_lock import LockLostError, RunInTrainingError, locked, owner
@@ -305,8 +305,9 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
         stack.enter_context(locked(run.path))
     if not again or not again.checkpoint:
         return run, Start()
+    tests = 0 if again.fork else mapping(again.facts.get("outcome")).get("tests", 0)
     return run, Start(
-        run.checkpoints / again.checkpoint.name, again.env_steps, again.sidecar["exported"], again.closing
+        run.checkpoints / again.checkpoint.name, again.env_steps, again.sidecar["exported"], again.closing, tests=tests
     )
 
 

@@ -124,7 +124,7 @@ def last_runs() -> dict[str, str]:
 def _standing(line: Brief) -> str:
     if not line.result:
         return line.status
-    return line.result if line.test is None else f"{line.test:.5g} {line.result}"
+    return line.verdict if line.test is None else f"{line.test:.5g} {line.verdict}"
 
 
 def evidence(row: Row) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from report.curve import Point
 from report.history import TRAIN, VAL
 from report.typography import duration, score
 from utils.run_brief import Brief
+from utils.run_facts import few
 from utils.statistics import iqm
 from utils.user_error import UserError
 
@@ -171,7 +172,8 @@ def summary(by_group: Mapping[str, Sequence[RunFacts]]) -> Markup:
     rows = []
     for place, (name, runs) in enumerate(by_group.items()):
         key = tag("span", name, class_=f"key c{place % COLOURS}")
-        solved = sum(each.brief.result == "solved" for each in runs)
+        tests = [each.brief.episodes for each in runs if each.brief.result == "solved"]
+        solved = f"{len(tests)}{few(tests)}"
         test, best = (_said([column(each.brief) for each in runs]) for column in (tested, best_of))
         steps = iqm([each.brief.tail.steps for each in runs])
         took = _sound([each.brief.took for each in runs])
@@ -210,7 +212,7 @@ def finals(by_group: Mapping[str, Sequence[RunFacts]]) -> Markup:
             key = tag(
                 "span", "" if line.seed is None else f"seed {line.seed}", class_=f"key c{place % COLOURS}", title=name
             )
-            told = verdict_badge(line.result) or line.status
+            told = verdict_badge(line.verdict) or line.status
             rows.append((key, told, *shown, bound(line.goal), f"{tail.steps:,}", each.run.id))
     return card("Runs", table(("run", "result", "test", "best", "last", "goal", "env steps", "id"), rows, "numbers"))
 

@@ -29,7 +29,7 @@ def header(each: RunFacts) -> Markup:
     budget = config.get("max_timesteps")
     of = "" if tail.evaluated else " of training"
     pairs = [
-        ("status", join([badge(line.status), " ", verdict_badge(line.result)])),
+        ("status", join([badge(line.status), " ", verdict_badge(line.verdict)])),
         ("test return", None if line.test is None else score(line.test)),
         (f"best return{of}", "none yet" if tail.best is None else score(tail.best)),
         (f"last return{of}", "none yet" if tail.last is None else score(tail.last)),

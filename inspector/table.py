@@ -75,8 +75,10 @@ def badge(status: str) -> Markup:
     return tag("span", brief(status), class_=f"badge {status}" if status in STATUSES else "badge")
 
 
-def verdict_badge(result: str) -> Markup:
-    return tag("span", result, class_=f"verdict {result.replace(' ', '-')}") if result in VERDICTS else Markup("")
+def verdict_badge(words: str) -> Markup:
+    """Of a verdict as people see it, whose colour the number of its test's episodes does not change."""
+    result = words.partition(" (")[0]
+    return tag("span", words, class_=f"verdict {result.replace(' ', '-')}") if result in VERDICTS else Markup("")
 
 
 def brief(text: str, longest: int = LONGEST) -> str:
@@ -102,7 +104,7 @@ def _row(line: Brief, member: bool = False) -> Markup:
         tag("td", box),
         tag("td", tag("button", brief(line.variant), class_="link", type="button"), why),
         tag("td", badge(line.status)),
-        tag("td", verdict_badge(line.result), title=goal),
+        tag("td", verdict_badge(line.verdict), title=goal),
         _started(line.started),
         _number("" if line.took is None else duration(line.took)),
         _number("" if line.seed is None else str(line.seed)),
@@ -123,7 +125,7 @@ def _group_row(members: Sequence[Brief]) -> Markup:
     first, about = members[0], f"interquartile mean of {len(members)} runs"
     box = tag("input", type="checkbox", aria_label=f"compare all of {first.group}")
     states = _counted([line.status for line in members])
-    results = _counted([line.result for line in members if line.result])
+    results = _counted([line.verdict for line in members if line.result])
     started = max((line.started for line in members if line.started is not None), default=None)
     shown = {key: middle([FIELDS[key](line) for line in members]) for key in ("took", "steps", "speed", *SCORES)}
     texts = {key: value if isinstance(value, float) else None for key, value in shown.items()}

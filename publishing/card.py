@@ -13,7 +13,7 @@ from config.loader import from_plain, to_plain
 from config.schema import Config
 from config.written import command_of, differing, short, written
 from publishing.result import Result
-from utils.run_facts import finite, mapping
+from utils.run_facts import few, finite, mapping
 from utils.statistics import iqm
 
 LIBRARY = "stride-rl"
@@ -69,7 +69,8 @@ def metadata(algo_id: str, env_id: str, score: str, result: Result) -> str:
 
 def results(goal: float | None, result: Result) -> list[tuple[str, str]]:
     mean = result.mean_reward
-    verdict = "" if goal is None else f"{goal:g}, {'met' if mean >= goal else 'not met'}"
+    met = f"met{few([result.n_eval_episodes])}" if goal is not None and mean >= goal else "not met"
+    verdict = "" if goal is None else f"{goal:g}, {met}"
     episodes = f"{result.n_eval_episodes}, seed {result.seed}, most likely action"
     rows = [
         ("mean reward", f"**{mean:.2f} +/- {result.std_reward:.2f}**"),

@@ -30,7 +30,7 @@ def _one(group: Group, how: str, width: int) -> list[str]:
     seeds = group.seeds
     columns: list[Column] = [
         ("seed", [str(each.seed) for each in seeds], False),
-        ("verdict", [each.verdict for each in seeds], True),
+        ("verdict", [each.verdict_words for each in seeds], True),
         ("return", [_return(each) for each in seeds], False),
         ("env steps", ["" if each.env_steps is None else f"{each.env_steps:,}" for each in seeds], False),
         ("best val", ["" if each.best is None else score(each.best) for each in seeds], False),
@@ -59,7 +59,7 @@ def _several(groups: Sequence[Group], how: str, width: int) -> list[str]:
         ("", names, True),
         ("variant", [each.title for each in groups], True),
         ("seeds", [str(len(each.seeds)) for each in groups], False),
-        ("solved", [str(each.solved) if each.goal is not None else "" for each in groups], False),
+        ("solved", [f"{each.solved}{each.few}" if each.goal is not None else "" for each in groups], False),
         ("mean", [_mean(each.tested) for each in groups], False),
         ("IQM", [f"{iqm(each.tested):.2f}" if each.tested else "" for each in groups], False),
         ("95 % interval", [_interval(each.tested) for each in groups], False),

@@ -246,7 +246,7 @@ def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bo
         ("time", told(outcome.phases)),
         ("run", outcome.run_path),
     ]
-    title = Text.assemble((outcome.verdict, style), f": {outcome.why}" if outcome.why else "")
+    title = Text.assemble((outcome.verdict_words, style), f": {outcome.why}" if outcome.why else "")
     block = _block(title, [fact for fact in facts if fact[1]])
     if next_commands:
         block.append("\n\n" + INDENT + "next", "dim")

@@ -19,7 +19,7 @@ from utils.claim import run_of
 from utils.one_line import one_line
 from utils.places import spelled
 from utils.run_dir import RunDir, runs_root
-from utils.run_facts import checked, finite, mapping, verdict, whole
+from utils.run_facts import checked, few, finite, mapping, verdict, verdict_words, whole
 from utils.run_fate import died
 from utils.run_files import exists, read_json
 from utils.run_state import LIVE, state_of
@@ -59,6 +59,11 @@ class Seed:
     def name(self) -> str:
         """`3`, or `policy_lr=0.001, seed 3`"""
         return f"{self.label}, seed {self.seed}" if self.label else str(self.seed)
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+        return verdict_words(self.verdict, self.episodes)
 
     @property
     def finished(self) -> bool:
@@ -133,6 +138,11 @@ class Group:
     @property
     def solved(self) -> int:
         return sum(each.verdict == "solved" for each in self.seeds)
+
+    @property
+    def few(self) -> str:
+        """Behind how many solved it: ` (5 episodes)` where tests had fewer than 100; else ""."""
+        return few([each.episodes for each in self.seeds if each.verdict == "solved"])
 
     @property
     def unfinished(self) -> list[Seed]:
@@ -248,7 +258,7 @@ def together(group: Group) -> str:
     if not tested:
         done = sum(each.finished for each in group.seeds)
         return f"{done} run{'s' if done != 1 else ''} finished, none was tested"
-    verdicts = Counter(each.verdict for each in group.seeds if each.finished).most_common()
+    verdicts = Counter(each.verdict_words for each in group.seeds if each.finished).most_common()
     runs = f"{len(tested)} run{'s' if len(tested) > 1 else ''}"
     return f"{runs}: {middle(tested)}, {', '.join(f'{count} {word}' for word, count in verdicts)}"
 

@@ -192,6 +192,7 @@ class GroupConsole(Watcher):
             return
         seed = seed_of(Standing(row.seed, run, _facts(run)))
         row.state, row.test = seed.verdict if seed.verdict in ENDED else "failed", seed.mean
+        row.episodes = seed.episodes
         row.why = (seed.why if seed.verdict == "failed" else line) if row.state == "failed" else ""
 
     def _draw(self) -> None:

@@ -110,8 +110,8 @@ def _verdict(group: Group) -> str:
     count = len(group.seeds)
     if len(group.parts) > 1:
         open_ = f", {len(group.unfinished)} unfinished" if group.unfinished else ""
-        return f"{group.solved} of {count} runs of {len(group.parts)} variants solved{open_}."
-    head = f"{group.solved} of {_seeds(count)} solved" if group.goal is not None else _seeds(count)
+        return f"{group.solved} of {count} runs of {len(group.parts)} variants solved{group.few}{open_}."
+    head = f"{group.solved} of {_seeds(count)} solved{group.few}" if group.goal is not None else _seeds(count)
     open_ = f", {len(group.unfinished)} unfinished" if group.unfinished else ""
     goal = "" if group.goal is None else f", goal {plain(group.goal)}"
     came = f"; {middle(group.tested)}" if group.tested else "; none was tested"
@@ -134,7 +134,7 @@ def _seed_table(group: Group) -> str:
     rows = []
     for each in group.seeds:
         run = f"[{each.run.id}]({os.path.relpath(each.run.report, group.folder.resolve())})" if each.run else ""
-        rows.append((each.name, each.verdict, tested(each), _number(each.best), _whole(each.env_steps),
+        rows.append((each.name, each.verdict_words, tested(each), _number(each.best), _whole(each.env_steps),
                      "" if each.seconds is None else duration(each.seconds), run))  # fmt: skip
     first = "run" if len(group.parts) > 1 else "seed"
     return _table(
@@ -154,7 +154,7 @@ def _seed_table(group: Group) -> str:
 def _variants(group: Group) -> str:
     rows = []
     for part in group.parts:
-        goal = "" if part.goal is None else f"{part.solved} of {len(part.seeds)}, goal {plain(part.goal)}"
+        goal = "" if part.goal is None else f"{part.solved} of {len(part.seeds)}{part.few}, goal {plain(part.goal)}"
         rows.append((part.label, str(len(part.seeds)), goal, middle(part.tested) if part.tested else "none was tested"))
     return _table(("variant", "runs", "solved", "tests"), rows)
 
@@ -173,7 +173,7 @@ def _together(group: Group) -> str:
         rows.append(("test means", middle(means)))
         rows.append(("lowest, median, highest", f"{score(min(means))}, {score(median(means))}, {score(max(means))}"))
     if group.goal is not None:
-        rows.append(("solved", f"{group.solved} of {len(group.seeds)}, goal {plain(group.goal)}"))
+        rows.append(("solved", f"{group.solved} of {len(group.seeds)}{group.few}, goal {plain(group.goal)}"))
     done = [each for each in group.seeds if each.finished]
     steps, seconds = (
         [value for each in done if (value := getattr(each, name)) is not None] for name in ("env_steps", "seconds")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from report.history import History
 from report.typography import bar, duration, score
+from utils.run_facts import few, verdict_words
 from utils.statistics import mean_and_deviation
 
 INDENT = "  "
@@ -34,6 +35,8 @@ class Row:
     budget: int = 0
     """env steps; 0 while nobody knows"""
     test: float | None = None
+    episodes: int = 0
+    """of the test that ended"""
     seconds: float = 0.0
     """it took, once it has ended"""
     left: float = math.nan
@@ -42,6 +45,11 @@ class Row:
     @property
     def name(self) -> str:
         return f"{self.label} {self.seed}".lstrip()
+
+    @property
+    def words(self) -> str:
+        """Its state as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+        return verdict_words(self.state, self.episodes)
 
     @property
     def ended(self) -> bool:
@@ -63,6 +71,8 @@ class Page(NamedTuple):
     width: int
     height: int
     ascii_only: bool = False
+    state: int = STATE
+    """columns of a state"""
 
 
 def page_of(rows: Sequence[Row], workers: int, elapsed: float, page: Page) -> list[Text]:
@@ -79,6 +89,7 @@ def table(rows: Sequence[Row], page: Page, reasons: bool = True) -> list[Text]:
     most = max(4, page.width - NARROWEST)
     seed = min(most, max(4, *(len(row.name) for row in rows))) if rows else 4
     chosen, hidden = _chosen(rows, max(2, page.height - 1))
+    page = page._replace(state=max([STATE, *(len(row.words) for row in chosen)]))
     head = "run" if any(row.label for row in rows) else "seed"
     lines = [_heads(head, seed, page), *(_row(row, seed, page, reasons) for row in chosen)]
     if hidden:
@@ -108,8 +119,8 @@ class Columns(NamedTuple):
     speed: bool
 
 
-def _columns(seed: int, width: int) -> Columns:
-    room = width - 1 - len(INDENT) - seed - 2 - STATE - 2 - 5 - 2 - KIND - 1 - 8 - 2 - LEFT
+def _columns(seed: int, page: Page) -> Columns:
+    room = page.width - 1 - len(INDENT) - seed - 2 - page.state - 2 - 5 - 2 - KIND - 1 - 8 - 2 - LEFT
     speed = room >= 10 + 11
     room -= 11 if speed else 0
     steps = room >= 12 + 13
@@ -118,8 +129,8 @@ def _columns(seed: int, width: int) -> Columns:
 
 
 def _heads(head: str, seed: int, page: Page) -> Text:
-    columns = _columns(seed, page.width)
-    words = f"{INDENT}{head:>{seed}}  {'state':<{STATE}}  {'budget':<{columns.bar + 5}}"
+    columns = _columns(seed, page)
+    words = f"{INDENT}{head:>{seed}}  {'state':<{page.state}}  {'budget':<{columns.bar + 5}}"
     words += f"{'env steps':>13}" if columns.steps else ""
     words += f"  {'return':>{KIND + 1 + 8}}"
     words += f"{'steps/s':>11}" if columns.speed else ""
@@ -127,9 +138,9 @@ def _heads(head: str, seed: int, page: Page) -> Text:
 
 
 def _row(row: Row, seed: int, page: Page, reasons: bool) -> Text:
-    columns = _columns(seed, page.width)
+    columns = _columns(seed, page)
     line = Text(f"{INDENT}{_cut(row.name, seed):>{seed}}  ", no_wrap=True, overflow="crop")
-    line.append(f"{row.state:<{STATE}}  ", STYLES.get(row.state, "dim"))
+    line.append(f"{row.words:<{page.state}}  ", STYLES.get(row.state, "dim"))
     if row.why and reasons:
         room = page.width - 1 - line.cell_len
         return line.append(row.why if len(row.why) <= room else f"{row.why[: room - 3]}...", "dim")
@@ -163,7 +174,10 @@ def all_line(rows: Sequence[Row], workers: int, elapsed: float) -> Text:
     ended = sum(row.ended for row in rows)
     solved, failed = (sum(row.state == name for row in rows) for name in ("solved", "failed"))
     line = Text(f"{INDENT}{'all':<6}", "dim", no_wrap=True).append(f"{ended} of {len(rows)} done", "bold")
-    line.append(f", {solved} solved" if solved else "", "green").append(f", {failed} failed" if failed else "", "red")
+    tests = few([row.episodes for row in rows if row.state == "solved"])
+    line.append(f", {solved} solved{tests}" if solved else "", "green").append(
+        f", {failed} failed" if failed else "", "red"
+    )
     return line.append(f"   {duration(elapsed)}   left {duration(seconds_left(rows, workers))}", "dim")
 
 

@@ -73,8 +73,9 @@ def _title(view: View) -> str:
     if view.is_over:
         outcome = view.outcome
         verdict = "failed" if outcome is None else outcome.verdict
+        shown = "failed" if outcome is None else outcome.verdict_words
         why = f": {outcome.why}" if outcome and outcome.why else ""
-        state = f' &nbsp;<b style="color:{VERDICTS.get(verdict, BLUE)}">{escape(verdict)}</b>{escape(why)}'
+        state = f' &nbsp;<b style="color:{VERDICTS.get(verdict, BLUE)}">{escape(shown)}</b>{escape(why)}'
     facts = [
         f"{header.algo_id}, seed {header.seed}",
         f"{header.engine}, {header.device}",

@@ -11,7 +11,8 @@ from utils.places import COMMANDS, spelled
 from utils.run_facts import INTERRUPTED as INTERRUPTED
 from utils.run_facts import PAUSED as PAUSED
 from utils.run_facts import UNENDED as UNENDED
-from utils.run_facts import verdict
+from utils.run_facts import ending_words, part_test, verdict
+from utils.run_facts import verdict_words as words_of
 
 FAILED = "failed"  # the reason of an end by an error
 
@@ -43,7 +44,8 @@ class Header:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended. `solved` is only true when fresh episodes of the final weights confirmed it."""
+    """How a training ended. `solved` is only true when every fresh episode of its test ended, and their mean
+    reaches the goal."""
 
     solved: bool
     reason: str  # "goal reached", "evaluation return reached", "plateau reached", "budget spent", ..
@@ -52,6 +54,7 @@ class Outcome:
     test_mean: float | None
     test_std: float | None
     test_episodes: int
+    """of the test that ended; a test counts only where all of them did"""
     env_steps: int
     seconds: float
     run_path: str
@@ -63,11 +66,20 @@ class Outcome:
     """Which part of the time of the whole run went where (report/phases.py)."""
     dreams: dict[str, float] = field(default_factory=dict)
     """How far dreams stray, by metric (report/dreams.py); {} without a world model."""
+    test_wanted: int = 0
+    """Episodes that the test was to have, 0 where none was played."""
+    tests: int = 0
+    """How many tests were played so far: each evaluation that reaches the goal plays one, and so does the end."""
 
     @property
     def verdict(self) -> str:
         """solved, not solved, not tested; trained, where there was no goal to reach; interrupted, paused."""
         return verdict(vars(self))
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+        return words_of(self.verdict, self.test_episodes)
 
     @property
     def why(self) -> str:
@@ -89,6 +101,7 @@ class Outcome:
             "test_mean": self.test_mean,
             "test_std": self.test_std,
             "test_episodes": self.test_episodes,
+            "tests": self.tests,
             "goal": None if self.goal is None else f"{self.goal:.10g}",
             "env_steps": self.env_steps,
             "seconds": float(self.seconds),
@@ -98,17 +111,19 @@ class Outcome:
         return " ".join(f"{key}={_machine_word(value)}" for key, value in facts.items())
 
     def test_words(self) -> str:
-        """The test score in words, "" when nothing was tested."""
+        """The test score in words, or why there is none; "" when nothing was tested."""
         if self.test_mean is None:
-            return ""
+            return part_test(vars(self))
         spread = "" if self.test_std is None else f" ± {score(self.test_std)}"
-        return f"{score(self.test_mean)}{spread} over {self.test_episodes} episodes"
+        which = f" (test {self.tests} of this run)" if self.tests > 1 else ""
+        return f"{score(self.test_mean)}{spread} over {self.test_episodes} episodes{which}"
 
     def sentence(self) -> str:
         """One line: verdict, reason, scores, what it took."""
-        parts = [self.verdict.capitalize() + (f" ({self.why})" if self.why else "")]
-        if self.test_mean is not None:
-            parts.append(f"test {self.test_words()}")
+        ending, tested = ending_words(vars(self)), self.test_words()
+        parts = [ending[:1].upper() + ending[1:]]
+        if tested:
+            parts.append(tested if self.test_mean is None else f"test {tested}")
         if self.val_best is not None:
             parts.append(f"best val {score(self.val_best)}")
         if self.goal is not None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from config.general import is_general
 from config.search import Search
 from report.typography import score
+from utils.run_facts import ENOUGH, few
 
 
 class Finalist(NamedTuple):
@@ -19,6 +20,8 @@ class Finalist(NamedTuple):
     confirmed: tuple[float, ...]
     """what its values come to on each fresh seed that ended well"""
     solved: int
+    episodes: int = ENOUGH
+    """fewest of a test that solved it"""
 
     @property
     def mean(self) -> float:
@@ -59,7 +62,7 @@ class SweepResult(NamedTuple):
             return f"{found}, not confirmed"
         seeds = ", ".join(map(str, self.fresh_seeds))
         spread = f"{score(min(one.confirmed))} .. {score(max(one.confirmed))}"
-        solved = f"{one.solved} of {len(self.fresh_seeds)} solved"
+        solved = f"{one.solved} of {len(self.fresh_seeds)} solved{few([one.episodes])}"
         return f"{found}, confirmed {score(one.mean)} (seeds {seeds}: {spread}; {solved})"
 
     def _block(self, search: Search, one: Finalist) -> list[str]:

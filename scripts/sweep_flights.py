@@ -21,15 +21,16 @@ from utils.interrupted import Noted
 from utils.pools import Pool
 from utils.process_pool import Finished
 from utils.run_dir import RunDir, runs_root
-from utils.run_facts import PAUSED, mapping
+from utils.run_facts import ENOUGH, PAUSED, mapping
 from utils.run_files import exists
 from utils.run_lock import LockLostError
 from utils.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
 from utils.search_rules import ranked
 from utils.seed_group import members
 
-SAID = re.compile(r"result=(\S+) .*run=(.+)")  # in a quiet run's last line
+SAID = re.compile(r"result=(\S+) .*\btest_episodes=(\d+) .*run=(.+)")  # in a quiet run's last line
 SOLVED = "solved"
+PARTS = " (an evaluation counts where every episode of it ended)"
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, LockLostError.exit_code)  # and saved: it goes on another time
 
 
@@ -47,6 +48,8 @@ class Landed(NamedTuple):
     run: str
     result: str
     value: float
+    episodes: int
+    """of its test that ended"""
 
 
 class Sweep:
@@ -101,9 +104,11 @@ class Sweep:
         finalists = []
         for trial in best:
             mine = [landed[trial.number, seed] for seed in seeds if (trial.number, seed) in landed]
-            words, solved = tuple(self.search.words(trial.params)), sum(each.result == SOLVED for each in mine)
+            words, solved = tuple(self.search.words(trial.params)), [m.episodes for m in mine if m.result == SOLVED]
             values = tuple(each.value for each in mine)
-            finalists.append(Finalist(trial.number, words, trial.last, values, solved))
+            finalists.append(
+                Finalist(trial.number, words, trial.last, values, len(solved), min(solved, default=ENOUGH))
+            )
         order = ranked({place: self.search.signed(each.mean) for place, each in enumerate(finalists)})
         states = [each.state for each in self.journal.trials]
         counts = {state.lower(): states.count(state) for state in (COMPLETE, PRUNED, FAILED)}
@@ -154,7 +159,7 @@ class Sweep:
         landed = None if code else read_landed(line, self.search.metric)
         if landed is None:
             self.journal.tell(trial.number, FAILED)
-            self._say(trial, f"failed: {line}" if code else f"failed: {self.search.metric} was never measured")
+            self._say(trial, f"failed: {line}" if code else f"failed: {self.search.metric} was never measured{PARTS}")
             return
         mine = self._landed.setdefault(trial.number, {})
         mine[flight.seed] = landed
@@ -207,9 +212,9 @@ def read_landed(line: str, metric: str) -> Landed | None:
     told = SAID.search(line)
     if told is None:
         return None
-    run = RunDir(runs_root() / Path(told[2]).name)
+    run = RunDir(runs_root() / Path(told[3]).name)
     values = [row[metric] for row in read_csv(run.metrics_csv) if metric in row]
-    return Landed(run.id, told[1], values[-1]) if values and math.isfinite(values[-1]) else None
+    return Landed(run.id, told[1], values[-1], int(told[2])) if values and math.isfinite(values[-1]) else None
 
 
 def steps_of(run: RunDir, facts: dict[str, Any]) -> int:

@@ -60,7 +60,7 @@ def test_the_object_is_complete_and_the_same_for_the_same_seed(capsys):
     first = played(capsys, "--seed", "3", "--sampled", "--checkpoint", "last")
     assert first.keys() == {
         "run_id", "env_id", "variant", "checkpoint", "env_steps", "policy", "seed", "episodes", "mean_return",
-        "std_return", "returns", "lengths", "goal", "goal_met", "video",
+        "std_return", "returns", "lengths", "goal", "goal_here", "goal_met", "video",
     }  # fmt: skip
     assert first["run_id"] == RunDir.find("@last").id and first["checkpoint"] == "epoch=04" and first["env_steps"] == 64
     assert (
@@ -78,6 +78,10 @@ def test_the_goal_is_met(capsys, monkeypatch, tmp_path):
     tiny_run(**{"spec.goal": 5})
     assert run_play.command(["--episodes", "4", "--headless", "--random"]) == 0
     assert "goal met (5)" in capsys.readouterr().out
+    here = RunDir.find("@last").path.rename(tmp_path.parent / "from-elsewhere")  # whose goal may be anything
+    words = ["--run-id", str(here), "--episodes", "4", "--headless", "--random"]
+    assert run_play.command(words) == 0
+    assert "goal met (the publisher's 5; here 475)" in capsys.readouterr().out
 
 
 def test_watched_and_counted_are_the_same(capsys, tmp_path):
@@ -159,7 +163,7 @@ def test_a_window_opens_where_there_is_a_display(words, capsys, monkeypatch):
 WRONG = [  # (arguments, fragment of the line)
     (["--run-id", "nothing"], "no run 'nothing'"),
     (["--run-id", "../x"], "not"),
-    (["--run-id", "@best:Acrobot-v1"], "no evaluated run"),
+    (["--run-id", "@best:Acrobot-v1"], "no run of Acrobot-v1"),
     (["--run-id", "hub:repo"], "not the name of a repository"),
     (["--checkpoint", "epoch=77"], "it has epoch=02, epoch=04"),
     (["--checkpoint", "bset"], "did you mean best"),

@@ -177,7 +177,8 @@ class Checkpoint(LightningCheckpoint):
         folder = self.run.checkpoints
         path = folder / f"{checkpoint_set.target(folder / 'last.ckpt')}.ckpt"
         facts, score = checkpoint_set.facts_of(path), checkpoint_set.score_of(path)
-        score = tested if score == -math.inf else score
+        if score == -math.inf:
+            score, facts["score_episodes"] = tested, self.config.test_episodes
         is_best = score >= self.best or (goal is not None and tested >= goal)
         if is_best and math.isfinite(score) and facts.get("iterations") == self.saved["iterations"]:
             checkpoint_set.seal(path, {**facts, "score": score}, ("best", "last"))
@@ -204,6 +205,7 @@ class Checkpoint(LightningCheckpoint):
         assert isinstance(trainer.strategy.checkpoint_io, AtomicIO)
         score = self.evaluate.mean if evaluated and math.isfinite(self.evaluate.mean) else None
         clock = {"epoch": agent.epoch, **agent.progress, "score": score, "segments": agent.memory.segment_names()}
+        clock |= {} if score is None else {"score_episodes": self.config.eval_episodes}
         links = ("best", "last") if improves or self.best == -math.inf else ("last",)  # unevaluated, the newest is best
         checkpoint_set.seal(path, {**clock, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
         if improves:

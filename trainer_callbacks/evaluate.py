@@ -52,10 +52,13 @@ def cadence(config: Config, time_limit: int | None) -> int:
     return iterations - iterations % config.epoch_iterations or iterations
 
 
-def summarize(stage: str, played: Played) -> dict[str, float]:
-    """The metrics of one evaluation; without a finished episode only their number."""
-    if not played.returns:
-        return {f"{stage}/roll/episodes": 0.0}
+def summarize(stage: str, played: Played, wanted: int) -> dict[str, float]:
+    """The metrics of one evaluation; where not all of its `wanted` episodes ended, only how many did.
+
+    Short episodes end first: the mean of those that ended is not the mean of all.
+    """
+    if len(played.returns) < wanted:
+        return {f"{stage}/roll/episodes": float(len(played.returns))}
     mean, deviation = mean_and_deviation(played.returns)
     return {
         f"{stage}/roll/ep_rew/mean": mean,
@@ -75,8 +78,10 @@ def worlds_seed(config: Config, purpose: int, index: int) -> int:
 class Evaluate(Callback):
     """Plays the live weights on its cadence and hands the numbers to the agent's metrics."""
 
-    def __init__(self, config: Config, make_worlds: Callable[[int], VecEnv], most: int = MOST_WORLDS) -> None:
-        """`most`: how many worlds play side by side."""
+    def __init__(
+        self, config: Config, make_worlds: Callable[[int], VecEnv], most: int = MOST_WORLDS, earlier: int = 0
+    ) -> None:
+        """`most`: how many worlds play side by side. `earlier`: tests of this run by the account of its last end."""
         self.config, self._make_worlds, self._most = config, make_worlds, most
         self._worlds: dict[int, VecEnv] = {}  # by their number; evaluation and test may want different ones
         self.mean, self.best, self.tests = float("nan"), float("-inf"), 0
@@ -84,6 +89,8 @@ class Evaluate(Callback):
         self._iteration = 0  # of the last evaluation
         self._every: int | None = None
         self.playing = ""  # evaluation or test, while one is under way
+        self._told_of_parts = False
+        self._earlier, self._unsaved = earlier, 0
 
     def setup(self, trainer: L.Trainer, agent: L.LightningModule, stage: str) -> None:
         assert isinstance(agent, Agent)
@@ -98,25 +105,26 @@ class Evaluate(Callback):
             self._every = cadence(config, agent.collector.envs.time_limit)
         if not is_due(iteration, self._every, config.eval_warmup_epochs * config.epoch_iterations):
             return
-        row = summarize("val", self._play(agent.policy, EVALUATE, 0, config.eval_episodes))
+        row = summarize("val", self._play(agent.policy, EVALUATE, 0, config.eval_episodes), config.eval_episodes)
         self._iteration, self.mean = iteration, row.get("val/roll/ep_rew/mean", float("nan"))
         if self.mean > self.best and math.isfinite(self.mean):
             self.best = self.mean
         agent.metrics.set(row | ({"val/roll/ep_rew/best": self.best} if self.best > float("-inf") else {}))
 
     def evaluated(self, agent: Agent) -> bool:
-        """Whether what the agent is now was evaluated: `mean` is of these weights."""
+        """Whether what the agent is now was evaluated: `mean` is of these weights, NaN where an episode did not end."""
         return self._iteration == agent.progress["iterations"] > 0
 
     def test(self, policy: Policy) -> dict[str, float]:
         """Fresh episodes of the weights as they are; every call plays others, counted over resumes, too.
 
-        Worlds and draws of their own: training goes on as if nobody had looked. Without a finished episode (within
-        eval_max_steps; or non-finite ones under nan_guard: skip) there is no mean, only their number, 0.
+        Worlds and draws of their own: training goes on as if nobody had looked. Where not every episode ended (within
+        eval_max_steps; none counts with non-finite numbers under nan_guard: skip) there is no mean, only their number.
         NumbersError where a number is not finite and nan_guard is stop.
         """
         self.tests += 1
-        return summarize("test", self._play(policy, TEST, self.tests, self.config.test_episodes))
+        episodes = self.config.test_episodes
+        return summarize("test", self._play(policy, TEST, self.tests, episodes), episodes)
 
     def _play(self, policy: Policy, purpose: int, index: int, episodes: int) -> Played:
         began = perf_counter()
@@ -148,15 +156,30 @@ class Evaluate(Callback):
         finally:
             self.playing = ""
         if len(played.returns) < episodes:
-            log.info(f"only {len(played.returns)} of {episodes} episodes ended within eval_max_steps")
+            self._tell_of_part(purpose, f"{len(played.returns)} of {episodes} episodes")
         return played
+
+    def _tell_of_part(self, purpose: int, part: str) -> None:
+        """Say what does not count; of evaluations once, however many there are."""
+        ended = f"only {part} ended within eval_max_steps ({self.config.eval_max_steps})"
+        if purpose == TEST:
+            log.info(f"{ended}: this test decides nothing")
+        elif not self._told_of_parts:
+            self._told_of_parts = True
+            log.info(f"{ended}: this evaluation has no score, nor has any other like it; raise eval_max_steps")
 
     def close(self) -> None:
         for worlds in self._worlds.values():
             worlds.close()
+
+    @property
+    def all_tests(self) -> int:
+        """How many were played in this run, with those at ends that it went on from: no checkpoint knows of these."""
+        return self.tests + self._unsaved
 
     def state_dict(self) -> dict:
         return {"best": self.best, "tests": self.tests}
 
     def load_state_dict(self, state: dict) -> None:
         self.best, self.tests = state["best"], state["tests"]
+        self._unsaved = max(0, self._earlier - self.tests)

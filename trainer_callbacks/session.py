@@ -39,7 +39,7 @@ from trainer_callbacks.ownership import Ownership
 from trainer_callbacks.plateau import AtPlateau
 from trainer_callbacks.resume import host_facts, json_hash
 from trainer_callbacks.schedule import ApplySchedules
-from trainer_callbacks.stop import TESTED, Stop, unheeded
+from trainer_callbacks.stop import TEST_EPISODES, TESTED, Stop, unheeded
 from trainer_callbacks.video import Video
 from utils import checkpoint_set, run_lock
 from utils.caller import from_caller, go_back
@@ -59,6 +59,7 @@ class Start(NamedTuple):
     env_steps: int = 0
     exported: int | None = None  # env steps of the last row that belongs to the checkpoint
     closing: bool = False  # only the end of the run is missing
+    tests: int = 0  # that the run had, when it ended before
     lines: tuple[str, ...] = ()  # what a person should know of it
 
 
@@ -84,7 +85,7 @@ def fit(
     keep_freed_memory()
     own = own_callbacks(config) if own is None else own  # made by who wants to hear of mistakes before there is a run
     alone = any(isinstance(watcher, Debug) for watcher in watchers)  # a breakpoint sees one world at a time
-    evaluate = Evaluate(config, lambda n: make_envs(config, n, agent.device), 1 if alone else MOST_WORLDS)
+    evaluate = Evaluate(config, lambda n: make_envs(config, n, agent.device), 1 if alone else MOST_WORLDS, start.tests)
     watch = Watch(config, goal, past_rows(run, start.env_steps) if start.checkpoint else ())
     export = ExportMetrics(evaluate, sinks, watch, Memory(run.logs, start.env_steps))
     plateau = AtPlateau(config.plateau, lambda: export.row) if config.plateau else None
@@ -139,7 +140,9 @@ def trained(trainer: L.Trainer, agent: Agent, start: Path | None, stop: Stop, ch
     try:
         restored(trainer, agent, start)
         stop.interrupts.patient = False  # what comes now can be done again at any time
-        if not stop.tested and tests(agent.config, stop.goal) and not stop.halted:
+        # a checkpoint may hold a test of fewer episodes than are wanted now
+        whole = bool(stop.tested) and stop.tested.get(TEST_EPISODES, 0) >= agent.config.test_episodes
+        if not whole and tests(agent.config, stop.goal) and not stop.halted:
             stop.tested = dict(stop.test(agent.policy))
     except Dropped:
         stop.interrupts.stop_reminding()
@@ -190,7 +193,9 @@ def outcome_of(
         val_best=evaluate.best if evaluate.best > float("-inf") else None,
         test_mean=mean,
         test_std=stop.tested.get("test/roll/ep_rew/std"),
-        test_episodes=int(stop.tested.get("test/roll/episodes", 0)),
+        test_episodes=int(stop.tested.get(TEST_EPISODES, 0)),
+        test_wanted=evaluate.config.test_episodes if stop.tested else 0,
+        tests=evaluate.all_tests,
         env_steps=env_steps,
         seconds=seconds,
         run_path=from_caller(run.path),

@@ -14,7 +14,7 @@ from report.outcome import INTERRUPTED, PAUSED
 from trainer_callbacks.interrupt import Interrupts
 from trainer_callbacks.plateau import AtPlateau
 
-TESTED = "test/roll/ep_rew/mean"
+TESTED, TEST_EPISODES = "test/roll/ep_rew/mean", "test/roll/episodes"
 
 log = logging.getLogger("stride")
 
@@ -79,8 +79,9 @@ class Stop(Callback):
         if "train/roll/ep_rew/mean" in row and self.train_threshold is not None and full:
             reached = row["train/roll/ep_rew/mean"] >= self.train_threshold
             self.streak["train"] = self.streak["train"] + 1 if reached else 0
-        if "val/roll/ep_rew/mean" in row and self.eval_threshold is not None:
-            reached = row["val/roll/ep_rew/mean"] >= self.eval_threshold
+        if "val/roll/episodes" in row and self.eval_threshold is not None:
+            # an evaluation of which not every episode ended has no mean, and reached nothing
+            reached = row.get("val/roll/ep_rew/mean", math.nan) >= self.eval_threshold
             self.streak["val"] = self.streak["val"] + 1 if reached else 0
 
     def on_train_batch_end(
@@ -117,10 +118,12 @@ class Stop(Callback):
         if not self.test_episodes:
             return True
         self.tested = dict(self.test(agent.policy))
-        mean = self.tested.get(TESTED, -math.inf)
+        mean = self.tested.get(TESTED, math.nan)  # without a mean, as not every episode ended, nothing is confirmed
         if self.eval_threshold is not None and mean >= self.eval_threshold:
             return True
-        fresh = f"{self.test_episodes} fresh episodes gave {mean:.1f}"
+        number = f"{self.tested.get(TEST_EPISODES, 0):.0f} of " if math.isnan(mean) else ""
+        gave = "do not count" if number else f"gave {mean:.1f}"
+        fresh = f"{number}{self.test_episodes} fresh episodes {gave}"
         log.info(f"evaluation reached {self.eval_threshold:g}, {fresh}: training goes on")
         self.tested, self.streak["val"] = {}, 0
         return False

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from utils import run_files, run_names
 from utils.run_facts import whole
 from utils.user_error import UserError, nearest
+from utils.whole_score import whole_score
 
 NAME = run_names.CHECKPOINT
 EPOCH = re.compile(r"epoch=([0-9]{1,18})")
@@ -153,11 +154,18 @@ def select(folder: Path, name: str, whose: str, remembering: bool = False, may_s
         return Chosen(_epoch(folder, int(match[1]), name, whose, remembering), ())
     notes: list[str] = []
     wanted = target(folder / f"{name}.ckpt")
-    if name == "best" and not wanted:
-        notes.append(f"{whose} has no best checkpoint: taking last")
-        wanted = target(folder / "last.ckpt")
+    there = known(folder)
     # what the link names comes first; behind it the highest scores, or the newest
-    candidates = _by_worth(known(folder)) if name == "best" else names(folder)[::-1]
+    candidates = _by_worth(folder, there) if name == "best" else list(there)[::-1]
+    if name == "best":
+        scored = [stem for stem in candidates if _score(folder, there[stem]) > -math.inf]
+        if not wanted or not scored:
+            what = "best checkpoint" if not wanted else "evaluation of which every episode ended"
+            notes.append(f"{whose} has no {what}: taking last")
+            wanted = target(folder / "last.ckpt") or wanted
+        elif wanted in there and wanted not in scored:  # linked by an older version
+            notes.append(f"{whose}: not every episode of the evaluation of {wanted} ended")
+            wanted = scored[0]
     if wanted:
         candidates = [wanted, *(stem for stem in candidates if stem != wanted)]
     for stem in candidates:
@@ -185,20 +193,18 @@ def _exactly(folder: Path, stem: str, name: str, whose: str, remembering: bool) 
 
 
 def score_of(path: Path) -> float:
-    """The evaluation mean of a checkpoint; -inf where it was not evaluated, or the mean is not finite."""
-    return _score(facts_of(path))
+    """The evaluation mean of a checkpoint; -inf where it was not evaluated to the end, or the mean is not finite."""
+    return _score(path.parent, facts_of(path))
 
 
-def _score(facts: dict[str, object]) -> float:
-    score = facts.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-        return -math.inf
-    return float(score)
+def _score(folder: Path, facts: dict[str, Any]) -> float:
+    score = whole_score(facts, folder.parent)
+    return -math.inf if score is None else score
 
 
-def _by_worth(there: dict[str, dict[str, object]]) -> list[str]:
+def _by_worth(folder: Path, there: dict[str, dict[str, Any]]) -> list[str]:
     """Names, the best evaluated first, the newer before the older."""
-    return sorted(list(there)[::-1], key=lambda stem: -_score(there[stem]))
+    return sorted(list(there)[::-1], key=lambda stem: -_score(folder, there[stem]))
 
 
 def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict[str, Any]]:
@@ -212,7 +218,7 @@ def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict
     if keep_last is None:
         kept.update(epochs)
     else:
-        worthy = [stem for stem in _by_worth(there) if _score(there[stem]) > -math.inf]
+        worthy = [stem for stem in _by_worth(folder, there) if _score(folder, there[stem]) > -math.inf]
         kept.update(epochs[-keep_last:], worthy[:keep_best])
     for stem in there:
         if stem not in kept:

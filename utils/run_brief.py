@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils import run_files
-from utils.run_facts import LARGEST, failure, finite, mapping, read_facts, verdict
+from utils.run_facts import LARGEST, episodes_of, failure, finite, mapping, read_facts, verdict, verdict_words
 from utils.run_labels import Labels
 from utils.run_tail import Tail
 from utils.runs_root import STAMP
 from utils.user_error import UserError
+from utils.whole_score import whole_score
 
 MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
 DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
@@ -54,6 +55,13 @@ class Brief(NamedTuple):
     settings: str = ""
     """twelve digits that two runs share where their configs differ in nothing but the seed"""
     labels: Labels = Labels()
+    episodes: int = 0
+    """of its test that ended"""
+
+    @property
+    def verdict(self) -> str:
+        """The result as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+        return verdict_words(self.result, self.episodes)
 
     @property
     def words(self) -> str:
@@ -112,6 +120,7 @@ def head_of(folder: Path) -> Brief:
         env=str(facts.get("env_id", "")),
         commit=str(facts.get("git_hash", "")),
         settings=settings_of(facts),
+        episodes=episodes_of(outcome),
     )
 
 
@@ -133,7 +142,7 @@ def started_at(run_id: str) -> float | None:
 
 
 def best_of(folder: Path) -> tuple[float | None, str]:
-    """The score in best.json, None where there is none, and what is wrong with that file."""
+    """The score in best.json, None where there is none or not of every episode, and what is wrong with that file."""
     path = folder / "checkpoints" / "best.json"
     try:
         if not run_files.exists(path):
@@ -142,6 +151,6 @@ def best_of(folder: Path) -> tuple[float | None, str]:
     except UserError as error:
         return None, str(error)
     found = best.get("score") if isinstance(best, dict) else math.nan
-    score = finite(found)
-    wrong = found is not None and score is None
-    return score, "checkpoints/best.json is damaged: it has no score" if wrong else ""
+    if found is not None and finite(found) is None:
+        return None, "checkpoints/best.json is damaged: it has no score"
+    return whole_score(best, folder), ""

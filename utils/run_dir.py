@@ -284,15 +284,19 @@ def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:
 def _best(env_id: str, variant: str) -> RunDir:
     """The run of this environment (and variant) with the highest `score` in checkpoints/best.json.
 
-    Without an environment that of the newest run that has a score.
+    Without an environment that of the newest run that has a score. Where none has one, the newest, and that is said.
     """
-    evaluated = [line for line in run_lines() if line.score is not None]  # the newest first
-    env_id = env_id or (evaluated[0].env if evaluated else "")
-    wanted = f"{env_id}:{variant}"
-    found = [line for line in evaluated if line.env == env_id and (not variant or line.variant == wanted)]
-    if found:
-        return RunDir(runs_root() / max(found, key=lambda line: (line.score or 0.0, line.id)).id)
+    lines = run_lines()  # the newest first
+    env_id = env_id or next((line.env for line in (*(each for each in lines if each.score is not None), *lines)), "")
     if not env_id:
-        raise UserError(f"no evaluated run yet under {runs_root()}")
-    others = {line.env for line in evaluated} - {env_id}
-    raise UserError(f"no evaluated run of {wanted.rstrip(':')} under {runs_root()}{nearest(env_id, others)}")
+        raise UserError(f"no run yet under {runs_root()}")
+    wanted = f"{env_id}:{variant}"
+    found = [line for line in lines if line.env == env_id and (not variant or line.variant == wanted)]
+    if not found:
+        others = {line.env for line in lines} - {env_id}
+        raise UserError(f"no run of {wanted.rstrip(':')} under {runs_root()}{nearest(env_id, others)}")
+    scored = [line for line in found if line.score is not None]
+    if not scored:
+        log.warning("no run of %s has an evaluation of which every episode ended: taking the last", wanted.rstrip(":"))
+        return RunDir(runs_root() / found[0].id)
+    return RunDir(runs_root() / max(scored, key=lambda line: (line.score or 0.0, line.id)).id)

@@ -1,7 +1,7 @@
 """What config.json says of a run, checked where it is read: each key that readers rely on has its type. No torch."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ LONGEST, LARGEST = 4000, 2**63  # of a text, of a whole number
 TEXTS = ("env_id", "variant", "status", "engine", "engine_reason", "env_backend", "env_backend_reason", "resume",
          "device", "git_hash", "failure")  # fmt: skip
 WHOLE = ("test_episodes", "env_steps")
+LATER = ("test_wanted", "tests")  # whole numbers, too, but not in the outcomes of older versions
+ENOUGH = 100  # episodes of a test that needs no remark
 NUMBERS = ("goal", "val_best", "test_mean", "test_std", "seconds")
 
 
@@ -30,7 +32,22 @@ def checked(facts: object, path: Path) -> dict[str, Any]:
     wrong = _wrong(facts)
     if wrong:
         raise UserError(f"{path} is damaged: {wrong}")
-    return facts
+    return _without_part_tests(facts)
+
+
+def _without_part_tests(facts: dict[str, Any]) -> dict[str, Any]:
+    """The same; a test of which not every episode ended decides nothing, though older versions let it.
+
+    Short episodes end first, so the mean of those that ended is not the mean of all.
+    """
+    outcome, config = mapping(facts.get("outcome")), mapping(facts.get("config"))
+    wanted = config["test_episodes"] if whole(config.get("test_episodes")) else 0  # older configs have no such key
+    if not outcome or outcome["test_episodes"] >= max(1, wanted):
+        return facts
+    if not outcome["solved"] and outcome.get("test_mean") is None:
+        return facts
+    nothing = {"solved": False, "test_mean": None, "test_std": None, "test_wanted": wanted}
+    return {**facts, "outcome": {**outcome, **nothing}}
 
 
 def verdict(outcome: Mapping[str, object]) -> str:
@@ -45,6 +62,48 @@ def verdict(outcome: Mapping[str, object]) -> str:
     if outcome.get("goal") is None:
         return "trained"
     return "not tested" if outcome.get("test_mean") is None else "not solved"
+
+
+def few(episodes: Collection[int]) -> str:
+    """What is said behind solved tests of which one had fewer than 100 episodes: ` (5 episodes)`; "" of others."""
+    words = _few(episodes)
+    return f" ({words})" if words else ""
+
+
+def _few(episodes: Collection[int]) -> str:
+    least = min(episodes, default=ENOUGH)
+    if least >= ENOUGH:
+        return ""
+    more = " or more" if max(episodes) > least else ""
+    return f"{least}{more} episode{'' if least == 1 and not more else 's'}"
+
+
+def verdict_words(word: str, episodes: int) -> str:
+    """A verdict as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+    return word + (few([episodes]) if word == "solved" else "")
+
+
+def ending_words(outcome: Mapping[str, object]) -> str:
+    """Verdict and reason: `solved (5 episodes; goal reached)`; the reason only where the verdict does not say it."""
+    word, reason = verdict(outcome), str(outcome.get("reason", ""))
+    tested = _few([episodes_of(outcome)]) if word == "solved" else ""
+    inner = "; ".join(filter(None, (tested, "" if reason == word else reason)))
+    return f"{word} ({inner})" if inner else word
+
+
+def episodes_of(outcome: Mapping[str, object]) -> int:
+    """Episodes of its test that ended."""
+    number = outcome.get("test_episodes")
+    return number if type(number) is int else 0
+
+
+def part_test(outcome: Mapping[str, object]) -> str:
+    """Why a test decides nothing: `9 of 100 test episodes ended within eval_max_steps`; "" of one that does."""
+    wanted, ended = outcome.get("test_wanted"), episodes_of(outcome)
+    if not wanted or outcome.get("test_mean") is not None or outcome.get("reason") in UNENDED:
+        return ""
+    how = "ended within eval_max_steps" if ended else "counted: run.log says why"
+    return f"{ended} of {wanted} test episodes {how}"
 
 
 def failure(facts: Mapping[str, object]) -> str:
@@ -105,4 +164,5 @@ def _wrong_outcome(outcome: dict[str, object]) -> str:
     for key in NUMBERS:
         if outcome.get(key) is not None and finite(outcome[key]) is None:
             return f"outcome.{key} is not a finite number"
-    return "" if all(whole(outcome.get(key)) for key in WHOLE) else "outcome.env_steps is not a whole number"
+    numbers = [outcome.get(key) for key in WHOLE] + [outcome.get(key, 0) for key in LATER]
+    return "" if all(map(whole, numbers)) else "outcome.env_steps is not a whole number"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from utils import checkpoint_set
 from utils.run_dir import RunDir
+from utils.run_facts import ending_words, finite, part_test
 from utils.run_facts import failure as failure
-from utils.run_facts import finite, verdict
 from utils.run_state import DEAD, state_of
 
 
@@ -34,6 +34,6 @@ def continuation(run: RunDir) -> str:
 def conclusion(outcome: Mapping[str, object]) -> str:
     """What the end of a run said, without its clock: solved (goal reached), 500.0 over 100 fresh episodes."""
     goal, mean = finite(outcome.get("goal")), finite(outcome.get("test_mean"))
-    tested = f", {mean:.1f} over {outcome.get('test_episodes')} fresh episodes" if mean is not None else ""
+    tested = part_test(outcome) if mean is None else f"{mean:.1f} over {outcome.get('test_episodes')} fresh episodes"
     aim = f", goal {goal:g}" if goal is not None else ""
-    return f"{verdict(outcome)} ({outcome.get('reason', '')}){tested}{aim}"
+    return f"{ending_words(outcome)}{f', {tested}' if tested else ''}{aim}"

@@ -123,9 +123,9 @@ class Config:
     eval_deterministic: bool = True
     """Takes the most likely action instead of sampling."""
     eval_max_steps: int | None = None
-    """Gives an evaluation up after this many steps of each environment; null = never."""
+    """Gives an evaluation or test up after this many steps of each environment: then it has no score; null = never."""
     test_episodes: int = 100
-    """Fresh episodes of the final weights that decide whether the goal is reached; 0 = none, then it is not tested."""
+    """Fresh episodes of the final weights: once all have ended their mean decides on the goal; 0 = none, not tested."""
 
     # Stopping and checkpoints
     early_stop_on_train_threshold: bool | float = False

@@ -9,7 +9,7 @@ from report.history import TRAIN, VAL
 from report.ledger.curves import Curves
 from report.ledger.explain import meant
 from report.ledger.plot import MARKS, overlay
-from report.ledger.query import FIELDS
+from report.ledger.query import FIELDS, SHOWN
 from report.ledger.table import aligned, cell, plain
 from report.ledger.written import written as written_file
 from utils.run_brief import Brief
@@ -26,7 +26,7 @@ TOLD = ("run", "seed", "status", "result", "test", "best", "last", "steps", "too
 def compared(runs: Sequence[RunDir], metrics: Sequence[str], width: int) -> list[str]:
     names, lines = _names(runs), [look_at(run.path) for run in runs]
     wanted = [meant(word).name for word in metrics]
-    rows = [(name, [cell(name, FIELDS[name](line)) for line in lines]) for name in TOLD]
+    rows = [(name, [cell(name, SHOWN.get(name, FIELDS[name])(line)) for line in lines]) for name in TOLD]
     last = [last_values(run.metrics_csv) for run in runs]
     rows += [(name, [plain(each[name]) if name in each else "" for each in last]) for name in wanted]
     apart = differences(runs)
@@ -43,7 +43,7 @@ def told(runs: Sequence[RunDir], metrics: Sequence[str]) -> dict[str, object]:
     """The same for programs."""
     wanted = [meant(word).name for word in metrics]
     lines, last = [look_at(run.path) for run in runs], [last_values(run.metrics_csv) for run in runs]
-    fields = [{name: FIELDS[name](line) for name in ("id", *TOLD)} for line in lines]
+    fields = [{name: FIELDS[name](line) for name in ("id", *TOLD, "test_episodes")} for line in lines]
     numbers = [{"metrics": {name: each.get(name) for name in wanted}} for each in last]
     return {
         "runs": [told | more for told, more in zip(fields, numbers, strict=True)], "differences": differences(runs),

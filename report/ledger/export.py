@@ -8,16 +8,30 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from report.ledger.query import FIELDS, Look
+from report.ledger.query import FIELDS, SHOWN, Look
 from report.ledger.table import AT_LEFT, cell, data
 from report.typography import duration
 from utils.one_line import printable
 from utils.run_brief import Brief
+from utils.run_facts import few
 from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from utils.user_error import UserError
 
-COLUMNS = ("id", "run", "seed", "status", "result", "test", "best", "steps", "took")
-OF_VARIANTS = ("run", "settings", "runs", "solved", "mean", "std", "iqm", "low", "high", "steps", "took")
+COLUMNS = ("id", "run", "seed", "status", "result", "test", "test_episodes", "best", "steps", "took")
+OF_VARIANTS = (
+    "run",
+    "settings",
+    "runs",
+    "solved",
+    "test_episodes",
+    "mean",
+    "std",
+    "iqm",
+    "low",
+    "high",
+    "steps",
+    "took",
+)
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {each: f"\\{each}" for each in "&%$#_{}"} | {"<": r"\textless{}", ">": r"\textgreater{}"}
 HEADS = {"run": "variant", "mean": "return", "iqm": "IQM", "low": r"95\,\% interval", "test": "test", "took": "time"}
@@ -34,8 +48,9 @@ def exported(lines: Sequence[Brief], columns: Sequence[str], fields: Mapping[str
     elif form == "json" and not columns:
         return json.dumps([data(line, FIELDS) for line in lines], indent=1) + "\n"
     else:
-        columns = columns or COLUMNS
-        rows = [{name: fields[name](line) for name in columns} for line in lines]
+        shown = SHOWN if form == "latex" else {}  # where a verdict says how few episodes its test had
+        columns = columns or [name for name in COLUMNS if not shown or name != "test_episodes"]
+        rows = [{name: shown.get(name, fields[name])(line) for name in columns} for line in lines]
     if form == "json":
         return json.dumps(rows, indent=1) + "\n"
     return latex(rows, columns, by) if form == "latex" else as_csv(rows, columns)
@@ -57,7 +72,8 @@ def _together(variant: str, settings: str, found: Sequence[Brief]) -> Row:
     took = [line.took for line in found if line.took is not None]
     return {
         "run": variant, "settings": settings, "runs": len(found),
-        "solved": sum(line.result == "solved" for line in found), "mean": mean, "std": deviation, "iqm": iqm(tests),
+        "solved": sum(line.result == "solved" for line in found),
+        "test_episodes": min(line.episodes for line in found), "mean": mean, "std": deviation, "iqm": iqm(tests),
         "low": low, "high": high, "steps": median(line.tail.steps for line in found),
         "took": median(took) if took else None,
     }  # fmt: skip
@@ -83,7 +99,7 @@ def _safe(value: float | str | None) -> float | str | None:
 
 def latex(rows: Sequence[Row], columns: Sequence[str], by: str) -> str:
     """A tabular for \\usepackage{booktabs}; of variants mean and deviation in one cell, and the interval in another."""
-    shown = [name for name in columns if by == "run" or name not in ("settings", "std", "high")]
+    shown = [name for name in columns if by == "run" or name not in ("settings", "test_episodes", "std", "high")]
     sides = "".join("l" if name in AT_LEFT else "r" for name in shown)
     heads = " & ".join(HEADS.get(name, escaped(name)) for name in shown)
     body = [" & ".join(_cell(name, row, by) for name in shown) + r" \\" for row in rows]
@@ -97,6 +113,8 @@ def _cell(name: str, row: Row, by: str) -> str:
     value = row[name]
     if by == "variant" and name == "mean":
         return rf"${row['mean']:.1f} \pm {row['std']:.1f}$"
+    if by == "variant" and name == "solved" and value:
+        return f"{value}{few([int(row['test_episodes'] or 0)])}"
     if by == "variant" and name == "low":
         return "--" if value is None else rf"$[{row['low']:.1f}, {row['high']:.1f}]$"
     if isinstance(value, float) and not math.isfinite(value):

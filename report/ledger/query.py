@@ -31,6 +31,7 @@ FIELDS: dict[str, Callable[[Brief], Value]] = {
     "last": lambda line: line.tail.last,
     "best": lambda line: line.tail.best,
     "test": lambda line: line.test,
+    "test_episodes": lambda line: line.episodes,
     "group": lambda line: line.group,
     "id": lambda line: line.id,
     "env": lambda line: line.env,
@@ -41,8 +42,11 @@ FIELDS: dict[str, Callable[[Brief], Value]] = {
     "commit": lambda line: line.commit,
     "settings": lambda line: line.settings,
 }
+# as people see it, where programs get another word
+SHOWN: dict[str, Callable[[Brief], Value]] = {"result": lambda line: line.verdict}
 # of which fields of a line it is made, where that is not the one that is called so
 MADE_OF = {
+    "result": {"result", "episodes"}, "test_episodes": {"episodes"},
     "run": {"variant"}, "age": {"started"}, "took": {"spent", "tail.seconds"}, "steps": {"tail.steps"},
     "speed": {"spent", "tail.seconds", "tail.steps"}, "last": {"tail.last"}, "best": {"tail.best"}, "tag": {"labels"},
     "note": {"labels"}, "": {"variant", "status", "result", "group", "reason", "labels"},

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from report.ledger.query import WORDS, Look
+from report.ledger.query import SHOWN, WORDS, Look
 from report.typography import duration, number, score
 from utils.one_line import printable
 from utils.run_brief import Brief
@@ -14,12 +14,12 @@ DISPENSABLE = ("tag", "seed", "took", "best", "run", "steps", "result")  # left 
 LONGEST = 60  # characters of a cell
 AT_LEFT = {*WORDS, "started"}
 SCORES = {"test", "best", "score", "last", "goal"}
-WHOLE = {"steps", "seed", "speed"}
+WHOLE = {"steps", "seed", "speed", "test_episodes"}
 
 
 def table(lines: Sequence[Brief], columns: Sequence[str], fields: Mapping[str, Look], width: int | None) -> list[str]:
     """A heading and a line a run, aligned; at most `width` characters where columns can be spared."""
-    cells = {name: [name, *column(name, [fields[name](line) for line in lines])] for name in columns}
+    cells = {name: [name, *column(name, [SHOWN.get(name, fields[name])(line) for line in lines])] for name in columns}
     return aligned(cells, AT_LEFT, width, DISPENSABLE)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from report.follow import Follower
 from utils.run_dir import ID, STAMP, RunDir, runs_root
-from utils.run_facts import finite, mapping, verdict
+from utils.run_facts import episodes_of, finite, mapping, verdict, verdict_words
 from utils.run_lock import NAME
 from utils.run_state import FINISHED, IN_TRAINING, state_of
 from utils.user_error import UserError
@@ -156,7 +156,8 @@ class Fleet:
         )  # fmt: skip
         mean = finite(outcome.get("test_mean"))
         if state == FINISHED and mean is not None:
-            brief.state, brief.kind, brief.value = verdict(outcome), "test", mean
+            brief.state = verdict_words(verdict(outcome), episodes_of(outcome))
+            brief.kind, brief.value = "test", mean
             brief.env_steps = int(outcome.get("env_steps") or 0)
         else:
             self._follow(run, brief)

@@ -21,18 +21,24 @@ def page(
     room = max(1, height - 1)
     first = max(0, min(chosen - room // 2, len(rows) - room))
     length = BAR if width >= WIDE else 0
-    heads = f"   {'state':<{STATE}}{'what':<{TITLE}}{'seed':>{SEED}}{'return':>{VALUE + KIND}}  "
+    state = max([STATE, *(len(each.state) + 1 for _, each in rows if each)])
+    heads = f"   {'state':<{state}}{'what':<{TITLE}}{'seed':>{SEED}}{'return':>{VALUE + KIND}}  "
     lines = [Line(f"{heads}{'done':<{length + DONE}}run", "dim").cut(width)]
     for place, (row, each) in enumerate(rows[first : first + room], first):
         inside = each is not None and row.grouped
-        line = _run(each, inside, length, unicode) if each else _group(row, row.name in opened, length, unicode)
+        line = (
+            _run(each, inside, state, length, unicode)
+            if each
+            else _group(row, row.name in opened, state, length, unicode)
+        )
         line = line.cut(width)
         lines.append(Line(line.plain.ljust(width)[:width], "reverse") if place == chosen else line)
     return lines
 
 
-def _run(each: Brief, inside: bool, length: int, unicode: bool) -> Line:
-    line = Line("     " if inside else "   ").add(f"{each.state:<{STATE}}", STYLES.get(each.state, ""))
+def _run(each: Brief, inside: bool, state: int, length: int, unicode: bool) -> Line:
+    style = STYLES.get(each.state.partition(" (")[0], "")
+    line = Line("     " if inside else "   ").add(f"{each.state:<{state}}", style)
     seed = "" if each.seed is None else str(each.seed)
     name = clean(each.title)[: TITLE - 3]
     line.add(f"{name:<{TITLE - (2 if inside else 0)}}{seed:>{SEED}}")
@@ -44,11 +50,11 @@ def _run(each: Brief, inside: bool, length: int, unicode: bool) -> Line:
     return line.add(clean(each.id), "dim").add(speed, "dim")
 
 
-def _group(row: Row, is_open: bool, length: int, unicode: bool) -> Line:
+def _group(row: Row, is_open: bool, state: int, length: int, unicode: bool) -> Line:
     """`▸ 2 live, 3 finished   CartPole-v1:ppo   5 seeds   480.1 ± 12.0   group NAME`"""
     mark = ("▾" if is_open else "▸") if unicode else ("-" if is_open else "+")
     style = "bold cyan" if any(each.trains for each in row.members) else "bold"
-    line = Line(f" {mark} ").add(f"{row.states:<{STATE - 1}} ", style)
+    line = Line(f" {mark} ").add(f"{row.states:<{state - 1}} ", style)
     seeds = f"{len(row.members)} seed{'s' * (len(row.members) > 1)}"
     line.add(f"{clean(row.members[0].title)}, {seeds}".ljust(TITLE + SEED + KIND))
     value = score(row.value) if math.isfinite(row.value) else ""

@@ -105,10 +105,11 @@ def ended_of(run: RunDir, outcome: Outcome) -> Facts:
     curve, page = run.logs / "curve.svg", run.report
     return {
         "result": outcome.result,
-        "verdict": outcome.verdict,
+        "verdict": outcome.verdict_words,
         "sentence": outcome.sentence(),
         "reason": outcome.reason,
         "test_mean": outcome.test_mean,
+        "test_episodes": outcome.test_episodes,
         "val_best": outcome.val_best,
         "goal": outcome.goal,
         "seconds": outcome.seconds,

@@ -175,7 +175,7 @@ def test_quiet_prints_one_line_at_the_end(path: str, shown: str) -> None:
     assert written(terminal) == ""
     view.end(replace(OUTCOME, run_path=path))
     assert written(terminal) == (
-        "result=solved test_mean=489.34 test_std=21.04 test_episodes=100 goal=475 "
+        "result=solved test_mean=489.34 test_std=21.04 test_episodes=100 tests=0 goal=475 "
         f"env_steps=61440 seconds=13.60 alerts=0 run={shown}\n"
     )
 
@@ -183,7 +183,7 @@ def test_quiet_prints_one_line_at_the_end(path: str, shown: str) -> None:
 def test_the_line_for_grep_has_the_same_keys_however_it_ended() -> None:
     bare = Outcome(False, "budget spent", None, None, None, None, 0, 10, 1.0, "my runs/x")
     assert bare.line() == (
-        "result=trained test_mean=none test_std=none test_episodes=0 goal=none "
+        "result=trained test_mean=none test_std=none test_episodes=0 tests=0 goal=none "
         "env_steps=10 seconds=1.00 alerts=0 run=my runs/x"
     )
     told = {replace(bare, **changes).result for changes in (
@@ -194,7 +194,7 @@ def test_the_line_for_grep_has_the_same_keys_however_it_ended() -> None:
     feed(view, watch, [row(1000, 10.0)], seconds=2.0)
     view.end(None)
     assert written(terminal) == (
-        "result=failed test_mean=none test_std=none test_episodes=0 goal=475 "
+        "result=failed test_mean=none test_std=none test_episodes=0 tests=0 goal=475 "
         "env_steps=1000 seconds=2.00 alerts=0 run=runs/x\n"
     )
 
@@ -221,6 +221,16 @@ def test_outcome_words() -> None:
     assert replace(bare, goal=5.0).verdict == "interrupted"
     untested = replace(bare, reason="budget spent", goal=5.0)
     assert untested.sentence() == "Not tested (budget spent), goal 5; 10 env steps in 0:01."
+    ended = (
+        "Not tested (budget spent), 9 of 100 test episodes ended within eval_max_steps, goal 5; 10 env steps in 0:01."
+    )
+    assert replace(untested, test_episodes=9, test_wanted=100).sentence() == ended
+    assert "over 100 episodes (test 3 of this run)," in replace(OUTCOME, tests=3).sentence()
+    few = replace(OUTCOME, test_episodes=5)
+    assert few.verdict_words == "solved (5 episodes)" and few.sentence().startswith(
+        "Solved (5 episodes; goal reached), "
+    )
+    assert few.result == few.verdict == "solved"
 
 
 def test_brackets_are_text_and_not_markup() -> None:

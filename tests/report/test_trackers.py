@@ -72,7 +72,7 @@ def test_all_is_told_in_order(caplog):
     assert facts["config"]["gamma"] == config.gamma and facts["config"]["git_hash"] == "abc"
     assert [call[1] for call in heard.calls[1:5]] == [10, 20, 30, 40] and heard.calls[1][2] == row(10)
     assert heard.calls[5][1:3] == (20, "Policy loss") and "lower it" in heard.calls[5][3]
-    assert heard.calls[-1][1]["verdict"] == "solved" and heard.calls[-1][1]["test_mean"] == 490.5
+    assert heard.calls[-1][1]["verdict"] == "solved (10 episodes)" and heard.calls[-1][1]["test_mean"] == 490.5
     assert json.dumps([heard.calls[0], heard.calls[-1]])  # whatever it is told can go to another process
     assert [record.getMessage() for record in caplog.records] == ["Heard: here"]
 
@@ -191,7 +191,7 @@ def test_event_files_hold_every_row():
     # step 10: field 2; the value: field 2 of a Summary.Value behind its tag
     assert len(rows) == 4 and b"\x10\x0a" in rows[0]
     assert all(RETURN.encode() + b"\x15" + struct.pack("<f", step) in rows[step // 10 - 1] for step in (10, 30, 40))
-    assert any(b"Solved (goal reached), test 490.5" in body for body in found)
+    assert any(b"Solved (10 episodes; goal reached), test 490.5" in body for body in found)
 
 
 def test_a_run_that_goes_on_voids_what_comes_after(monkeypatch):
@@ -272,7 +272,7 @@ def test_wandb_is_told_in_a_process_of_its_own(fake, monkeypatch, caplog):
     assert (options["id"], options["project"], options["group"], options["tags"]) == (run.id, "p-q", "g", ["a"])
     assert options["dir"] == str(run.logs) and options["resume"] == "allow"
     assert noted[3][1] == [{STEPS: 10, RETURN: 10, "train/loss/policy": -0.25}]
-    assert noted[-2][1][0]["verdict"] == "solved" and noted[-1][2] == {"exit_code": 0}
+    assert noted[-2][1][0]["verdict"] == "solved (10 episodes)" and noted[-1][2] == {"exit_code": 0}
     assert "wandb" not in sys.modules and "this is no answer" in (run.logs / "wandb.txt").read_text()
     assert lines == ["W&B: offline; send it: wandb sync x"]
 

@@ -119,7 +119,7 @@ def test_worlds_of_evaluation_repeat_and_those_of_tests_are_fresh():
 
 
 def test_a_summary_without_a_finished_episode_says_so():
-    assert summarize("val", Played([], [])) == {"val/roll/episodes": 0.0}
+    assert summarize("val", Played([], []), 2) == {"val/roll/episodes": 0.0}
 
 
 def test_an_evaluation_that_never_ends_is_given_up(capfd):
@@ -170,12 +170,18 @@ def test_a_negative_goal_is_a_goal():
 
 def test_a_lucky_evaluation_that_100_episodes_do_not_confirm_goes_on():
     config = load_config("CartPole-v1", "ppo", BASE)
-    stop = Stop(config, 475.0, lambda agent: {"test/roll/ep_rew/mean": 474.0})
+    stop = Stop(config, 475.0, lambda agent: {})
     agent = build_agent(config, make_envs(config, 2))
-    stop.count({"val/roll/ep_rew/mean": 500.0})
-    assert stop._why(agent) == "" and stop.streak["val"] == 0 and stop.tested == {}
+    reached = {"val/roll/ep_rew/mean": 500.0, "val/roll/episodes": 10}
+    for tested in ({"test/roll/ep_rew/mean": 474.0}, {"test/roll/episodes": 99}):  # the latter: one did not end
+        stop.test = lambda agent, tested=tested: tested
+        stop.count(reached)
+        assert stop._why(agent) == "" and stop.streak["val"] == 0 and stop.tested == {}
     stop.test = lambda agent: {"test/roll/ep_rew/mean": 475.0}
-    stop.count({"val/roll/ep_rew/mean": 480.0})
+    stop.count(reached)
+    stop.count({"val/roll/episodes": 9})
+    assert stop._why(agent) == "" and stop.streak["val"] == 0  # of which not every episode ended
+    stop.count(reached)
     assert stop._why(agent) == "goal reached" and stop.tested["test/roll/ep_rew/mean"] == 475.0
 
 
@@ -219,7 +225,8 @@ def test_best_is_the_best_evaluated_and_last_the_last():
 def test_a_run_that_died_before_it_named_its_best_goes_on_with_it(monkeypatch):
     falling = iter(range(100, 0, -1))
     monkeypatch.setattr(
-        "trainer_callbacks.evaluate.summarize", lambda stage, _: summarize(stage, Played([float(next(falling))], [9]))
+        "trainer_callbacks.evaluate.summarize",
+        lambda stage, *_: summarize(stage, Played([float(next(falling))], [9]), 1),
     )
     _, run, _ = fit("max_timesteps=32", "eval_freq_epochs=2", "early_stop_on_eval_threshold=false")
     for link in run.checkpoints.glob("best.*"):  # as after a kill between a sidecar and this link

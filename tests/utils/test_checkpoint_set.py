@@ -1,5 +1,6 @@
 """A checkpoint counts when its bytes have the hash of its sidecar; else the one before it does."""
 
+import math
 import os
 from itertools import chain, combinations
 
@@ -7,7 +8,7 @@ import pytest
 
 from utils import checkpoint_set
 from utils.checkpoint_set import digest, fault, names, prune, seal, select, sweep_orphans
-from utils.durable_file import replacing, write_json
+from utils.durable_file import read_json, replacing, write_json
 from utils.user_error import UserError
 
 
@@ -97,7 +98,40 @@ def test_a_nan_is_nobodys_best(folder):
     make(folder, "epoch=08", 8, float("nan"))
     make(folder, "epoch=10", 10, float("inf"))
     (folder / "best.ckpt").unlink(), (folder / "best.json").unlink()
-    assert checkpoint_set._by_worth(checkpoint_set.known(folder))[:2] == ["epoch=04", "epoch=06"]
+    assert checkpoint_set._by_worth(folder, checkpoint_set.known(folder))[:2] == ["epoch=04", "epoch=06"]
+
+
+def test_a_score_of_a_part_of_the_episodes_is_none(tmp_path):
+    """Older versions wrote such scores: the row of the same env steps says how many episodes ended."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    config = {"eval_episodes": 10, "test_episodes": 100}
+    for iterations, score in ((2, 10.0), (4, 30.0), (6, 20.0), (8, 5.0)):
+        path = make(
+            folder, f"epoch={iterations:02d}", iterations, score, ("best", "last") if score == 30.0 else ("last",)
+        )
+        sidecar = path.with_suffix(".json")
+        write_json(sidecar, {**read_json(sidecar), "config": config})
+    rows = [
+        "train/clock/env_steps,val/roll/episodes,test/roll/episodes",
+        "128,10,",
+        "256,9,",
+        "384,,",
+        "384,,100",
+        "512,,",
+        "512,,99",
+    ]
+    (tmp_path / "metrics.csv").write_text("\n".join([*rows, ""]))
+    scores = [checkpoint_set.score_of(folder / f"epoch=0{n}.ckpt") for n in (2, 4, 6, 8)]
+    assert scores == [10.0, -math.inf, 20.0, -math.inf]
+    notes = ("run: not every episode of the evaluation of epoch=04 ended", "taking epoch=06")
+    assert select(folder, "best", "run") == (folder / "epoch=06.ckpt", notes)
+    (tmp_path / "metrics.csv").write_text("\n".join([rows[0], *(f"{64 * n},0,0" for n in (2, 4, 6, 8)), ""]))
+    taken = select(folder, "best", "run")
+    assert taken == (folder / "epoch=08.ckpt", ("run has no evaluation of which every episode ended: taking last",))
+    sidecar = folder / "epoch=02.json"
+    write_json(sidecar, {**read_json(sidecar), "score_episodes": 10})  # as it is written now
+    assert select(folder, "best", "run").path.stem == "epoch=02"
 
 
 def test_a_link_out_of_the_folder_is_not_followed(folder, tmp_path):

@@ -87,7 +87,7 @@ def test_a_moved_root_still_resolves(root, monkeypatch):
 
 @pytest.mark.parametrize(
     "selector",
-    ["../x", "/etc", "a/../../b", "", "a\x00b", "a/\x00", ".", "..", "~", "a b", "@best:", "@nothing", "nope"],
+    ["../x", "/etc", "a/../../b", "", "a\x00b", "a/\x00", ".", "..", "~", "a b", "@nothing", "nope"],
 )
 def test_hostile_and_unknown_selectors_are_refused(selector, root):
     make("20260101-000000-CartPole-v1-ppo-s1-aaaa")

@@ -1,0 +1,224 @@
+"""Ways to be called solved, or best, without every episode of the test or of the evaluation: none leads there."""
+
+import json
+import signal
+
+import pytest
+from tiny_runs import tiny_run
+
+import train
+from agents.experience.finite_guard import NonFiniteError
+from agents.playing.loading import load_run
+from config.listing import print_variants
+from inspector.table import verdict_badge
+from report.group import read_group
+from report.monitor.fleet import Fleet
+from scripts import runs
+from trainer_callbacks.evaluate import Evaluate
+from utils.durable_file import write_json
+from utils.run_brief import best_of
+from utils.run_dir import RunDir, list_runs
+from utils.run_facts import verdict, verdict_words
+from utils.run_index import look_at
+
+PART = {"eval_max_steps": 20, "eval_episodes": 100, "spec.goal": 5}  # of 100 untrained episodes about 60 end by then
+STOP = {"early_stop_on_eval_threshold": "true", "max_timesteps": 160}
+ALGORITHMS = {
+    "CartPole-v1:dqn": {"n_steps": None, "batch_size": 8, "learning_starts": 16, "buffer_size": 400, "train_freq": 4},
+    "CartPole-v1:reinforce": {"batch_size": None},
+    "Taxi-v4:q_learning": {
+        "n_envs": None, "n_steps": None, "batch_size": None, "max_timesteps": 60000, "eval_freq_epochs": 1,
+        "eval_max_steps": 9, "spec.goal": None,
+    },
+}  # fmt: skip
+WAYS = {
+    "a short limit": {},
+    "a limit in which nothing ends": {"eval_max_steps": 1},
+    "no evaluation": {"eval_freq_epochs": "null"},
+    "an evaluation each epoch": {"eval_freq_epochs": 1},
+    "an early stop": STOP,
+    "an early stop by whole evaluations": {**STOP, "eval_episodes": 1},
+    "an early stop by whole evaluations, twice in a row": {**STOP, "eval_episodes": 1, "early_stop_patience": 2},
+    "an early stop by training": {"early_stop_on_train_threshold": 5, "max_timesteps": 3200},
+    "a plateau": {"plateau": "{patience: 2, then: stop}", "eval_freq_epochs": 1, "eval_episodes": 1},
+    "a goal that a step reaches": {"spec.goal": 1},
+    "drawn actions": {"eval_deterministic": "false"},
+    "the fused engine": {"engine": "fused_cpu"},
+    "torch": {"engine": "eager"},
+    "Gymnasium's worlds": {"env_backend": "gym"},
+    "a lagging actor": {"engine": "eager", "lag": 1},
+    "two episodes": {"test_episodes": 2, "eval_max_steps": 6},
+    "99 episodes": {"test_episodes": 99},
+    "1000 episodes": {"test_episodes": 1000},
+}
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+
+
+def outcome(run):
+    return json.loads(run.config_json.read_text())["outcome"]
+
+
+def check_is_not_tested(run):
+    """Wherever it is said how it ended, and that no score of a part is kept."""
+    ended, wanted = outcome(run), json.loads(run.config_json.read_text())["config"]["test_episodes"]
+    said = f"{ended['test_episodes']} of {wanted} test episodes"
+    assert verdict(ended) == look_at(run.path).result == "not tested" and not ended["solved"]
+    assert ended["test_mean"] is None and ended["test_episodes"] < ended["test_wanted"] == wanted
+    assert said in run.report.read_text().splitlines()[0]
+    rows = run.metrics_csv.read_text().splitlines()
+    assert "test/roll/ep_rew/mean" not in rows[0] and "test/roll/episodes" in rows[0]
+
+
+def check_has_no_score(run):
+    assert best_of(run.path) == (None, "") and outcome(run)["val_best"] is None
+    assert "val/roll/ep_rew" not in run.metrics_csv.read_text().splitlines()[0]
+    assert f"{run.id} has no evaluation of which every episode ended: taking last" in load_run(run.id).notes
+
+
+@pytest.mark.parametrize("way", [*WAYS, pytest.param("workers", marks=pytest.mark.slow)])
+def test_a_part_of_a_test_solves_nothing(way, capsys):
+    words = WAYS.get(way, {"env_backend": "gym", "workers": 2})
+    run = tiny_run(**{**PART, **words})
+    line = capsys.readouterr().out.splitlines()[-1]
+    check_is_not_tested(run)
+    assert line.startswith(
+        f"result=not_tested test_mean=none test_std=none test_episodes={outcome(run)['test_episodes']} "
+    )
+    if words.get("eval_episodes") != 1:
+        check_has_no_score(run)
+
+
+@pytest.mark.parametrize("config_id", ALGORITHMS)
+def test_nor_does_it_by_another_algorithm(config_id):
+    run = tiny_run(config_id, **{**PART, **ALGORITHMS[config_id]})
+    check_is_not_tested(run)
+
+
+@pytest.mark.parametrize("number", [1, 5, 99])
+@pytest.mark.parametrize("early", [{}, STOP])
+def test_a_test_of_fewer_than_100_episodes_says_so(number, early, capsys):
+    run = tiny_run(**{"spec.goal": 5, "test_episodes": number, **early})
+    words = f"{number} episode{'s' if number > 1 else ''}"
+    assert capsys.readouterr().out.startswith("result=solved ") and outcome(run)["test_episodes"] == number
+    assert run.report.read_text().startswith(f"**Solved ({words}; ")
+    assert look_at(run.path).verdict == f"solved ({words})" and look_at(run.path).result == "solved"
+
+
+def test_a_test_of_100_says_nothing_more():
+    run = tiny_run(**{"spec.goal": 5})
+    assert run.report.read_text().startswith("**Solved (budget spent), test ") and outcome(run)["tests"] == 1
+    assert look_at(run.path).verdict == "solved"
+
+
+def test_dropped_episodes_are_no_test(monkeypatch):
+    def play(*_):
+        raise NonFiniteError("reward", 0, 1, 1)
+
+    monkeypatch.setattr("agents.sockets.EagerEpisodes.play", play)
+    run = tiny_run(**{"spec.goal": 5, "nan_guard": "skip", "engine": "eager"})
+    check_is_not_tested(run)
+    check_has_no_score(run)
+    assert "0 of 100 test episodes counted: run.log says why" in run.report.read_text()
+
+
+def test_seeds_of_a_group_are_not_tested_either(capsys):
+    tiny_run("CartPole-v1:ppo", "--seed", "1,2", "--group", "both", **PART)
+    group = read_group("both")
+    assert [each.verdict for each in group.seeds] == ["not tested"] * 2 and group.tested == []
+
+
+def test_a_run_goes_on_to_a_whole_test():
+    run = tiny_run(**PART)
+    check_is_not_tested(run)
+    assert train.command(["--resume", run.id, "-q", "eval_max_steps=null", "max_timesteps=128"]) == 0
+    assert outcome(run)["solved"] and outcome(run)["test_episodes"] == 100 and outcome(run)["tests"] == 2
+    assert "over 100 episodes (test 2 of this run)" in run.report.read_text()
+    fork = tiny_fork(run, *(f"{key}={value}" for key, value in PART.items()), "max_timesteps=192")
+    check_part = outcome(fork)
+    assert verdict(check_part) == "not tested" and check_part["test_mean"] is None
+
+
+def tiny_fork(run, *words):
+    assert train.command(["--resume", run.id, "--fork", "-q", *words]) == 0
+    return RunDir.find("@last")
+
+
+def test_a_signal_in_the_test_leaves_a_run_untested(monkeypatch):
+    test = Evaluate.test
+
+    def signalled(self, policy):
+        signal.raise_signal(signal.SIGTERM)
+        return test(self, policy)
+
+    monkeypatch.setattr(Evaluate, "test", signalled)
+    words = [f"{key}={value}" for key, value in PART.items()]
+    assert train.command(["CartPole-v1:ppo", "-q", "n_envs=2", "n_steps=8", "max_timesteps=64", *words]) in (143, 1)
+    run = RunDir.find("@last")
+    assert verdict(outcome(run)) == "interrupted" and not outcome(run)["solved"]
+    monkeypatch.undo()
+
+
+def test_what_older_versions_called_solved_is_read_as_not_tested(monkeypatch, caplog):
+    """Its files stay as they are."""
+    run, sound = tiny_run(**{"spec.goal": 5}, **{"max_timesteps": 64}), tiny_run(**{"spec.goal": 5})
+    facts = json.loads(run.config_json.read_text())
+    facts["outcome"] |= {"test_episodes": 9, "test_mean": 500.0}
+    del facts["outcome"]["test_wanted"], facts["outcome"]["tests"]
+    write_json(run.config_json, facts)
+    table = run.metrics_csv.read_text().splitlines()
+    place = table[0].split(",").index("val/roll/episodes")
+    rows = [line.split(",") for line in table]
+    rows = [[*row[:place], "1" if row[place] == "2" else row[place], *row[place + 1 :]] for row in rows]
+    run.metrics_csv.write_text("".join(f"{','.join(row)}\n" for row in rows))
+    for path in run.checkpoints.glob("*=*.json"):
+        sidecar = json.loads(path.read_text())
+        sidecar["score"] = 500.0 if sidecar["score"] else None
+        write_json(path, {key: value for key, value in sidecar.items() if key != "score_episodes"})
+    before = run.config_json.read_bytes(), (run.checkpoints / "best.json").read_bytes()
+    line = look_at(run.path)
+    assert (line.result, line.test, line.score) == ("not tested", None, None)
+    assert verdict(run.facts()["outcome"]) == "not tested"
+    assert RunDir.find("@best").id == sound.id
+    assert load_run(run.id).notes[0] == f"{run.id} has no evaluation of which every episode ended: taking last"
+    assert (run.config_json.read_bytes(), (run.checkpoints / "best.json").read_bytes()) == before
+
+
+def test_without_a_whole_evaluation_best_is_the_last(caplog):
+    last = tiny_run(**PART)
+    assert RunDir.find("@best").id == RunDir.find("@best:CartPole-v1:ppo").id == last.id
+    assert "no run of CartPole-v1 has an evaluation of which every episode ended: taking the last" in caplog.text
+
+
+def test_how_few_is_said_wherever_solved_is(capsys):
+    few = "solved (5 episodes)"
+    tiny_run("CartPole-v1:ppo", "--seed", "1,2", "--group", "few", **{"spec.goal": 5, "test_episodes": 5})
+    capsys.readouterr()
+    run = RunDir.find("@last")
+
+    def said(command, *words):
+        assert command([*words]) == 0
+        return capsys.readouterr().out
+
+    assert said(runs.main, "list").count(few) == 2
+    assert "solved (5 episodes; budget spent), " in said(runs.main, "show", run.id)
+    assert said(runs.main, "export", "--format", "latex").count(few) == 2
+    assert " 2 (5 episodes) " in said(runs.main, "export", "--format", "latex", "--by", "variant")
+    assert said(runs.main, "compare", *(each.id for each in list_runs())).count(few) == 2
+    assert few in said(lambda words: print_variants(*words), "CartPole-v1:ppo")
+    told = json.loads(said(runs.main, "list", "--json", "--filter", "result=solved"))
+    assert [(each["result"], each["test_episodes"]) for each in told] == [("solved", 5)] * 2
+    group = read_group("few")
+    page = (group.folder / "report.md").read_text()
+    assert page.startswith("**2 of 2 seeds solved (5 episodes), ") and page.count(f"| {few} |") == 2
+    assert few in str(verdict_badge(look_at(run.path).verdict))
+    fleet = Fleet()
+    fleet.look()
+    assert [each.state for row in fleet.rows("newest") for each in row.members] == [few] * 2
+
+
+def test_how_many_is_said_of_solved_alone():
+    assert [verdict_words(word, 5) for word in ("solved", "not solved")] == ["solved (5 episodes)", "not solved"]
