@@ -163,7 +163,7 @@ def test_a_window_opens_where_there_is_a_display(words, capsys, monkeypatch):
 WRONG = [  # (arguments, fragment of the line)
     (["--run-id", "nothing"], "no run 'nothing'"),
     (["--run-id", "../x"], "not"),
-    (["--run-id", "@best:Acrobot-v1"], "no run of Acrobot-v1"),
+    (["--run-id", "@best:Acrobot-v1"], "no evaluated run"),
     (["--run-id", "hub:repo"], "not the name of a repository"),
     (["--checkpoint", "epoch=77"], "it has epoch=02, epoch=04"),
     (["--checkpoint", "bset"], "did you mean best"),

@@ -289,12 +289,12 @@ def _best(env_id: str, variant: str) -> RunDir:
     lines = run_lines()  # the newest first
     env_id = env_id or next((line.env for line in (*(each for each in lines if each.score is not None), *lines)), "")
     if not env_id:
-        raise UserError(f"no run yet under {runs_root()}")
+        raise UserError(f"no evaluated run yet under {runs_root()}")
     wanted = f"{env_id}:{variant}"
     found = [line for line in lines if line.env == env_id and (not variant or line.variant == wanted)]
     if not found:
         others = {line.env for line in lines} - {env_id}
-        raise UserError(f"no run of {wanted.rstrip(':')} under {runs_root()}{nearest(env_id, others)}")
+        raise UserError(f"no evaluated run of {wanted.rstrip(':')} under {runs_root()}{nearest(env_id, others)}")
     scored = [line for line in found if line.score is not None]
     if not scored:
         log.warning("no run of %s has an evaluation of which every episode ended: taking the last", wanted.rstrip(":"))
