@@ -166,7 +166,10 @@ def import_module(env_id: str) -> str:
             raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error
     for start, register in FAMILIES.items():
         if name.startswith(start) and name not in gymnasium.registry:
-            register(name)
+            try:
+                register(name)
+            except gymnasium.error.Error as error:
+                raise UserError(f"{name!r} is no id of an environment: [namespace/]name[-vN], no spaces") from error
     mujoco.hush(name)
     return name
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
+import train
 from config.schema import Config
 from envs_fast import registry
 from envs_gym.make import make_envs
@@ -24,6 +25,12 @@ def means(name, **kwargs):
     found = envs.setting.tables.means.tolist()
     envs.close()
     return found
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ä/b", "x" * 300 + " "])
+def test_a_name_that_no_id_can_have_is_one_line(name, capsys):
+    assert train.command([f"Bandit/{name}:ppo", "-q"]) == 2
+    assert "is no id of an environment" in capsys.readouterr().err
 
 
 def test_a_name_is_a_bandit_of_its_own():
