@@ -44,7 +44,8 @@ from config.sweep import unheeded_sweep
 from envs_gym.backends import choose_backend
 from envs_gym.given import is_given
 from envs_gym.gym_env import EnvError
-from envs_gym.make import env_info, import_module, import_own_modules, make_envs
+from envs_gym.make import env_info, import_module, make_envs
+from envs_gym.own_code import import_code_of, import_own_modules, remember_code_of
 from envs_gym.task import task_of
 from envs_gym.workers import workers_of
 from report.claimed import is_done, standing_run, tell_again
@@ -75,7 +76,6 @@ from utils.durable_file import check_room
 from utils.events import Events, only_events
 from utils.nursery import words_of
 from utils.pools import LOCAL, pool_on
-from utils.project import folder_of, remember_folder
 from utils.run_dir import RunDir, new_id, runs_root
 from utils.run_facts import PAUSED, mapping
 from utils.run_fate import fate
@@ -103,6 +103,7 @@ def main(argv: list[str], events: Events | None = None) -> int:
     """`events`: where programs read what happens; None: people read it."""
     arguments = parse_arguments(argv)
     if arguments.help:
+        import_own_modules(*folder_of_yaml(arguments))
         return print_help(arguments, task_of)
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
@@ -122,7 +123,7 @@ def train(arguments: Arguments, events: Events | None = None) -> int:
 
 def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
     """The same of the one run that the group has with this config: begun, continued, told again, or waited for."""
-    import_own_modules(*folder_of_yaml(arguments, None))
+    import_own_modules(*folder_of_yaml(arguments))
     config, waits = forked(arguments) if arguments.fork else arguments.load(task_of), False
     while True:
         run = standing_run(arguments, config)
@@ -161,9 +162,8 @@ def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
 
 def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> Ended:
     again, past = find_and_lock(arguments, stack)
-    beside = folder_of_yaml(arguments, again.source if again else None)
     if not again:
-        import_own_modules(*beside)
+        import_own_modules(*folder_of_yaml(arguments))
     config = again.config if again else arguments.load(task_of)
     if arguments.debug:
         config = for_debugger(config, tiny=not any(word.startswith("max_timesteps=") for word in arguments.overrides))
@@ -192,8 +192,8 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     if arguments.require_goal:
         check_required(config, goal)
     run, start = open_run(config, again, facts_of(config, agent, goal, arguments.group), stack)
-    for each in beside if not again or again.fork else ():
-        remember_folder(run.path.parent, run.id, each)
+    if not run.foreign:
+        remember_code_of(run, to_plain(config))
     if again:
         exactly = again.lines(agent.collector.envs.resume, bits_rest_on(agent))
         start = start._replace(lines=(*filter(None, [past]), *exactly))
@@ -218,12 +218,9 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     return Ended(entry.GOAL_MISSED if missed else 0, run)
 
 
-def folder_of_yaml(arguments: Arguments, run: RunDir | None) -> list[Path]:
-    """Where the file of --config lies, of the run that goes on, too: what it names may lie there."""
-    if arguments.file:
-        return [Path(arguments.file).absolute().parent]
-    found = folder_of(run.path.parent, run.id) if run else None
-    return [found] if found else []
+def folder_of_yaml(arguments: Arguments) -> list[Path]:
+    """Where the file of --config lies: what it names may lie there."""
+    return [Path(arguments.file).absolute().parent] if arguments.file else []
 
 
 def find_device(config: Config, again: Resumption | None) -> torch.device:
@@ -259,7 +256,7 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | 
     if arguments.checkpoint in ("", "last") and not arguments.fork:
         stack.enter_context(locked(found.path))
     if not found.foreign:
-        import_own_modules(*folder_of_yaml(arguments, found))
+        import_code_of(found)
     words = arguments.resume, arguments.checkpoint, arguments.overrides
     return find_resumption(*words, arguments.accept_changes, arguments.trust, arguments.fork), past
 
@@ -313,7 +310,7 @@ def open_run(config: Config, again: Resumption | None, facts: dict[str, Any], st
 
 def train_group(arguments: Arguments) -> int:
     """Several runs: processes side by side, or one after the other where a debugger looks on."""
-    import_own_modules(*folder_of_yaml(arguments, None))
+    import_own_modules(*folder_of_yaml(arguments))
     each = [(one, one.load(task_of)) for one in arguments.each()]
     for _, config in each:  # what is wrong is said once, not by every process
         if arguments.on == LOCAL:
@@ -341,7 +338,7 @@ def resume_group(arguments: Arguments) -> int:
 def key_with(words: Sequence[str], seed: int) -> str:
     """The hash of the config that these words mean with this seed."""
     arguments = parse_arguments([*words])
-    import_own_modules(*folder_of_yaml(arguments, None))
+    import_own_modules(*folder_of_yaml(arguments))
     return key_of({**to_plain(arguments.load(task_of)), "seed": seed})
 
 

@@ -4,10 +4,10 @@ The one place that turns such a name into a class, and that says whose names are
 elsewhere names nothing that is imported, unless its module is trusted by name.
 """
 
-import importlib
 import importlib.util
 import pkgutil
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from config.field_types import hints, takes
 from config.schema import ALGORITHMS, Config, register_algorithm
+from utils import own_modules
 from utils.interrupted import by_signal
 from utils.one_line import describe_error
 from utils.run_dir import RunDir
@@ -114,7 +115,7 @@ def attribute(key: str, name: str) -> Any:
 def import_named(module: str, key: str) -> ModuleType:
     """The module; whatever its own code raises becomes one line with the place."""
     with _Importing(module, key):
-        return importlib.import_module(module)
+        return own_modules.import_named(module)
 
 
 class _Importing:
@@ -148,7 +149,8 @@ def _near(module: str) -> str:
         spec = importlib.util.find_spec(name)
         if spec is None:
             paths = found.submodule_search_locations if found else None
-            return nearest(parts[n], (each.name for each in pkgutil.iter_modules(paths)))
+            names = {each.name for each in pkgutil.iter_modules(paths)}
+            return nearest(parts[n], names if paths else names - sys.stdlib_module_names)
         found = spec
     return ""
 

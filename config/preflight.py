@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -39,10 +40,18 @@ def answered(arguments: Arguments) -> int | None:
 
 def print_help(arguments: Arguments, look: Look | None = None) -> int:
     """The flags, and with ENV:VARIANT every key it has: its value there and what it means."""
-    keys = f"\n{help_text(arguments.load(look))}" if arguments.config_id or arguments.file else ""
+    keys = f"\n{help_text(_loaded(arguments, look))}" if arguments.config_id or arguments.file else ""
     build_parser().print_help()
     print(keys, end="\n" if keys else "")
     return 0
+
+
+def _loaded(arguments: Arguments, look: Look | None) -> Config:
+    """The config to show, with a budget where there is none: settings of one's own algorithm may have no other gap."""
+    try:
+        return arguments.load(look)
+    except UserError:
+        return replace(arguments, overrides=("max_timesteps=1e5", *arguments.overrides)).load(look)
 
 
 def checked(arguments: Arguments) -> Config | None:

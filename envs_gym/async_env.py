@@ -20,7 +20,7 @@ from envs_gym.async_pool import Pool, pulse
 from envs_gym.async_worker import Answer, Shared, Task, WorkerSetup, leaves
 from envs_gym.gym_env import GymEnv
 from envs_gym.wrappers.registry import WrapperConfig
-from utils.project import own_imports
+from utils import own_modules
 from utils.user_error import UserError
 
 IDLE, FLYING, DONE = 0, 1, 2  # a world waits for an action; was sent one; has a result nobody has received
@@ -81,7 +81,7 @@ class AsyncEnv:
         for tensor in (*leaves(self._step), self._action):
             tensor.share_memory_()
         asked = env_id, dict(env_kwargs or {}), max_episode_steps, (), dict(os.environ)
-        setup = WorkerSetup(*asked, (*own_imports(), *origin.modules), wrappers, origin.spec)
+        setup = WorkerSetup(*asked, tuple(origin.modules), wrappers, own_modules.known(), origin.spec)
         self._shares = [share.tolist() for share in np.array_split(np.arange(num_envs), workers)]
         self._worker_of = {world: place for place, share in enumerate(self._shares) for world in share}
         self._status = np.full(num_envs, IDLE)

@@ -20,6 +20,7 @@ import torch
 
 from envs_gym.async_worker import WHERE, Answer, Shared, Task, WorkerSetup, work
 from envs_gym.blame import EnvError, is_users, shown
+from utils.child_path import nothing_from_here
 from utils.interrupted import ENDING
 
 START = 300.0  # seconds in which a worker must have imported everything and built each next world
@@ -236,7 +237,7 @@ class Pool:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Within, a new process does not run the program's own main file again, and is deaf to what ends this one.
+    """Within, a new process runs neither the program's main file nor what lies here, and is deaf to what ends this one.
 
     A signal to the whole group, as SLURM and `timeout` send it, is ours: the iteration under way still needs workers.
     """
@@ -245,7 +246,8 @@ def untouched() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     sys.modules["__main__"] = ModuleType("__main__")
     try:
-        yield
+        with nothing_from_here():
+            yield
     finally:
         sys.modules["__main__"] = main
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -27,9 +27,11 @@ from envs_fast.vec_env import Obs, Step
 from envs_gym.blame import Blame, EnvError
 from envs_gym.gym_env import SEEDS, GymEnv
 from envs_gym.wrappers.registry import WrapperConfig
+from utils import own_modules
 from utils.closed_pipe import outlive_readers
 from utils.counter_rng import WORLD, Key, integers
 from utils.interrupted import ENDING
+from utils.own_modules import Own
 from utils.user_error import UserError
 
 PR_SET_PDEATHSIG = 1
@@ -47,6 +49,7 @@ class WorkerSetup(NamedTuple):
     variables: Mapping[str, str]  # the parent's environment now: a fork server remembers an older one
     imports: Sequence[str] = ()  # modules of the user's, which may register the environment or a wrapper
     wrappers: Sequence[WrapperConfig] = ()
+    own: Own = Own()
     spec: EnvSpec | None = None  # Gymnasium's entry of the id, where a program made it; its entry point is a text
 
 
@@ -86,12 +89,14 @@ def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection, last_
         faulthandler.register(WHERE, last_words.fileno())  # answered even where machine code keeps Python's lock
     outlive_readers()
     die_with_parent()
+    os.environ.clear()
     os.environ.update(setup.variables)
     torch.set_num_threads(1)
     logging.getLogger("stride").setLevel(logging.ERROR)  # the parent says once what all workers would say
     worker = Worker(setup.env_id, shared, place, pipe)
     try:
-        for module in setup.imports:
+        own_modules.take(setup.own)
+        for module in (*setup.own.imports, *setup.imports):
             importlib.import_module(module)
         if setup.spec is not None:
             gymnasium.registry.setdefault(setup.spec.id, setup.spec)

@@ -44,6 +44,12 @@ class CodeError(EnvError):
     """Other code of the user's raised: a policy, a sink."""
 
 
+class ModuleError(EnvError):
+    """A module raised while it was imported, before there was any environment."""
+
+    exit_code = 2
+
+
 class Blame:
     """Wraps work on worlds so that whatever an environment raises says which world raised it, and where."""
 
@@ -90,6 +96,10 @@ class Importing(Blame):
 
     def _whose(self) -> str:
         return f"{one_line(self.env_id)} cannot be imported"
+
+    def accuse(self, what: str, lines: Iterable[Line]) -> EnvError:
+        error = super().accuse(what, lines)
+        return ModuleError(str(error), error.reason)
 
 
 def missing(error: EnvError, module: str) -> bool:

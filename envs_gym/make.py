@@ -4,12 +4,10 @@ Everything a person can get wrong about an environment becomes one line here.
 """
 
 import errno
-import importlib
 import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import gymnasium
@@ -26,7 +24,7 @@ from envs_gym.given import is_given
 from envs_gym.on_device import OnDevice
 from envs_gym.wrappers import atari
 from utils.one_line import one_line
-from utils.project import use_own_modules
+from utils.own_modules import import_named, imports_left
 from utils.user_error import UserError, nearest
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
@@ -41,6 +39,10 @@ REGISTERED_BY = {  # ids that are there once this has been imported
 }
 PREPARED = {"dm_control": dmc.register, "ale_py": atari.hush}  # done to a module once it is there
 FAMILIES = {"VizDoom/": doom.register, "Retro/": retro.register, "Bandit/": bandits.register}  # ids made when asked for
+
+
+class UnknownEnvError(UserError):
+    """Nothing here has registered an environment of that id."""
 
 
 class EnvInfo(NamedTuple):
@@ -125,15 +127,6 @@ def _types_of(creator: Any) -> dict[str, Any]:
         return {}
 
 
-def import_own_modules(*folders: Path) -> None:
-    """What lies in the project, in `folders` and where one stands can be imported; what the project lists is.
-
-    For a config that the user wrote or trained, never for one that came from elsewhere.
-    """
-    for module in use_own_modules(*folders):
-        import_module(f"{module}:")
-
-
 def find_spec(env_id: str) -> EnvSpec:
     """Gymnasium's entry of an id (`module:Id-v0` imports the module first); nearest ids or newest version if none."""
     name = import_module(env_id)
@@ -143,7 +136,7 @@ def find_spec(env_id: str) -> EnvSpec:
             "stride.train(resume=..., env=...) and plays by stride.load(..., env=...)"
         )
     if name not in gymnasium.registry:
-        raise UserError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
+        raise UnknownEnvError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
     return gymnasium.registry[name]
 
 
@@ -155,7 +148,7 @@ def import_module(env_id: str) -> str:
     if module:
         try:
             with Importing(module):
-                importlib.import_module(module)
+                import_named(module)
                 PREPARED.get(module, lambda: None)()
         except EnvError as error:
             if not missing(error, module):
@@ -170,6 +163,9 @@ def import_module(env_id: str) -> str:
                 register(name)
             except gymnasium.error.Error as error:
                 raise UserError(f"{name!r} is no id of an environment: [namespace/]name[-vN], no spaces") from error
+    if name and name not in gymnasium.registry:  # a module that the project lists may register it
+        for listed in imports_left():
+            import_module(f"{listed}:")
     mujoco.hush(name)
     return name
 

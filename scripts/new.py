@@ -4,11 +4,13 @@ import re
 import shlex
 import string
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from scripts.usage import parser_of
 from utils import entry
 from utils.durable_file import replacing
+from utils.own_modules import is_installed
 from utils.places import PACKAGE, PROJECT, program
 from utils.user_error import UserError
 
@@ -59,9 +61,9 @@ def project_files(name: str) -> dict[str, str]:
 def words_of(name: str) -> dict[str, str]:
     """What stands for the project in its files; UserError where a name cannot be a package's."""
     module = name.replace("-", "_").lower()
-    taken = module in sys.stdlib_module_names or module in ("stride", "tests", "configs", "runs", "gymnasium", "torch")
-    if not NAME.fullmatch(name) or taken:
-        why = "taken by another package" if taken else "a name is letters, digits, _ and -, a letter first"
+    if not NAME.fullmatch(name) or is_taken(module):
+        why = "a name is letters, digits, _ and -, a letter first"
+        why = "an installed package has that name" if NAME.fullmatch(name) else why
         raise UserError(f"a project cannot be called {name!r}: {why}")
     cls = "".join(part.capitalize() for part in module.split("_"))
     return (
@@ -72,6 +74,12 @@ def words_of(name: str) -> dict[str, str]:
         }
         | {"schema": "stride schema > configs/schema.json" if PACKAGE else "python -m scripts.schema"}
     )
+
+
+def is_taken(module: str) -> bool:
+    """Whether something that is installed, or that each project holds, has this name."""
+    known = module in ("stride", "tests", "configs", "runs") or module in sys.stdlib_module_names
+    return known or is_installed(module) or module in packages_distributions()
 
 
 def typed(command: str) -> str:

@@ -31,7 +31,8 @@ from config.plugins import check_names, trust_in
 from config.schema import Config
 from config.sizes import check_foreign
 from envs_gym.gym_env import EnvError
-from envs_gym.make import env_info, import_own_modules
+from envs_gym.make import env_info
+from envs_gym.own_code import import_code_of
 from report.metrics_csv import STEPS, format_number, read_csv
 from scripts.plain_tree import Difference, differences
 from scripts.repeated_run import CompareAt, repeated, scratch, tested
@@ -39,7 +40,6 @@ from scripts.run_claims import Row, Sidecars, closing_test, contradictions
 from trainer_callbacks.resume import host_facts
 from utils import checkpoint_set
 from utils.one_line import one_line
-from utils.project import folder_of
 from utils.run_dir import RunDir
 from utils.user_error import UserError
 
@@ -102,11 +102,11 @@ def repeatable(run: RunDir, facts: dict[str, Any]) -> Config:
         raise UserError(f"{run.config_json} holds no config")
     trust = trust_in(run, ())
     check_names(facts["config"], trust, run.id)
+    if not run.foreign:
+        import_code_of(run)
     config = from_plain(facts["config"], run.id, trust=trust)
     if run.foreign:
         check_foreign(config, run.id)
-    else:
-        import_own_modules(*filter(None, [folder_of(run.path.parent, run.id)]))
     return replace(config, env_backend=facts.get("env_backend", "gym")) if config.env_backend == "auto" else config
 
 

@@ -20,6 +20,7 @@ from config.keys import check_algorithm
 from config.overrides import in_words
 from envs_gym.given import Maker, id_of, is_given, lent
 from report.notebook import in_notebook
+from utils.project import in_project
 from utils.provenance import called
 from utils.run_dir import RunDir
 from utils.user_error import UserError
@@ -35,22 +36,24 @@ def train(
     resume: str | Path = "",
     checkpoint: str = "",
     trust: Sequence[str] = (),
+    project: str | Path = "",
     quiet: bool | None = None,
     **changes: object,
 ) -> LoadedRun:
     """Train `ENV:VARIANT` with these keys of its config changed, and return the run when that is over.
 
     `env` makes environments of one's own, for the algorithm `algo`; `config` is a YAML file; `resume` names a run that
-    goes on, `checkpoint` one of its to begin a new run from. `quiet` prints one line at the end; unless said otherwise
+    goes on, `checkpoint` one of its to begin a new run from. `project` is the folder of your own modules, where that is
+    another than the present one. `quiet` prints one line at the end; unless said otherwise
     it is so, but in a notebook, where a display is redrawn. Elsewhere not quiet is the console of `train.py`.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UserError("stride.train is called in the main thread, where Ctrl-C arrives; processes train side by side")
     quiet = not in_notebook() if quiet is None else quiet
     flags = {"config": os.fspath(config), "resume": os.fspath(resume), "checkpoint": checkpoint}
-    flags["trust"] = ",".join(trust)
+    flags |= {"trust": ",".join(trust), "project": os.fspath(project)}
     _check_call(config_id, env is not None, algo, flags)
-    with nullcontext("") if env is None else given(env, flags["resume"]) as env_id:
+    with in_project(project), nullcontext("") if env is None else given(env, flags["resume"]) as env_id:
         words = [f"{env_id}:{algo}"] if algo else [config_id] if config_id else []
         words += [f"--{name}={value}" for name, value in flags.items() if value]
         words += [in_words(key, value) for key, value in changes.items()]
@@ -65,14 +68,18 @@ def train(
 
 
 def load(
-    selector: str | Path = "@last", checkpoint: str = "best", trust: Sequence[str] = (), env: Maker | None = None
+    selector: str | Path = "@last",
+    checkpoint: str = "best",
+    trust: Sequence[str] = (),
+    env: Maker | None = None,
+    project: str | Path = "",
 ) -> LoadedRun:
     """The run that `@last`, `@best`, an id, a folder or `hub:user/repo` names, at best, last or epoch=NN: `load_run`.
 
-    `env`: what `train` was given, where it was.
+    `env`: what `train` was given, where it was. `project`: the folder of your own modules, where it is not known.
     """
     selector = os.fspath(selector)
-    with nullcontext() if env is None else given(env, selector):
+    with in_project(project), nullcontext() if env is None else given(env, selector):
         return load_run(selector, checkpoint, trust)
 
 

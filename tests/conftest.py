@@ -1,9 +1,12 @@
 """Before any test: a shell's `&` and nohup have the processes they start ignore signals, which is tested here, and
 random numbers are a test's own, whatever ran before it in its process."""
 
+import atexit
 import os
 import random
+import shutil
 import signal
+import tempfile
 
 import numpy as np
 import pytest
@@ -12,6 +15,9 @@ import torch
 os.environ.setdefault("STRIDE_CORES", "1")  # a process for each core is at work already
 LONGEST = ("test_resume.py", "test_faults.py", "test_browser.py", "test_recurrent.py", "test_fused_gpu_learn.py")
 LONGEST += ("test_probes_models.py", "test_wheel.py", "test_notebooks.py", "test_fused_gpu_play.py", "test_variants.py")
+
+os.environ["XDG_STATE_HOME"] = state = tempfile.mkdtemp(prefix="stride-tests-")  # and not where the user's own runs are
+atexit.register(shutil.rmtree, state, ignore_errors=True)
 
 for number, usual in {
     signal.SIGINT: signal.default_int_handler,

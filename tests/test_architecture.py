@@ -78,7 +78,7 @@ OPENERS = {
     "utils/memory_use.py": "/proc and /sys",
     "utils/gpu_facts.py": "/proc",
     "utils/ray_pool.py": "a file in the folder of all runs, by which a node shows that it sees it",
-    "utils/project.py": "pyproject.toml of the user, and where YAML files of runs lie",
+    "utils/remembered.py": "the user's state folder",
     "utils/provenance.py": "the project's own code",
     "utils/device_source.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
@@ -114,7 +114,7 @@ OPENING = {"open", "fdopen", "read_text", "read_bytes", "write_text", "write_byt
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 SAFE_LOADERS = {"SafeLoader", "CSafeLoader"}
 FACES = ("envs_fast/__init__.py", "stride/__init__.py")  # packages that others use from outside
-MOVER = "utils/project.py"  # who puts the user's own folders on the path
+MOVER = "utils/own_modules.py"  # who puts the user's own folders on the path
 
 
 def everyone_has_a_storey(house: House) -> Iterator[str]:

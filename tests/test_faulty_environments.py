@@ -176,7 +176,7 @@ def test_a_module_that_cannot_be_imported_names_its_line(root, capsys, monkeypat
         ("torn", "x = (", "torn.py"),
     ):
         (root / f"{name}.py").write_text(text)
-        assert train.command(["CartPole-v1:ppo", "-q", f"env_id={name}:X-v0"]) == 1
+        assert train.command(["CartPole-v1:ppo", "-q", f"env_id={name}:X-v0"]) == 2
         said = capsys.readouterr().err
         assert (
             said.startswith(f"error: {name} cannot be imported: ") and fragment in said and len(said.splitlines()) == 1

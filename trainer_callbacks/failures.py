@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from config.loader import to_plain
 from config.schema import Config
-from envs_gym.blame import CodeError, EnvError, maker_line, own_line
+from envs_gym.blame import CodeError, EnvError, ModuleError, maker_line, own_line
 from envs_gym.step_watch import last_words
 from report.failed import write_failed
 from trainer_callbacks.disk_space import NoRoomError
@@ -79,7 +79,7 @@ def beginnings_told(config: Config, group: str, again: Resumption | None) -> Ite
     try:
         with placed(config.env_id):
             yield
-    except (Dropped, UserError, NoRoomError):
+    except (Dropped, UserError, NoRoomError, ModuleError):
         raise
     except BaseException as error:
         if not by_signal(error):

@@ -4,13 +4,17 @@ import errno
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn, TypeVar
 
 from utils import quick_start
+from utils.child_path import import_nothing_from_here
 from utils.closed_pipe import loss, losses, outlive_readers
 from utils.durable_file import OUT_OF_HANDLES
 from utils.interrupted import ctrl_c
 from utils.one_line import one_line
+from utils.own_modules import use_folders, why_not
+from utils.project import standing_in
 from utils.user_error import NumbersError, UserError
 
 GOAL_MISSED = 3  # exit code of a training that ended well, but not at the goal that it was required to reach
@@ -49,6 +53,10 @@ def ended(
     told: tuple[type[Exception], ...] = (UserError, NumbersError, *failures)
     try:
         with ctrl_c():
+            with suppress(UserError):  # of a project: said by who needs it
+                use_folders()
+                if (here := standing_in()) and why_not(here):
+                    import_nothing_from_here()
             return main(argv)
     except told as error:
         notes: tuple[str, ...] = getattr(error, "__notes__", ())

@@ -24,6 +24,7 @@ import numba
 from numba.core import config
 
 from utils.places import PROJECT
+from utils.private_folder import UNKNOWN, of_another, others_may_write
 from utils.processor import FEATURES, NAME
 
 SOURCES = ("envs_fast", "agents/engines/fused_cpu/kernels")
@@ -44,7 +45,6 @@ ALONE = (  # files whose folder holds other things too: kernels, and the constan
 STATE, GONE = re.compile("[0-9a-f]{16}"), re.compile(r"[0-9a-f]{16}\.gone\d+")
 NEWEST, DAY, DAYS = 5, 86_400, 60  # states that stay; what was used within a day stays, what was not in 60 goes
 LOCK = "compiling.lock"
-UNKNOWN = 65534  # whom a user namespace does not know, such as the owner of / in a container
 PRIVATE = 0o700
 PASSING = ".stride-for-one-process-"  # how a folder is called that goes with its process
 
@@ -93,11 +93,10 @@ def _make_private(root: Path) -> bool:
 
 
 def _replaceable(folder: os.stat_result) -> bool:
-    """Whether others may rename what lies in it. One's own group is oneself; in /tmp the sticky bit forbids it."""
-    if folder.st_uid not in (0, os.geteuid(), UNKNOWN):
+    """Whether others may rename what lies in it; in /tmp the sticky bit forbids it."""
+    if of_another(folder, UNKNOWN):
         return True
-    others = folder.st_mode & stat.S_IWOTH or (folder.st_mode & stat.S_IWGRP and folder.st_gid not in (0, os.getegid()))
-    return bool(others) and not folder.st_mode & stat.S_ISVTX
+    return bool(others_may_write(folder)) and not folder.st_mode & stat.S_ISVTX
 
 
 ROOT = root_of(os.environ)

@@ -5,17 +5,14 @@
     configs = "configs"    YAML files, before the shipped ones
     runs = "runs"          where runs lie; STRIDE_RUNS wins
 
-It is looked for from where one stands, never from where a run or anything else that others made lies.
+It is looked for from where one stands, or from the folder that --project or STRIDE_PROJECT names; never from where a
+run or anything else that others made lies.
 """
 
-import json
 import os
 import re
-import site
-import sys
-import sysconfig
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -25,8 +22,8 @@ from utils.user_error import UserError, nearest
 from utils.user_input import read_user_file
 
 FILE, TABLE = "pyproject.toml", re.compile(rb"^\s*\[\s*tool\s*\.\s*stride\s*[\].]", re.M)
-MOST_BYTES, MOST_REMEMBERED = 1 << 20, 1 << 26
-REMEMBERED = ".folders.jsonl"
+MOST_BYTES = 1 << 20
+VARIABLE = "STRIDE_PROJECT"  # what --project sets, so that every process that is started from here knows it
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 DEFAULTS: dict[str, object] = {"imports": [], "configs": "configs", "runs": "runs"}
 
@@ -41,9 +38,19 @@ class Project(NamedTuple):
 
 
 def project() -> Project | None:
-    """The one around the present folder, None outside of all."""
-    here = standing_in()
-    return None if here is None else project_around(here)
+    """The one around the folder that is named, else around the present one; None outside of all."""
+    start = named_folder() or standing_in()
+    return None if start is None else project_around(start)
+
+
+def named_folder() -> Path | None:
+    """What --project or STRIDE_PROJECT names."""
+    name = os.environ.get(VARIABLE)
+    if not name:
+        return None
+    if not os.path.isdir(name):
+        raise UserError(f"--project or {VARIABLE} names {name}, which is no folder")
+    return Path(name).absolute()
 
 
 def standing_in() -> Path | None:
@@ -91,57 +98,34 @@ def read_project(file: Path, data: bytes) -> Project | None:
     return Project(folder, tuple(imports), folder / str(values["configs"]), folder / str(values["runs"]))
 
 
+def name_project(folder: str | Path) -> None:
+    """From now on `folder` is the project, here and in every process that is started from here."""
+    try:
+        os.environ[VARIABLE] = os.path.abspath(folder)
+    except ValueError as error:
+        raise UserError(f"--project {str(folder)!r}: {error}") from error
+    named_folder()
+
+
+@contextmanager
+def in_project(folder: str | Path) -> Iterator[None]:
+    """The same for a while; "" changes nothing."""
+    before = os.environ.get(VARIABLE)
+    try:
+        if folder:
+            name_project(folder)
+        yield
+    finally:
+        os.environ.pop(VARIABLE, None)
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
 def own_runs() -> Path:
-    """Where runs lie that STRIDE_RUNS does not place: in the project, else beside the checkout; of a wheel, here."""
-    found = project()
+    """Where runs lie that STRIDE_RUNS does not place: in the project, else beside the checkout; of a wheel, here.
+
+    Where one stands decides: --project names modules and settings, and does not move the runs.
+    """
+    here = standing_in()
+    found = project_around(here) if here else None
     return found.runs if found else Path("runs") if PACKAGE else PROJECT / "runs"
-
-
-def use_own_modules(*folders: Path) -> tuple[str, ...]:
-    """Make what lies in the project, in `folders` and where one stands importable; the project's `imports`.
-
-    Behind the standard library and a checkout's own packages, before whatever is installed.
-    """
-    found, here = project(), standing_in()
-    wanted = [found.folder if found else None, *folders, here]
-    for name in [*dict.fromkeys(str(folder.absolute()) for folder in wanted if folder)][::-1]:
-        if name not in sys.path:
-            sys.path.insert(_place(), name)
-    return found.imports if found else ()
-
-
-def own_imports() -> list[str]:
-    """Those of the project's `imports` that have been imported, for processes that are to do so, too."""
-    found = project()
-    return [name for name in found.imports if name in sys.modules] if found else []
-
-
-def remember_folder(runs: Path, run_id: str, folder: Path) -> None:
-    """That a run's YAML file, and so perhaps its environment, lies in `folder`.
-
-    Beside the runs, not in the run's own folder: that may come from others, who must not say what is imported here.
-    """
-    line = json.dumps([run_id, str(folder)]) + "\n"
-    with open(runs / REMEMBERED, "a", encoding="utf-8") as file:  # so short a line is appended whole, or not at all
-        file.write(line)
-
-
-def folder_of(runs: Path, run_id: str) -> Path | None:
-    """What `remember_folder` was told of the run, None where that was nothing."""
-    if not (runs / REMEMBERED).is_file():
-        return None
-    for line in reversed(read_user_file(runs / REMEMBERED, MOST_REMEMBERED).decode(errors="replace").splitlines()):
-        with suppress(ValueError):  # a line that somebody wrote into
-            match json.loads(line):
-                case [str(name), str(folder)] if name == run_id:
-                    return Path(folder)
-    return None
-
-
-def _place() -> int:
-    installed = {*site.getsitepackages(), *_paths("purelib", "platlib"), site.getusersitepackages()}
-    return next((place for place, entry in enumerate(sys.path) if entry in installed), len(sys.path))
-
-
-def _paths(*names: str) -> Iterator[str]:
-    yield from (path for name in names if (path := sysconfig.get_path(name)))

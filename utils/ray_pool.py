@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -221,7 +221,8 @@ def _reached(where: str) -> Any:
         return ray
     more: dict[str, Any] = {"address": "auto"} if where == "ray" else {"address": "local", "include_dashboard": False}
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **more)
+        with chdir(_home()):  # Ray puts the present folder before all others that its workers import from
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **more)
     except ConnectionError as error:
         how = "RAY_ADDRESS names one, `ray start --head` makes one, --on ray:local makes one for this command"
         raise UserError(f"--on ray: there is no Ray cluster here; {how}") from error

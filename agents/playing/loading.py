@@ -29,12 +29,12 @@ from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
 from config.sizes import check_foreign
 from envs_fast.vec_env import VecEnv
 from envs_gym import backend_gym
-from envs_gym.make import import_module, import_own_modules, make_envs
+from envs_gym.make import import_module, make_envs
+from envs_gym.own_code import import_code_of
 from envs_gym.rendered import make_rendered
 from report.metrics_csv import read_csv
 from utils import checkpoint_set, run_files
 from utils.checkpoint_set import LINKS, Chosen
-from utils.project import folder_of
 from utils.run_dir import RunDir
 from utils.run_facts import finite, mapping
 from utils.run_fate import fate
@@ -122,11 +122,11 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
         raise UserError(f"{run.config_json} holds no config")
     believed = trust_in(run, trust)
     check_names(facts["config"], believed, run.id)
+    if not run.foreign:
+        import_code_of(run)
     config = from_plain(facts["config"], run.id, trust=believed)
     if run.foreign:
         check_foreign(config, run.id)
-    else:
-        import_own_modules(*filter(None, [folder_of(run.path.parent, run.id)]))
     config = to_play(config)
     (path, notes), state = open_checkpoint(run, checkpoint)
     weights, progress = _parts(state, path)

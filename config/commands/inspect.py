@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from config.commands.one_line import OneLineParser
+from config.commands.one_line import OneLineParser, add_project
 from utils.user_error import UserError, nearest
 
 ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{0,63}")
@@ -30,6 +30,7 @@ def build_inspect_parser() -> OneLineParser:
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=text)
     text = "a public address through Gradio's servers: whoever knows it sees every run"
     parser.add_argument("--share", action="store_true", help=text)
+    add_project(parser)
     return parser
 
 

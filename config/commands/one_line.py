@@ -1,8 +1,9 @@
 """argparse for commands whose complaints are one line like all others. Loads in no time."""
 
 import argparse
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from utils.project import VARIABLE, name_project
 from utils.user_error import UserError
 
 
@@ -11,3 +12,18 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; --help shows the flags")
+
+
+class NameProject(argparse.Action):
+    """--project FOLDER: set as the variable, which every process that is started from here knows, on any node."""
+
+    def __call__(self, parser: Any, namespace: Any, value: Any, option: str | None = None) -> None:
+        name_project(value)
+
+
+def add_project(parser: argparse.ArgumentParser) -> None:
+    """The flag, for commands that import modules of the user's own."""
+    text = (
+        f"the folder of your own modules and [tool.stride]; also {VARIABLE}; else where you are, or where RUN was made"
+    )
+    parser.add_argument("--project", metavar="FOLDER", action=NameProject, default=argparse.SUPPRESS, help=text)

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from config.commands.one_line import OneLineParser
+from config.commands.one_line import OneLineParser, add_project
 from config.commands.train import TRUST, trusted
 from utils.seed_group import names_group
 from utils.user_error import UserError, nearest
@@ -98,6 +98,7 @@ def build_play_parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-steps", type=int, metavar="N", help="end each episode after N steps")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, no window")
     parser.add_argument("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
+    add_project(parser)
     return parser
 
 

@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import dataclass
 
-from config.commands.one_line import OneLineParser
+from config.commands.one_line import OneLineParser, add_project
 from config.commands.train import TRUST, trusted
 from utils.user_error import UserError, nearest
 from utils.user_input import check_name
@@ -56,6 +56,7 @@ def build_publish_parser() -> argparse.ArgumentParser:
     parser.add_argument("--allow-text", action="store_true",
                         help="publish texts of yours that look like a secret, a path or an address")  # fmt: skip
     parser.add_argument("--trust", metavar="MODULE[,MODULE]", default="", help=TRUST)
+    add_project(parser)
     return parser
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from config.commands.one_line import OneLineParser as OneLineParser
+from config.commands.one_line import add_project
 from config.debugger import attached
 from config.general import Look, is_general, load_general
 from config.loader import load_config, load_file, parse_config_id
@@ -39,6 +40,7 @@ examples:
 environment variables:
   STRIDE_RUNS=FOLDER    where runs lie, for every command; else in runs/ of a project of one's own (made by
                         python -m stride new), beside this program, or where one stands if it was installed
+  STRIDE_PROJECT=FOLDER as --project
   STRIDE_QUIET=1        as -q
   STRIDE_LEASE=SECONDS  when a run is nobody's whose machine no longer answers (120); the same on all machines
   STRIDE_NO_RUN_LOG=1   no run.log in a run's folder
@@ -159,6 +161,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("-h", "--help", action="store_true", help="this, or with ENV:VARIANT every key of that variant")
     parser.add_argument("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first word")
     parser.add_argument("--config", metavar="FILE", default="", help="a YAML file of your own; modules beside it count")
+    add_project(parser)
     parser.add_argument("--list-envs", nargs="?", const="", metavar="TERM", help="show the shipped variants")
     parser.add_argument("--max-timesteps", metavar="N", help="budget in env steps, for example 1e5")
     parser.add_argument("--seed", metavar="N[,N...]", help="one seed, or several: one run each (1,2,3 or 1-5)")

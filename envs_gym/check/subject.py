@@ -1,6 +1,5 @@
 """What is to be checked, found by its words: a registered id, or a class or function that nobody registered."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,6 +9,8 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from config.schema import Config
 from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing
 from envs_gym.make import env_errors, find_spec, import_module
+from envs_gym.own_code import import_own_modules
+from utils.own_modules import import_named
 from utils.user_error import UserError, nearest
 
 
@@ -55,6 +56,7 @@ class Subject(NamedTuple):
 
 def find_subject(words: str, kwargs: Mapping[str, Any]) -> Subject:
     """`ID`, `module:ID` or `module:Class`; UserError for what is not there, EnvError for a module that raises."""
+    import_own_modules()
     module_name, _, name = words.rpartition(":")
     if module_name and name not in gymnasium.registry:
         found = _attributes(words, module_name)
@@ -77,7 +79,7 @@ def _attributes(words: str, name: str) -> dict[str, Any]:
         import_module(words)
     try:
         with Importing(name):
-            return vars(importlib.import_module(name))
+            return vars(import_named(name))
     except EnvError as error:
         if missing(error, name):
             raise UserError(f"{words}: there is no Python module {name!r} to import") from error

@@ -18,6 +18,7 @@ from envs_gym.blame import is_users, shown
 from envs_gym.check.catalogue import finding
 from envs_gym.check.finding import Finding, Result
 from envs_gym.check.world import VERBS, Pulse
+from utils.child_path import nothing_from_here
 from utils.user_error import UserError
 
 LOOK, ANSWER, GRACE = 0.1, 1.0, 2.0  # seconds: between two looks; to say where it hangs; to end by itself
@@ -44,8 +45,10 @@ def check_in(context: Any, request: Asked, timeout: float, show: Show) -> Result
     pulse: Any = context.RawArray("q", 2)
     ours, theirs = context.Pipe()
     last, dying = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(request, pulse, theirs, dying), name="stride-check", daemon=True)
-    process.start()
+    work = dict(os.environ), request, pulse, theirs, dying
+    process = context.Process(target=_work, args=work, name="stride-check", daemon=True)
+    with nothing_from_here():
+        process.start()
     theirs.close()
     dying.close()
     try:
@@ -57,8 +60,10 @@ def check_in(context: Any, request: Asked, timeout: float, show: Show) -> Result
         last.close()
 
 
-def _work(request: Asked, *shared: Any) -> None:
+def _work(variables: Mapping[str, str], request: Asked, *shared: Any) -> None:
     """In the new process: there torch may be imported."""
+    os.environ.clear()
+    os.environ.update(variables)
     from envs_gym.check.examine import Limits, Request, work
 
     words, kwargs, steps, seconds = request

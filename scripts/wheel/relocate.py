@@ -53,9 +53,7 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "envs_gym/backend_envpool.py": "packages of others",
     "envs_gym/backends.py": "a table of ours, rewritten",
     "envs_gym/brax_worlds.py": "packages of others",
-    "envs_gym/check/subject.py": "modules of the user",
     "envs_gym/doom.py": "packages of others",
-    "envs_gym/make.py": "modules of the user",
     "envs_gym/mujoco.py": "packages of others",
     "envs_gym/retro.py": "packages of others",
     "envs_gym/retro_emulator.py": "packages of others",
@@ -68,6 +66,7 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "utils/device_source.py": "ours, by places.module_of",
     "utils/devices.py": "packages of others",
     "utils/late_dynamo.py": "torch's",
+    "utils/own_modules.py": "modules of the user",
     "utils/pools.py": "packages of others",
 }
 
