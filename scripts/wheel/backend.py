@@ -4,6 +4,7 @@ An editable installation and an sdist are those of the checkout as it lies there
 """
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 DESCRIPTION = ("pyproject.toml", "README.md", "LICENSE")
+OF_CHECKOUT = re.compile(r"^py-modules = .*\n", re.M)  # the four commands at the top, which a wheel has in stride/
 Settings = dict[str, str | list[str] | None] | None
 
 
@@ -53,6 +55,8 @@ def relocated() -> Iterator[None]:
         folder = Path(name)
         for each in DESCRIPTION:
             shutil.copyfile(checkout / each, folder / each)
+        description = folder / "pyproject.toml"
+        description.write_text(OF_CHECKOUT.sub("", description.read_text(encoding="utf-8")), encoding="utf-8")
         relocate(checkout, folder / NAME)
         os.chdir(folder)
         try:
