@@ -40,6 +40,7 @@ OF_CHECKOUT = {  # what is there to be proven of a checkout alone
     "tests/test_first_world.py": "a tutorial in a checkout",
     "tests/test_notebooks.py": "notebooks of a checkout",
     "tests/test_tutorial.py": "a tutorial in a checkout",
+    "tests/test_installs.py": "installations of a checkout",
     "tests/test_wheel.py": "how a wheel is made",
     "tests/test_your_environment.py": "a tutorial in a checkout",
 }
