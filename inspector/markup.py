@@ -3,8 +3,12 @@
 Style belongs to inspector.css; what is said belongs to the rooms.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
+
+# control characters, but for line breaks and tabs, and those that turn the direction of a text around
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class Markup(str):
@@ -14,10 +18,14 @@ class Markup(str):
 
 
 def safe(value: object) -> Markup:
-    """Markup as it is, anything else escaped; quotes and braces too, as attributes and templates read those."""
+    """Markup as it is, anything else escaped; quotes and braces too, as attributes and templates read those.
+
+    What cannot be seen, and could make a text look like another, is spelled out.
+    """
     if isinstance(value, Markup):
         return value
-    return Markup(escape(str(value)).replace("{", "&#123;").replace("}", "&#125;").replace("`", "&#96;"))
+    text = HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
+    return Markup(escape(text).replace("{", "&#123;").replace("}", "&#125;").replace("`", "&#96;"))
 
 
 def join(parts: Iterable[object], between: str = "") -> Markup:

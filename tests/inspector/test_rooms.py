@@ -217,6 +217,7 @@ def test_the_network_is_listed(runs):
 
 
 def test_everything_is_escaped():
+    assert safe("a\x1b[1m\u202eb\nc\t\xa0") == "a\\x1b[1m\\u202eb\nc\t\xa0"
     assert tag("p", "<b>", title='"') == '<p title="&quot;">&lt;b&gt;</p>' and "{" not in safe("${x}{{y}}`")
     assert "nothing measured" in chart("x", [Line("x", [Point(1.0, float("nan"))], "c0")])
 
