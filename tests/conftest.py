@@ -2,6 +2,7 @@
 random numbers are a test's own, whatever ran before it in its process."""
 
 import atexit
+import gc
 import os
 import random
 import shutil
@@ -18,6 +19,9 @@ LONGEST += ("test_probes_models.py", "test_wheel.py", "test_notebooks.py", "test
 
 os.environ["XDG_STATE_HOME"] = state = tempfile.mkdtemp(prefix="stride-tests-")  # and not where the user's own runs are
 atexit.register(shutil.rmtree, state, ignore_errors=True)
+
+# a forked process never takes apart what it inherits: a film, say, would wait there for threads of its parent
+os.register_at_fork(after_in_child=gc.freeze)
 
 for number, usual in {
     signal.SIGINT: signal.default_int_handler,
