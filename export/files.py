@@ -1,4 +1,4 @@
-"""A run as a file of one of three kinds: built, held against the player, and only then written."""
+"""A run as a file of one of two kinds: built, held against the player, and only then written."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,14 +10,14 @@ from typing import Any, Literal
 import torch
 
 from agents.playing.loading import LoadedRun
-from export import c_header, onnx_file, torch_file
+from export import onnx_file, torch_file
 from export.graph import Deployed, arguments, deployed
 from export.ports import Run
 from export.verify import DifferenceError, Likeness, Sample, compare, samples
 from utils.durable_file import replacing
 from utils.user_error import UserError
 
-Kind = Literal["onnx", "torch", "c"]
+Kind = Literal["onnx", "torch"]
 Say = Callable[[str], None]
 TIMED = 200  # calls
 
@@ -25,14 +25,11 @@ TIMED = 200  # calls
 def export(loaded: LoadedRun, kind: Kind, path: Path, say: Say, timed: bool = False) -> Likeness:
     """Write the file if it does what the run's player does; DifferenceError, and no file, where it does not."""
     policy = deployed(loaded)
-    if kind == "c":
-        c_header.check(policy)
     say("playing    1,000 observations of real episodes, to compare with")
     known = samples(loaded, policy.face)
-    name = c_header.identifier(path.stem)
     say(f"writing    {path.name}")
-    data = built(policy, kind, facts_of(loaded, policy), known, name)
-    run = runner(policy, kind, data, name)
+    data = built(policy, kind, facts_of(loaded, policy))
+    run = runner(policy, kind, data)
     try:
         likeness = compare(run, policy.face, known)
     except DifferenceError as error:
@@ -47,17 +44,13 @@ def export(loaded: LoadedRun, kind: Kind, path: Path, say: Say, timed: bool = Fa
     return likeness
 
 
-def built(policy: Deployed, kind: Kind, facts: Mapping[str, object], known: list[Sample], name: str) -> bytes:
+def built(policy: Deployed, kind: Kind, facts: Mapping[str, object]) -> bytes:
     """The file."""
-    if kind == "c":
-        return c_header.content(policy, facts, known, name)
     return (onnx_file if kind == "onnx" else torch_file).content(policy, facts)
 
 
-def runner(policy: Deployed, kind: Kind, data: bytes, name: str) -> Run:
+def runner(policy: Deployed, kind: Kind, data: bytes) -> Run:
     """The file as those run it who do not have Stride."""
-    if kind == "c":
-        return c_header.runner(data, policy, name)
     return (onnx_file if kind == "onnx" else torch_file).runner(data, policy.face)
 
 

@@ -37,7 +37,7 @@ CALLS = {
     "check-env": "stride check-env walker:Walker-v0 --seconds 1",
     "help of an algorithm": "stride train CartPole-v1:nstep:NStep --help",
     "runs": "stride runs list",
-    "export": "stride export @last --c --out policy.h",
+    "export": "stride export @last --torch --out policy.pt2",
     "publish": "stride publish --dry-run card",
     "load": "python -c 'import stride; print(stride.load().agent.act([0, 0, 0, 0.1]))'",
     "load elsewhere": "python -c 'import os, stride; os.chdir(\"/\"); print(stride.load().agent.act([0, 0, 0, 0.1]))'",

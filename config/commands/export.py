@@ -13,10 +13,9 @@ from utils.user_input import check_name
 EXAMPLES = """\
 examples:
   python -m scripts.export @last --onnx                        CartPole-v1-ppo.onnx, for onnxruntime
-  python -m scripts.export @best:CartPole-v1 --c --out policy.h    one C header without dependencies
   python -m scripts.export hub:you/cartpole --torch --time     for torch without Stride; ms of a call
 """
-SUFFIXES = {"onnx": ".onnx", "torch": ".pt2", "c": ".h"}
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 NEEDED = {"onnx": ("onnx", "onnxscript", "onnxruntime")}  # modules that the extra `export` installs
 
 
@@ -51,16 +50,17 @@ def build_export_parser() -> argparse.ArgumentParser:
     for kind, text in (
         ("onnx", "for onnxruntime; pip install 'stride-rl[export]'"),
         ("torch", "torch.export's own file, which torch loads without Stride"),
-        ("c", "one C99 header without dependencies, of an MLP; verified by cc"),
     ):
         kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=text)
-    parser.add_argument("--out", metavar="FILE", default="", help="ENV-VARIANT.onnx, .pt2 or .h by default")
+    parser.add_argument("--out", metavar="FILE", default="", help="ENV-VARIANT.onnx or .pt2 by default")
     parser.add_argument("--time", action="store_true", help="measure a call of the file beside one of torch")
     return parser
 
 
 def parse_export(argv: list[str]) -> ExportArguments:
     """argv without the program's name; what is unknown, of the wrong form or not installed is refused."""
+    if "--c" in argv:
+        raise UserError("--c was removed: export --onnx; onnx2c makes C of it")
     parser = build_export_parser()
     found, unknown = parser.parse_known_args(argv)
     if unknown:

@@ -17,9 +17,8 @@ import torch
 import train
 from agents.playing.loading import LoadedRun, load_run
 from config.commands.train import parse_arguments
-from export import c_header
 from export.files import Kind, built, facts_of, milliseconds, runner
-from export.graph import Deployed, deployed
+from export.graph import deployed
 from export.verify import compare, samples
 from scripts.bench.measure import machine
 from scripts.usage import parser_of
@@ -31,7 +30,7 @@ from utils.user_error import UserError
 PAGE = PROJECT / "docs" / "export.md"
 FIGURES = PROJECT / "docs" / "benchmarks" / "export.json"
 MARK = re.compile(r"(<!-- timing -->\n).*?(<!-- /timing -->)", re.S)
-KINDS: tuple[Kind, ...] = ("onnx", "torch", "c")
+KINDS: tuple[Kind, ...] = ("onnx", "torch")
 BRIEFLY = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false", "engine=eager", "-q")
 POLICIES = {
     "MLP, choices": ("CartPole-v1:ppo", "max_timesteps=256"),
@@ -109,26 +108,14 @@ def measured(name: str, loaded: LoadedRun, observations: int, turns: int) -> Row
     times: dict[str, float] = {}
     torchs, worst = [], 0.0
     for kind in KINDS:
-        if kind == "c" and not in_c(policy):
-            continue
-        data = built(policy, kind, facts_of(loaded, policy), known, "policy")
-        run = runner(policy, kind, data, "policy")
+        data = built(policy, kind, facts_of(loaded, policy))
+        run = runner(policy, kind, data)
         worst = max(worst, compare(run, policy.face, known).worst)
         pairs = [milliseconds(run, policy, known) for _ in range(turns)]
         times[kind] = min(mine for mine, _ in pairs)
         torchs += [other for _, other in pairs]
     variant = f"{loaded.config.env_id}:{loaded.config.variant}"
     return Row(name, variant, min(torchs), times, worst, len(known))
-
-
-def in_c(policy: Deployed) -> bool:
-    """Whether C is written of such a network; without a compiler it is an error like any other."""
-    c_header.compiler()
-    try:
-        c_header.check(policy)
-    except UserError:
-        return False
-    return True
 
 
 def line(row: Row) -> str:
@@ -143,7 +130,7 @@ def cell(row: Row, kind: str) -> str:
 
 def with_table(page: str, rows: list[Row]) -> str:
     """The page with these rows for its table."""
-    table = ["| policy | run | `--onnx` | `--torch` | `--c` | torch | furthest |", f"|{'---|' * 7}"]
+    table = ["| policy | run | `--onnx` | `--torch` | torch | furthest |", f"|{'---|' * 6}"]
     for row in rows:
         cells = [row.policy, row.variant, *(cell(row, kind) for kind in KINDS)]
         table.append("| " + " | ".join([*cells, f"{row.torch_ms:.3f} ms", f"{row.worst:.1e}"]) + " |")

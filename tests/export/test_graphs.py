@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from untrained_runs import untrained
 
 from export import files, onnx_file, torch_file
@@ -30,6 +32,9 @@ EXOTIC = {
     "masked": ("exotic_worlds:Masked-v0", "CartPole-v1:ppo", "normalize_obs=true"),
     "nested": ("exotic_worlds:Levers-v0", "CartPole-v1:ppo"),
     "integral": ("exotic_worlds:Dials-v0", "Pendulum-v1:sac"),
+    "half bounded": ("exotic_worlds:Odd-v0", "CartPole-v1:ppo"),
+    "large choices": ("exotic_worlds:Far-v0", "CartPole-v1:ppo"),
+    "large numbers": ("exotic_worlds:Wide-v0", "CartPole-v1:ppo"),
 }
 
 
@@ -83,6 +88,26 @@ def test_a_planted_fault_is_noticed():
     policy.module.decide.policy.encoder.leaf[0].mean[2] += 1e-3
     with pytest.raises(DifferenceError, match=r"its action is \[.*\], the policy's \[.*\]: .* apart, at most 1e-05"):
         compare(torch_file.runner(torch_file.content(policy, {}), policy.face), policy.face, known)
+
+
+def test_a_planted_fault_writes_no_file(tmp_path, monkeypatch):
+    """A weight that is a little off: nothing is written, and what was there stays."""
+    monkeypatch.setattr(files, "samples", partial(samples, observations=50))
+    path, loaded = tmp_path / "policy.pt2", run_of("ppo")
+    path.write_text("before")
+    assert files.export(loaded, "torch", path, print).worst < 1e-5
+    good = path.read_bytes()
+
+    def faulty(loaded):
+        policy = deployed(loaded)
+        with torch.no_grad():
+            policy.module.decide.policy.head.linear.bias[0] += 1e-4
+        return policy
+
+    monkeypatch.setattr(files, "deployed", faulty)
+    with pytest.raises(DifferenceError, match=r"policy.pt2 was not written: at observation \d+ of 50 its"):
+        files.export(loaded, "torch", path, print)
+    assert path.read_bytes() == good and [*tmp_path.iterdir()] == [path]
 
 
 TORCH = """

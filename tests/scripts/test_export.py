@@ -1,9 +1,10 @@
 """scripts/export.py as a person calls it: a real run in, a verified file out, or one line."""
 
+import json
 import re
-from shutil import which
 
 import pytest
+import torch
 from tiny_runs import tiny_run
 from untrained_runs import untrained
 
@@ -21,28 +22,29 @@ def run(tmp_path_factory):
         yield tiny_run("CartPole-v1:ppo", hidden_dims="[8]")
 
 
-@pytest.mark.skipif(which("cc") is None, reason="needs a C compiler")
-def test_a_run_becomes_a_header(run, tmp_path, monkeypatch, capsys):
+def test_a_run_becomes_a_file(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert command(["@last", "--c", "--time"]) == 0
+    assert command(["@last", "--torch", "--time"]) == 0
     said = capsys.readouterr().out
     assert re.search(
-        r"verified   at most \d\.\de-\d\d from the policy on 1,000 observations of \d+ real episodes", said
+        r"verified   at most \d\.\de[-+]\d\d from the policy on 1,000 observations of \d+ real episodes", said
     )
     assert "; all actions equal" in said and re.search(r"a call     \d+\.\d{3} ms, torch \d+\.\d{3} ms", said)
-    text = (tmp_path / "CartPole-v1-ppo.h").read_text()
-    assert f'run: "{run.id}"' in text and '"CartPole-v1"' in text and "observation_space: " in text
+    stored = {"stride.json": ""}
+    torch.export.load(tmp_path / "CartPole-v1-ppo.pt2", extra_files=stored)
+    facts = json.loads(stored["stride.json"])
+    assert (facts["run"], facts["env_id"]) == (run.id, "CartPole-v1") and "observation_space" in facts
 
 
 WRONG = [
-    ([], r"one of the arguments --onnx --torch --c is required"),
-    (["--c", "--torch"], r"--torch: not allowed with argument --c"),
-    (["--c", "--tyme"], r"unknown argument '--tyme'; did you mean --time\?"),
-    (["nothing", "--c"], r"no run 'nothing'"),
-    (["group:x", "--c"], r"is a group of runs, and one run is wanted here"),
-    (["--c", "--checkpoint", "epoch=99"], r"has no .*epoch=99|epoch=99"),
-    (["--c", "--out", "policy.onnx"], r"--c writes \.h files: --out policy\.h, not policy\.onnx"),
-    (["--c", "--out", "nowhere/policy.h"], r"there is no folder .*nowhere"),
+    ([], r"one of the arguments --onnx --torch is required"),
+    (["@last", "--c", "--out", "policy.h"], r"^error: --c was removed: export --onnx; onnx2c makes C of it$"),
+    (["--torch", "--tyme"], r"unknown argument '--tyme'; did you mean --time\?"),
+    (["nothing", "--torch"], r"no run 'nothing'"),
+    (["group:x", "--torch"], r"is a group of runs, and one run is wanted here"),
+    (["--torch", "--checkpoint", "epoch=99"], r"has no .*epoch=99|epoch=99"),
+    (["--torch", "--out", "policy.onnx"], r"--torch writes \.pt2 files: --out policy\.pt2, not policy\.onnx"),
+    (["--torch", "--out", "nowhere/policy.pt2"], r"there is no folder .*nowhere"),
 ]
 
 

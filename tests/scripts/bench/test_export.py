@@ -1,7 +1,6 @@
 """The timing of exported files: what is measured and where it is written, not how fast anything is."""
 
 import json
-from shutil import which
 
 import pytest
 
@@ -13,16 +12,16 @@ from utils.user_error import UserError
 def test_the_page_shows_the_figures_that_were_recorded():
     rows = [Row(**row) for row in json.loads(FIGURES.read_text())["rows"]]
     assert {row.policy for row in rows} == {*POLICIES} and all(row.observations == 1000 for row in rows)
-    assert all(row.worst <= 1e-5 and {"onnx", "torch"} <= {*row.ms} for row in rows)
+    assert all(row.worst <= 1e-5 and {*row.ms} == {"onnx", "torch"} for row in rows)
     assert with_table(PAGE.read_text(), rows) == PAGE.read_text()
 
 
-def test_a_file_that_cannot_be_is_a_gap_and_the_rest_of_the_page_stays():
-    row = Row("LSTM", "CartPole-v1:ppo_lstm", 0.25, {"onnx": 0.0471, "torch": 0.5}, 1.2e-7, 1000)
+def test_a_kind_that_was_not_measured_is_a_gap_and_the_rest_of_the_page_stays():
+    row = Row("LSTM", "CartPole-v1:ppo_lstm", 0.25, {"torch": 0.5}, 1.2e-7, 1000)
     page = with_table("before\n<!-- timing -->\nold\n<!-- /timing -->\nafter\n", [row])
     lines = page.splitlines()
     assert lines[:2] == ["before", "<!-- timing -->"] and lines[-2:] == ["<!-- /timing -->", "after"]
-    assert lines[4] == "| LSTM | CartPole-v1:ppo_lstm | 0.047 ms | 0.500 ms |  | 0.250 ms | 1.2e-07 |"
+    assert lines[4] == "| LSTM | CartPole-v1:ppo_lstm |  | 0.500 ms | 0.250 ms | 1.2e-07 |"
     with pytest.raises(UserError, match="no place for the table"):
         with_table("before", [row])
 
@@ -45,10 +44,8 @@ def test_one_measured_again_leaves_the_others(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_policy_is_verified_and_timed(capsys, monkeypatch, tmp_path):
     pytest.importorskip("onnxruntime", reason="needs pip install 'stride-rl[export]'")
-    if which("cc") is None:
-        pytest.skip("needs a C compiler")
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
     assert main(["--policies", "MLP, torques", "--observations", "30", "--turns", "1"]) == 0
     said = capsys.readouterr().out.splitlines()[-1]
-    assert [word for word in said.split() if word in ("onnx", "torch", "c")] == ["onnx", "torch", "c", "torch"]
+    assert [word for word in said.split() if word in ("onnx", "torch")] == ["onnx", "torch", "torch"]
     assert "apart" in said and not [*tmp_path.iterdir()]  # nobody's @last moves
