@@ -34,10 +34,13 @@ EXTRAS = (
     Extra("ale-py", "atari", "ale_py", ("ALE/",), registers=True),
     Extra("Brax", "brax", "brax", ("brax/",), registers=True),
     Extra("dm_control", "dmc", "dm_control", ("dm_control/",), registers=True),
-    Extra("EnvPool", "envpool", "envpool", ("envpool/",), registers=True),
     Extra("MiniGrid", "minigrid", "minigrid", ("MiniGrid-", "BabyAI-"), registers=True),
     DOOM_EXTRA,
     RETRO_EXTRA,
+)
+
+ENVPOOL = (
+    "EnvPool's worlds are no env_backend any more: register a task with Gymnasium as docs/families/envpool.md shows"
 )
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from config.extras import ENVPOOL
 from config.plateau import Plateau
 from config.schedule import Schedule, is_named
 from config.spec import Quantity, Spec
@@ -56,6 +57,8 @@ def convert(name: str, hint: object, value: object) -> Any:
         result = _take(name, member, value)
         if result is not NO:
             return result
+    if (name, value) == ("env_backend", "envpool"):
+        raise UserError(ENVPOOL)
     raise UserError(f"{name} takes {takes(hint)}, not {_shown(value)}{_advice(hint, value)}")
 
 

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from config.extras import extra_of
+from config.extras import ENVPOOL, extra_of
 from config.keys import check_algorithm
 from config.loader import compose, environment_files, file_of, id_in, to_plain
 from config.plugins import DOTTED, TooEarlyError, algorithms, is_dotted
@@ -133,7 +133,8 @@ def _check_known(env_id: str, words: str) -> None:
         return  # a module, a plug-in or a project may register anything
     known = gymnasium_ids()
     if known and env_id not in known:
-        meant = nearest(env_id, [*known, *environment_files()])
+        old = env_id.startswith("envpool/")
+        meant = f": {ENVPOOL}" if old else nearest(env_id, [*known, *environment_files()])
         raise UserError(f"{words}: no environment {env_id!r}, neither shipped nor registered with Gymnasium{meant}")
 
 

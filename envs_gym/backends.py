@@ -58,7 +58,6 @@ class Row(NamedTuple):
 ROWS = (  # in the order in which `auto` asks
     Row("torch", "envs_gym.backend_torch", "it is one simulation that answers tensors", on_devices=True),
     Row("fast", "envs_gym.backend_fast", "the config asks for nothing that only Gymnasium has", on_devices=True),
-    Row("envpool", "envs_gym.backend_envpool", "only EnvPool knows it", ids="envpool/"),
     Row("ale", "envs_gym.backend_ale", "ale-py's vector environment shows what it asks for", r"(\w+:)?ALE/"),
     Row("gym", "envs_gym.backend_gym"),
 )

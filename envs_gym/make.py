@@ -14,7 +14,7 @@ import gymnasium
 import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from config.extras import EXTRAS, Extra, extra_of
+from config.extras import ENVPOOL, EXTRAS, Extra, extra_of
 from config.schema import Config
 from envs_fast.vec_env import CPU, VecEnv
 from envs_gym import bandits, dmc, doom, mujoco, retro, spaces
@@ -135,6 +135,8 @@ def find_spec(env_id: str) -> EnvSpec:
             f"{name} was made by a function in Python, which no command has; from there it goes on by "
             "stride.train(resume=..., env=...) and plays by stride.load(..., env=...)"
         )
+    if name not in gymnasium.registry and name.startswith("envpool/"):
+        raise UnknownEnvError(f"unknown environment {env_id!r}: {ENVPOOL}")
     if name not in gymnasium.registry:
         raise UnknownEnvError(f"unknown environment {env_id!r}{_newest(name) or nearest(name, gymnasium.registry)}")
     return gymnasium.registry[name]

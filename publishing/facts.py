@@ -31,7 +31,7 @@ FORMS = {  # of what the program wrote itself
     "git_hash": r"(?:[0-9a-f]{40}(?:\+changes)?)?",
     "versions": r"(?:\d[\w.+!-]{0,40})?",
     "engine": r"eager|fused_cpu|graphed|fused_gpu",
-    "env_backend": r"fast|gym|ale|envpool|torch",
+    "env_backend": r"fast|gym|ale|torch",
 }
 FREE = ("env_", "policy_kwargs", "spec.rewards")  # beginnings of places below config whose names a person chose
 NAMED_MOST = 3  # findings that a refusal names

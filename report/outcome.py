@@ -25,7 +25,7 @@ class Header:
     algo_id: str
     engine: str
     engine_why: str  # why this engine; "" when there is nothing to say
-    env_backend: str  # whose worlds: fast, gym, ale, envpool or torch
+    env_backend: str  # whose worlds: fast, gym, ale or torch
     env_backend_why: str
     device: str  # cpu, or cuda:0 (NVIDIA H200)
     n_envs: int

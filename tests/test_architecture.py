@@ -23,7 +23,7 @@ from scripts.house_rules import (
 ROOT = Path(__file__).resolve().parent.parent
 HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "stable_baselines3", "matplotlib", "av"}
 HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright", "onnx", "onnxruntime", "pandas", "IPython", "ipykernel"}
-HEAVYWEIGHTS |= {"brax", "envpool", "jax"}
+HEAVYWEIGHTS |= {"brax", "jax"}
 HEAVYWEIGHTS |= {"nbclient", "nbconvert", "nbformat", "trackio", "wandb_workspaces", "dm_control", "mujoco", "minigrid"}
 HEAVYWEIGHTS |= {"ale_py", "cv2", "ray", "optuna"}
 CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it

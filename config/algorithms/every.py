@@ -34,8 +34,8 @@ class Config:
     # Environment
     n_envs: int = 8
     """Environments stepped side by side."""
-    env_backend: Literal["auto", "fast", "gym", "ale", "envpool", "torch"] = "auto"
-    """fast = compiled worlds of our own, ale, envpool, torch (tensors) = theirs, gym = Gymnasium; auto = what fits."""
+    env_backend: Literal["auto", "fast", "gym", "ale", "torch"] = "auto"
+    """fast = compiled worlds of our own, ale, torch (tensors) = theirs, gym = Gymnasium; auto = what fits."""
     workers: int | Literal["auto"] = "auto"
     """Processes that step Gymnasium's worlds, same bits; 0 = this one; auto = one a core where a step is 0.5 ms."""
     on_worker_death: Literal["stop", "restart"] = "stop"

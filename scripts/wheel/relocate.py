@@ -50,7 +50,6 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "config/plugins.py": "modules of the user",
     "config/scenarios.py": "packages of others",
     "envs_gym/async_worker.py": "modules of the user",
-    "envs_gym/backend_envpool.py": "packages of others",
     "envs_gym/backends.py": "a table of ours, rewritten",
     "envs_gym/brax_worlds.py": "packages of others",
     "envs_gym/doom.py": "packages of others",

@@ -138,7 +138,11 @@ OVERRIDES = [  # (overrides on CartPole-v1:ppo, fragment)
     ("precision=tf32", "precision: tf32 needs device: cuda"),
     ("precision=16", "precision=16: precision takes 32, tf32, bf16, not 16"),
     ("precision=fp16", "precision takes 32, tf32, bf16, not 'fp16'"),
-    ("env_backend=jax", "env_backend takes auto, fast, gym, ale, envpool, torch, not 'jax'"),
+    ("env_backend=jax", "env_backend takes auto, fast, gym, ale, torch, not 'jax'"),
+    (
+        "env_backend=envpool",
+        "env_backend=envpool: EnvPool's worlds are no env_backend any more: register a task with Gym",
+    ),
     ("batch_size=1.5", "batch_size takes a fraction in (0, 1] or a whole number of rows, not 1.5"),
     ("batch_size=0", "batch_size must be above 0, not 0"),
     ("batch_size=100", "rollout of 256 rows (8 environments x 32 steps) evenly; 64 or 128 does"),
