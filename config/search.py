@@ -1,6 +1,6 @@
 """What a sweep's YAML says, checked to the last word: W&B's format, and what is ours in it. No torch.
 
-method: bayes                                      or random, grid, pbt
+method: bayes                                      or random, grid
 metric: {name: val/roll/ep_rew/mean, goal: maximize}
 run_cap: 27                                        trials
 parameters: {policy_lr: {distribution: log_uniform_values, min: 1e-5, max: 1e-2}}
@@ -8,8 +8,6 @@ variant: CartPole-v1:ppo                           ours, as are those below
 seeds: [100]                                       each trial trains on all of them
 rungs: {first: 8192, factor: 3}                    where trials pause, and one of how many goes on
 confirm: 5                                         fresh seeds for the best three
-population: 8                                      of pbt, in place of run_cap and rungs
-interval: 8192                                     of pbt: env steps between two looks at it
 """
 
 import math
@@ -18,23 +16,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from config.changes import FIXED
 from config.metrics import declared
 from config.overrides import in_words
 from config.schema import Config
 from config.yaml_file import read_yaml
 from utils.run_names import GROUP
-from utils.search_rules import Space, multiples_below, rungs_below
+from utils.search_rules import Space, rungs_below
 from utils.user_error import UserError, nearest
 
-METHODS = ("bayes", "random", "grid", "pbt")
-KEYS = ("method", "metric", "parameters", "run_cap", "variant", "seeds", "rungs", "confirm", "population", "interval")
+METHODS = ("bayes", "random", "grid")
+KEYS = ("method", "metric", "parameters", "run_cap", "variant", "seeds", "rungs", "confirm")
 OF_AGENTS = ("program", "command", "project", "entity", "name", "description")  # what W&B alone reads
 PARTS = ("value", "values", "distribution", "min", "max", "q")  # of a parameter
 LISTS = ("constant", "categorical")
 RANGES = ("int_uniform", "uniform", "q_uniform", "log_uniform_values")
 BEST = 3  # trials that are confirmed
-LEAST_POPULATION, MOST = 4, 10_000
+MOST = 10_000
 Load = Callable[[Sequence[str]], Config]  # the config of ENV:VARIANT and overrides
 
 
@@ -52,7 +49,6 @@ class Search:
     """overrides that hold for every trial"""
     seeds: tuple[int, ...]
     trials: int
-    """of pbt the population"""
     factor: int
     """one of how many goes on"""
     targets: tuple[int, ...]
@@ -70,14 +66,11 @@ class Search:
         """Of all its runs."""
         return f"sweep-{self.name}"
 
-    @property
-    def pbt(self) -> bool:
-        return self.method == "pbt"
-
     def plain(self) -> dict[str, Any]:
         """What makes the search what it is, as JSON has it; more trials and seeds to confirm may follow."""
-        kept = {key: value for key, value in asdict(self).items() if key not in ("confirm", "threads", "gpus")}
-        return kept if self.pbt else {key: value for key, value in kept.items() if key != "trials"}
+        return {
+            key: value for key, value in asdict(self).items() if key not in ("trials", "confirm", "threads", "gpus")
+        }
 
     def signed(self, value: float) -> float:
         """The higher the better."""
@@ -109,18 +102,15 @@ def _search(name: str, raw: Mapping[str, Any], trials: int | None, load: Load) -
     for space in spaces:
         for word in ends(space):
             load([*base, word])
-    pbt = method == "pbt"
     _check_method(method, raw, spaces, trials)
     metric, maximize = _metric(raw["metric"])
-    pauses, factor = _pauses(raw, config.max_timesteps, pbt)
+    pauses, factor = _pauses(raw, config.max_timesteps)
     _check_measured(metric, config, (*pauses, config.max_timesteps))
     product = math.prod(len(space.choices) for space in spaces) if method == "grid" else MOST
-    number = _whole("population", raw.get("population", 8), LEAST_POPULATION) if pbt else _trials(raw, trials, product)
-    if not pbt and number < factor ** len(pauses):
+    number = _trials(raw, trials, product)
+    if number < factor ** len(pauses):
         least = factor ** len(pauses)
         raise UserError(f"{number} trials are too few for {len(pauses)} rungs: one in {least} reaches the budget")
-    if pbt and len(seeds) > 1:
-        raise UserError("seeds: every member of a population has a seed of its own; give the first alone")
     confirm = _whole("confirm", raw.get("confirm", 5), 0)
     return Search(
         name, variant, method, metric, maximize, spaces, fixed, seeds, min(number, product), factor,
@@ -137,6 +127,8 @@ def ends(space: Space) -> list[str]:
 def _check_names(name: str, raw: Mapping[str, Any]) -> None:
     if not GROUP.fullmatch(f"sweep-{name}"):
         raise UserError("a sweep's file is named by at most 58 letters, digits, '.', '_' and '-'")
+    if raw.get("method") == "pbt":
+        raise UserError("method: pbt was removed; use method: bayes with rungs: {first: STEPS, factor: 3}")
     if "early_terminate" in raw:
         raise UserError("early_terminate is W&B's own; here rungs: {first: STEPS, factor: 3} says it")
     for key in raw:
@@ -154,21 +146,6 @@ def _check_names(name: str, raw: Mapping[str, Any]) -> None:
 
 def _check_method(method: str, raw: Mapping[str, Any], spaces: Sequence[Space], trials: int | None) -> None:
     """What a method takes, and what it has no use for."""
-    if method == "pbt":
-        for key in ("rungs", "run_cap"):
-            if key in raw:
-                raise UserError(f"{key} is for other methods; pbt has population and interval")
-        if trials is not None:
-            raise UserError("--trials is for other methods; population says how many pbt trains")
-        if "interval" not in raw:
-            raise UserError("pbt needs interval: env steps between two looks at its population")
-        for space in spaces:
-            if space.key in FIXED:
-                raise UserError(f"parameters: {space.key} stays as it is in a run that goes on; pbt cannot change it")
-        return
-    for key in ("population", "interval"):
-        if key in raw:
-            raise UserError(f"{key} is for method: pbt")
     if method == "grid" and (ranged := [space.key for space in spaces if not space.choices]):
         raise UserError(f"parameters: {ranged[0]} is a range; grid takes values")
     if method != "grid" and trials is None and "run_cap" not in raw:
@@ -206,25 +183,17 @@ def _check_measured(metric: str, config: Config, targets: Sequence[int]) -> None
             )
 
 
-def _pauses(raw: Mapping[str, Any], budget: int, pbt: bool) -> tuple[tuple[int, ...], int]:
+def _pauses(raw: Mapping[str, Any], budget: int) -> tuple[tuple[int, ...], int]:
     """Env steps below the budget at which trials pause, and one of how many goes on."""
-    if pbt:
-        interval = _whole("interval", raw["interval"], 1)
-        _check_below("interval", interval, budget)
-        return multiples_below(budget, interval), 1
     told = raw.get("rungs")
     if told is None:
         return (), 1
     if not isinstance(told, Mapping) or not {*told} <= {"first", "factor"} or "first" not in told:
         raise UserError("rungs takes {first: STEPS, factor: 3}")
     first, factor = _whole("rungs.first", told["first"], 1), _whole("rungs.factor", told.get("factor", 3), 2)
-    _check_below("rungs.first", first, budget)
+    if first >= budget:
+        raise UserError(f"rungs.first {first:,} is not below the budget of {budget:,} env steps (max_timesteps)")
     return rungs_below(budget, first, factor), factor
-
-
-def _check_below(name: str, steps: int, budget: int) -> None:
-    if steps >= budget:
-        raise UserError(f"{name} {steps:,} is not below the budget of {budget:,} env steps (max_timesteps)")
 
 
 def _seeds(told: object) -> tuple[int, ...]:

@@ -117,37 +117,24 @@ class Sweep:
 
     def _fill(self, room: int) -> None:
         while len(self._aloft) < room and (trial := self._choice.next({flight[:2] for flight in self._flights})):
-            for seed in self._seeds_of(trial):
+            for seed in self.search.seeds:
                 self._aloft.add(len(self._commands))
                 self._flights.append(Flight(trial.number, trial.bound, seed))
                 self._commands.append(self._command(trial, seed))
 
     def _command(self, trial: Trial, seed: int) -> list[str]:
         pause = ["--pause-at", str(trial.bound)] if trial.bound < self.search.budget else []
-        if trial.parent is None:
-            return [*self._from_start(trial, seed), *pause]
-        parent = self.journal.trials[trial.parent].runs[0]
-        words = ["--resume", parent, "--fork", *self.search.words(trial.params)]
-        return [*self._program, *words, *self._of_group(seed), *pause]
+        return [*self._from_start(trial, seed), *pause]
 
     def _from_start(self, trial: Trial, seed: int) -> list[str]:
         """What trains with its values from the start to the end."""
         words = [self.search.variant, *self.search.fixed, *self.search.words(trial.params)]
-        return [*self._program, *words, *self._of_group(seed)]
-
-    def _of_group(self, seed: int) -> list[str]:
-        return ["--seed", str(seed), "--group", self.search.group, "--quiet"]
-
-    def _seeds_of(self, trial: Trial) -> tuple[int, ...]:
-        """Of pbt each has one of its own: two forks of one state with equal values would be twins."""
-        return (self.search.seeds[0] + trial.number,) if self.search.pbt else self.search.seeds
+        return [*self._program, *words, "--seed", str(seed), "--group", self.search.group, "--quiet"]
 
     def _fresh_seeds(self) -> tuple[int, ...]:
         """The first from 1 on that no trial has."""
-        used = {seed for each in self.journal.trials for seed in self._seeds_of(each)}
-        return tuple([seed for seed in range(1, len(used) + self.search.confirm + 1) if seed not in used])[
-            : self.search.confirm
-        ]
+        used, confirm = self.search.seeds, self.search.confirm
+        return tuple([seed for seed in range(1, len(used) + confirm + 1) if seed not in used])[:confirm]
 
     def _land(self, done: Finished) -> None:
         """A run paused, ended or failed; once all seeds of its trial have, the trial is where it was sent."""
@@ -170,8 +157,8 @@ class Sweep:
             statistics.fmean(each.value for each in mine.values()),
             PAUSED not in {m.result for m in mine.values()},
         )
-        self._steps += (flight.bound - max([trial.born, *trial.values])) * len(seeds)
-        self.journal.reached(trial.number, flight.bound, value, [mine[seed].run for seed in self._seeds_of(trial)])
+        self._steps += (flight.bound - max(trial.values, default=0)) * len(seeds)
+        self.journal.reached(trial.number, flight.bound, value, [mine[seed].run for seed in seeds])
         if over:
             self.journal.tell(trial.number, COMPLETE, value)
         self._say(trial, f"{score(value)} {'at the end' if over else f'at {flight.bound:,}'}")
@@ -179,7 +166,7 @@ class Sweep:
     def _say(self, trial: Trial, what: str) -> None:
         elapsed, asked = time.monotonic() - self._began, len(self.journal.trials)
         left = elapsed * (self._left - self._steps) / self._steps if self._steps else math.nan
-        known = f"{asked} trials" if self.search.pbt else f"{asked} of {self.search.trials} trials"
+        known = f"{asked} of {self.search.trials} trials"
         words = " ".join(self.search.words(trial.params))
         print(f"  trial {trial.number}: {what}; {known}, left {duration(left)}   {words}", flush=True)
 

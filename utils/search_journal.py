@@ -5,7 +5,7 @@ the rungs is in it, too: whoever proposes the next trial learns from those that 
 search is over, once. No torch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,6 @@ from utils.user_error import UserError
 
 NEEDED = "a sweep needs Optuna: pip install 'stride-rl[tune]'"
 RUNNING, COMPLETE, PRUNED, FAILED = "RUNNING", "COMPLETE", "PRUNED", "FAIL"  # as Optuna calls them
-Values = Mapping[str, Any]  # by key: a number, or a choice as an override spells it
 
 
 class Trial(NamedTuple):
@@ -30,12 +29,6 @@ class Trial(NamedTuple):
     """the env steps it was last sent to"""
     runs: Sequence[str] = ()
     """ids, one for each seed"""
-    parent: int | None = None
-    """the trial that it was forked from"""
-    loser: int | None = None
-    """the one in whose stead"""
-    born: int = 0
-    """at so many env steps"""
 
     @property
     def alive(self) -> bool:
@@ -93,12 +86,9 @@ class Journal:
     def propose(self, bound: int) -> None:
         """One more trial."""
         number = len(self._study.get_trials(deepcopy=False))
-        self.add(grid(self._spaces)[number] if self._method == "grid" else self._asked(number), bound)
-
-    def add(self, params: Values, bound: int, **facts: int) -> None:
-        """A trial with these values."""
-        told = {"bound": bound, **facts}
-        self._study.add_trial(self._frozen("RUNNING", params=params, distributions=self._ranges, user_attrs=told))
+        params = grid(self._spaces)[number] if self._method == "grid" else self._asked(number)
+        facts = {"params": params, "distributions": self._ranges, "user_attrs": {"bound": bound}}
+        self._study.add_trial(self._frozen(RUNNING, **facts))
 
     def send(self, number: int, bound: int) -> None:
         """It goes on to so many env steps."""

@@ -19,7 +19,6 @@ FILE = {
     "run_cap": 9, "parameters": {"policy_lr": LR, "eval_warmup_epochs": {"value": 0}},
 }  # fmt: skip
 RUNGS = {"first": 8192, "factor": 3}
-PBT = {"method": "pbt", "run_cap": None, "population": 4, "interval": 8192}
 
 
 def load(words):
@@ -63,15 +62,13 @@ def test_spaces_are_what_wandb_means_by_them(read):
         Space("hidden_dims", ("[64,64]", "[32]")),
         Space("normalize_obs", ("true",)),
     )
-    assert found.fixed == ("eval_warmup_epochs=0", "gamma=0.9") and found.maximize and not found.pbt
+    assert found.fixed == ("eval_warmup_epochs=0", "gamma=0.9") and found.maximize
 
 
 def test_trials_are_those_that_were_typed_and_a_grid_has_no_more_than_it_is(read):
     assert (read().trials, read(trials=5).trials) == (9, 5)
     grid = {"gamma": {"values": [0.9, 0.99]}, "n_epochs": {"values": [1, 2, 3]}, "eval_warmup_epochs": {"value": 0}}
     assert [read(method="grid", parameters=grid, run_cap=cap).trials for cap in (None, 4, 100)] == [6, 4, 6]
-    members = read(**PBT)
-    assert (members.trials, members.targets[:2], members.budget) == (4, (8192, 16384), 150_000)
 
 
 @pytest.mark.parametrize(
@@ -118,15 +115,9 @@ def test_trials_are_those_that_were_typed_and_a_grid_has_no_more_than_it_is(read
         ({"rungs": {"first": 150_000}}, "rungs.first 150,000 is not below the budget of 150,000 env steps"),
         ({"rungs": {"first": 8192, "factor": 1}}, "rungs.factor is 1, and 2 at least"),
         ({"rungs": RUNGS, "run_cap": 26}, "26 trials are too few for 3 rungs: one in 27 reaches the budget"),
-        ({"population": 4}, "population is for method: pbt"),
+        ({"population": 4}, "unknown key 'population'"),
+        ({"method": "pbt", "population": 4, "interval": 8192}, "method: pbt was removed; use method: bayes with rungs"),
         ({"method": "grid"}, "policy_lr is a range; grid takes values"),
-        ({**PBT, "population": 3}, "population is 3, and 4 at least"),
-        ({**PBT, "interval": None}, "pbt needs interval"),
-        ({**PBT, "interval": 150_000}, "interval 150,000 is not below the budget"),
-        ({**PBT, "rungs": RUNGS}, "rungs is for other methods"),
-        ({**PBT, "run_cap": 9}, "run_cap is for other methods"),
-        ({**PBT, "seeds": [1, 2]}, "a seed of its own"),
-        ({**PBT, "parameters": {"n_envs": {"min": 1, "max": 8}}}, "n_envs stays as it is in a run that goes on"),
     ],
 )
 def test_what_is_wrong_is_one_line(read, changes, told):
@@ -157,8 +148,3 @@ def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("utils.pools.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
         parse_sweep(["x.yaml", "--on", "ray"], "sweep")
-
-
-def test_typed_trials_do_not_go_with_a_population(read):
-    with pytest.raises(UserError, match="--trials is for other methods"):
-        read(trials=8, **PBT)

@@ -28,8 +28,6 @@ CLIMB = {
     "variant": "CartPole-v1:ppo", "method": "bayes", "metric": {"name": "val/roll/ep_rew/mean", "goal": "maximize"},
     "run_cap": 9, "seeds": [100], "rungs": {"first": 64, "factor": 3}, "confirm": 1, "parameters": PARAMETERS,
 }  # fmt: skip
-POPULATION = {key: CLIMB[key] for key in CLIMB if key not in ("run_cap", "rungs")}
-POPULATION |= {"method": "pbt", "population": 4, "interval": 128}
 
 
 @pytest.fixture(autouse=True)
@@ -129,56 +127,6 @@ def test_a_grid_is_asked_for_whole_and_in_order(begun):
     assert {each.state for each in trials} == {COMPLETE}
 
 
-def test_a_population_replaces_its_worst_quarter(begun, tmp_path):
-    """Members 0 to 3 are worth their number, a fork what its parent is worth: 0, then 1, then 2 give way."""
-    worths = {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
-
-    def worth(trial, bound):
-        worths.setdefault(trial.number, 2.5 + trial.number / 100)
-        return worths[trial.number]
-
-    search, opened = begun(POPULATION)
-    trials = play(search, opened, worth)
-    assert [(each.parent, each.loser, each.born) for each in trials[4:]] == [(3, 0, 128), (3, 1, 256), (3, 2, 384)]
-    assert [each.state for each in trials] == [PRUNED] * 3 + [COMPLETE] * 4
-    for each in trials[4:]:
-        changed = each.params["policy_lr"] / trials[3].params["policy_lr"]
-        assert min(abs(changed - 0.8), abs(changed - 1.25)) < 1e-9 or each.params["policy_lr"] in (1e-4, 1e-2)
-    (tmp_path / "journal.log").unlink()
-    assert play(search, opened, worth, each_time=True) == trials
-
-
-def test_a_death_between_a_fork_and_the_word_to_its_loser_makes_no_second_fork(begun, monkeypatch):
-    search, opened = begun(POPULATION)
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "tell", lambda *told: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            play(search, opened, lambda trial, bound: float(trial.number))
-    assert [(each.loser, each.state) for each in opened().trials[4:]] == [(0, RUNNING)]
-    journal = opened()
-    assert Choice(search, journal).next({(4, 256)}).number == 1 and len(journal.trials) == 5
-    assert journal.trials[0].state == PRUNED
-
-
-def test_a_parent_waits_until_its_state_was_copied(begun):
-    search, opened = begun(POPULATION)
-    journal, choice = opened(), Choice(search, opened())
-    flown = set()
-    for number in range(4):
-        trial = choice.next(flown)
-        flown.add((trial.number, trial.bound))
-        journal = opened()
-        journal.reached(number, 128, float(number), [f"run-{number}"])
-        choice = Choice(search, opened())
-    sent = []
-    while trial := choice.next(flown):
-        sent.append(trial.number)
-        flown.add((trial.number, trial.bound))
-    assert sent == [4, 1, 2], "the fork and the others, and not yet 3, from which it begins"
-    opened().reached(4, 256, 0.0, ["run-4"])
-    assert Choice(search, opened()).next(flown).number == 3
-
-
 def sweep(file):
     command = [sys.executable, "-m", places.module_of("scripts/sweep.py"), str(file)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -214,9 +162,8 @@ def test_a_whole_search_and_the_file_of_another(file, runs_folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [CLIMB, POPULATION], ids=["bayes", "pbt"])
-def test_a_search_that_is_killed_again_and_again_loses_and_repeats_no_trial(file, runs_folder, tmp_path, told):
-    path, kills, said = file(told), 0, ""
+def test_a_search_that_is_killed_again_and_again_loses_and_repeats_no_trial(file, runs_folder):
+    path, kills, said = file(CLIMB), 0, ""
     for lines in (2, 4, 3):
         process = sweep(path)
         said += "".join(process.stdout.readline() for _ in range(lines))
