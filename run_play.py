@@ -219,12 +219,18 @@ def goal_here(loaded: LoadedRun) -> float | None:
 
 
 def sentence(summary: dict[str, Any]) -> str:
-    goal, here, met = summary["goal"], summary["goal_here"], summary["goal_met"]
-    which = f"{goal:g}" if here in (None, goal) else f"the publisher's {goal:g}; here {here:g}"
-    verdict = "no goal" if goal is None else f"goal {'met' if met else 'not met'} ({which})"
     number = summary["episodes"]
     over = f"{number} episode{'s' if number > 1 else ''}"
-    return f"mean {summary['mean_return']:.2f} ± {summary['std_return']:.2f} over {over}: {verdict}"
+    return f"mean {summary['mean_return']:.2f} ± {summary['std_return']:.2f} over {over}: {goal_words(summary)}"
+
+
+def goal_words(summary: dict[str, Any]) -> str:
+    """`goal met (475)`; a run from elsewhere may have a goal of its own, which is named beside the shipped one."""
+    goal, shipped = summary["goal"], summary["goal_here"]
+    if goal is None:
+        return "no goal"
+    which = f"{goal:g}" if shipped in (None, goal) else f"the publisher's {goal:g}; here {shipped:g}"
+    return f"goal {'met' if summary['goal_met'] else 'not met'} ({which})"
 
 
 def is_refused(error: Exception) -> bool:
