@@ -5,11 +5,12 @@
     python -m scripts.same_bits ../before --only dqn sac --threads 1 2 3
     python -m scripts.same_bits --rounded ../before        numbers of evaluations may differ by rounding
 
-Each configuration is trained for at least 20 iterations by both checkouts; then half of such a training, made by the
-checkout before, is resumed by both. Equal are SHA-256 of all a checkpoint holds (weights, optimizer, worlds, counters)
-and metrics.csv without its columns of wall time. A replay memory's rows are compared by what was learnt from them: how
-they are cut into files depends on the clock. With --rounded columns of evaluations and tests are no part of the hash:
-they are compared as numbers, and how far they are apart is told. Exit code 1: something differs.
+Each configuration is trained by both checkouts, with 1 thread and with 2; then half of such a training, made by the
+checkout before, is resumed by both. Each training is `python train.py` of a checkout in a process of its own. What a
+checkpoint holds (weights, optimizer, worlds, counters) and metrics.csv without its columns of wall time are read here,
+and their SHA-256 must be equal. A replay memory's rows are compared by what was learnt from them: how they are cut
+into files depends on the clock. With --rounded columns of evaluations and tests are no part of the hash: they are
+compared as numbers, and the largest distance is printed. Exit code 1: something differs.
 """
 
 import csv
@@ -20,45 +21,94 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from agents.playing.loading import read_checkpoint
 from scripts.usage import parser_of
 from utils import entry
 from utils.provenance import PROJECT
 from utils.user_error import UserError
 
-ROLLOUT = ("n_envs=4", "n_steps=32", "batch_size=32")
-REPLAY = ("train_freq=16", "gradient_steps=4", "batch_size=16", "buffer_size=2000", "learning_starts=100")
+ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=32")
+HOST_GPU = (
+    "n_envs=4",
+    "n_steps=8",
+    "batch_size=16",
+    "n_epochs=2",
+    "hidden_dims=[16,16]",
+    "max_episode_steps=20",
+    "max_timesteps=320",
+)
+WORLD_MODEL = (
+    "n_envs=4",
+    "train_freq=16",
+    "batch_size=16",
+    "batch_length=6",
+    "train_ratio=1",
+    "buffer_size=1000",
+    "learning_starts=100",
+    "deter=16",
+    "stoch=3",
+    "width=16",
+    "horizon=4",
+    "max_timesteps=640",
+)
+PICTURES = ("obs=pixels", "resize_obs=36", "frame_stack=2", "policy=cnn", "max_timesteps=320")
+REPLAY = ("train_freq=16", "gradient_steps=2", "batch_size=16", "buffer_size=2000", "learning_starts=100")
 PRIORITISED = ("prioritised=true", "n_step=3", "replay_storage=memmap", "normalize_obs=true", "buffer_size=512")
 CONFIGS: dict[str, tuple[str, ...]] = {  # name: config, overrides; what is not named is shipped
     "ppo fused": ("CartPole-v1:ppo", *ROLLOUT, "engine=fused_cpu", "normalize_obs=true", "normalize_reward=true"),
     "ppo eager": ("CartPole-v1:ppo", *ROLLOUT, "engine=eager", "policy_lr=lin_0.001", "clip_range=lin_0.2"),
     "ppo gym, gaussian": ("Pendulum-v1:ppo", *ROLLOUT, "engine=fused_cpu", "env_backend=gym", "normalize_obs=true"),
-    "ppo lstm": ("CartPole-v1:ppo_lstm", "n_envs=4", "n_steps=32", "n_epochs=2"),
+    "ppo lstm": ("CartPole-v1:ppo_lstm", "n_envs=4", "n_steps=16", "n_epochs=2"),
+    "ppo workers": ("CartPole-v1:ppo", *ROLLOUT, "env_backend=gym", "workers=2"),
+    "ppo gpu": ("CartPole-v1:ppo", *HOST_GPU, "engine=eager"),  # engine: fused_gpu, as PROGRAMS says
     "ppo cnn": ("CartPole-v1:ppo_pixels", "n_envs=2", "n_steps=8", "batch_size=8", "n_epochs=1", "max_timesteps=320"),
     "ppo dict, masks": ("Taxi-v4:ppo", *ROLLOUT, "max_episode_steps=20"),
-    "reinforce fused": ("CartPole-v1:reinforce", "n_envs=4", "n_steps=32", "engine=fused_cpu"),
-    "reinforce eager": ("CartPole-v1:reinforce", "n_envs=4", "n_steps=32", "engine=eager", "normalize_obs=true"),
+    "reinforce fused": ("CartPole-v1:reinforce", "n_envs=4", "n_steps=16", "engine=fused_cpu"),
+    "reinforce eager": ("CartPole-v1:reinforce", "n_envs=4", "n_steps=16", "engine=eager", "normalize_obs=true"),
     "dqn fused": ("CartPole-v1:dqn", *REPLAY, "engine=fused_cpu", "target_freq=160", "normalize_obs=true"),
     "dqn eager, memmap": ("CartPole-v1:dqn", *REPLAY, *PRIORITISED, "engine=eager"),
+    "dqn pictures": ("CartPole-v1:dqn", *REPLAY, *PICTURES, "batch_size=8", "learning_starts=32"),
     "sac fused": ("Pendulum-v1:sac", *REPLAY, "engine=fused_cpu", "max_episode_steps=30"),
     "sac eager": ("Pendulum-v1:sac", *REPLAY, "engine=eager", "noise_correlation=0.5", "normalize_obs=true"),
-    "pqn": ("CartPole-v1:pqn", "n_envs=4", "n_steps=32", "batch_size=32"),
+    "pqn": ("CartPole-v1:pqn", "n_envs=4", "n_steps=16", "batch_size=32"),
+    "dreamer fused": ("CartPole-v1:dreamer", *WORLD_MODEL, "imagined_starts=8", "engine=fused_cpu"),
+    "dreamer eager": ("CartPole-v1:dreamer", *WORLD_MODEL, "imagined_starts=8", "engine=eager"),
+    "planet": ("CartPole-v1:planet", *WORLD_MODEL, "candidates=8", "elites=3"),
     "q_learning": ("FrozenLake-v1:q_learning", "n_envs=8", "n_steps=16", "visits_power=0.6"),
 }
+# train.py with worlds and kernels of fused_gpu, compiled for this processor by tests/host_kernels.py of the checkout
+ON_HOST = """\
+import sys
+import train
+from importlib import import_module
+from importlib.util import find_spec
+from tests.host_kernels import compile_host
+
+prefix = "stride." if find_spec("stride") and find_spec("stride.agents") else ""
+algorithms, engine, backend, cuda_env, registry = (import_module(prefix + name) for name in (
+    "agents.algorithms", "agents.engines.fused_gpu.engine", "envs_gym.backend_fast", "envs_fast.cuda_env",
+    "envs_fast.registry"))
+
+def make(config, num_envs, device):
+    world, limit = registry.WORLDS[config.env_id], config.max_episode_steps
+    return cuda_env.CudaEnv(world, num_envs, limit, device, compile_host, **config.env_kwargs)
+
+def choose(config, agent):
+    return engine.fused_gpu(algorithms.RECIPES[type(agent)], agent, None, None)
+
+backend.make, algorithms.choose_on_cpu = make, choose
+sys.exit(train.command(sys.argv[1:]))
+"""
+PROGRAMS = {"ppo gpu": ("-c", ON_HOST)}  # all others: train.py
 ROUNDING = 1e-4  # of a number, or of 1 where it is smaller: what --rounded lets pass
 EVALUATED = ("val/", "test/")
-SHORT: tuple[str, ...] = (
-    "max_timesteps=2560",
-    "eval_freq_epochs=5",
-    "eval_episodes=4",
-    "early_stop_on_eval_threshold=false",
-)
-SHORT += ("epoch_iterations=1", "log_freq_epochs=1", "eval_warmup_epochs=0")
+SHORT: tuple[str, ...] = ("max_timesteps=1280", "epoch_iterations=1", "log_freq_epochs=1", "test_episodes=4")
+SHORT += ("eval_freq_epochs=5", "eval_episodes=4", "eval_warmup_epochs=0", "early_stop_on_eval_threshold=false")
 
 
 def main(argv: list[str]) -> int:
@@ -67,7 +117,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("before", type=Path, help="the checkout to compare with")
     parser.add_argument("now", type=Path, nargs="?", default=PROJECT, help="the other one (default: this)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="configurations whose name begins so")
-    parser.add_argument("--threads", nargs="+", type=int, default=[1], metavar="N", help="threads to train with")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N", help="threads to train with")
     parser.add_argument("--rounded", action="store_true", help=f"evaluations may differ by {ROUNDING:g}")
     options = parser.parse_args(argv)
     names = [name for name in CONFIGS if name.startswith(tuple(options.only))]
@@ -113,26 +163,27 @@ class Result(NamedTuple):
 def compared(name: str, threads: int, before: Path, now: Path, rounded: bool) -> tuple[list[Result], list[Result]]:
     """The straight and the resumed training, by the checkout before and by the one of now."""
     config_id, *own = CONFIGS[name]
+    program = PROGRAMS.get(name, ("train.py",))
     given = {word.partition("=")[0]: word for word in (*SHORT, *own, f"threads={threads}")}
     steps = int(given.pop("max_timesteps").partition("=")[2])
     with tempfile.TemporaryDirectory(prefix="same-bits-") as folder:
         root = Path(folder)
         words = [config_id, *given.values()]
-        straight = [trained(each, root / f"straight-{n}", *words, f"max_timesteps={steps}")
+        straight = [trained(each, root / f"straight-{n}", program, *words, f"max_timesteps={steps}")
                     for n, each in enumerate((before, now))]  # fmt: skip
-        half = trained(before, root / "half", *words, f"max_timesteps={steps // 2}")
+        half = trained(before, root / "half", program, *words, f"max_timesteps={steps // 2}")
         resumed = []
         for n, each in enumerate((before, now)):
             copy = Path(shutil.copytree(half.parent, root / f"resumed-{n}", symlinks=True)) / half.name
-            resumed.append(trained(each, copy.parent, "--resume", half.name, f"max_timesteps={steps}"))
+            resumed.append(trained(each, copy.parent, program, "--resume", half.name, f"max_timesteps={steps}"))
         first, second = ([result_of(run[n], rounded) for run in (straight, resumed)] for n in (0, 1))
         return first, second
 
 
-def trained(checkout: Path, root: Path, *words: str) -> Path:
-    """The folder of the run that `train.py` of that checkout made, or went on with, under `root`."""
+def trained(checkout: Path, root: Path, program: Sequence[str], *words: str) -> Path:
+    """The folder of the run that the `program` made in that checkout, or went on with, under `root`."""
     environment = {**os.environ, "STRIDE_RUNS": str(root), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "train.py", *words, "-q"]
+    command = [sys.executable, *program, *words, "-q"]
     ended = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
         said = ended.stderr.strip()[-200:]
@@ -143,7 +194,7 @@ def trained(checkout: Path, root: Path, *words: str) -> Path:
 
 def result_of(run: Path, rounded: bool) -> Result:
     """Of a run's last checkpoint and its rows."""
-    state = read_checkpoint((run / "checkpoints" / "last.ckpt").resolve())
+    state = torch.load(run / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
     found, apart = hashlib.sha256(), EVALUATED if rounded else ()
     for part in ("state_dict", "optimizer_states", "stride"):
         feed(found, state[part])

@@ -56,7 +56,7 @@ LIGHT_ROOMS = (
 LIGHT_ROOMS += ("runs", "scratch", "table", "videos")
 LIGHT += tuple(f"inspector/{name}.py" for name in LIGHT_ROOMS)
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
-DESERIALIZERS = ("agents/playing/loading.py",)
+DESERIALIZERS = ("agents/playing/loading.py", "scripts/same_bits.py")  # the second reads runs of any checkout
 # a file of a run is opened by utils/run_files.py alone; these open what is none
 OPENERS = {
     "utils/run_files.py": "the door",

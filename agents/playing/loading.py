@@ -1,4 +1,4 @@
-"""From a run on disk to an agent that plays: the only module that deserializes.
+"""From a run on disk to an agent that plays: the only module of the product that deserializes.
 
     agent = load_run("@last").agent
     action = agent.act(obs)

@@ -3,11 +3,12 @@
 import math
 
 import pytest
+import torch
 
 from report.phases import PHASES
 from scripts.bench.seeds import UNNAMED, main, parts_of, seconds_of, seeds_of
 from scripts.bench.seeds import Run as SeedRun
-from scripts.same_bits import Result
+from scripts.same_bits import Result, result_of
 from utils.user_error import UserError
 
 
@@ -43,3 +44,16 @@ def test_evaluations_may_be_apart_by_rounding_and_must_be_the_same_ones():
     assert Result("a", rows).apart(Result("b", near)) == pytest.approx(1e-5)
     assert Result("a", rows).apart(Result("a", rows)) == 0 == Result("a", []).apart(Result("a", []))
     assert Result("a", rows).apart(Result("a", rows[::-1])) == math.inf
+
+
+def test_a_bit_a_counter_or_a_row_is_another_result_and_wall_time_is_none(tmp_path):
+    def digest(weight=1.0, steps=8, rows="8,0.5\n"):
+        torch.save({"state_dict": {"w": torch.tensor([weight])}, "optimizer_states": [], "stride": {"steps": steps}},
+                   tmp_path / "checkpoints" / "last.ckpt")  # fmt: skip
+        (tmp_path / "metrics.csv").write_text(f"train/clock/env_steps,train/time/seconds\n{rows}")
+        return result_of(tmp_path, rounded=False).digest
+
+    (tmp_path / "checkpoints").mkdir()
+    assert digest() == digest(rows="8,0.7\n")
+    others = [digest(weight=1.0 + 2**-23), digest(steps=9), digest(rows="9,0.5\n")]
+    assert len({digest(), *others}) == 4
