@@ -29,7 +29,11 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("inspector/", "publishing/", "export/"),
     ("scripts/", "stride/", "*.py"),
 )
-WRITTEN_IN = ("scripts/house_rules.py", "tests/test_architecture.py")  # where a checkout says what its storeys are
+WRITTEN_IN = (
+    "scripts/house_rules.py",
+    "lab/house_rules.py",
+    "tests/test_architecture.py",
+)  # where a checkout says what its storeys are
 NOT_OURS = {"tests", "runs", "docs", "build", "dist", "node_modules"}
 
 
@@ -91,12 +95,18 @@ def resolve(source: Source, ours: set[str]) -> Iterator[Import]:
     for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(alias.name, node.lineno, id(node) in hidden)
+                yield Import(_by_path(alias.name, ours), node.lineno, id(node) in hidden)
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             for alias in node.names:
-                inner = f"{module}.{alias.name}"
-                yield Import(inner if inner in ours else module, node.lineno, id(node) in hidden)
+                inner = _by_path(f"{module}.{alias.name}", ours)
+                yield Import(inner if inner in ours else _by_path(module, ours), node.lineno, id(node) in hidden)
+
+
+def _by_path(module: str, ours: set[str]) -> str:
+    """`stride.agents.ppo` is agents.ppo where a checkout has agents/ppo.py at its top and imports it below one name."""
+    short = module.removeprefix("stride.")
+    return short if module not in ours and short in ours else module
 
 
 def _imports_within(statement: ast.AST) -> Iterator[ast.AST]:
