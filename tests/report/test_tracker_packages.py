@@ -70,7 +70,7 @@ def test_tensorboards_reader_reads_ours():
     assert {*found.Tags()["scalars"]} == {STEPS, RETURN, LOSS}
     assert [(each.step, each.value) for each in found.Scalars(LOSS)] == [(10, -0.25), (20, -0.25), (10, -0.25)]
     words = {tag: found.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in found.Tags()["tensors"]}
-    assert words["notes"] == "hello" and words["verdict"].startswith("Solved (goal reached), test 490.5")
+    assert words["notes"] == "hello" and words["verdict"].startswith("Solved (10 episodes; goal reached), test 490.5")
     assert "policy_lr" in words["config"] and "lower it" in words["alerts/Policy loss"]
 
 
