@@ -242,7 +242,8 @@ def untouched() -> Iterator[None]:
     A signal to the whole group, as SLURM and `timeout` send it, is ours: the iteration under way still needs workers.
     """
     main = sys.modules["__main__"]
-    resource_tracker.ensure_running()  # first, as it unblocks SIGINT and SIGTERM when it starts
+    with nothing_from_here():
+        resource_tracker.ensure_running()  # first, as it unblocks SIGINT and SIGTERM when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     sys.modules["__main__"] = ModuleType("__main__")
     try:
