@@ -11,7 +11,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # files begin in the order of tests/conftest.py, the longest first
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 FAST = @$(PYTEST) -m "not slow" && \
-	echo "make slow adds planted faults, long trainings, kernels for other processors and GPUs, MuJoCo, Atari: another 15 minutes or so"
+	echo "make slow adds planted faults, long trainings, kernels for other processors and GPUs, MuJoCo, Atari: another 20 minutes or so"
 
 .PHONY: train test check slow soak format clean
 
