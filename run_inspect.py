@@ -23,7 +23,7 @@ if __name__ == "__main__":
     entry.begin(look_for_run(parse_inspect, must_be_there=False), "loading ...")
 
 from inspector.app import Inspector
-from utils.run_dir import runs_root
+from runstore.run_dir import runs_root
 from utils.user_error import UserError
 
 utils.quick_start.loaded()

@@ -26,20 +26,20 @@ import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
 
 import torch
 
-from agents.playing.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
 from agents.playing.film import Film
-from agents.playing.loading import LoadedRun, load_run
-from agents.playing.player import check_mode
+from agents.playing.keyboard import Keyboard, Quit, Steering
 from agents.playing.seeds import play_group
+from agents.trained.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
+from agents.trained.loading import LoadedRun, load_run
+from agents.trained.player import check_mode
 from envs_gym.gym_env import EnvError
-from envs_gym.keyboard import Keyboard, Quit, Steering
 from envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
 from report.comparison import data, told
 from report.console import standard_output
 from report.group import read_group
-from utils import run_files
-from utils.run_facts import finite, mapping
-from utils.seed_group import each_of
+from runstore import run_files
+from runstore.run_facts import finite, mapping
+from runstore.seed_group import each_of
 from utils.statistics import mean_and_deviation
 from utils.user_error import UserError
 from utils.video_file import VideoError

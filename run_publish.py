@@ -22,13 +22,13 @@ import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
 
 import torch
 
-from agents.playing.hub_client import check_repo, find_token
-from agents.playing.hub_run import FACTS, WEIGHTS
-from agents.playing.loading import LoadedRun, load_run
+from agents.trained.loading import LoadedRun, load_run
 from envs_gym.gym_env import EnvError
 from publishing.facts import Text, findings, public_facts, refuse, shown, written_texts
 from publishing.folder import build_files, check_nothing_left, refusal
 from publishing.hub import Pushed, push, who_am_i
+from publishing.hub_client import check_repo, find_token
+from publishing.hub_run import FACTS, WEIGHTS
 from publishing.own_secrets import Own, find_own
 from utils.user_error import UserError
 

@@ -24,13 +24,13 @@ from agents.experience.collector import Collector, Policy
 from agents.experience.finite_guard import flag_non_finite, locate_non_finite, zero_non_finite
 from agents.experience.memory import Memory
 from agents.experience.storage import check_iteration
+from agents.laprop import LaProp
 from agents.metric_sums import Metrics
 from agents.sockets import Engine, eager
+from agents.stopwatch import stopwatch
 from config.schema import Config, RolloutConfig
 from envs_fast.vec_env import VecEnv, wrong_action
 from utils.counter_rng import Key
-from utils.laprop import LaProp
-from utils.stopwatch import stopwatch
 from utils.user_error import NumbersError, UserError
 
 CHECKPOINT_VERSION = 1

@@ -13,10 +13,10 @@ from config.loader import environment_files, load_variant
 from config.scenarios import told_here
 from config.spec import Spec
 from config.variants import EnvironmentFile
+from runstore.run_brief import Brief
+from runstore.run_dir import run_lines
+from runstore.run_facts import finite, mapping
 from utils.durable_file import read_json
-from utils.run_brief import Brief
-from utils.run_dir import run_lines
-from utils.run_facts import finite, mapping
 from utils.user_error import UserError, nearest
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "results"

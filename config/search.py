@@ -19,9 +19,9 @@ from typing import Any
 from config.metrics import declared
 from config.overrides import in_words
 from config.schema import Config
+from config.search_rules import Space, rungs_below
 from config.yaml_file import read_yaml
-from utils.run_names import GROUP
-from utils.search_rules import Space, rungs_below
+from runstore.run_names import GROUP
 from utils.user_error import UserError, nearest
 
 METHODS = ("bayes", "random", "grid")

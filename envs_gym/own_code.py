@@ -5,9 +5,9 @@ from pathlib import Path
 
 from config.plugins import named_modules
 from envs_gym.make import UnknownEnvError, find_spec, import_module
+from envs_gym.remembered import recall, remember
+from runstore.run_dir import RunDir
 from utils.own_modules import holding, is_there, known, tell_unused, use_folders, why_not
-from utils.remembered import recall, remember
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 HOW = "; --project FOLDER says where the code of a run lies"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from agents.playing.loading import LoadedRun
+from agents.trained.loading import LoadedRun
 from export import onnx_file, torch_file
 from export.graph import Deployed, arguments, deployed
 from export.ports import Run

@@ -10,7 +10,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from agents.playing.loading import LoadedRun
+from agents.trained.loading import LoadedRun
 from envs_fast.vec_env import Obs
 from export.decisions import Decider, Decision, decider
 from export.ports import ACTION, IS_FIRST, Acting, Face, Leaf, Port, Reading, following, leaves, start

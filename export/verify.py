@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.playing.episode import moments, start_of
-from agents.playing.loading import LoadedRun
+from agents.trained.episode import moments, start_of
+from agents.trained.loading import LoadedRun
 from export.ports import ACTION, Face, Run
 
 OBSERVATIONS, SEED = 1000, 0

@@ -23,7 +23,7 @@ from inspector.rooms import COMING, MODES, WELCOME, Rooms
 from inspector.runs import PAGE
 from inspector.scratch import scratch
 from inspector.table import filters, runs_table
-from utils.checkpoint_set import LINKS
+from runstore.checkpoint_set import LINKS
 from utils.user_error import UserError
 
 HERE = Path(__file__).parent

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from agents.playing.episode import Episode, dream
-from agents.playing.player import Player
+from agents.trained.episode import Episode, dream
+from agents.trained.player import Player
 from inspector.episode import Observed, brief, images, leaves, observed_numbers
 from inspector.markup import Markup, tag
 from inspector.pictures import tiles

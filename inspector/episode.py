@@ -1,6 +1,6 @@
 """An episode recorded once, as all-intra videos and one compact JSON; all scrubbing happens in the browser.
 
-How the numbers are shown is episode.js; how an episode is played is agents/playing/episode.py.
+How the numbers are shown is episode.js; how an episode is played is agents/trained/episode.py.
 """
 
 import json
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.playing.episode import Episode, record, start_of
-from agents.playing.loading import LoadedRun
-from agents.playing.player import Mode, check_mode
-from agents.playing.saliency import Leaves
+from agents.trained.episode import Episode, record, start_of
+from agents.trained.loading import LoadedRun
+from agents.trained.player import Mode, check_mode
+from agents.trained.saliency import Leaves
 from config.spec import Quantity
 from envs_gym.rendered import RenderError, frames_per_second, make_rendered
 from envs_gym.spaces import MASK

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from report.ledger.query import Value
+from runstore.run_query import Value
 from utils.statistics import iqm
 
 LARGEST = 1e100  # what is beyond has no mean

@@ -3,7 +3,7 @@
 import yaml
 from torch import nn
 
-from agents.playing.loading import LoadedRun
+from agents.trained.loading import LoadedRun
 from config.differs import everything
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.overview import configured

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from envs_gym.gym_env import EnvError
 from envs_gym.rendered import RenderError
 from inspector.dreams import dreamt
@@ -12,8 +12,8 @@ from inspector.markup import Markup, card, join, note
 from inspector.model import config, model
 from inspector.recorded import Recorded
 from inspector.runs import RunFacts
-from report.typography import score
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
+from utils.typography import score
 from utils.user_error import UserError
 from utils.video_file import VideoError
 

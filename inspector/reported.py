@@ -3,8 +3,8 @@
 from inspector.markdown import MOST_TEXT, rendered
 from inspector.markup import Markup, card, note, tag
 from inspector.runs import RunFacts
-from utils import run_files
-from utils.run_dir import RunDir
+from runstore import run_files
+from runstore.run_dir import RunDir
 from utils.user_error import UserError
 
 

@@ -9,12 +9,12 @@ from inspector import overview, reported, videos
 from inspector.markup import Markup, card, note, tag
 from inspector.recorded import Recorded
 from inspector.runs import Runs
-from utils.checkpoint_set import EPOCH
-from utils.run_dir import RunDir
-from utils.run_files import list_names
+from runstore.checkpoint_set import EPOCH
+from runstore.run_dir import RunDir
+from runstore.run_files import list_names
 from utils.user_error import UserError
 
-MODES = ("greedy", "sampled", "random")  # those of agents.playing.player, which loads torch
+MODES = ("greedy", "sampled", "random")  # those of agents.trained.player, which loads torch
 WELCOME = note("choose a run above, or in the table of runs")
 COMING = note("reading …")
 MOST_CHECKPOINTS = 500  # to choose from; any other can be typed

@@ -8,10 +8,10 @@ from inspector.charts import bound
 from inspector.markup import Markup, join, note, tag
 from inspector.middle import middle
 from inspector.runs import Page
-from report.ledger.query import FIELDS, WORDS, Query
-from report.typography import duration, score, short
-from utils.run_brief import STATUSES, VERDICTS, Brief
-from utils.run_dir import runs_root
+from runstore.run_brief import STATUSES, VERDICTS, Brief
+from runstore.run_dir import runs_root
+from runstore.run_query import FIELDS, WORDS, Query
+from utils.typography import duration, score, short
 
 HEAD = {"run": "run", "status": "status", "result": "result", "started": "started", "took": "took", "seed": "seed",
         "steps": "steps", "speed": "steps/s", "last": "last", "best": "best", "test": "test", "group": "group",

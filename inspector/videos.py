@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from inspector.markup import Markup, join, note, tag
 from inspector.runs import RunFacts
-from report.typography import score
-from utils.run_dir import RunDir
-from utils.run_files import exists, list_names, open_file
-from utils.run_names import PLAYED
+from runstore.run_dir import RunDir
+from runstore.run_files import exists, list_names, open_file
+from runstore.run_names import PLAYED
+from utils.typography import score
 from utils.user_error import UserError
 from utils.video_file import VideoError, thumbnail
 

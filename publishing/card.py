@@ -13,7 +13,7 @@ from config.loader import from_plain, to_plain
 from config.schema import Config
 from config.written import command_of, differing, short, written
 from publishing.result import Result
-from utils.run_facts import few, finite, mapping
+from runstore.run_facts import few, finite, mapping
 from utils.statistics import iqm
 
 LIBRARY = "stride-rl"

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import gymnasium
 
 from agents.networks.policies import POLICIES
-from agents.playing.loading import LoadedRun
+from agents.trained.loading import LoadedRun
 from config.checks import DEVICE
 from config.field_types import hints
 from config.loader import from_plain, shipped_files, to_plain

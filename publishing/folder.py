@@ -8,19 +8,19 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from agents.playing.episode import play_episodes, record_episode
-from agents.playing.hub_run import FACTS, WEIGHTS, config_of
-from agents.playing.loading import LoadedRun
-from agents.playing.weights_file import write_weights
+from agents.trained.episode import play_episodes, record_episode
+from agents.trained.loading import LoadedRun
 from envs_gym.gym_env import EnvError
 from envs_gym.rendered import RenderError, frames_per_second, make_rendered
 from publishing.card import CURVE, REPLAY, write_card
+from publishing.hub_run import FACTS, WEIGHTS, config_of
 from publishing.metrics_table import read_metrics, write_metrics
 from publishing.own_secrets import Own, held
 from publishing.result import Result
-from report.curve import curve_svg
-from report.history import TRAIN, VAL
+from publishing.weights_file import write_weights
 from report.page import points
+from runstore.history import TRAIN, VAL
+from utils.curve import curve_svg
 from utils.statistics import mean_and_deviation
 from utils.user_error import UserError
 from utils.video_file import VideoError, VideoFile

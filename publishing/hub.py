@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from agents.playing.hub_client import Api, connect, endpoint, find_token, hub, hub_errors, list_files, retried
-from agents.playing.hub_run import BESIDES, NEEDED, PUBLISHED
 from publishing.card import REPLAY
+from publishing.hub_client import Api, connect, endpoint, find_token, hub, hub_errors, list_files, retried
+from publishing.hub_run import BESIDES, NEEDED, PUBLISHED
 from utils.user_error import UserError
 
 

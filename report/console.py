@@ -15,7 +15,6 @@ from rich.text import Text
 
 from config.metrics import load_metrics
 from config.schema import Config
-from report.alerts import Alert, Event
 from report.dashboard import (
     Page,
     closing_block,
@@ -27,9 +26,10 @@ from report.dashboard import (
     shown_metrics,
     table,
 )
-from report.history import VAL, History
-from report.outcome import FAILED, Header, Outcome, next_commands
-from report.sink import Sink
+from runstore.alerts import Alert, Event
+from runstore.history import VAL, History
+from runstore.outcome import FAILED, Header, Outcome, next_commands
+from trainer_callbacks.sink import Sink
 from utils.one_line import printable
 
 DRAW_SECONDS = 0.25  # between two drawings of the table

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from config.metrics import Metric
 from config.schema import Config
-from report.alerts import Alert, counted
-from report.dreams import words
-from report.history import TAIL, History, Series
-from report.outcome import Header, Outcome
-from report.phases import told
-from report.typography import bar, duration, number, plain, score, sparkline
+from runstore.alerts import Alert, counted
+from runstore.dreams import words
+from runstore.history import TAIL, History, Series
+from runstore.outcome import Header, Outcome
+from runstore.phases import told
+from utils.typography import bar, duration, number, plain, score, sparkline
 
 ABOVE = {"train/time/seconds"}  # like the clock: it stands above the table
 ORDER = ("val", "test", "train")

@@ -4,9 +4,9 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from report.history import RATE, STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, History
-from utils.run_files import open_file, status
-from utils.run_tail import MOST_HEADER
+from runstore.history import RATE, STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, History
+from runstore.run_files import open_file, status
+from runstore.run_tail import MOST_HEADER
 from utils.user_error import UserError
 
 WANTED = (STEPS, RATE, TRAIN, VAL, TRAIN_BEST, VAL_BEST)

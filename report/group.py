@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from report.curve import Band, Point
-from report.history import STEPS, TRAIN, VAL
 from report.metrics_csv import read_csv
-from utils.claim import run_of
+from runstore.claim import run_of
+from runstore.history import STEPS, TRAIN, VAL
+from runstore.run_dir import RunDir, runs_root
+from runstore.run_facts import checked, few, finite, mapping, verdict, verdict_words, whole
+from runstore.run_fate import died
+from runstore.run_files import exists, read_json
+from runstore.run_state import LIVE, state_of
+from runstore.seed_group import Standing, find_group, folder_of, read_plan, standings
+from utils.curve import Band, Point
 from utils.one_line import one_line
 from utils.places import spelled
-from utils.run_dir import RunDir, runs_root
-from utils.run_facts import checked, few, finite, mapping, verdict, verdict_words, whole
-from utils.run_fate import died
-from utils.run_files import exists, read_json
-from utils.run_state import LIVE, state_of
-from utils.seed_group import Standing, find_group, folder_of, read_plan, standings
 from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from utils.user_error import UserError
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from report.history import History
-from report.typography import bar, duration, score
-from utils.run_facts import few, verdict_words
+from runstore.history import History
+from runstore.run_facts import few, verdict_words
 from utils.statistics import mean_and_deviation
+from utils.typography import bar, duration, score
 
 INDENT = "  "
 STATE, KIND, LEFT = 10, 5, 8  # widths of columns

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from config.loader import to_plain
 from config.schema import Config
-from report.alerts import Event
-from report.history import STEPS
-from report.outcome import Header, Outcome
-from report.sink import Sink
+from runstore.alerts import Event
+from runstore.history import STEPS
+from runstore.outcome import Header, Outcome
+from runstore.run_dir import RunDir
+from trainer_callbacks.sink import Sink
 from utils.events import Events
-from utils.run_dir import RunDir
 
 STAGES = ("val", "test")
 SCORES = {  # of an evaluation: its key here, and the metric's name behind the stage

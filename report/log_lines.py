@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from config.schema import Config
-from report.alerts import Event
 from report.dashboard import header_facts
-from report.history import RATE, STEPS, TRAIN, VAL
-from report.outcome import Header, Outcome
-from report.sink import Sink
-from report.typography import score
-from utils.run_dir import RunDir
-from utils.run_facts import mapping
-from utils.run_log import NOTE
+from runstore.alerts import Event
+from runstore.history import RATE, STEPS, TRAIN, VAL
+from runstore.outcome import Header, Outcome
+from runstore.run_dir import RunDir
+from runstore.run_facts import mapping
+from runstore.run_log import NOTE
+from trainer_callbacks.sink import Sink
+from utils.typography import score
 
 LINES = 40  # of progress, in a whole run
 TEST = "test/roll/ep_rew/mean"

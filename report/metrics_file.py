@@ -13,12 +13,12 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
-from report.history import STEPS
 from report.metrics_csv import MetricsCsv, read_csv
-from utils import run_files
-from utils.metrics_layout import BEGUN, ENDED, NAME, NAME_TEXT, PAUSED, STATES, TRAINING
-from utils.metrics_reader import MetricsReader
-from utils.metrics_writer import MetricsWriter
+from runstore import run_files
+from runstore.history import STEPS
+from runstore.metrics_layout import BEGUN, ENDED, NAME, NAME_TEXT, PAUSED, STATES, TRAINING
+from runstore.metrics_reader import MetricsReader
+from runstore.metrics_writer import MetricsWriter
 from utils.one_line import describe_error
 from utils.user_error import UserError
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 from config.metrics import load_metrics
 from config.schema import Config
-from report.alerts import Event
-from report.history import STEPS
-from report.outcome import FAILED, Header, Outcome
-from report.sink import Sink
-from report.watch import past_rows
-from utils.metrics_layout import BEGUN, NAME
-from utils.metrics_writer import MetricsWriter
-from utils.run_dir import RunDir
+from runstore.alerts import Event
+from runstore.history import STEPS
+from runstore.metrics_layout import BEGUN, NAME
+from runstore.metrics_writer import MetricsWriter
+from runstore.outcome import FAILED, Header, Outcome
+from runstore.run_dir import RunDir
+from trainer_callbacks.sink import Sink
+from trainer_callbacks.watch import past_rows
 
 ITERATIONS, UPDATES = "train/clock/iterations", "train/clock/updates"
 SPARE = 16  # metrics beyond those that are declared

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 
 from config.metrics import load_metrics
 from config.schema import Config
-from report.alerts import Event
-from report.curve import Point
 from report.dashboard import shown_metrics
-from report.history import TRAIN, VAL, History
 from report.notebook_page import View, page, words
-from report.outcome import Header, Outcome
 from report.page import points
-from report.sink import Sink
-from report.watch import past_rows
-from utils.run_dir import RunDir
+from runstore.alerts import Event
+from runstore.history import TRAIN, VAL, History
+from runstore.outcome import Header, Outcome
+from runstore.run_dir import RunDir
+from trainer_callbacks.sink import Sink
+from trainer_callbacks.watch import past_rows
+from utils.curve import Point
 
 Show = Callable[[Mapping[str, str]], None]
 DRAW_SECONDS = 0.5  # between two drawings; each is sent whole, some 15 kB

@@ -11,12 +11,12 @@ from html import escape
 from typing import NamedTuple
 
 from config.metrics import Metric
-from report.alerts import Alert
-from report.curve import Point, curve_svg
-from report.history import History, Series
-from report.outcome import Header, Outcome
-from report.phases import told
-from report.typography import duration, number, plain, score, sparkline
+from runstore.alerts import Alert
+from runstore.history import History, Series
+from runstore.outcome import Header, Outcome
+from runstore.phases import told
+from utils.curve import Point, curve_svg
+from utils.typography import duration, number, plain, score, sparkline
 
 PAGE = "max-width:1080px;margin:4px 0;font:13px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif"
 SIDES = "display:flex;flex-wrap:wrap;gap:4px 24px;align-items:flex-start"

@@ -11,11 +11,11 @@ from report.metrics_csv import MetricsCsv
 from report.metrics_mmap import MetricsMmap
 from report.notebook import Notebook, in_notebook
 from report.page import ReportPage
-from report.sink import Sink
 from report.trackers.registry import couriers
+from runstore.run_dir import RunDir
+from runstore.seed_group import Watcher
+from trainer_callbacks.sink import Sink
 from utils.events import Events
-from utils.run_dir import RunDir
-from utils.seed_group import Watcher
 
 
 def sinks_of(

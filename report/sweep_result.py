@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from config.general import is_general
 from config.search import Search
-from report.typography import score
-from utils.run_facts import ENOUGH, few
+from runstore.run_facts import ENOUGH, few
+from utils.typography import score
 
 
 class Finalist(NamedTuple):

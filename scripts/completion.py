@@ -17,9 +17,9 @@ from config.field_types import hints, members
 from config.loader import environment_files
 from config.schema import ALGORITHMS
 from config.variants import EnvironmentFile
+from runstore.run_dir import list_runs
 from scripts.usage import parser_of
 from utils import entry
-from utils.run_dir import list_runs
 from utils.user_error import UserError
 
 SHELLS = {

@@ -22,7 +22,7 @@ from typing import cast
 
 import torch
 
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from envs_gym.gym_env import EnvError
 from export.files import Kind, export
 from export.verify import TOLERANCE, DifferenceError

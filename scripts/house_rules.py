@@ -10,12 +10,18 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own storey and those above it in this list
-    ("utils/",),
+    ("utils/", "runstore/"),
     ("config/",),
-    ("report/",),
     ("envs_fast/",),
     ("envs_gym/",),
-    ("agents/experience/", "agents/networks/", "agents/returns.py", "agents/metric_sums.py"),
+    (
+        "agents/experience/",
+        "agents/networks/",
+        "agents/returns.py",
+        "agents/metric_sums.py",
+        "agents/laprop.py",
+        "agents/stopwatch.py",
+    ),
     ("agents/sockets.py",),
     ("agents/base.py",),
     ("agents/on_policy.py", "agents/off_policy.py", "agents/model_learning.py"),
@@ -24,9 +30,9 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("agents/engines/fused_cpu/",),
     ("agents/engines/",),
     ("agents/algorithms.py",),
-    ("agents/playing/",),
+    ("agents/trained/",),
     ("trainer_callbacks/",),
-    ("inspector/", "publishing/", "export/"),
+    ("report/", "inspector/", "publishing/", "export/", "agents/playing/", "runstore/many/"),
     ("scripts/", "stride/", "*.py"),
 )
 WRITTEN_IN = (

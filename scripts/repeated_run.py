@@ -14,10 +14,12 @@ from lightning.pytorch.callbacks import Callback
 
 from agents.algorithms import build_agent
 from agents.base import Agent
-from agents.playing.loading import read_checkpoint
+from agents.trained.loading import read_checkpoint
 from config.schema import Config
 from envs_gym.make import make_envs
 from report.metrics_csv import MetricsCsv
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from scripts.plain_tree import Difference, differences
 from scripts.run_claims import Sidecars
 from trainer_callbacks.checkpoint import Checkpoint
@@ -28,8 +30,6 @@ from trainer_callbacks.plateau import AtPlateau
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.session import build_trainer, restored
 from trainer_callbacks.stop import Stop
-from utils import checkpoint_set
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 COMPARED = ("state_dict", "optimizer_states", "stride", "callbacks")

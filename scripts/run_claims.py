@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from report.metrics_csv import STEPS, format_number
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
+from runstore.run_facts import UNENDED, finite, mapping
 from scripts.plain_tree import Difference
-from utils import checkpoint_set
-from utils.run_dir import RunDir
-from utils.run_facts import UNENDED, finite, mapping
 from utils.user_error import UserError
 
 VALIDATED, BEST, TESTED = "val/roll/ep_rew/mean", "val/roll/ep_rew/best", "test/roll/ep_rew/mean"

@@ -15,16 +15,16 @@ from config.commands.train import parse_arguments
 from config.general import Task
 from config.schema import Config
 from config.search import Search, read_search
+from runstore.many.pools import pool_on
+from runstore.many.search_journal import Journal
+from runstore.run_dir import runs_root
+from runstore.run_facts import mapping
+from runstore.run_lock import locked
 from scripts.sweep_flights import Sweep
 from scripts.usage import spelled
 from utils import entry, places
 from utils.durable_file import read_json, write_json
 from utils.interrupted import Noted, name_of
-from utils.pools import pool_on
-from utils.run_dir import runs_root
-from utils.run_facts import mapping
-from utils.run_lock import locked
-from utils.search_journal import Journal
 from utils.user_error import UserError
 
 

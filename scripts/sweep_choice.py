@@ -1,4 +1,4 @@
-"""Who goes on in a search, and where to: the rules of utils/search_rules.py applied to what the journal holds.
+"""Who goes on in a search, and where to: the rules of config/search_rules.py applied to what the journal holds.
 
 Each step is one line of the journal, from which the next follows, whoever takes it and whenever: a search that was
 killed between any two of them goes on as if it had not been.
@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from config.search import Search
-from utils.search_journal import Journal, Trial
-from utils.search_rules import promoted
+from config.search_rules import promoted
+from runstore.many.search_journal import Journal, Trial
 
 
 class Choice:

@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.search import BEST, Search
-from report.history import STEPS
+from config.search_rules import ranked
 from report.metrics_csv import read_csv
 from report.sweep_result import Finalist, SweepResult
-from report.typography import duration, score
+from runstore.history import STEPS
+from runstore.many.pools import Pool
+from runstore.many.process_pool import Finished
+from runstore.many.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
+from runstore.run_dir import RunDir, runs_root
+from runstore.run_facts import ENOUGH, PAUSED, mapping
+from runstore.run_files import exists
+from runstore.run_lock import LockLostError
+from runstore.seed_group import members
 from scripts.sweep_choice import Choice
 from utils.cores import SHARE, cores
 from utils.interrupted import Noted
-from utils.pools import Pool
-from utils.process_pool import Finished
-from utils.run_dir import RunDir, runs_root
-from utils.run_facts import ENOUGH, PAUSED, mapping
-from utils.run_files import exists
-from utils.run_lock import LockLostError
-from utils.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
-from utils.search_rules import ranked
-from utils.seed_group import members
+from utils.typography import duration, score
 
 SAID = re.compile(r"result=(\S+) .*\btest_episodes=(\d+) .*run=(.+)")  # in a quiet run's last line
 SOLVED = "solved"

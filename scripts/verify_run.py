@@ -34,13 +34,13 @@ from envs_gym.gym_env import EnvError
 from envs_gym.make import env_info
 from envs_gym.own_code import import_code_of
 from report.metrics_csv import STEPS, format_number, read_csv
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from scripts.plain_tree import Difference, differences
 from scripts.repeated_run import CompareAt, repeated, scratch, tested
 from scripts.run_claims import Row, Sidecars, closing_test, contradictions
 from trainer_callbacks.resume import host_facts
-from utils import checkpoint_set
 from utils.one_line import one_line
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 utils.quick_start.loaded()

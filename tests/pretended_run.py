@@ -8,11 +8,11 @@ import sys
 import time
 
 from report.metrics_csv import MetricsCsv
-from utils.metrics_layout import NAME
-from utils.metrics_writer import MetricsWriter
-from utils.run_dir import RunDir
-from utils.run_files import write_json
-from utils.run_lock import locked
+from runstore.metrics_layout import NAME
+from runstore.metrics_writer import MetricsWriter
+from runstore.run_dir import RunDir
+from runstore.run_files import write_json
+from runstore.run_lock import locked
 
 BUDGET, STEP, GOAL = 100_000, 500, 475.0
 CONFIG = {"env_id": "CartPole-v1", "variant": "ppo", "algo_id": "ppo", "max_timesteps": BUDGET}

@@ -6,15 +6,15 @@ import pytest
 from tiny_runs import tiny_run
 
 import train
-from agents.playing.loading import read_checkpoint
+from agents.trained.loading import read_checkpoint
 from config.changes import NEUTRAL
 from report import page
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
+from runstore.run_files import read_json, write_json
 from scripts.plain_tree import fingerprint
 from trainer_callbacks.resume import find_resumption, settings_hash
-from utils import checkpoint_set
 from utils.interrupted import CtrlC
-from utils.run_dir import RunDir
-from utils.run_files import read_json, write_json
 
 MORE = ("--max-timesteps", "160")
 EDITED = "was edited by hand"

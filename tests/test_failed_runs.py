@@ -9,15 +9,15 @@ from tiny_runs import TINY, tiny_run
 import train
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.policies import POLICIES
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from config.listing import print_variants
 from envs_gym.async_env import AsyncEnv
 from envs_gym.blame import EnvError, own_line
 from inspector.overview import overview
 from inspector.runs import Runs
 from inspector.table import runs_table
-from utils.run_dir import RunDir, list_runs
-from utils.run_files import read_json, write_json
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_files import read_json, write_json
 
 
 class Worn(gymnasium.Env):

@@ -13,12 +13,12 @@ from tiny_runs import TINY
 import run_play
 import run_publish
 import train
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from envs_gym.answers import FIRST
 from envs_gym.gym_env import GymEnv
-from utils import checkpoint_set
-from utils.run_dir import RunDir, list_runs
-from utils.run_files import read_json, write_json
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_files import read_json, write_json
 
 SHORT = {"n_steps": 4, "eval_freq_epochs": 1}  # evaluated worlds live longer than those of the training
 YAML = """

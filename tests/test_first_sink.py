@@ -8,7 +8,7 @@ from tutorial_pages import Page
 SINK = "report/json_lines.py"
 BEAT = """
 from report.json_lines import JsonLines
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 
 JsonLines(RunDir.find("{run}")).beat({{"env_steps": 512}}, "test")
 """

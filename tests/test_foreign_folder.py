@@ -13,12 +13,12 @@ import run_play
 import run_publish
 import train
 from report.metrics_csv import read_csv
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_facts import read_facts
+from runstore.seed_group import outcomes
 from scripts.faults.folder import COMMANDS, attempt, sound_run, wrong
 from scripts.faults.foreign import Target, cases
-from utils import checkpoint_set
-from utils.run_dir import RunDir, list_runs
-from utils.run_facts import read_facts
-from utils.seed_group import outcomes
 from utils.user_error import UserError
 
 MORE = ("-q", "--max-timesteps", "160")

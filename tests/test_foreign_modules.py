@@ -9,10 +9,11 @@ import pytest
 
 import run_play
 import train
+from envs_gym import remembered
+from runstore.run_dir import RunDir
 from scripts import new
-from utils import own_modules, remembered
+from utils import own_modules
 from utils.places import PACKAGE, program
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 QUICK = ("engine=eager", "n_envs=2", "n_steps=16", "batch_size=32", "max_timesteps=64", "test_episodes=2", "-q")

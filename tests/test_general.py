@@ -19,8 +19,8 @@ from config.schema import ALGORITHMS
 from config.variants import EnvironmentFile
 from envs_gym.make import make_envs
 from envs_gym.task import described, task_of
-from report.opening import first_words
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
+from scripts.train_opening import first_words
 from utils.user_error import UserError
 
 SEEN = {

@@ -6,7 +6,7 @@ import pytest
 
 import train
 from report.metrics_csv import read_csv
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 
 pytestmark = pytest.mark.slow
 

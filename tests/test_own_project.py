@@ -14,10 +14,10 @@ from config.loader import load_config, load_shipped, parse_config_id
 from envs_gym.async_env import AsyncEnv
 from envs_gym.make import find_spec
 from envs_gym.own_code import import_own_modules
+from runstore.run_dir import runs_root
 from scripts import new
 from utils import own_modules, project
 from utils.places import PACKAGE
-from utils.run_dir import runs_root
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,9 +14,9 @@ from tiny_runs import tiny_run
 
 import run_play
 from agents.playing.film import captioned
-from envs_gym.keyboard import Steering
-from utils.run_dir import RunDir
-from utils.run_files import check_folder
+from agents.playing.keyboard import Steering
+from runstore.run_dir import RunDir
+from runstore.run_files import check_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 

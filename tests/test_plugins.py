@@ -13,14 +13,14 @@ from tiny_runs import tiny_run as run_of
 
 import run_play
 import train
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from config import plugins
 from config.loader import environment_files, load_config, load_file
 from config.plugins import NOBODY, TooEarlyError, Trust, check_names, named_modules, postponed, trusting
-from report.opening import first_words
+from runstore.run_dir import RunDir
+from runstore.run_files import read_json
+from scripts.train_opening import first_words
 from utils.provenance import code_hash
-from utils.run_dir import RunDir
-from utils.run_files import read_json
 from utils.user_error import UserError
 
 MINE = (Path(__file__).parent / "own_code.py").read_text()

@@ -8,16 +8,16 @@ from tiny_runs import TINY, tiny_run
 
 import run_play
 import train
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from config import debugger
 from config.commands.train import parse_arguments
 from config.loader import load_config
+from runstore import run_dir
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_files import read_json
 from trainer_callbacks import session
 from trainer_callbacks.evaluate import Evaluate
-from utils import run_dir
 from utils.durable_file import write_json
-from utils.run_dir import RunDir, list_runs
-from utils.run_files import read_json
 from utils.user_error import UserError
 
 OWN = """

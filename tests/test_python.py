@@ -21,7 +21,7 @@ import run_play
 import run_publish
 import stride
 import train as command
-from agents.playing.batch import batch_of
+from agents.trained.batch import batch_of
 from config.keys import is_field
 from config.overrides import apply_overrides, in_words
 from config.schedule_keys import Raw

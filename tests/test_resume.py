@@ -17,7 +17,7 @@ from commands import run_command
 import train
 from agents.algorithms import ALGORITHMS, build_agent
 from agents.base import Agent
-from agents.playing.loading import read_checkpoint
+from agents.trained.loading import read_checkpoint
 from config.commands.train import parse_arguments
 from config.field_types import hints
 from config.keys import known_keys
@@ -26,12 +26,12 @@ from config.schema import ReplayConfig, RolloutConfig
 from config.variants import EnvironmentFile
 from envs_gym.make import make_envs
 from report.metrics_csv import read_csv
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_files import read_json
+from runstore.run_lock import locked
 from scripts.plain_tree import fingerprint
-from utils import checkpoint_set
 from utils.durable_file import write_json
-from utils.run_dir import RunDir, list_runs
-from utils.run_files import read_json
-from utils.run_lock import locked
 from utils.user_error import UserError
 
 SMALL = {

@@ -16,8 +16,8 @@ from agents.engines.fused_cpu.warm import warm
 from agents.ppo import PPO
 from envs_fast import registry
 from report.metrics_csv import read_csv
+from runstore.run_dir import RunDir, list_runs
 from utils.places import program
-from utils.run_dir import RunDir, list_runs
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ["n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=64", "eval_freq_epochs=2", "eval_warmup_epochs=0"]

@@ -11,7 +11,7 @@ from config.listing import list_environments
 from config.loader import load_config
 from config.schema import Config, DreamerConfig, PlaNetConfig, QLearningConfig, ReplayConfig, RolloutConfig
 from report.metrics_csv import read_csv
-from utils.run_dir import list_runs
+from runstore.run_dir import list_runs
 
 TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1")
 ROLLOUT = ("n_steps=8", "batch_size=0.5", "n_epochs=1")

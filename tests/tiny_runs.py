@@ -3,7 +3,7 @@
 import os
 
 import train
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 
 TINY = {"n_envs": 2, "n_steps": 8, "batch_size": 1.0, "max_timesteps": 64, "eval_freq_epochs": 2}
 TINY |= {"eval_warmup_epochs": 0, "eval_episodes": 2, "early_stop_on_eval_threshold": "false"}

@@ -3,9 +3,9 @@
 import math
 
 from config.loader import load_config, to_plain
-from report.alerts import Alert, Event
-from report.outcome import Header, Outcome
-from utils.run_dir import RunDir
+from runstore.alerts import Alert, Event
+from runstore.outcome import Header, Outcome
+from runstore.run_dir import RunDir
 
 STEPS, RETURN = "train/clock/env_steps", "train/roll/ep_rew/mean"
 

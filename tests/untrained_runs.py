@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 from agents.algorithms import build_agent
-from agents.playing.loading import LoadedRun, build_player, to_play
+from agents.trained.loading import LoadedRun, build_player, to_play
 from config.loader import load_config
 from envs_gym.make import make_envs
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 
 
 def untrained(config_id, *overrides, spread=0.3, **changes):

@@ -1,6 +1,6 @@
 """Checkpoints: plain data, whole or not at all, between two iterations only; a sidecar says what each is worth.
 
-How a set of file, sidecar and links is committed, chosen and thinned out lives in utils/checkpoint_set.py.
+How a set of file, sidecar and links is committed, chosen and thinned out lives in runstore/checkpoint_set.py.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from lightning.pytorch.plugins.io import CheckpointIO
 
 from agents.base import Agent
 from agents.experience.segments import delete_unnamed
-from agents.playing.loading import read_checkpoint
+from agents.trained.loading import read_checkpoint
 from config.schema import Config
+from runstore import checkpoint_set, run_files, run_lock
+from runstore.run_dir import RunDir
+from runstore.run_log import NOTE
 from trainer_callbacks.evaluate import Evaluate
-from utils import checkpoint_set, run_files, run_lock
-from utils.run_dir import RunDir
-from utils.run_log import NOTE
 from utils.user_error import NumbersError
 
 log = logging.getLogger("stride")

@@ -17,8 +17,8 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from agents.base import Agent
-from utils import run_files
-from utils.run_dir import RunDir
+from runstore import run_files
+from runstore.run_dir import RunDir
 from utils.user_error import NumbersError
 
 HEAD = ("iteration", "parameter", "mean", "std", "largest", "gradient_norm", "gradient_largest")

@@ -2,10 +2,10 @@
 
 from agents.base import Agent
 from agents.networks.dreamer_policy import ModelPolicy
-from agents.playing.open_loop import open_loop
 from config.schema import Config
-from report.dreams import STEPS, Dreams, write_dreams
-from utils.run_dir import RunDir
+from runstore.dreams import STEPS, Dreams, write_dreams
+from runstore.run_dir import RunDir
+from trainer_callbacks.open_loop import open_loop
 
 KNOWN = 16  # instants that are seen before the first dream begins
 BEGUN = 16  # dreams of each sequence, one after the other

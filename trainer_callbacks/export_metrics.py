@@ -13,13 +13,13 @@ from lightning.pytorch.callbacks import Callback
 from agents.base import Agent
 from config.metrics import declared
 from config.schema import Config
-from report.memory import Memory
-from report.outcome import Header, Outcome
-from report.phases import PHASES, PREFIX, shares
-from report.sink import Sink
-from report.watch import Watch
+from runstore.outcome import Header, Outcome
+from runstore.phases import PHASES, PREFIX, shares
 from trainer_callbacks.evaluate import Evaluate
+from trainer_callbacks.memory_watch import Memory
 from trainer_callbacks.pulse import Pulse
+from trainer_callbacks.sink import Sink
+from trainer_callbacks.watch import Watch
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
 FIRST = 16  # iterations that the first of them may wait for, where a two hundredth of the run is longer

@@ -15,20 +15,20 @@ from config.loader import to_plain
 from config.schema import Config
 from envs_gym.blame import CodeError, EnvError, ModuleError, maker_line, own_line
 from envs_gym.step_watch import last_words
-from report.failed import write_failed
+from runstore import metrics_layout
+from runstore.run_dir import RunDir
+from runstore.run_fate import continuation
+from runstore.run_files import exists, read_json, remove, write_json
+from runstore.run_lock import LockLostError
+from runstore.run_log import open_run_log
+from trainer_callbacks.caller import from_caller
 from trainer_callbacks.disk_space import NoRoomError
+from trainer_callbacks.failed import write_failed
 from trainer_callbacks.interrupt import Dropped
 from trainer_callbacks.resume import Resumption, provenance_once, settings_hash
-from utils import metrics_layout
-from utils.caller import from_caller
 from utils.closed_pipe import nowhere
 from utils.interrupted import by_signal
 from utils.one_line import describe_error
-from utils.run_dir import RunDir
-from utils.run_fate import continuation
-from utils.run_files import exists, read_json, remove, write_json
-from utils.run_lock import LockLostError
-from utils.run_log import open_run_log
 from utils.user_error import NumbersError, UserError
 
 SPARE = 6  # descriptors that are kept free for the files of a failure: a world may have taken all others

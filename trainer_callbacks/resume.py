@@ -19,12 +19,12 @@ from config.plugins import check_names, trust_in
 from config.schema import Config
 from config.sizes import check_foreign
 from envs_fast.vec_env import CPU
-from utils import checkpoint_set, run_files
-from utils.gpu_facts import gpu_facts
+from runstore import checkpoint_set, run_files
+from runstore.run_dir import RunDir
+from runstore.run_facts import mapping
+from runstore.run_fate import conclusion
+from trainer_callbacks.gpu_facts import gpu_facts
 from utils.provenance import command, provenance, source_hash
-from utils.run_dir import RunDir
-from utils.run_facts import mapping
-from utils.run_fate import conclusion
 from utils.user_error import UserError
 
 MOST = 4  # edited keys that are named

@@ -23,30 +23,30 @@ from envs_gym.backends import choose_backend
 from envs_gym.gym_env import EnvError
 from envs_gym.make import make_envs
 from envs_gym.workers import workers_of
-from report.memory import Memory
-from report.outcome import INTERRUPTED, Header, Outcome
-from report.phases import shares
-from report.sink import Sink
-from report.watch import Watch, past_rows
+from runstore import checkpoint_set, run_lock
+from runstore.outcome import INTERRUPTED, Header, Outcome
+from runstore.phases import shares
+from runstore.run_dir import RunDir
+from trainer_callbacks.caller import from_caller, go_back
 from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
 from trainer_callbacks.debug import Debug
 from trainer_callbacks.dreams import dreams_judged
 from trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.interrupt import Dropped, Interrupts
+from trainer_callbacks.kept_memory import keep_freed_memory
+from trainer_callbacks.memory_watch import Memory
 from trainer_callbacks.own import own_callbacks
 from trainer_callbacks.ownership import Ownership
 from trainer_callbacks.plateau import AtPlateau
 from trainer_callbacks.resume import host_facts, json_hash
 from trainer_callbacks.schedule import ApplySchedules
+from trainer_callbacks.sink import Sink
 from trainer_callbacks.stop import TEST_EPISODES, TESTED, Stop, unheeded
 from trainer_callbacks.video import Video
-from utils import checkpoint_set, run_lock
-from utils.caller import from_caller, go_back
+from trainer_callbacks.watch import Watch, past_rows
 from utils.devices import described
-from utils.kept_memory import keep_freed_memory
 from utils.provenance import code_hash
-from utils.run_dir import RunDir
 from utils.user_error import NumbersError, UserError
 
 log = logging.getLogger("stride")

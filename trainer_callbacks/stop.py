@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Callback
 from agents.base import Agent
 from agents.experience.collector import WINDOW, Policy
 from config.schema import Config
-from report.outcome import INTERRUPTED, PAUSED
+from runstore.outcome import INTERRUPTED, PAUSED
 from trainer_callbacks.interrupt import Interrupts
 from trainer_callbacks.plateau import AtPlateau
 

@@ -10,15 +10,15 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from agents.base import Agent
-from agents.playing.episode import record
-from agents.playing.player import EpisodeStart, Mode, Player
+from agents.trained.episode import record
+from agents.trained.player import EpisodeStart, Mode, Player
 from config.schema import Config
 from envs_gym.gym_env import EnvError
 from envs_gym.rendered import RenderError, frames_per_second, make_rendered
+from runstore import run_files
+from runstore.run_dir import RunDir
 from trainer_callbacks.evaluate import is_due, worlds_seed
-from utils import run_files
 from utils.counter_rng import EVALUATE
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 from utils.video_file import VideoError, VideoFile
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from runstore.run_facts import mapping, read_facts
+from runstore.runs_root import STAMP
 from utils.places import PROJECT
 from utils.private_folder import of_another, others_may_write
 from utils.project import named_folder, project, project_around, standing_in
-from utils.run_facts import mapping, read_facts
-from utils.runs_root import STAMP
 from utils.user_error import UserError
 
 log = logging.getLogger("stride")

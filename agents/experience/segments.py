@@ -12,7 +12,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from utils import run_files, run_names
+from runstore import run_files, run_names
 from utils.user_error import UserError
 
 PIECE = 64 << 20  # bytes of a segment, about

@@ -16,7 +16,7 @@ from torch import Tensor
 from agents.experience.nouns import Row, T, Tree, channels_last, leaves, tree_map
 from config.schema import Config, ReplayConfig, WorldModelConfig
 from envs_fast.vec_env import CPU
-from utils.run_dir import runs_root
+from runstore.run_dir import runs_root
 from utils.user_error import UserError
 
 SPARE = 0.9  # share of what is free that a memory may take

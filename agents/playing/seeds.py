@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from agents.playing.episode import play_episodes
-from agents.playing.loading import load_run
+from agents.trained.episode import play_episodes
+from agents.trained.loading import load_run
 from report.group import Group, Seed
 from utils.statistics import mean_and_deviation
 from utils.user_error import UserError

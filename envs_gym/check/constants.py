@@ -13,8 +13,8 @@ from envs_gym.check.catalogue import finding
 from envs_gym.check.finding import Finding
 from envs_gym.check.study import Actor, Study, mask_of
 from envs_gym.check.world import World
-from report.typography import plain
 from utils.statistics import mean_and_deviation
+from utils.typography import plain
 
 SEEDS = ((3, 10), (2, 3), (1, 1))  # of each constant action, of random ones: as many as there is time for
 LEAST = 5

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from envs_gym.check.catalogue import finding
 from envs_gym.check.finding import NOTE, Finding
 from envs_gym.check.study import Study
-from report.typography import duration
 from utils.cores import cores
+from utils.typography import duration
 
 WORLDS = 8  # that a training has
 ECHOES = 100

@@ -11,7 +11,7 @@ from config.metrics import KEY, Metric, load_metrics
 from utils.places import PACKAGE, PROJECT
 from utils.user_error import UserError, nearest
 
-COMPUTING = ("agents", "trainer_callbacks", "envs_gym", "utils", "report/dreams.py", "report/memory.py")
+COMPUTING = ("agents", "trainer_callbacks", "envs_gym", "utils", "runstore/dreams.py")
 STAGED = re.compile(r"(?:train|val|test|\{stage\})/")  # a file without such a word computes no metric
 MOST_PLACES = 8
 ANY = r"[a-z0-9_]+(?:/[a-z0-9_]+)*"  # what braces of an f-string may stand for

@@ -8,13 +8,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from report.ledger.query import FIELDS, SHOWN, Look
 from report.ledger.table import AT_LEFT, cell, data
-from report.typography import duration
+from runstore.run_brief import Brief
+from runstore.run_facts import few
+from runstore.run_query import FIELDS, SHOWN, Look
 from utils.one_line import printable
-from utils.run_brief import Brief
-from utils.run_facts import few
 from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
+from utils.typography import duration
 from utils.user_error import UserError
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "test_episodes", "best", "steps", "took")

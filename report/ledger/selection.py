@@ -5,16 +5,16 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from report.ledger.query import FIELDS, Look, asked, further, in_order, looks, made_of, names_in
-from utils import run_shelf
-from utils.run_brief import Brief
-from utils.run_index import RunIndex
-from utils.run_shelf import details_of
-from utils.runs_root import runs_root
+from runstore import run_shelf
+from runstore.run_brief import Brief
+from runstore.run_index import RunIndex
+from runstore.run_query import FIELDS, Look, asked, further, in_order, looks, made_of, names_in
+from runstore.run_shelf import details_of
+from runstore.runs_root import runs_root
 from utils.user_error import UserError, nearest
 
 if TYPE_CHECKING:
-    from utils.run_dir import RunDir
+    from runstore.run_dir import RunDir
 
 GROUP = "group:"
 NEWEST = 20
@@ -80,7 +80,7 @@ def all_lines(index: RunIndex, rebuild: bool = False, fields: Collection[str] = 
 
 def chosen(words: Sequence[str], least: int = 1) -> "list[RunDir]":
     """Runs by their selectors, all runs of `group:NAME` by their seeds; each once."""
-    from utils.run_dir import RunDir  # a list does without
+    from runstore.run_dir import RunDir  # a list does without
 
     found: dict[str, RunDir] = {}
     for word in words:
@@ -92,7 +92,7 @@ def chosen(words: Sequence[str], least: int = 1) -> "list[RunDir]":
 
 
 def _group(name: str) -> "list[RunDir]":
-    from utils.run_dir import RunDir
+    from runstore.run_dir import RunDir
 
     lines = RunIndex().all()
     names = sorted({line.group for line in lines if line.group})

@@ -14,7 +14,7 @@ from report.monitor.machine import Machine
 from report.monitor.run_view import Shown
 from report.monitor.screen import Screen
 from report.monitor.watched import Look, Watched
-from utils.run_dir import runs_root
+from runstore.run_dir import runs_root
 
 EVERY = 1.0  # seconds between two looks; a key is answered at once
 SECOND_LOOK = 0.1  # after the first

@@ -5,10 +5,10 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from report.typography import short
+from runstore.run_facts import finite, mapping
 from utils.durable_file import read_json
 from utils.places import PROJECT
-from utils.run_facts import finite, mapping
+from utils.typography import short
 from utils.user_error import UserError
 
 RESULTS = PROJECT / "docs" / "results"

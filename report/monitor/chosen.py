@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 from report.monitor.fleet import Fleet
-from utils.metrics_layout import NAME
-from utils.run_dir import LAST, RunDir, runs_root
-from utils.run_state import IN_TRAINING, state_of
-from utils.seed_group import find_group, names_group, spelled_out
+from runstore.metrics_layout import NAME
+from runstore.run_dir import LAST, RunDir, runs_root
+from runstore.run_state import IN_TRAINING, state_of
+from runstore.seed_group import find_group, names_group, spelled_out
 from utils.user_error import UserError
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from report.follow import Follower
-from utils.run_dir import ID, STAMP, RunDir, runs_root
-from utils.run_facts import episodes_of, finite, mapping, verdict, verdict_words
-from utils.run_lock import NAME
-from utils.run_state import FINISHED, IN_TRAINING, state_of
+from runstore.run_dir import ID, STAMP, RunDir, runs_root
+from runstore.run_facts import episodes_of, finite, mapping, verdict, verdict_words
+from runstore.run_lock import NAME
+from runstore.run_state import FINISHED, IN_TRAINING, state_of
 from utils.user_error import UserError
 
 NEWEST = 200  # runs that are listed

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
-from report.history import TRAIN, VAL
 from report.monitor.faces import Face, arranged
 from report.monitor.lines import Line, clean
 from report.monitor.machine import Gpu, Use
 from report.monitor.watched import Look, Points
-from report.phases import told
-from report.typography import area_chart, bar, duration, number, plain, score, sparkline
+from runstore.history import TRAIN, VAL
+from runstore.phases import told
+from utils.typography import area_chart, bar, duration, number, plain, score, sparkline
 
 INDENT, LABEL = " ", 10
 VALUE, CHANGE, UNIT, SPARK = 11, 11, 8, 40

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from report.monitor.fleet import Brief, Row
 from report.monitor.lines import Line, clean
 from report.monitor.run_view import STYLES
-from report.typography import bar, score
+from utils.typography import bar, score
 
 STATE, TITLE, SEED, VALUE, KIND, DONE, BAR = 12, 24, 5, 9, 6, 6, 12
 WIDE = 100  # columns from which there is room for bars

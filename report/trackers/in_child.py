@@ -14,7 +14,8 @@ from typing import Any
 
 from report.trackers.mailbox import ALERT, BEGIN, END, ROW, VIDEO
 from report.trackers.tracker import Facts, Tracker
-from utils import places, run_files
+from runstore import run_files
+from utils import places
 
 LAST = 2000  # bytes of what it printed in which its error is looked for
 PATHS = ("WANDB_DIR", "WANDB_SWEEP_PARAM_PATH", "TRACKIO_DIR")  # may be relative to where one stands

@@ -8,7 +8,7 @@ from report.trackers.courier import Courier
 from report.trackers.in_child import InChild
 from report.trackers.tensorboard_events import TensorBoardEvents
 from report.trackers.tracker import Tracker
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 from utils.user_error import UserError
 
 CSV = "csv"  # metrics.csv, which every run has

@@ -9,7 +9,7 @@ import yaml
 
 from report.trackers.event_format import beginning, image, scalars, session, summary, text
 from report.trackers.tracker import Facts, Tracker
-from utils import run_files
+from runstore import run_files
 from utils.video_file import gif
 
 

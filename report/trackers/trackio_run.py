@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from report.history import STEPS
 from report.trackers.tracker import Facts, Tracker
-from utils import run_files
+from runstore import run_files
+from runstore.history import STEPS
 
 
 class TrackioRun(Tracker):

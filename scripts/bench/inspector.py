@@ -22,7 +22,7 @@ from config.loader import load_config, to_plain
 from config.metrics import load_metrics
 from inspector.runs import Runs
 from inspector.table import runs_table
-from report.history import VAL, VAL_BEST
+from runstore.history import VAL, VAL_BEST
 from scripts.usage import parser_of
 from utils import entry
 from utils.provenance import PROJECT

@@ -25,6 +25,7 @@ from agents.base import Agent
 from config.commands.train import parse_arguments
 from config.loader import load_config
 from envs_gym.make import make_envs
+from runstore.run_dir import RunDir
 from scripts.bench.measure import machine
 from scripts.bench.stopwatch import timed
 from scripts.faults.record import record
@@ -32,7 +33,6 @@ from scripts.usage import parser_of
 from trainer_callbacks.checkpoint import Checkpoint
 from utils import entry
 from utils.provenance import git_hash
-from utils.run_dir import RunDir
 
 ENDLESS = ("max_timesteps=1e9", "early_stop_on_eval_threshold=false", "-q")
 TITLES = {

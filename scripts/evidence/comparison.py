@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from config.loader import load_config, parse_config_id
-from report.curve import Band, Point, bands_svg
-from report.typography import number, score
 from scripts.evidence.file import Evidence, Record, file_stem
 from scripts.evidence.variants import RESULTS, train
 from scripts.usage import parser_of
+from utils.curve import Band, Point, bands_svg
 from utils.durable_file import write_json
 from utils.statistics import interval, iqm
+from utils.typography import number, score
 from utils.user_error import UserError
 
 MEASURES = ("final", "area")  # of 100 fresh episodes; mean height of the curve of evaluations

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from report.typography import duration
 from scripts.evidence.comparison import Comparison, Found, Ways, arguments, difference, iqm_text
 from scripts.evidence.file import file_stem
 from scripts.evidence.report import table
 from scripts.evidence.variants import RESULTS
 from utils import entry
+from utils.typography import duration
 
 VARIANTS = {  # eager takes long, and rates are constant in the last two
     "CartPole-v1:ppo": (),

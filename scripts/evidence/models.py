@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from report.typography import duration, plain, score
 from scripts.evidence.file import Evidence, Record, configured, file_stem
 from scripts.evidence.report import curve, table
 from scripts.evidence.variants import RESULTS, train
 from scripts.usage import called, parser_of
 from utils import entry
+from utils.typography import duration, plain, score
 from utils.user_error import UserError, nearest
 
 FOLDER = RESULTS / "models"

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from report.curve import Band, Point, bands_svg
-from report.typography import score
 from scripts.evidence.file import file_stem, machine
 from scripts.evidence.report import table
 from scripts.evidence.variants import RESULTS
 from scripts.usage import parser_of
 from utils import entry
+from utils.curve import Band, Point, bands_svg
 from utils.durable_file import read_json, write_json
 from utils.provenance import PROJECT, git_hash
 from utils.statistics import interval
+from utils.typography import score
 
 FOLDER = RESULTS / "mujoco"
 FIGURES = FOLDER / "rows.json"

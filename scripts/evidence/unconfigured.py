@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from report.outcome import FAILED
+from runstore.outcome import FAILED
 from scripts.evidence.file import machine
 from scripts.usage import parser_of
 from utils import entry

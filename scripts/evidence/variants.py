@@ -24,16 +24,16 @@ from typing import Any
 import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
 from config.listing import list_environments
 from config.loader import load_config, parse_config_id
-from report.typography import duration, score
+from runstore.many.pools import LOCAL, PLACES, pool_on
+from runstore.many.process_pool import Finished
+from runstore.run_dir import runs_root
 from scripts.evidence.file import Evidence, configured, file_stem
 from scripts.evidence.progress import Job, Progress
 from scripts.evidence.report import write_results
 from scripts.usage import called, parser_of
 from utils.durable_file import read_json
-from utils.pools import LOCAL, PLACES, pool_on
-from utils.process_pool import Finished
 from utils.provenance import PROJECT
-from utils.run_dir import runs_root
+from utils.typography import duration, score
 from utils.user_error import UserError, nearest
 
 RESULTS = PROJECT / "docs" / "results"

@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from report.monitor.machine import Machine
+from runstore import metrics_layout as at
+from runstore.metrics_reader import MetricsReader
 from scripts.faults.record import command_line
 from scripts.faults.rig import start
 from utils import entry
-from utils import metrics_layout as at
-from utils.metrics_reader import MetricsReader
 from utils.places import PROJECT
 from utils.user_error import UserError
 

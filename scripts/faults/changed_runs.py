@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from scripts.faults.kill import CASES, last_words
 from scripts.faults.rig import (
     Call,
@@ -26,8 +28,6 @@ from scripts.faults.rig import (
 )
 from scripts.faults.signals import pause
 from trainer_callbacks.checkpoint import Checkpoint
-from utils import checkpoint_set
-from utils.run_dir import RunDir
 
 VIDEOS = ("video_freq_epochs=4", "video_max_steps=20")
 BASES = {name: last_words((*CASES[name], *VIDEOS)) for name in ("PPO, fused", "PPO", "DQN, fused, memmap")}

@@ -6,10 +6,11 @@ python -m scripts.faults.damage --flips 500 --cuts 200
 import random
 from pathlib import Path
 
-from agents.playing.loading import load_run, read_checkpoint
+from agents.trained.loading import load_run, read_checkpoint
+from runstore import checkpoint_set
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, finish, last_run
-from utils import checkpoint_set, entry
+from utils import entry
 from utils.user_error import UserError
 
 

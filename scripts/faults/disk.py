@@ -17,10 +17,11 @@ from pathlib import Path
 import hydra.core.override_parser.overrides_parser  # noqa: F401  # another user may not read where it lies
 
 import train
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
+from runstore import checkpoint_set
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, faults, finish, last_run, refused_in_a_line
-from utils import checkpoint_set, entry
+from utils import entry
 
 SIZE = 30 << 20
 NOBODY = 65534

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from runstore.run_dir import RunDir
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, finish, last_run
 from utils import entry
-from utils.run_dir import RunDir
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECRET = "sesame-4711"

@@ -25,6 +25,7 @@ import run_play
 import run_publish
 from envs_gym.async_env import AsyncEnv
 from envs_gym.gym_env import EnvError
+from runstore.run_fate import died
 from scripts.faults.record import command_line
 from scripts.faults.rig import REPLAY, TINY, Ended, amounts_to, evenly, faults, finish, last_run, leftovers, start, told
 from scripts.faults.worlds import (
@@ -44,7 +45,6 @@ from scripts.faults.worlds import (
 from utils import entry
 from utils.durable_file import read_json
 from utils.provenance import PROJECT
-from utils.run_fate import died
 
 MODULE = f"scripts.faults.worlds:{ENV_ID}"
 # workers=0: `auto` makes a world before those that train, to time it, and worlds are counted here

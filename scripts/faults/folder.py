@@ -34,13 +34,13 @@ from inspector.reported import report
 from inspector.runs import Runs
 from inspector.table import runs_table
 from inspector.videos import lend
+from runstore.run_dir import RunDir
+from runstore.seed_group import outcomes
 from scripts.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
 from scripts.faults.record import command_line
 from scripts.faults.rig import REPLAY, finish, last_run
 from trainer_callbacks.resume import provenance_once
 from utils import entry
-from utils.run_dir import RunDir
-from utils.seed_group import outcomes
 from utils.user_error import UserError
 
 CANARY = "the secret that only its owner reads"

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import train
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from config import listing
 from inspector.compare import compare
 from inspector.model import config
@@ -25,10 +25,10 @@ from publishing import folder as published
 from report.group import group_of
 from report.group_page import report as group_report
 from run_publish import command as publish
+from runstore.run_dir import RunDir
 from scripts.faults.fuzz_words import Accepted, accepted
 from scripts.faults.rig import REPLAY, TINY, finish, last_run
 from scripts.faults.watch import Seen, Watch
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 ENV = "CartPole-v1"

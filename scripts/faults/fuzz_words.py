@@ -20,9 +20,9 @@ from config.commands.train import Arguments, build_parser
 from config.debugger import for_debugger
 from config.keys import known_keys
 from config.loader import environment_files
+from runstore.run_dir import RunDir
 from scripts.faults.watch import Watch
 from utils.interrupted import Interrupted
-from utils.run_dir import RunDir
 
 NUMBERS = (
     "0", "-1", "1", "2.5", "1e5", "1e400", "-1e-400", "nan", "inf", "9" * 41, "9" * 310, "9" * 4301, "0" * 999, "1_0",

@@ -23,12 +23,13 @@ import torch
 import run_play
 import run_publish
 import train
-from agents.playing.loading import load_run, read_checkpoint
+from agents.trained.loading import load_run, read_checkpoint
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, evenly, finish, last_run, refused_in_a_line
-from utils import checkpoint_set, entry
+from utils import entry
 from utils.durable_file import write_json
-from utils.run_dir import RunDir
 
 CANARY = "touch canary"
 

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from runstore import run_lock
+from runstore.run_dir import RunDir
+from runstore.run_files import write_json
+from runstore.run_lock import LOST, RunInTrainingError, locked
 from scripts.faults.races import at_once
 from scripts.faults.record import command_line, trials
 from scripts.faults.rig import TINY, Child, amounts_to, faults, finish, last_run, leftovers, start
-from utils import entry, run_lock
-from utils.run_dir import RunDir
-from utils.run_files import write_json
-from utils.run_lock import LOST, RunInTrainingError, locked
+from utils import entry
 
 PATIENCE = 30.0  # seconds
 SHORT = "1.5"  # seconds of a lease

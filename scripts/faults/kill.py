@@ -24,6 +24,7 @@ from typing import ParamSpec, TypeVar
 import lightning as L
 
 from agents.base import Agent
+from runstore.run_dir import RunDir
 from scripts.faults.record import command_line
 from scripts.faults.rig import (
     REPLAY,
@@ -41,7 +42,6 @@ from scripts.faults.rig import (
 from scripts.plain_tree import differences, walk
 from trainer_callbacks.checkpoint import Checkpoint, HashingFile
 from utils import entry
-from utils.run_dir import RunDir
 
 WATCHED = ("fsync", "replace", "symlink", "unlink")
 P = ParamSpec("P")

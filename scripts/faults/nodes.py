@@ -19,10 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from runstore import run_lock
 from scripts.faults.pauses import outcome, whole
 from scripts.faults.record import command_line, trials
 from scripts.faults.rig import TINY, last_run
-from utils import entry, run_lock
+from utils import entry
 from utils.places import PROJECT
 
 CHANGED = {"max_timesteps": 100_000, "checkpoint_freq_epochs": 10, "log_freq_epochs": 10, "eval_freq_epochs": 500}

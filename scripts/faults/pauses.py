@@ -14,11 +14,12 @@ import torch
 from agents.algorithms import build_agent
 from config.loader import from_plain
 from envs_gym.make import make_envs
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from scripts.faults.record import command_line, trials
 from scripts.faults.rig import REPLAY, TINY, amounts_to, finish, last_run, state_of
 from scripts.plain_tree import fingerprint
-from utils import checkpoint_set, entry
-from utils.run_dir import RunDir
+from utils import entry
 
 OTHERS = ("prioritised", "n_step", "buffer_size")
 SAC = ("Pendulum-v1:sac", *(word for word in REPLAY[1:] if not word.startswith(OTHERS)), "buffer_size=1500")

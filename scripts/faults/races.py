@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from runstore import run_dir
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_lock import RunInTrainingError, identity, locked
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, faults, finish, leftovers, start
-from utils import entry, run_dir
+from utils import entry
 from utils.durable_file import relink
-from utils.run_dir import RunDir, list_runs
-from utils.run_lock import RunInTrainingError, identity, locked
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from report.typography import duration
 from scripts.usage import called, parser_of
 from utils.durable_file import replacing
 from utils.entry import Main
 from utils.provenance import PROJECT, git_hash
+from utils.typography import duration
 
 PAGE = PROJECT / "docs" / "reliability.md"
 

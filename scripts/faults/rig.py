@@ -21,11 +21,11 @@ from typing import NamedTuple, TypeVar
 import torch
 
 import train
-from agents.playing.loading import read_checkpoint
+from agents.trained.loading import read_checkpoint
 from report.metrics_csv import read_csv
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from scripts.plain_tree import fingerprint
-from utils import checkpoint_set
-from utils.run_dir import RunDir
 
 SMALL = (
     "-q", "max_timesteps=1280", "log_freq_epochs=1", "eval_freq_epochs=2", "eval_episodes=2", "eval_warmup_epochs=0",

@@ -19,15 +19,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents.base import Agent
+from runstore import run_lock
+from runstore.run_dir import RunDir
 from scripts.faults.record import command_line
 from scripts.faults.rig import TINY, Call, Ended, amounts_to, at_call, faults, finish, last_run, leftovers, start
 from trainer_callbacks.checkpoint import AtomicIO
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.video import Video
-from utils import entry, run_lock
+from utils import entry
 from utils.cores import SHARE, cores
 from utils.durable_file import read_json
-from utils.run_dir import RunDir
 
 PHASES: dict[str, tuple[type, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
     "building": (Agent, "setup", 1),

@@ -22,10 +22,10 @@ from config.metrics import load_metrics
 from report.metrics_csv import read_csv
 from report.trackers.courier import Courier
 from report.trackers.registry import KINDS, is_installed
+from runstore.run_dir import RunDir
 from scripts.faults.record import command_line
 from scripts.faults.wandb_server import Mode, serving_apart
 from utils import entry
-from utils.run_dir import RunDir
 
 WORDS = ("CartPole-v1:ppo", "-q", "eval_freq_epochs=null", "early_stop_on_eval_threshold=false", "test_episodes=0")
 SERVERS = get_args(Mode)

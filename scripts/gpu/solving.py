@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from runstore.run_dir import RunDir
 from scripts.gpu.parts import Found, Machine
 from utils.cores import cores
 from utils.provenance import PROJECT
-from utils.run_dir import RunDir
 
 CONFIG, GOAL = "CartPole-v1:ppo", 475
 SEEDS = range(1, 21)

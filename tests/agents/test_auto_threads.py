@@ -11,11 +11,11 @@ import train
 from agents.base import Agent
 from agents.engines import threads
 from config.loader import load_config
+from runstore import seed_group
+from runstore.run_dir import RunDir
+from runstore.run_files import read_json
 from scripts.plain_tree import fingerprint
-from utils import seed_group
 from utils.cores import SHARE
-from utils.run_dir import RunDir
-from utils.run_files import read_json
 from utils.user_error import UserError
 
 

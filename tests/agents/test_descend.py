@@ -10,9 +10,9 @@ from torch import nn
 from worlds import NAN, Scripted, driven, random_tables, weights
 
 from agents.base import build_optimizer, step_unless
+from agents.laprop import LaProp
 from agents.ppo import PPO
 from config.schema import PPOConfig
-from utils.laprop import LaProp
 from utils.user_error import NumbersError
 
 KINDS = ["adamw", "adam", "rmsprop", "sgd", "laprop"]

@@ -18,7 +18,7 @@ from agents.experience.nouns import leaves
 from agents.model_learning import Ends, going_on_loss, model_loss
 from agents.networks.world_model import State
 from agents.planet import PlaNet
-from agents.playing.player import Player
+from agents.trained.player import Player
 from config.loader import load_config
 from config.schema import DreamerConfig, PlaNetConfig
 from utils.user_error import UserError

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from agents.engines.fused_cpu import laprop
-from utils.laprop import LaProp
+from agents.laprop import LaProp
 
 SHAPES = [(40, 33), (16,), (3,), (1,), (64, 4), (5, 16)]
 OPTIONS = {

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from agents.playing.tensors import first_tensor
+from agents.trained.tensors import first_tensor
+from runstore import checkpoint_set, run_files
+from runstore.run_dir import RunDir
 from scripts import runs
-from utils import checkpoint_set, run_files
-from utils.run_dir import RunDir
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from agents.algorithms import may_be_fused
 from agents.engines.fused_cpu import engine
 from agents.engines.fused_cpu import warm as warming
 from agents.engines.fused_cpu.warm import warm
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from config.loader import load_config
 from envs_fast import registry
 from utils.places import program

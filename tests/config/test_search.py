@@ -9,7 +9,7 @@ import config
 from config.commands.sweep import parse_sweep
 from config.commands.train import parse_arguments
 from config.search import read_search
-from utils.search_rules import Space
+from config.search_rules import Space
 from utils.user_error import UserError
 
 SHIPPED = Path(config.__file__).parent / "sweeps" / "cartpole.yaml"
@@ -145,6 +145,6 @@ def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("config.commands.sweep.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"a sweep needs Optuna: pip install 'stride-rl\[tune\]'"):
         parse_sweep(["x.yaml"], "sweep")
-    monkeypatch.setattr("utils.pools.find_spec", lambda name: None)
+    monkeypatch.setattr("runstore.many.pools.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
         parse_sweep(["x.yaml", "--on", "ray"], "sweep")

@@ -25,7 +25,7 @@ from envs_gym.task import task_of
 from envs_gym.wrappers.atari import first_draw
 from envs_gym.wrappers.atari_objects import Memory
 from envs_gym.wrappers.registry import WRAPPERS, wrappers_of
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent

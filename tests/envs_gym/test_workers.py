@@ -23,9 +23,9 @@ from envs_gym.doom import DoomWorld
 from envs_gym.gym_env import EnvError, GymEnv
 from envs_gym.make import make_envs
 from envs_gym.workers import choose_workers, step_cost, workers_of
+from runstore.run_dir import RunDir
+from runstore.run_files import read_json
 from utils.places import PROJECT
-from utils.run_dir import RunDir
-from utils.run_files import read_json
 from utils.user_error import UserError
 
 SLOW = "slow_worlds:stride-test/Slow-v0"

@@ -10,21 +10,21 @@ from typing import get_args
 
 import pytest
 
-from agents.playing.player import Mode
+from agents.trained.player import Mode
 from inspector import app, rooms, runs
 from inspector.episode import MOST_STEPS
 from inspector.runs import PAGE, Runs
-from report.history import STEPS, TRAIN, VAL, VAL_BEST
-from report.ledger import curves
-from report.ledger.curves import POINTS, WHOLE, Curves
-from utils import run_brief as brief
-from utils import run_index, run_state
-from utils import run_listing as listing
-from utils import run_tail as tail
-from utils.run_dir import list_runs
-from utils.run_listing import Listing
-from utils.run_lock import locked
-from utils.run_tail import Tail, read_tail
+from runstore import run_brief as brief
+from runstore import run_curves as curves
+from runstore import run_index, run_state
+from runstore import run_listing as listing
+from runstore import run_tail as tail
+from runstore.history import STEPS, TRAIN, VAL, VAL_BEST
+from runstore.run_curves import POINTS, WHOLE, Curves
+from runstore.run_dir import list_runs
+from runstore.run_listing import Listing
+from runstore.run_lock import locked
+from runstore.run_tail import Tail, read_tail
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = f"{STEPS},{TRAIN},{VAL},{VAL_BEST},{'a' * 60}\n"

@@ -12,11 +12,11 @@ import pytest
 from inspector_browsing import Page, chromium, serving
 from tiny_runs import tiny_dreamer, tiny_run
 
-from agents.playing.episode import dream, record_episode
-from agents.playing.loading import load_run
+from agents.trained.episode import dream, record_episode
+from agents.trained.loading import load_run
 from inspector.dreams import HORIZON
 from inspector.rooms import Rooms
-from report.dreams import read_dreams
+from runstore.dreams import read_dreams
 from utils.user_error import UserError
 
 PIXELS = {"obs": "pixels", "grayscale_obs": "true", "resize_obs": 12, "frame_stack": 2}

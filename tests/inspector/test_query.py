@@ -9,9 +9,9 @@ import pytest
 from inspector.middle import middle
 from inspector.runs import Page, Runs
 from inspector.table import HEAD, filters, runs_table
-from report.ledger.query import parse
-from utils.run_brief import Brief
-from utils.run_tail import Tail
+from runstore.run_brief import Brief
+from runstore.run_query import parse
+from runstore.run_tail import Tail
 
 NOW = time.time()
 
@@ -107,7 +107,7 @@ def test_a_failed_run_tells_why_and_one_whose_process_is_gone_is_dead(tmp_path, 
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(facts))
-    monkeypatch.setattr("utils.run_state.BEGINNING", -1.0)
+    monkeypatch.setattr("runstore.run_state.BEGINNING", -1.0)
     gone, failed = Runs().page().lines
     assert failed.reason == "RuntimeError: out of licences (env.py:3)"
     assert (failed.status, gone.status) == ("failed", "dead")

@@ -7,8 +7,8 @@ pytest.importorskip("huggingface_hub", reason="needs pip install 'stride-rl[hub]
 from fake_hub import TOKEN, FakeHub
 from tiny_runs import tiny_run
 
-import agents.playing.hub_client
-from utils.run_dir import RunDir
+import publishing.hub_client
+from runstore.run_dir import RunDir
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def hub(run, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(agents.playing.hub_client, "WAITS", (0.0, 0.0))
+    monkeypatch.setattr(publishing.hub_client, "WAITS", (0.0, 0.0))
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     yield server

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load
 
 import run_play
-from agents.playing.loading import load_run
-from agents.playing.weights_file import write_weights
+from agents.trained.loading import load_run
 from publishing.facts import public_facts
 from publishing.folder import _json
+from publishing.weights_file import write_weights
 from utils.user_error import UserError
 
 REPO = "mallory/gift"

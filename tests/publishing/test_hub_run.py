@@ -8,8 +8,8 @@ from tiny_runs import tiny_run
 
 import run_play
 import run_publish
-from agents.playing.episode import play_episodes
-from agents.playing.loading import load_run
+from agents.trained.episode import play_episodes
+from agents.trained.loading import load_run
 from utils.user_error import UserError
 
 REPO = "tester/CartPole-v1-ppo"

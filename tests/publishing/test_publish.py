@@ -17,7 +17,7 @@ import run_play
 import run_publish
 from config.commands.train import parse_arguments
 from config.loader import load_file, to_plain
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 
 REPO = "tester/CartPole-v1-ppo"
 FILES = {"README.md", "config.json", "curve.svg", "metrics.csv", "model.safetensors", "replay.mp4", "results.json"}

@@ -11,13 +11,13 @@ from rich.console import Console as Terminal
 
 from config.loader import load_config
 from config.metrics import Metric, load_metrics
-from report.alerts import Alert, Event
 from report.console import Console
 from report.dashboard import Page, head, shown_metrics, table
-from report.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
-from report.outcome import Header, Outcome
-from report.typography import bar, duration, number, score, sparkline
+from runstore.alerts import Alert, Event
+from runstore.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
+from runstore.outcome import Header, Outcome
 from utils.places import spelled
+from utils.typography import bar, duration, number, score, sparkline
 
 METRICS = load_metrics()
 CONFIG = load_config("CartPole-v1", "ppo")

@@ -9,13 +9,13 @@ import time
 import pytest
 
 from config.commands.train import parse_arguments
-from report import detached
-from report.detached import train_apart
+from runstore.run_dir import RunDir
+from runstore.run_lock import locked
+from runstore.run_state import state_of
+from scripts import train_detached as detached
+from scripts.train_detached import train_apart
 from tests.pretended_run import facts
 from utils.places import PROJECT
-from utils.run_dir import RunDir
-from utils.run_lock import locked
-from utils.run_state import state_of
 from utils.user_error import UserError
 
 

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from config.metrics import declared
-from report.dreams import Dreams, read_dreams, words, write_dreams
-from utils.run_dir import RunDir
+from runstore.dreams import Dreams, read_dreams, words, write_dreams
+from runstore.run_dir import RunDir
 from utils.user_error import UserError
 
 NAN = float("nan")

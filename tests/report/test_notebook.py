@@ -9,13 +9,13 @@ from html.parser import HTMLParser
 import pytest
 
 from config.loader import load_config
-from report.alerts import Alert, Event
 from report.console import standard_output
-from report.history import RATE, STEPS, TRAIN, VAL
 from report.notebook import Notebook, in_notebook
-from report.outcome import Header, Outcome
 from report.sinks import sinks_of
-from utils.run_dir import RunDir
+from runstore.alerts import Alert, Event
+from runstore.history import RATE, STEPS, TRAIN, VAL
+from runstore.outcome import Header, Outcome
+from runstore.run_dir import RunDir
 
 CONFIG = load_config("CartPole-v1", "ppo")
 HEADER = Header("CartPole-v1:ppo", "ppo", "eager", "", "fast", "", "cpu", 8, 3, 9155, 475.0, 150_000, "runs/20260101-x")

@@ -10,12 +10,12 @@ import pytest
 from config.metrics import load_metrics
 from config.schedule import Schedule
 from config.schema import PPOConfig
-from report.curve import POINTS, Point, curve_svg, seeds_svg, ticks
-from report.history import STEPS, TRAIN, VAL
-from report.outcome import Outcome
 from report.page import points, write_report
-from utils.run_dir import RunDir
-from utils.run_files import write_json
+from runstore.history import STEPS, TRAIN, VAL
+from runstore.outcome import Outcome
+from runstore.run_dir import RunDir
+from runstore.run_files import write_json
+from utils.curve import POINTS, Point, curve_svg, seeds_svg, ticks
 
 OUTCOME = Outcome(False, "budget spent", 475.0, 317.25, 301.5, 40.0, 100, 150_000, 31.0, "runs/r")
 CONFIG = PPOConfig(env_id="CartPole-v1", variant="ppo", algo_id="ppo", max_timesteps=150_000, policy_lr=0.00123)

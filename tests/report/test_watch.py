@@ -15,20 +15,20 @@ from rich.console import Console as Terminal
 from config.loader import load_config, to_plain
 from config.metrics import KEY, Rule, load_metrics
 from config.schema import ALGORITHMS
-from report import memory
-from report.alerts import Alert, Event, counted
 from report.console import Console
-from report.history import RATE, STEPS, TRAIN, VAL
 from report.log_lines import LINES, LogLines
-from report.memory import MEMORY, Memory, remembered
 from report.metrics_csv import MetricsCsv
-from report.outcome import Header, Outcome
 from report.page import write_report
-from report.watch import COLLECT, LEARN, MOST_BYTES, SECONDS, Watch, advice, past_rows, read_alerts
+from runstore.alerts import Alert, Event, counted
+from runstore.history import RATE, STEPS, TRAIN, VAL
+from runstore.outcome import Header, Outcome
+from runstore.run_dir import RunDir
+from runstore.run_files import write_json
+from runstore.run_log import open_run_log
+from trainer_callbacks import memory_watch as memory
+from trainer_callbacks.memory_watch import MEMORY, Memory, remembered
+from trainer_callbacks.watch import COLLECT, LEARN, MOST_BYTES, SECONDS, Watch, advice, past_rows, read_alerts
 from utils.memory_use import limit, used
-from utils.run_dir import RunDir
-from utils.run_files import write_json
-from utils.run_log import open_run_log
 from utils.user_error import UserError
 
 PPO, DQN = load_config("CartPole-v1", "ppo"), load_config("CartPole-v1", "dqn")

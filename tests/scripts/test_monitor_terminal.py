@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from runstore.run_dir import RunDir
 from utils.places import PROJECT
-from utils.run_dir import RunDir
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,9 +8,9 @@ import time
 import pytest
 
 import train
+from runstore.run_dir import RunDir
 from scripts import runs
 from utils import entry
-from utils.run_dir import RunDir
 
 pytestmark = pytest.mark.slow
 BRIEF = ("-q", "early_stop_on_eval_threshold=false", "test_episodes=2", "eval_episodes=2", "threads=1")

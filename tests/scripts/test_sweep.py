@@ -13,12 +13,12 @@ pytest.importorskip("optuna", reason="pip install 'stride-rl[tune]'")
 
 from config.commands.train import parse_arguments
 from config.search import read_search
+from config.search_rules import ranked
+from runstore.many.search_journal import COMPLETE, PRUNED, RUNNING, Journal
+from runstore.run_dir import list_runs
+from runstore.seed_group import members
 from scripts.sweep_choice import Choice
 from utils import places
-from utils.run_dir import list_runs
-from utils.search_journal import COMPLETE, PRUNED, RUNNING, Journal
-from utils.search_rules import ranked
-from utils.seed_group import members
 
 TINY = {"n_envs": 2, "n_steps": 8, "max_timesteps": 512, "eval_freq_epochs": 2, "eval_warmup_epochs": 0,
         "eval_episodes": 2, "test_episodes": 2, "early_stop_on_eval_threshold": False}  # fmt: skip

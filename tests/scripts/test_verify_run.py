@@ -6,12 +6,12 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from agents.playing.loading import read_checkpoint
+from agents.trained.loading import read_checkpoint
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from scripts.plain_tree import differences, fingerprint
 from scripts.verify_run import main
-from utils import checkpoint_set
 from utils.durable_file import read_json, write_json
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 

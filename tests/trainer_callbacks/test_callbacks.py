@@ -16,12 +16,12 @@ from config.loader import load_config
 from config.metrics import load_metrics
 from envs_gym.make import make_envs
 from report.metrics_csv import read_csv
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from trainer_callbacks.evaluate import Evaluate, is_due, summarize
 from trainer_callbacks.schedule import ApplySchedules
 from trainer_callbacks.session import build_trainer
 from trainer_callbacks.stop import Stop, threshold
-from utils import checkpoint_set
-from utils.run_dir import RunDir
 
 BASE = ["n_envs=2", "n_steps=8", "batch_size=1.0", "eval_episodes=3", "eval_warmup_epochs=0"]
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import train
+from runstore.run_dir import RunDir
 from trainer_callbacks.debug import check
 from trainer_callbacks.disk_space import room_errors
-from utils.run_dir import RunDir
 from utils.user_error import NumbersError
 
 

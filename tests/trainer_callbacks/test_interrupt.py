@@ -9,13 +9,13 @@ from tiny_runs import TINY
 
 import train
 from agents.base import Agent
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_files import read_json
 from trainer_callbacks import interrupt
 from trainer_callbacks.checkpoint import AtomicIO
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.interrupt import Dropped, Interrupts
-from utils import checkpoint_set
-from utils.run_dir import RunDir, list_runs
-from utils.run_files import read_json
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
 

@@ -4,9 +4,9 @@ import pytest
 from tiny_runs import tiny_run
 
 import train
-from utils import checkpoint_set
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from utils.durable_file import read_json, write_json
-from utils.run_dir import RunDir
 
 ENV = "FrozenLake-v1:q_learning"
 

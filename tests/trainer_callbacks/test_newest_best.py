@@ -10,9 +10,9 @@ from tiny_runs import tiny_run
 import train
 from agents.base import Agent
 from agents.experience.tally import Played
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from trainer_callbacks.evaluate import summarize
-from utils import checkpoint_set
-from utils.run_dir import RunDir
 
 LEVEL = Played([100.0] * 3, [100.0] * 3)
 

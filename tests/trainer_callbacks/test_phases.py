@@ -7,9 +7,9 @@ import pytest
 import train
 from config.commands.train import parse_arguments
 from report.metrics_csv import read_csv
-from report.phases import PHASES, PREFIX, shares, told
+from runstore.phases import PHASES, PREFIX, shares, told
+from runstore.run_dir import RunDir
 from trainer_callbacks.export_metrics import ExportMetrics
-from utils.run_dir import RunDir
 
 WORDS = ["CartPole-v1:ppo", "-q", "n_envs=2", "n_steps=16", "eval_episodes=3", "eval_freq_epochs=3"]
 WORDS += ["eval_warmup_epochs=0", "early_stop_on_eval_threshold=false", "log_freq_epochs=2"]

@@ -8,16 +8,16 @@ from tiny_runs import TINY, tiny_run
 
 import train
 from agents.base import Agent
-from agents.playing.loading import read_checkpoint
+from agents.trained.loading import read_checkpoint
 from config.changes import changes, unproven
 from config.loader import from_plain, load_config, load_file, to_plain
 from config.plateau import Plateau
 from report.metrics_csv import read_csv
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
+from runstore.run_files import read_json
 from scripts.plain_tree import fingerprint
 from trainer_callbacks.plateau import AtPlateau
-from utils import checkpoint_set
-from utils.run_dir import RunDir
-from utils.run_files import read_json
 from utils.user_error import UserError
 
 LOSS = "train/loss/value"

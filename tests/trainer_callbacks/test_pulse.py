@@ -10,11 +10,11 @@ import pytest
 from agents.algorithms import build_agent
 from config.loader import load_config
 from envs_gym.make import make_envs
-from report.sink import Sink
 from trainer_callbacks import pulse
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.export_metrics import ExportMetrics
 from trainer_callbacks.session import build_trainer
+from trainer_callbacks.sink import Sink
 from trainer_callbacks.stop import Stop
 
 

@@ -4,9 +4,9 @@ import pytest
 
 import train
 from config.commands.train import parse_arguments
-from utils import checkpoint_set
-from utils.run_dir import list_runs
-from utils.run_files import read_json
+from runstore import checkpoint_set
+from runstore.run_dir import list_runs
+from runstore.run_files import read_json
 from utils.user_error import UserError
 
 SHORT = ["n_envs=2", "train_freq=8", "gradient_steps=1", "batch_size=4", "buffer_size=200", "hidden_dims=8"]

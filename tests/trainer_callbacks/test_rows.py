@@ -9,8 +9,8 @@ import pytest
 import train
 from agents.base import Agent
 from report.metrics_csv import read_csv
+from runstore.run_dir import RunDir
 from trainer_callbacks.export_metrics import FIRST, ROWS, early_rows, row_every
-from utils.run_dir import RunDir
 
 DQN = ["CartPole-v1:dqn", "-q", "n_envs=1", "train_freq=4", "gradient_steps=1"]
 DQN += ["learning_starts=100", "batch_size=8", "hidden_dims=8", "eval_freq_epochs=null", "buffer_size=1000"]

@@ -8,18 +8,18 @@ from tiny_runs import tiny_run
 
 import train
 from agents.experience.finite_guard import NonFiniteError
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from config.listing import print_variants
 from inspector.table import verdict_badge
 from report.group import read_group
 from report.monitor.fleet import Fleet
+from runstore.run_brief import best_of
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_facts import verdict, verdict_words
+from runstore.run_index import look_at
 from scripts import runs
 from trainer_callbacks.evaluate import Evaluate
 from utils.durable_file import write_json
-from utils.run_brief import best_of
-from utils.run_dir import RunDir, list_runs
-from utils.run_facts import verdict, verdict_words
-from utils.run_index import look_at
 
 PART = {"eval_max_steps": 20, "eval_episodes": 100, "spec.goal": 5}  # of 100 untrained episodes about 60 end by then
 STOP = {"early_stop_on_eval_threshold": "true", "max_timesteps": 160}

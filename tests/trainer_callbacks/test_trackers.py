@@ -8,7 +8,7 @@ import train
 from report.metrics_csv import read_csv
 from report.trackers import registry
 from report.trackers.event_format import part
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
 

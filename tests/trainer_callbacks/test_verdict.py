@@ -9,9 +9,9 @@ import train
 from config.listing import print_variants
 from config.loader import from_plain, load_config, to_plain
 from config.schema import Config
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_facts import verdict
 from trainer_callbacks.evaluate import cadence, is_due
-from utils.run_dir import RunDir, list_runs
-from utils.run_facts import verdict
 
 OFF = {"eval_freq_epochs": "null"}
 OWN = """\

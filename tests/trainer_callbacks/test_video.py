@@ -6,13 +6,13 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from agents.playing.episode import record
-from agents.playing.loading import load_run
-from agents.playing.player import EpisodeStart
+from agents.trained.episode import record
+from agents.trained.loading import load_run
+from agents.trained.player import EpisodeStart
 from envs_gym.rendered import make_rendered
+from runstore.run_dir import RunDir
 from trainer_callbacks.evaluate import worlds_seed
 from utils.counter_rng import EVALUATE
-from utils.run_dir import RunDir
 
 av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
 

@@ -6,8 +6,8 @@ from itertools import chain, combinations
 
 import pytest
 
-from utils import checkpoint_set
-from utils.checkpoint_set import digest, fault, names, prune, seal, select, sweep_orphans
+from runstore import checkpoint_set
+from runstore.checkpoint_set import digest, fault, names, prune, seal, select, sweep_orphans
 from utils.durable_file import read_json, replacing, write_json
 from utils.user_error import UserError
 

@@ -9,10 +9,10 @@ import pytest
 from commands import start_command
 from tiny_runs import TINY, tiny_run
 
+from runstore.run_dir import RunDir
+from runstore.run_files import read_json
 from utils import closed_pipe
 from utils.closed_pipe import Outlet
-from utils.run_dir import RunDir
-from utils.run_files import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDLESS = "import sys; sys.path.insert(0, sys.argv[1]); from utils.closed_pipe import outlive_readers\n"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from utils import run_files
+from runstore import run_files
 from utils.durable_file import check_room, replacing, sweep, temporary, write_json
 from utils.user_error import UserError
 

@@ -10,7 +10,7 @@ from utils.places import PROJECT
 
 PAGES = """
 from resource import RUSAGE_SELF, getrusage
-from utils.kept_memory import keep_freed_memory
+from trainer_callbacks.kept_memory import keep_freed_memory
 {first}
 for turn in range(6):
     before = getrusage(RUSAGE_SELF).ru_minflt

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from utils.laprop import LaProp
+from agents.laprop import LaProp
 
 
 def stepped(optimizer, *gradients):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from utils import metrics_layout as at
-from utils.metrics_reader import MetricsReader
-from utils.metrics_writer import MetricsWriter
+from runstore import metrics_layout as at
+from runstore.metrics_reader import MetricsReader
+from runstore.metrics_writer import MetricsWriter
 from utils.user_error import UserError
 
 

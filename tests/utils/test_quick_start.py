@@ -14,7 +14,7 @@ import utils.quick_start
 from agents.networks.policies import POLICIES
 from config.loader import load_config
 from config.preflight import check_policy, policy_names
-from report.opening import first_words
+from scripts.train_opening import first_words
 from utils.places import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,7 +112,7 @@ def test_values_are_checked_without_torch(tmp_path, wrong):
 
 OPENED = """
 import sys
-from report.opening import first_words
+from scripts.train_opening import first_words
 code = first_words({words!r})
 print("LOADED:", *sys.modules)
 """
@@ -134,7 +134,9 @@ def test_the_first_lines_stand_there_before_torch_is_loaded(tmp_path, words, lin
     done = run(OPENED.format(words=words), STRIDE_RUNS=str(tmp_path))
     told, _, loaded = done.stdout.rpartition("LOADED:")
     assert [line.strip() for line in told.strip().splitlines()] == lines, done.stderr
-    assert "report.opening" in loaded.split() and not {"torch", "lightning", "numba", "gymnasium"} & {*loaded.split()}
+    assert "scripts.train_opening" in loaded.split() and not {"torch", "lightning", "numba", "gymnasium"} & {
+        *loaded.split()
+    }
 
 
 @pytest.mark.parametrize("goal", ["475", "null"])

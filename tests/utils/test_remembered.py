@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.remembered import recall, remember
+from envs_gym.remembered import recall, remember
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from utils import run_dir
+from runstore import run_dir
+from runstore.run_dir import RunDir, list_runs, relink
+from runstore.run_files import read_json, write_json
 from utils.places import PROJECT
-from utils.run_dir import RunDir, list_runs, relink
-from utils.run_files import read_json, write_json
 from utils.user_error import UserError
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -7,15 +7,15 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from runstore import run_state
+from runstore.metrics_layout import NAME
+from runstore.metrics_writer import MetricsWriter
+from runstore.run_dir import RunDir
+from runstore.run_fate import died
+from runstore.run_files import write_json
+from runstore.run_lock import locked
+from runstore.run_state import state_of
 from tests.pretended_run import facts
-from utils import run_state
-from utils.metrics_layout import NAME
-from utils.metrics_writer import MetricsWriter
-from utils.run_dir import RunDir
-from utils.run_fate import died
-from utils.run_files import write_json
-from utils.run_lock import locked
-from utils.run_state import state_of
 
 
 @pytest.fixture

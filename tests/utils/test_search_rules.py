@@ -2,7 +2,7 @@
 
 import math
 
-from utils.search_rules import promoted, ranked, rungs_below
+from config.search_rules import promoted, ranked, rungs_below
 
 
 def test_rungs_are_powers_below_the_budget():

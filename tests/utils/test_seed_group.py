@@ -12,10 +12,10 @@ import pytest
 
 import train
 from report.sinks import group_watchers
-from utils import seed_group
-from utils.run_dir import RunDir, list_runs
-from utils.run_files import read_json
-from utils.seed_group import Part, Plan, find_group, members, read_plan
+from runstore import seed_group
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_files import read_json
+from runstore.seed_group import Part, Plan, find_group, members, read_plan
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,8 +23,8 @@ TRAINING = """
 import json, os, signal, sys, time
 sys.path.insert(0, ROOT)
 from utils.durable_file import write_json
-from utils.run_dir import RunDir
-from utils.run_files import read_json
+from runstore.run_dir import RunDir
+from runstore.run_files import read_json
 words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 if "--resume" in words:
     run = RunDir.find(words["--resume"])
@@ -95,7 +95,9 @@ def test_a_group_that_finishes_is_summed_up(program, capsys):
 def group_in_a_process(program, root, workers):
     """A group of three seeds that last while a file is there, begun, and the process that leads it."""
     (root / "lasts").touch()
-    code = "import sys; from report.sinks import group_watchers; from utils.seed_group import Part, Plan, train_all\n"
+    code = (
+        "import sys; from report.sinks import group_watchers; from runstore.seed_group import Part, Plan, train_all\n"
+    )
     words = f"['until gone', {str(root / 'lasts')!r}]"
     code += f"sys.exit(train_all({program!r}, Plan((Part(tuple({words}), (1, 2, 3)),)), {workers}, group_watchers()))"
     led = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from agents.engines.fused_cpu.kernels import laprop
 from agents.engines.fused_cpu.kernels.laprop import SETTINGS, WEIGHT, Setting, Weight
-from utils.laprop import LaProp
+from agents.laprop import LaProp
 
 
 def step(optimizer: LaProp, weights: list[Tensor], group: dict[str, Any]) -> None:

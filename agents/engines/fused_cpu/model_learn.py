@@ -19,10 +19,10 @@ from agents.engines.fused_cpu.model_scan import CALLED as OF_SCAN
 from agents.engines.fused_cpu.recall import CALLED as OF_RECALL
 from agents.engines.fused_cpu.recall import Recollection
 from agents.engines.fused_cpu.workers import Pace, Workers
+from agents.laprop import LaProp
 from agents.networks.threads import one_thread
 from agents.planet import PlaNet
 from agents.sockets import Learner
-from utils.laprop import LaProp
 
 CALLED: tuple[Kernel, ...] = (
     *OF_SCAN,

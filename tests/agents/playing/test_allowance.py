@@ -11,8 +11,8 @@ from tiny_runs import tiny_run
 import run_play
 import train
 from agents.algorithms import build_agent
-from agents.playing.allowance import Allowance
-from agents.playing.loading import build_player
+from agents.trained.allowance import Allowance
+from agents.trained.loading import build_player
 from config.loader import load_config
 from envs_gym.make import make_envs
 from utils.user_error import UserError

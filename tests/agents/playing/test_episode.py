@@ -9,9 +9,9 @@ import torch
 from gymnasium.spaces import MultiDiscrete
 from tiny_runs import tiny_run
 
-from agents.playing.episode import CROWD, json_data, play_episodes, record_episode, stack, start_of
-from agents.playing.loading import load_run
-from agents.playing.player import Random, pick
+from agents.trained.episode import CROWD, json_data, play_episodes, record_episode, stack, start_of
+from agents.trained.loading import load_run
+from agents.trained.player import Random, pick
 from utils.counter_rng import WORLD, Key, integers
 from utils.user_error import UserError
 

@@ -12,13 +12,13 @@ from tiny_runs import tiny_run
 
 from agents.experience.collector import Policy
 from agents.experience.nouns import Act
-from agents.playing.episode import play_episodes
-from agents.playing.loading import list_checkpoints, load_run, read_checkpoint
-from agents.playing.player import EpisodeStart, Player
+from agents.trained.episode import play_episodes
+from agents.trained.loading import list_checkpoints, load_run, read_checkpoint
+from agents.trained.player import EpisodeStart, Player
 from envs_gym.spaces import observation_space
-from utils import checkpoint_set
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from utils.durable_file import write_json
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 

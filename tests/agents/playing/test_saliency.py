@@ -9,8 +9,8 @@ from agents.experience.collector import Policy
 from agents.experience.nouns import Act, Explanation
 from agents.networks.actor_critic import Plan
 from agents.networks.policies import POLICIES
-from agents.playing.player import EpisodeStart, Player
-from agents.playing.saliency import saliency
+from agents.trained.player import EpisodeStart, Player
+from agents.trained.saliency import saliency
 
 BOX = spaces.Box(-2.0, 2.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from report.phases import PHASES
+from runstore.phases import PHASES
 from scripts.bench.seeds import UNNAMED, main, parts_of, seconds_of, seeds_of
 from scripts.bench.seeds import Run as SeedRun
 from scripts.same_bits import Result, result_of

@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from report.curve import Band, Point, bands_svg
 from scripts.evidence.comparison import comparison, reached
 from scripts.evidence.engines import ENGINES
+from utils.curve import Band, Point, bands_svg
 from utils.user_error import UserError
 
 

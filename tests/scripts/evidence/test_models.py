@@ -8,7 +8,7 @@ from agents.algorithms import build_agent
 from config.general import is_general_config
 from config.loader import load_config
 from envs_gym.make import make_envs
-from report.history import STEPS, VAL
+from runstore.history import STEPS, VAL
 from scripts.evidence import models
 from scripts.evidence.file import Evidence, configured
 from scripts.evidence.models import ROWS, Row, chosen, holds, markdown, place, told, verdict

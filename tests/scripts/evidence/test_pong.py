@@ -6,9 +6,9 @@ import signal
 import pytest
 
 from report.metrics_csv import read_csv
+from runstore.run_dir import list_runs
 from scripts.evidence import pong
 from utils.interrupted import Noted
-from utils.run_dir import list_runs
 
 
 def curve(tmp_path, returns):

@@ -16,12 +16,12 @@ from config.listing import list_environments
 from config.loader import load_config
 from envs_gym.make import make_envs
 from envs_gym.transition_table import policy_value, read_table
-from report.curve import Point
 from scripts.evidence import variants
 from scripts.evidence.blackjack import HIT, LONGEST, STICK, blackjack
 from scripts.evidence.file import Evidence, config_hash, is_solved, summary
 from scripts.evidence.report import CURVE, WHY_NOT, markdown, mean_curve, write_results
 from scripts.evidence.seed import answers, exact_value
+from utils.curve import Point
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent

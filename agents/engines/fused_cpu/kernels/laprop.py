@@ -1,4 +1,4 @@
-"""A step of LaProp on every tensor, each read once for its norm and once for its step. Formulas: utils/laprop.py."""
+"""A step of LaProp on every tensor, each read once for its norm and once for its step. Formulas: agents/laprop.py."""
 
 import math
 
@@ -8,8 +8,8 @@ from agents.engines.fused_cpu.kernels.calls import PIECE, doubles, floats, longs
 from agents.engines.fused_cpu.kernels.vectors import load, splat, sqrt, store
 from agents.engines.plan.layout import LANES
 from agents.engines.plan.numbers import Count, auto
+from agents.laprop import SMALLEST
 from utils.kernel_cache import njit
-from utils.laprop import SMALLEST
 
 F = np.float32
 

@@ -1,0 +1,304 @@
+"""Episodes to look at and episodes to count: one world watched step by step, or many side by side for their returns.
+
+Episode `number` of a seed is the same either way: worlds come in crowds of CROWD, each crowd with a seed of its own,
+and every world plays one episode. So the first five of a hundred are the five. No user interface here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from agents.experience.collector import Collector
+from agents.experience.finite_guard import NonFiniteError, first_non_finite
+from agents.experience.nouns import Dream, Tree
+from agents.trained.loading import LoadedRun
+from agents.trained.player import Choice, EpisodeStart, Mode, Opinion, Player, check_mode
+from agents.trained.saliency import Saliency
+from config.schema import Config
+from envs_gym.blame import Blame
+from envs_gym.gym_env import SEEDS
+from envs_gym.make import env_info, make_envs
+from envs_gym.rendered import frame_of, frames_per_second, make_rendered
+from utils.counter_rng import PLAY, WORLD, Key, integers
+from utils.user_error import NumbersError
+
+CROWD = 32
+Frames = bool | Callable[[np.ndarray], None]  # kept, left out, or each handed over as soon as it is drawn
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T steps of one world; what belongs to an instant has T + 1 rows, of which the last was not acted upon."""
+
+    env_id: str
+    seed: int
+    number: int
+    policy_mode: Mode
+    frames: np.ndarray | None
+    """[T + 1, height, width, 3] uint8; None where nothing was drawn, or a function took them"""
+    observations: Any
+    """[T + 1, ...] as the environment gave them; a dict of arrays where they are dicts"""
+    seen: Any
+    """[T + 1, ...] as the policy's first layer got them"""
+    actions: np.ndarray
+    """[T, ...] as the environment took them"""
+    policy_actions: np.ndarray
+    """[T, ...] as the policy gave them: integers from 0, or numbers of which [-1, 1] spans the bounds"""
+    taken: np.ndarray
+    """[T, k]: the places of the choices made among all `action_names`, or the numbers given"""
+    action_names: tuple[str, ...]
+    """of the choices, or of the numbers"""
+    distribution: dict[str, np.ndarray]
+    """probability [T, choices], and the same of q where a policy has it; or mean and std [T, numbers] in its units
+
+    The policy's opinion, in every mode."""
+    entropy: np.ndarray
+    """[T]"""
+    values: np.ndarray | None
+    """[T + 1]; None without a critic"""
+    saliency: Saliency | None
+    """leaves [T, ...]; None where it was not asked for, or nothing has a gradient"""
+    states: tuple[Tree, ...] | None
+    """T + 1, what a world model knew, for `dream`; None without one"""
+    rewards: np.ndarray
+    """[T] float64, raw"""
+    terminated: bool
+    truncated: bool
+    reason: str
+    """how it ended, in words"""
+    infos: tuple[dict[str, Any], ...]
+    """T + 1, plain data"""
+    fps: float
+
+    @property
+    def length(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def episode_return(self) -> float:
+        return float(self.rewards.sum())
+
+
+class Moment(NamedTuple):
+    """One step, told while it happens; `obs` and `info` are what was acted upon."""
+
+    step: int
+    obs: Any
+    info: dict[str, Any]
+    opinion: Opinion
+    saliency: Saliency | None
+    choice: Choice
+    reward: float
+    terminated: bool
+    truncated: bool
+    next_obs: Any
+    next_info: dict[str, Any]
+
+
+class Counted(NamedTuple):
+    """An episode of which only this was asked."""
+
+    number: int
+    episode_return: float
+    length: int
+
+
+def start_of(seed: int, number: int) -> EpisodeStart:
+    """Where episode `number` (from 0) of a seed begins."""
+    return EpisodeStart(integers(Key(seed, PLAY, 0, number // CROWD), 1, 1 << 32)[0], number % CROWD)
+
+
+def play_episodes(
+    loaded: LoadedRun, episodes: int, seed: int = 0, policy_mode: str = "greedy", max_steps: int | None = None
+) -> Iterator[Counted]:
+    """Returns and lengths of episodes 0, 1, .. of a seed, by many worlds at once, in their order.
+
+    Returns are raw. An episode has the same numbers as one recorded of its number. NumbersError where anything that
+    would count is not finite: then not even the sound episodes of its crowd are told.
+    """
+    config, mode = loaded.config, check_mode(policy_mode)
+    if max_steps is not None:  # as a shorter time limit: worlds side by side cannot be stopped one by one
+        limit = env_info(config).max_episode_steps
+        config = replace(config, max_episode_steps=min(max_steps, limit or max_steps))
+    for first in range(0, episodes, CROWD):
+        number = min(CROWD, episodes - first)
+        envs = make_envs(config, number)
+        crowd_seed = start_of(seed, first).seed
+        collector = Collector(envs, loaded.agent.policy_of(mode), crowd_seed, PLAY, greedy=mode == "greedy")
+        try:
+            played = collector.play(number)
+        except NonFiniteError as error:
+            place = f"world {error.world}: {error.words} at step {error.step} of episode {first + error.world + 1}"
+            raise NumbersError(f"{config.env_id}, {place}; nothing counts") from error
+        envs.close()
+        for world, (total, length) in enumerate(zip(played.returns, played.lengths, strict=True)):
+            yield Counted(first + world, total, int(length))
+
+
+def record_episode(
+    loaded: LoadedRun,
+    seed: int = 0,
+    policy_mode: str = "greedy",
+    max_steps: int | None = None,
+    frames: Frames = True,
+    number: int = 0,
+    saliency: bool = False,
+) -> Episode:
+    """Episode `number` of a seed, with everything about it; gradients, which cost time, on wish.
+
+    Worlds, draws and so the return are those that `play_episodes` counts under this number. Non-finite numbers are
+    kept as they came (`check_numbers` looks at them); what the environment raises is an EnvError.
+    """
+    mode = check_mode(policy_mode)
+    env = make_rendered(loaded.config, "rgb_array" if frames else None)
+    try:
+        episode = record(env, loaded.agent, loaded.config, start_of(seed, number), mode, max_steps, frames, saliency)
+    finally:
+        env.close()
+    return replace(episode, seed=seed, number=number)
+
+
+def record(
+    env: gymnasium.Env,
+    player: Player,
+    config: Config,
+    start: EpisodeStart,
+    mode: Mode,
+    max_steps: int | None = None,
+    frames: Frames = True,
+    saliency: bool = False,
+) -> Episode:
+    """The same from any start, in an environment that is there already and stays open."""
+    kept: list[np.ndarray] = []
+
+    def draw() -> None:
+        if frames:
+            (frames if callable(frames) else kept.append)(frame_of(env))
+
+    steps: list[Moment] = []
+    for moment in moments(env, player, start, mode, max_steps, opened=draw, saliency=saliency):
+        steps.append(moment)
+        draw()
+    last = steps[-1]
+    opinions = [moment.opinion for moment in steps]
+    causes = [moment.saliency for moment in steps if moment.saliency is not None]
+    policy_actions = np.stack([moment.choice.policy_action for moment in steps])
+    # one more than there were choices: where the last action led is looked at, and not acted upon
+    instants = [*opinions, player.explain(last.next_obs)]
+    return Episode(
+        env_id=config.env_id,
+        seed=start.seed,
+        number=start.world,
+        policy_mode=mode,
+        frames=np.stack(kept) if kept else None,
+        observations=stack([*(moment.obs for moment in steps), last.next_obs]),
+        seen=stack([opinion.seen for opinion in instants]),
+        actions=np.asarray([moment.choice.action for moment in steps]),
+        policy_actions=policy_actions,
+        taken=player.taken(policy_actions),
+        action_names=player.action_names(config.spec),
+        distribution=stack([opinion.distribution for opinion in opinions]),
+        entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
+        values=None if opinions[0].value is None else np.array([each.value for each in instants], np.float32),
+        saliency=gathered(causes) if causes else None,
+        states=None if opinions[0].state is None else tuple(each.state for each in instants),
+        rewards=np.array([moment.reward for moment in steps], np.float64),
+        terminated=last.terminated,
+        truncated=last.truncated,
+        reason=reason(last, env),
+        infos=tuple(json_data(info) for info in [*(moment.info for moment in steps), last.next_info]),
+        fps=frames_per_second(env),
+    )
+
+
+def moments(
+    env: gymnasium.Env,
+    player: Player,
+    start: EpisodeStart,
+    mode: Mode,
+    max_steps: int | None = None,
+    steer: Callable[[], object] | None = None,
+    opened: Callable[[], None] | None = None,
+    saliency: bool = False,
+) -> Iterator[Moment]:
+    """Play one episode in `env`; `steer` acts instead of the player, `opened` is called once the episode has begun."""
+    player.reset(start)
+    blame = Blame(env.spec.id if env.spec else str(env))
+    with blame:
+        obs, info = deepcopy(env.reset(seed=integers(Key(start.seed, WORLD), start.world + 1, SEEDS)[start.world]))
+    if opened is not None:
+        opened()
+    step, over = 0, False
+    while not over:
+        opinion, cause = player.explain(obs), player.saliency(obs, mode) if saliency else None
+        choice = player.choose(obs, mode)
+        if steer is not None:
+            choice = choice._replace(action=steer())
+        with blame:  # environments may go on writing into what they returned, hence copies
+            next_obs, reward, ended, cut, next_info = deepcopy(env.step(choice.action))
+        terminated, truncated = bool(ended), bool(cut) and not ended
+        step += 1
+        over = terminated or truncated or step == max_steps
+        yield Moment(step, obs, info, opinion, cause, choice, float(reward), terminated, truncated, next_obs, next_info)
+        obs, info = next_obs, next_info
+
+
+def dream(player: Player, episode: Episode, step: int, steps: int) -> Dream | None:
+    """What the player imagines at an instant, up to `steps` on, under the actions really taken from there.
+
+    None where it does not dream, and at the end, where no action follows.
+    """
+    if episode.states is None:
+        return None
+    return player.dream(episode.states[step], episode.policy_actions[step : step + steps])
+
+
+def check_numbers(moment: Moment, episode_return: float, env_id: str, number: int) -> None:
+    """NumbersError where a moment has a non-finite number, or more than worlds side by side could count."""
+    seen = {"observation": moment.obs, "reward": moment.reward, "last observation": moment.next_obs}
+    if not (moment.terminated or moment.truncated):
+        del seen["last observation"]  # it is looked at when it is acted upon
+    words = first_non_finite({**seen, "return": episode_return})
+    if words:
+        raise NumbersError(f"{env_id}: {words} at step {moment.step} of episode {number + 1}; nothing counts")
+
+
+def reason(last: Moment, env: gymnasium.Env) -> str:
+    """How the episode ended, in words."""
+    limit = env.spec.max_episode_steps if env.spec else None
+    if last.terminated:
+        return f"terminated by the environment at step {last.step}"
+    if last.truncated:
+        return f"time limit of {limit} steps" if limit == last.step else f"cut by the environment at step {last.step}"
+    return f"stopped after {last.step} steps, as asked"
+
+
+def gathered(causes: list[Saliency]) -> Saliency:
+    """The steps of an episode as one."""
+    value = None if causes[0].value is None else stack([cause.value for cause in causes])
+    return Saliency(stack([cause.action for cause in causes]), value)
+
+
+def stack(trees: Sequence[object]) -> Any:
+    """A list of trees as a tree of arrays; tuples become dicts of "0", "1", .."""
+    values: list[Any] = list(trees)
+    if isinstance(values[0], Mapping):
+        return {str(key): stack([value[key] for value in values]) for key in values[0]}
+    if isinstance(values[0], tuple):
+        return {str(index): stack([value[index] for value in values]) for index in range(len(values[0]))}
+    return np.stack(values)
+
+
+def json_data(value: object) -> Any:
+    """Numbers, texts, lists and dicts, whatever the environment put into its info."""
+    if isinstance(value, Mapping):
+        return {str(key): json_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_data(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return json_data(value.tolist())
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

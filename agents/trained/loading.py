@@ -1,0 +1,237 @@
+"""From a run on disk to an agent that plays: the only module of the product that deserializes.
+
+    agent = load_run("@last").agent
+    action = agent.act(obs)
+
+Files are data from outside: plain tensors only, checked against the network that the run's config builds.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import torch
+from gymnasium import spaces
+from torch import Tensor
+from torch._weights_only_unpickler import UnpicklingError
+
+from agents.algorithms import build_agent
+from agents.trained.allowance import Allowance
+from agents.trained.checkpoint_archive import check_archive
+from agents.trained.player import Player
+from config.loader import from_plain
+from config.plugins import check_names, trust_in, trusting
+from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
+from config.sizes import check_foreign
+from envs_fast.vec_env import VecEnv
+from envs_gym import backend_gym
+from envs_gym.make import import_module, make_envs
+from envs_gym.own_code import import_code_of
+from envs_gym.rendered import make_rendered
+from publishing.hub_run import HUB, fetch
+from report.metrics_csv import read_csv
+from runstore import checkpoint_set, run_files
+from runstore.checkpoint_set import LINKS, Chosen
+from runstore.run_dir import RunDir
+from runstore.run_facts import finite, mapping
+from runstore.run_fate import fate
+from utils.user_error import UserError
+
+__all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
+
+# torch.load has no error of its own for a damaged file: its zip reader and its unpickler stop wherever the bytes stop
+# making sense, by any of these. Nothing but the reading runs under this handler, so no fault of ours is hidden by it.
+DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, AssertionError,
+           ArithmeticError, MemoryError)  # fmt: skip
+NUMBER = 8  # bytes of the largest kind of number that is observed
+POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run, and one of its checkpoints as a player."""
+
+    run: RunDir
+    config: Config
+    agent: Player
+    checkpoint: str
+    """The file's name, such as epoch=40, whatever link led to it."""
+    progress: dict[str, int]
+    """The clock of the checkpoint: env_steps, iterations, updates."""
+    facts: dict[str, Any]
+    """config.json: goal, status, versions, and later the outcome."""
+    notes: tuple[str, ...] = ()
+    """What was not as asked for, a line each."""
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.run.path
+
+    @property
+    def id(self) -> str:
+        """What names it to every command."""
+        return self.run.id
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """How the training ended: solved, reason, test_mean, env_steps, ...; {} while it has not."""
+        return mapping(self.facts.get("outcome"))
+
+    @property
+    def metrics(self) -> Any:
+        """metrics.csv as a pandas.DataFrame, or a list of dicts where there is no pandas; read anew each time."""
+        rows = read_csv(self.run.metrics_csv)
+        try:
+            import pandas  # an extra of the user's, and half a second
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows)
+
+    @property
+    def goal(self) -> float | None:
+        """The mean return that counts as solved."""
+        return finite(self.facts.get("goal"))
+
+    def make_envs(self, num_envs: int) -> VecEnv:
+        """Fresh worlds of the run, side by side."""
+        return make_envs(self.config, num_envs)
+
+    def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
+        """A fresh Gymnasium environment of the run."""
+        return make_rendered(self.config, render_mode)
+
+
+def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[str] = ()) -> LoadedRun:
+    """The run `selector` names (as RunDir.find, or hub:user/repo) at `checkpoint`: best, last or epoch=NN.
+
+    No name of code that a run from elsewhere (the Hub, a path) brings is imported, but for the modules in `trust`.
+
+    Reads only: no lock is taken, nothing of the run changes. A run may be in training: what is read was written whole.
+    Where `best` or `last` is damaged the one before it is taken, and `notes` says so. UserError, one line, for whatever
+    is missing, damaged, of another config, or more than plain data. The agent plays; it cannot go on learning.
+    """
+    if selector.startswith(HUB):
+        return _load_published(selector, checkpoint, trust)
+    run = RunDir.find(selector)
+    facts = run.facts()
+    if "config" not in facts:
+        raise UserError(f"{run.config_json} holds no config")
+    believed = trust_in(run, trust)
+    check_names(facts["config"], believed, run.id)
+    if not run.foreign:
+        import_code_of(run)
+    config = from_plain(facts["config"], run.id, trust=believed)
+    if run.foreign:
+        check_foreign(config, run.id)
+    config = to_play(config)
+    (path, notes), state = open_checkpoint(run, checkpoint)
+    weights, progress = _parts(state, path)
+    player = build_player(config, weights, f"{run.id}, {path.stem}")
+    return LoadedRun(run, config, player, path.stem, progress, facts, (*notes, *filter(None, [fate(run, facts)])))
+
+
+def to_play(config: Config) -> Config:
+    """The config of a run as it is played anywhere, whatever it was trained on."""
+    # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
+    import_module(config.env_id)
+    backend = config.env_backend if backend_gym.why_not(config) else "gym"
+    return replace(config, env_backend=backend, device="cpu", engine="eager")
+
+
+def _load_published(selector: str, checkpoint: str, trust: Sequence[str]) -> LoadedRun:
+    """The one checkpoint that a repository on the Hub holds, pinned to the commit it was read at."""
+    there = fetch(selector, trusting(trust))
+    held = str(there.facts["checkpoint"])
+    if checkpoint not in (*LINKS, held):
+        raise UserError(f"{selector} holds one checkpoint, {held}; it has no {checkpoint!r}")
+    asked = there.config.threads
+    threads = asked if asked == "auto" else min(asked, os.cpu_count() or 1)
+    config = replace(to_play(there.config), threads=threads)
+    player = build_player(config, there.weights, there.pinned)
+    note = f"downloaded {there.pinned}"
+    return LoadedRun(RunDir(Path(there.commit)), config, player, held, there.facts["progress"], there.facts, (note,))
+
+
+def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
+    """The checkpoint behind best, last or epoch=NN and what it holds; a run in training may thin them out meanwhile."""
+    for _ in range(3):
+        chosen = checkpoint_set.select(run.checkpoints, name, run.id)
+        if run_files.exists(chosen.path):
+            break
+    return chosen, read_checkpoint(chosen.path)
+
+
+def list_checkpoints(run: RunDir) -> list[str]:
+    """`epoch=NN` of every checkpoint, in order."""
+    return checkpoint_set.epochs(run.checkpoints)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's plain data on the CPU; whatever is not what its sidecar says, damaged, or more than data, is
+    refused in one line before anything is read from it."""
+    what = checkpoint_set.fault(path)
+    if what:
+        raise UserError(f"{path} {what}")
+    try:
+        with run_files.open_file(path) as file:
+            check_archive(file, str(path))
+            file.seek(0)
+            # weights_only: torch's own unpickler, which makes tensors and plain containers and follows no other name
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise UserError(f"{path} holds more than plain data and was not loaded") from error
+    except UserError:
+        raise
+    except DAMAGED as error:
+        raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(state, dict):
+        raise UserError(f"{path} is not a checkpoint")
+    return state
+
+
+def _parts(state: dict[str, object], path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """The policy's tensors by name, and the clock."""
+    tensors, stride = state.get("state_dict"), state.get("stride")
+    if not isinstance(tensors, dict) or not isinstance(stride, dict) or not isinstance(stride.get("progress"), dict):
+        raise UserError(f"{path} is not a checkpoint of this program")
+    weights = {name.removeprefix(POLICY): value for name, value in tensors.items() if name.startswith(POLICY)}
+    return weights, dict(stride["progress"])
+
+
+def build_player(config: Config, weights: Mapping[str, Tensor], whose: str) -> Player:
+    """A player of one world with these weights (the policy's state_dict), which must fit its config exactly."""
+    env = make_rendered(config, None)
+    observation_space, action_space = env.observation_space, env.action_space
+    env.close()
+    envs = make_envs(config, 1)
+    alone = replace(config, n_envs=1)
+    if isinstance(alone, RolloutConfig | QLearningConfig):
+        alone = replace(alone, n_steps=1)
+    if isinstance(alone, RolloutConfig):
+        alone = replace(alone, batch_size=1.0)  # a policy with a memory takes no less than a world
+    if isinstance(alone, ReplayConfig):
+        alone = replace(alone, buffer_size=1, train_freq=1, replay_storage="ram")  # nothing will be remembered
+    with Allowance(weights, spaces.flatdim(observation_space) * NUMBER, whose):
+        policy = build_agent(alone, envs).policy
+    envs.close()
+    _check_fit(policy.state_dict(), weights, whose)
+    policy.load_state_dict(dict(weights))
+    return Player(policy.eval(), observation_space, action_space)
+
+
+def _check_fit(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor], whose: str) -> None:
+    """UserError for the first name or shape that differs."""
+    end = "so these weights are not of its config"
+    for name in wanted.keys() - weights.keys():
+        raise UserError(f"{whose}: there is no tensor {name}, {end}")
+    for name in weights.keys() - wanted.keys():
+        raise UserError(f"{whose}: the policy has no place for tensor {name}, {end}")
+    for name, tensor in weights.items():
+        if not isinstance(tensor, Tensor) or tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
+            found = f"{tensor.dtype}{list(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
+            expected = f"{wanted[name].dtype}{list(wanted[name].shape)}"
+            raise UserError(f"{whose}: tensor {name} is {found}, the policy's is {expected}, {end}")

@@ -1,0 +1,243 @@
+"""A policy facing one world of the raw environment: its observations in, its actions out. No stepping here."""
+
+import math
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from agents.experience.collector import Policy
+from agents.experience.nouns import Act, Dream, Tree, copy_into, leaves, tree_map
+from agents.trained.batch import batch_of
+from agents.trained.saliency import Saliency, saliency
+from config.spec import Quantity, Spec
+from envs_fast.vec_env import Obs
+from envs_gym.spaces import MASK, actions, first_options, observation_space, observation_writer, zeros
+from utils.counter_rng import PLAY, Key, normal, uniforms
+from utils.user_error import UserError, nearest
+
+Mode = Literal["greedy", "sampled", "random"]  # how a player chooses: most likely, by its policy's chances, blindly
+
+
+class Random(Policy):
+    """Any action that the observation's mask allows with equal chance; unbounded numbers are standard normal."""
+
+    counts: list[int]
+    """options of each choice"""
+
+    def __init__(self, action_space: Space[object]) -> None:
+        super().__init__()
+        self.space = action_space
+        if isinstance(action_space, spaces.Discrete):
+            self.counts, self.draws = [int(action_space.n)], 1
+        elif isinstance(action_space, spaces.MultiDiscrete):
+            self.counts, self.draws = action_space.nvec.tolist(), len(action_space.nvec)
+        elif isinstance(action_space, spaces.Box):
+            self.draws = math.prod(action_space.shape)
+            self.bounded = torch.from_numpy(np.isfinite(action_space.low) & np.isfinite(action_space.high))
+        else:
+            raise TypeError(f"no random action of {action_space}")
+
+    def initial(self, num_envs: int) -> Tree:
+        return ()
+
+    def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
+        if isinstance(self.space, spaces.Box):
+            return Act(torch.where(self.bounded, 2 * noise - 1, normal(noise)))
+        everything = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)
+        mask = obs[MASK].bool() if isinstance(obs, dict) and MASK in obs else everything
+        choice = torch.stack([pick(part, u) for part, u in zip(mask.split(self.counts, 1), noise.T, strict=True)], 1)
+        return Act(choice[:, 0] if isinstance(self.space, spaces.Discrete) else choice)
+
+
+def pick(mask: Tensor, u: Tensor) -> Tensor:
+    """One of the options that `mask` [N, options] allows, or of all where it allows none, by a uniform each [N]."""
+    allowed = mask | ~mask.any(1, keepdim=True)
+    count = allowed.sum(1)
+    rank = (u * count).long().minimum(count - 1)
+    return (allowed.cumsum(1) <= rank[:, None]).sum(1)
+
+
+class EpisodeStart(NamedTuple):
+    """Where an episode begins: world `world` of worlds that were reset with `seed`, drawing for `purpose`."""
+
+    seed: int
+    world: int = 0
+    purpose: int = PLAY
+
+
+class Choice(NamedTuple):
+    """An action, as the environment takes it and as the policy gave it."""
+
+    action: Any
+    policy_action: np.ndarray
+
+
+class Opinion(NamedTuple):
+    """An Explanation of one world, as arrays of its own."""
+
+    seen: Any
+    distribution: dict[str, np.ndarray]
+    entropy: float
+    value: float | None
+    state: Tree = None
+    """as tensors: for the policy alone, to dream from"""
+
+
+class Player:
+    """Owns the carry and the draws of one episode; refers to the policy, whose weights may go on changing.
+
+    `act` is all one needs, and `reset` where an episode begins. It draws what the Collector draws for the same world,
+    so that an episode watched is the episode counted.
+    """
+
+    def __init__(self, policy: Policy, raw_observation_space: Space[object], raw_action_space: Space[object]) -> None:
+        self.policy, self._raw_space, self._dtype = policy, raw_observation_space, raw_action_space.dtype
+        self._actions = actions(raw_action_space)
+        self._random = Random(self._actions.space)
+        self._obs = zeros(observation_space(raw_observation_space), 1)
+        self._write = observation_writer(raw_observation_space, self._obs)
+        self._firsts = first_options(raw_observation_space)
+        self._carry = policy.initial(1)
+        self.reset()
+
+    def reset(self, start: EpisodeStart = EpisodeStart(0)) -> None:  # noqa: B008  # a NamedTuple does not change
+        """Begin an episode: an empty carry, and the draws of this start. The environment is reset by the caller."""
+        self._start, self._calls = start, 0
+        copy_into(self._carry, self.policy.initial(1))
+        self._is_first = torch.ones(1, dtype=torch.bool)  # written in place: its inference would stick to a new one
+
+    def act(self, obs: object, greedy: bool = True) -> Any:
+        """The environment's own action for its own observation, one of a single world, in its units and dtype.
+
+        Takes the carry one step on, so it is called once per step; ValueError or TypeError where the observation does
+        not fit the space the run was trained on.
+        """
+        return self.choose(obs, "greedy" if greedy else "sampled").action
+
+    @torch.inference_mode()
+    def predict(self, batch: Any) -> np.ndarray:
+        """The greedy actions [N, ...] for N observations of the environment, as it takes them; nothing advances.
+
+        `batch` is an array [N, ...], a dict or tuple of arrays as the space has them, or a list of N observations.
+        UserError where they do not fit the space, or where the policy remembers: `act` goes through its episodes.
+        """
+        _, _, act = self._begun(batch)
+        return np.asarray(self._actions.convert(act.action.numpy()), self._dtype)
+
+    @torch.inference_mode()
+    def value(self, batch: Any) -> np.ndarray | None:
+        """What is expected from each of N observations on [N]; None where the policy judges nothing: SAC, no critic."""
+        obs, carry, _ = self._begun(batch)
+        is_first = torch.ones(len(leaves(obs)[0]), dtype=torch.bool)
+        value = self.policy.explain(obs, carry, is_first).value
+        return None if value is None else value.numpy().copy()
+
+    def _begun(self, batch: Any) -> tuple[Obs, Tree, Act]:
+        """A batch as the policy sees it, the carry before, and its greedy answer; as if an episode began with each."""
+        obs = batch_of(self._raw_space, batch)
+        count = len(leaves(obs)[0])
+        carry, noise = self.policy.initial(count), uniforms(Key(0, PLAY, 0, 1), (count, self.policy.draws))
+        act = self.policy.act(obs, carry, torch.ones(count, dtype=torch.bool), noise, greedy=True)
+        if any(not torch.equal(*pair) for pair in zip(leaves(carry), leaves(act.carry), strict=True)):
+            raise UserError("this policy remembers what it saw: a batch has no one answer, act(obs) has, step by step")
+        return obs, carry, act
+
+    @torch.inference_mode()
+    def choose(self, obs: object, mode: Mode) -> Choice:
+        """Act, and take the carry on to the next step."""
+        act = self._answer(obs, mode)
+        self._calls += 1
+        # chosen blindly, it is followed all the same: opinions are of what has happened
+        blind = mode == "random"
+        carry = self.policy.follow(self._obs, self._carry, self._is_first, act.action) if blind else act.carry
+        copy_into(self._carry, carry)
+        self._is_first.fill_(False)
+        action = act.action.numpy()
+        return Choice(self._actions.convert(action)[0], action[0])
+
+    @torch.inference_mode()
+    def explain(self, obs: object) -> Opinion:
+        """What the policy makes of this observation; nothing advances."""
+        self._write(0, obs)
+        explanation = self.policy.explain(self._obs, self._carry, self._is_first)
+        value = None if explanation.value is None else explanation.value.item()
+        told, state = explanation.distribution, explanation.state
+        return Opinion(
+            seen=_only_world(explanation.seen),
+            distribution=_only_world(told),
+            entropy=explanation.entropy.item(),
+            value=value,
+            state=None if state is None else tree_map(lambda x: x[0].clone(), state),
+        )
+
+    @torch.inference_mode()
+    def dream(self, state: Tree, policy_actions: np.ndarray) -> Dream | None:
+        """What the policy imagines from an opinion's state under actions [H, ...], leaves [H, ...]; nothing advances.
+
+        None where it does not dream, or there is no action.
+        """
+        if state is None or not len(policy_actions):
+            return None
+        actions = torch.from_numpy(policy_actions)[None]
+        found = self.policy.dream(tree_map(lambda x: x[None], state), actions)
+        if found is None:
+            return None
+        value = None if found.value is None else found.value[0]
+        return Dream(self._raw(tree_map(lambda x: x[0], found.seen)), found.reward[0], found.goes_on[0], value)
+
+    def _raw(self, seen: Obs) -> Obs:
+        """With integers counted as the environment counts them."""
+        if isinstance(seen, dict):
+            return {name: x + self._firsts[name] if name in self._firsts else x for name, x in seen.items()}
+        return seen + self._firsts[""] if self._firsts else seen
+
+    def saliency(self, obs: object, mode: Mode) -> Saliency | None:
+        """What its choice in this mode and its value hang on; nothing advances."""
+        chosen = torch.from_numpy(self.taken(self._answer(obs, mode).action.numpy())[0])
+        return saliency(self.policy, self._obs, self._carry, self._is_first, chosen)
+
+    def taken(self, policy_actions: np.ndarray) -> np.ndarray:
+        """[T, ...] -> [T, k]: the places of the choices that were made among all choices, or the numbers given."""
+        rows = policy_actions.reshape(len(policy_actions), -1)
+        if isinstance(self._actions.space, spaces.MultiDiscrete):
+            return rows + np.cumsum([0, *self._actions.space.nvec[:-1]])
+        return rows
+
+    @torch.inference_mode()
+    def _answer(self, obs: object, mode: Mode) -> Act:
+        """To this observation, with the draws of the next step."""
+        self._write(0, obs)
+        policy, (seed, world, purpose) = self.policy_of(mode), self._start
+        noise = uniforms(Key(seed, purpose, 0, self._calls + 1), (world + 1, policy.draws))[world:]
+        return policy.act(self._obs, self._carry, self._is_first, noise, mode == "greedy")
+
+    def policy_of(self, mode: Mode) -> Policy:
+        """Who answers in a mode."""
+        return self._random if mode == "random" else self.policy
+
+    def action_names(self, spec: Spec) -> tuple[str, ...]:
+        """Of the choices or numbers an action consists of, as the spec calls them, else counted."""
+        space = self._actions.space
+        if isinstance(space, spaces.MultiDiscrete):
+            return tuple(f"{place}: {choice}" for place, count in enumerate(space.nvec) for choice in range(count))
+        count = int(space.n) if isinstance(space, spaces.Discrete) else math.prod(space.shape or ())
+        names = tuple(item.name if isinstance(item, Quantity) else item for item in spec.actions)
+        return names if len(names) == count else tuple(map(str, range(count)))
+
+
+def _only_world(tree: Tree) -> Any:
+    """The only world of a tensor, or of a dict of them, as copied arrays."""
+    return (
+        {name: _only_world(leaf) for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0].numpy().copy()
+    )
+
+
+def check_mode(mode: str) -> Mode:
+    """The mode itself, if there is one of that name."""
+    for known in get_args(Mode):
+        if mode == known:
+            return known
+    raise UserError(f"unknown policy mode {mode!r}{nearest(mode, get_args(Mode))} (known: {', '.join(get_args(Mode))})")

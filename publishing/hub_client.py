@@ -1,0 +1,152 @@
+"""The connection to the Hugging Face Hub, and its errors as one line each. Nothing is sent or read here."""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from publishing.weights_file import MISSING
+from utils.user_error import UserError
+
+REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}")
+PUBLIC = "https://huggingface.co"
+WAITS = (1.0, 3.0)  # seconds before the second and the third attempt
+T = TypeVar("T")
+
+
+class Api(Protocol):
+    """What is used of an HfApi, whose package is optional."""
+
+    def whoami(self) -> dict[str, Any]: ...
+    def create_repo(self, repo_id: str, *, private: bool | None, exist_ok: bool) -> object: ...
+    def repo_info(self, repo_id: str) -> Any: ...
+    def list_repo_tree(self, repo_id: str, *, recursive: bool) -> Iterable[Any]: ...
+    def create_commit(
+        self, repo_id: str, operations: Sequence[object], *, commit_message: str, parent_commit: str
+    ) -> Any: ...
+
+
+class Listed(NamedTuple):
+    """A file as the Hub lists it: its size and git's hash, or the SHA-256 of a large one."""
+
+    size: int
+    sha1: str
+    sha256: str
+
+    def fits(self, data: bytes) -> bool:
+        if self.sha256:
+            return hashlib.sha256(data).hexdigest() == self.sha256
+        return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == self.sha1
+
+
+def check_repo(name: str) -> str:
+    """The name itself if it is user/name."""
+    if not REPO.fullmatch(name) or ".." in name or "--" in name:
+        raise UserError(f"{name[:80]!r} is not the name of a repository: user/name, letters, digits, '.', '_', '-'")
+    return name
+
+
+def hub() -> Any:
+    """The package huggingface_hub, or the line that says how to get it."""
+    try:
+        import huggingface_hub
+        from huggingface_hub.utils import disable_progress_bars
+    except ImportError as error:
+        raise UserError(MISSING) from error
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    disable_progress_bars()
+    return huggingface_hub
+
+
+def endpoint() -> str:
+    """Whose Hub: $HF_ENDPOINT, read at every call, or the public one."""
+    return (os.environ.get("HF_ENDPOINT") or PUBLIC).rstrip("/")
+
+
+def find_token() -> str | None:
+    """HF_TOKEN, or what `hf auth login` stored."""
+    token = os.environ.get("HF_TOKEN", "").strip() or hub().get_token()
+    return token or None
+
+
+def connect() -> Api:
+    """An HfApi for the present endpoint and token; without a token it reads what is public."""
+    api: Api = hub().HfApi(endpoint=endpoint(), token=find_token() or False)
+    return api
+
+
+def retried(action: Callable[[], T]) -> T:
+    """What `action` returns; errors of the server or the line are given two more chances. It must be repeatable."""
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import httpx
+
+    for wait in WAITS:
+        try:
+            return action()
+        except HfHubHTTPError as error:
+            if error.response.status_code < 500:
+                raise
+        except httpx.TransportError:
+            pass
+        time.sleep(wait)
+    return action()
+
+
+@contextmanager
+def hub_errors(repo: str) -> Iterator[None]:
+    """Around anything said to the Hub: what can go wrong there is one line about `repo`."""
+    hub()
+    from huggingface_hub import errors
+    from huggingface_hub.utils import httpx
+
+    try:
+        yield
+    except UserError:
+        raise
+    except errors.RepositoryNotFoundError as error:
+        raise UserError(f"{repo} is not on {endpoint()}, or is private and needs another HF_TOKEN") from error
+    except errors.RevisionNotFoundError as error:
+        raise UserError(f"{repo} has no such revision") from error
+    except errors.EntryNotFoundError as error:
+        raise UserError(f"{repo} lacks a file: {_line(error)}") from error
+    except errors.HfHubHTTPError as error:
+        raise UserError(_status(error.response.status_code, _line(error), repo)) from error
+    except errors.HFValidationError as error:
+        raise UserError(f"{repo}: {_line(error)}") from error
+    except errors.OfflineModeIsEnabled as error:
+        raise UserError("HF_HUB_OFFLINE is set: nothing is said to the Hub") from error
+    except (ValueError, KeyError, TypeError, httpx.InvalidURL) as error:  # the library, of an answer that is none
+        raise UserError(f"{endpoint()} answers what is not understood: {_line(error)}") from error
+    except (httpx.HTTPError, OSError) as error:
+        raise UserError(f"cannot reach {endpoint()}: {_line(error)}; is there a network?") from error
+
+
+def _status(code: int, line: str, repo: str) -> str:
+    if code == 401:
+        return f"{endpoint()} does not know this token; set HF_TOKEN or run `hf auth login`"
+    if code == 403:
+        return f"{repo}: this token may not do that; it needs the right to write"
+    if code >= 500:
+        return f"{endpoint()} has an error of its own ({code}); try again later"
+    return f"{repo}: {line}"
+
+
+def _line(error: BaseException) -> str:
+    """An error's text on one short line."""
+    text = "".join(c if c.isprintable() else " " for c in str(error))
+    return " ".join(text.split())[:200] or type(error).__name__
+
+
+def list_files(api: Api, repo: str) -> dict[str, Listed | None]:
+    """Path -> what the Hub tells of it; None is a folder."""
+    from huggingface_hub.hf_api import RepoFile
+
+    tree = api.list_repo_tree(repo, recursive=True)
+    files = {str(item.path): item if isinstance(item, RepoFile) else None for item in tree}
+    return {
+        path: Listed(item.size, item.blob_id, item.lfs.sha256 if item.lfs else "") if item else None
+        for path, item in files.items()
+    }

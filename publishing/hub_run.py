@@ -1,0 +1,164 @@
+"""A run published on the Hugging Face Hub, downloaded and distrusted: names, sizes, JSON, tensors, and no code.
+
+Building a policy from it, and comparing the two, belongs to agents/trained/loading.py.
+"""
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from config.loader import from_plain
+from config.plugins import NOBODY, Trust, check_names, is_dotted
+from config.schema import Config
+from config.sizes import check_foreign, check_whole_numbers
+from envs_gym.wrappers.registry import WRAPPERS
+from publishing.hub_client import Listed, check_repo, hub_errors, retried
+from publishing.hub_download import COMMIT, find_commit, list_commit, read_file
+from publishing.weights_file import read_weights
+from utils.user_error import UserError
+
+HUB = "hub:"
+WEIGHTS, FACTS = "model.safetensors", "config.json"
+NEEDED = {WEIGHTS: 512 << 20, FACTS: 1 << 20}  # name -> the most bytes it may have
+PUBLISHED = {*NEEDED, "README.md", "results.json", "metrics.csv", "replay.mp4", "curve.svg"}
+BESIDES = {".gitattributes", "LICENSE"}  # what the Hub or its people put there
+REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+ENV_ID = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?")
+WORD = re.compile(r"[A-Za-z0-9_.=+-]{1,100}")
+PLACE = re.compile(r"[/\\:]|^\.|\.xml$")  # in an argument of an environment: a file or a module
+DEPTH = 8
+
+
+@dataclass(frozen=True)
+class HubRun:
+    """What was found sound at one commit of a repository."""
+
+    repo: str
+    commit: str
+    facts: dict[str, Any]
+    config: Config
+    weights: dict[str, Tensor]
+
+    @property
+    def pinned(self) -> str:
+        """The selector that always means this commit."""
+        return f"{HUB}{self.repo}@{self.commit}"
+
+
+def fetch(selector: str, trust: Trust = NOBODY) -> HubRun:
+    """Download what `hub:user/repo[@revision]` names; UserError, one printable line, for whatever is not ours."""
+    repo, _, revision = selector.removeprefix(HUB).partition("@")
+    check_repo(repo)
+    if revision and (not REVISION.fullmatch(revision) or ".." in revision):
+        raise UserError(f"{revision[:80]!r} is not a revision: a branch, a tag or a commit hash")
+    try:
+        return _fetch(repo, revision or "main", trust)
+    except UserError as error:
+        raise UserError("".join(c if c.isprintable() else " " for c in str(error))[:400]) from error
+
+
+def _fetch(repo: str, revision: str, trust: Trust) -> HubRun:
+    with hub_errors(repo):
+        commit = retried(lambda: find_commit(repo, revision))
+        if COMMIT.fullmatch(revision) and commit != revision:
+            raise UserError(f"{repo}: commit {revision[:7]} was asked for, {commit[:7]} is what is told of")
+        files = retried(lambda: list_commit(repo, commit))
+    where = f"{HUB}{repo}@{commit[:7]}"
+    _check_names({name: item.size if item else None for name, item in files.items()}, where)
+    with hub_errors(repo):
+        data = {name: _read(repo, commit, name, files[name], limit) for name, limit in NEEDED.items()}
+    facts = _facts(data[FACTS], f"{where}/{FACTS}")
+    weights = read_weights(data[WEIGHTS], f"{where}/{WEIGHTS}")
+    config = config_of(facts, len(data[WEIGHTS]), f"{where}/{FACTS}", trust)
+    return HubRun(repo, commit, facts, config, weights)
+
+
+def _check_names(sizes: dict[str, int | None], where: str) -> None:
+    """Only files that publishing writes, and no larger than is sane; None is a folder."""
+    for name, size in sizes.items():
+        if name not in PUBLISHED | BESIDES or size is None:
+            raise UserError(f"{where} holds {name[:80]!r}, which run_publish.py does not write: nothing was loaded")
+    for name, limit in NEEDED.items():
+        if name not in sizes:
+            raise UserError(f"{where} has no {name}: it is not a published run")
+        if (sizes[name] or 0) > limit:
+            raise UserError(f"{where}/{name} has {sizes[name]:,} bytes, more than the {limit:,} that are loaded")
+
+
+def _read(repo: str, commit: str, name: str, listed: Listed | None, limit: int) -> bytes:
+    assert listed is not None
+    return retried(lambda: read_file(repo, commit, name, listed, limit))
+
+
+def _facts(data: bytes, where: str) -> dict[str, Any]:
+    """config.json as plain data with printable texts, finite numbers and no names that begin with '_'."""
+    try:
+        facts = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not valid JSON") from error
+    if not isinstance(facts, dict) or not isinstance(facts.get("config"), dict):
+        raise UserError(f"{where} holds no config")
+    _check_plain(facts, where, 0)
+    check_whole_numbers(facts, where)
+    progress = facts.get("progress")
+    if not isinstance(progress, dict) or type(progress.get("env_steps")) is not int:
+        raise UserError(f"{where} does not say after how many env_steps")
+    for name in ("checkpoint", "variant"):
+        if not isinstance(facts.get(name), str) or not WORD.fullmatch(facts[name]):
+            raise UserError(f"{where}: {name} is not a name")
+    return facts
+
+
+def _check_plain(value: object, where: str, depth: int) -> None:
+    if depth > DEPTH:
+        raise UserError(f"{where} is nested too deeply")
+    if isinstance(value, dict):
+        for key in value:
+            if key.startswith("_"):
+                raise UserError(f"{where}: {key[:40]!r} is not a key of a config; names of code are never followed")
+            _check_plain(key, where, depth + 1)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_plain(item, where, depth + 1)
+    if isinstance(value, str) and not value.replace("\n", "").replace("\t", "").isprintable():
+        raise UserError(f"{where} holds a text with control characters")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{where} holds a number that is not finite")
+
+
+def config_of(facts: Mapping[str, object], size: int, where: str, trust: Trust = NOBODY) -> Config:
+    """The config with every check of a YAML file, and those of a stranger's; `size` is that of the weights."""
+    check_names(facts["config"], trust, where)
+    config = from_plain(facts["config"], where, trust=trust)
+    if not ENV_ID.fullmatch(config.env_id.rpartition(":")[2]):
+        raise UserError(f"{where}: env_id {config.env_id[:60]!r} is not the name of an environment")
+    if not WORD.fullmatch(config.variant):
+        raise UserError(f"{where}: variant is not a name")
+    for wrapper in config.env_wrappers:  # a name of our table; one with a module is trusted, or was refused above
+        if wrapper.get("id") not in WRAPPERS and not is_dotted(str(wrapper.get("id"))):
+            raise UserError(
+                f"{where}: env_wrappers {str(wrapper)[:60]} is not registered; known: {', '.join(WRAPPERS)}"
+            )
+    for name, text in _texts(config.env_kwargs):
+        if PLACE.search(text):
+            raise UserError(f"{where}: env_kwargs.{name} {text[:60]!r} looks like a file or a module")
+    check_foreign(config, where)
+    widths = config.hidden_dims
+    numbers = sum(a * b for a, b in itertools.pairwise(widths)) + sum(widths)
+    if len(widths) > 64 or 4 * numbers > size:
+        raise UserError(f"{where}: hidden_dims {str(list(widths))[:60]} are more than {WEIGHTS} holds")
+    return config
+
+
+def _texts(value: object, name: str = "") -> list[tuple[str, str]]:
+    """(name, text) of every text inside."""
+    if isinstance(value, dict):
+        return [found for key, item in value.items() for found in _texts(item, str(key))]
+    if isinstance(value, list | tuple):
+        return [found for item in value for found in _texts(item, name)]
+    return [(name, value)] if isinstance(value, str) else []

@@ -1,0 +1,236 @@
+"""The checkpoints of a run: a file, its sidecar with size and hash, and the links `best` and `last`. No torch.
+
+They are written in the order file, sidecar, link, each in one instant. So whatever happened, the set that a link
+names was whole once; and only a set whose bytes still have the sidecar's hash is trusted. Names: `epoch=NN` where an
+epoch ended, `step=N` in the middle of one (only the newest of these is kept).
+"""
+
+import hashlib
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runstore import run_files, run_names
+from runstore.run_facts import whole
+from runstore.whole_score import whole_score
+from utils.user_error import UserError, nearest
+
+NAME = run_names.CHECKPOINT
+EPOCH = re.compile(r"epoch=([0-9]{1,18})")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+LINKS = ("best", "last")
+SEGMENTS = "segments"  # the folder of a replay memory's rows, beside the checkpoints: first-last-hash.rows
+CHUNK = 1 << 20
+
+
+class Chosen(NamedTuple):
+    """A checkpoint whose bytes are right, and what was not as asked for, a line each."""
+
+    path: Path
+    notes: tuple[str, ...]
+
+
+def seal(path: Path, facts: dict[str, object], links: tuple[str, ...]) -> None:
+    """Commit a checkpoint that was just written: its sidecar, then the links, `last` at the very end.
+
+    The folder is synced before a link names them, and again before the caller deletes what they replace. (A sync takes
+    3 ms; after a power cut between the two syncs there is at most half a set, which a reader takes for none.)
+    """
+    sidecar = path.with_suffix(".json")
+    run_files.write_json(sidecar, {"file": path.name, **facts}, sync_name=False)
+    run_files.sync_folder(path.parent)
+    point(path, links)
+
+
+def point(path: Path, links: tuple[str, ...]) -> None:
+    """Have these links name a checkpoint."""
+    for link in sorted(links):
+        run_files.point(path.with_name(f"{link}.json"), f"{path.stem}.json")
+        run_files.point(path.with_name(f"{link}.ckpt"), path.name)
+    run_files.sync_folder(path.parent)
+
+
+def digest(path: Path) -> dict[str, Any]:
+    """What a sidecar says of a file's bytes."""
+    with run_files.open_file(path) as file:
+        return {"size": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """A checkpoint's sidecar; {} where there is none that could be one."""
+    try:
+        facts = run_files.read_json(path.with_suffix(".json"))
+    except UserError:
+        return {}
+    return facts if isinstance(facts, dict) and _sound(facts) else {}
+
+
+def _sound(facts: dict[str, object]) -> bool:
+    """Whether every name and number in a sidecar has the form it is written in: paths are built of them."""
+    segments, sha256 = facts.get("segments", []), facts.get("sha256")
+    return (
+        isinstance(sha256, str)
+        and SHA256.fullmatch(sha256) is not None
+        and all(whole(facts.get(key)) for key in ("size", "epoch", "iterations", "env_steps", "exported"))
+        and isinstance(segments, list)
+        and all(isinstance(name, str) and run_names.SEGMENT.fullmatch(name) for name in segments)
+        and all(isinstance(facts.get(key, {}), dict) for key in ("config", "versions"))
+    )
+
+
+def fault(path: Path, remembering: bool = False) -> str:
+    """Why the checkpoint cannot be trusted, "" where it can; `remembering`: with the rows of its replay memory."""
+    facts = facts_of(path)
+    try:
+        found = run_files.status(path)
+    except UserError:
+        return "is not a file of this run"
+    if found is None:
+        return "is not there"
+    if not facts:
+        return "has no sidecar that says what it should be"
+    if found.st_size != facts["size"]:
+        return f"is damaged: {found.st_size:,} bytes instead of {facts['size']:,}"
+    if digest(path)["sha256"] != facts["sha256"]:
+        return "is damaged: its bytes do not have the hash they had"
+    rows = [path.parent / SEGMENTS / name for name in dict.fromkeys(facts.get("segments", []))] if remembering else []
+    lost = next((segment.name for segment in rows if not _whole(segment)), "")
+    return f"lacks a part of its replay memory: {lost} is missing or damaged" if lost else ""
+
+
+def _whole(segment: Path) -> bool:
+    try:
+        return str(digest(segment)["sha256"])[:16] == segment.stem.rpartition("-")[2]
+    except UserError:
+        return False
+
+
+def known(folder: Path) -> dict[str, dict[str, Any]]:
+    """The sidecar of every checkpoint by its name, oldest first; those without one are none."""
+    found = {stem: facts_of(folder / f"{stem}.ckpt") for stem in _stems(folder, ".ckpt")}
+    there = [(stem, facts) for stem, facts in found.items() if facts]
+    return dict(sorted(there, key=lambda each: (each[1]["iterations"], each[0])))
+
+
+def names(folder: Path) -> list[str]:
+    """The name of every checkpoint, oldest first."""
+    return list(known(folder))
+
+
+def _stems(folder: Path, suffix: str) -> list[str]:
+    """The names of all files of this kind, in no order that means anything."""
+    stems = [name.removesuffix(suffix) for name in run_files.list_names(folder) if name.endswith(suffix)]
+    return [stem for stem in stems if NAME.fullmatch(stem)]
+
+
+def epochs(folder: Path) -> list[str]:
+    """`epoch=NN` of every file that could be such a checkpoint, in order."""
+    stems = [stem for stem in _stems(folder, ".ckpt") if EPOCH.fullmatch(stem)]
+    return sorted(stems, key=lambda stem: int(stem.removeprefix("epoch=")))
+
+
+def target(link: Path) -> str:
+    """The name of the checkpoint a link means, beside it and nowhere else; "" where there is no link."""
+    return run_files.read_link(link).removesuffix(".ckpt")
+
+
+def select(folder: Path, name: str, whose: str, remembering: bool = False, may_step: bool = False) -> Chosen:
+    """The checkpoint meant by best, last or epoch=NN; `remembering`: one whose replay memory is whole, too.
+
+    `may_step`: step=N, too, of which a run keeps but the newest.
+
+    Where a link's own is damaged, or has no `best` yet, the one before it is taken and that is said; an epoch that was
+    asked for by its number is taken or refused. Its bytes had the hash of its sidecar a moment ago; a run in training
+    may thin it out the next moment, and whether it fits a config is for its reader to say.
+    """
+    match = EPOCH.fullmatch(name)
+    if may_step and NAME.fullmatch(name) and not match:
+        return Chosen(_exactly(folder, name, name, whose, remembering), ())
+    if not match and name not in LINKS:
+        raise UserError(f"--checkpoint takes best, last or epoch=NN, not {name!r}{nearest(name, LINKS)}")
+    if match:
+        return Chosen(_epoch(folder, int(match[1]), name, whose, remembering), ())
+    notes: list[str] = []
+    wanted = target(folder / f"{name}.ckpt")
+    there = known(folder)
+    # what the link names comes first; behind it the highest scores, or the newest
+    candidates = _by_worth(folder, there) if name == "best" else list(there)[::-1]
+    if name == "best":
+        scored = [stem for stem in candidates if _score(folder, there[stem]) > -math.inf]
+        if not wanted or not scored:
+            what = "best checkpoint" if not wanted else "evaluation of which every episode ended"
+            notes.append(f"{whose} has no {what}: taking last")
+            wanted = target(folder / "last.ckpt") or wanted
+        elif wanted in there and wanted not in scored:  # linked by an older version
+            notes.append(f"{whose}: not every episode of the evaluation of {wanted} ended")
+            wanted = scored[0]
+    if wanted:
+        candidates = [wanted, *(stem for stem in candidates if stem != wanted)]
+    for stem in candidates:
+        what = fault(folder / f"{stem}.ckpt", remembering)
+        if not what:
+            taking = [f"taking {stem}"] if notes and not notes[-1].endswith("last") else []
+            return Chosen(folder / f"{stem}.ckpt", tuple(notes + taking))
+        notes.append(f"{whose}: {stem} {what}")
+    raise UserError(f"{whose} has no checkpoint" + ("; ".join(["", *notes]) if candidates else " yet"))
+
+
+def _epoch(folder: Path, number: int, name: str, whose: str, remembering: bool) -> Path:
+    stem = next((stem for stem in epochs(folder) if int(stem.removeprefix("epoch=")) == number), name)
+    return _exactly(folder, stem, name, whose, remembering)
+
+
+def _exactly(folder: Path, stem: str, name: str, whose: str, remembering: bool) -> Path:
+    there = names(folder)
+    if stem not in _stems(folder, ".ckpt"):
+        raise UserError(f"{whose} has no checkpoint {name}; it has {', '.join(there) or 'none'}")
+    if what := fault(folder / f"{stem}.ckpt", remembering):
+        others = [other for other in there if other != stem]
+        raise UserError(f"{whose}: {stem} {what}; it also has {', '.join(others) or 'none'}")
+    return folder / f"{stem}.ckpt"
+
+
+def score_of(path: Path) -> float:
+    """The evaluation mean of a checkpoint; -inf where it was not evaluated to the end, or the mean is not finite."""
+    return _score(path.parent, facts_of(path))
+
+
+def _score(folder: Path, facts: dict[str, Any]) -> float:
+    score = whole_score(facts, folder.parent)
+    return -math.inf if score is None else score
+
+
+def _by_worth(folder: Path, there: dict[str, dict[str, Any]]) -> list[str]:
+    """Names, the best evaluated first, the newer before the older."""
+    return sorted(list(there)[::-1], key=lambda stem: -_score(folder, there[stem]))
+
+
+def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict[str, Any]]:
+    """Delete what is neither among the newest nor among the best, nor linked; of `step=N` only a linked one stays.
+
+    -> the sidecars of those that stay, by name.
+    """
+    there = known(folder)
+    kept = {target(folder / f"{link}.ckpt") for link in LINKS}
+    epochs = [stem for stem in there if stem.startswith("epoch=")]
+    if keep_last is None:
+        kept.update(epochs)
+    else:
+        worthy = [stem for stem in _by_worth(folder, there) if _score(folder, there[stem]) > -math.inf]
+        kept.update(epochs[-keep_last:], worthy[:keep_best])
+    for stem in there:
+        if stem not in kept:
+            run_files.remove(folder / f"{stem}.json")
+            run_files.remove(folder / f"{stem}.ckpt")
+    return {stem: facts for stem, facts in there.items() if stem in kept}
+
+
+def sweep_orphans(folder: Path) -> int:
+    """Delete halves of sets: what a process left that died between a checkpoint and its sidecar."""
+    halves = set(_stems(folder, ".ckpt")) ^ set(_stems(folder, ".json"))
+    for stem in halves:
+        run_files.remove(folder / f"{stem}.ckpt")
+        run_files.remove(folder / f"{stem}.json")
+    return len(halves)

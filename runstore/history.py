@@ -1,0 +1,110 @@
+"""What a display remembers of the rows it was given: the tails of the metrics it shows, the scores, the clock.
+
+Memory stays constant however long the run is; nothing is drawn here.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from runstore.alerts import Alert, Event
+from runstore.run_tail import STEPS as STEPS
+from runstore.run_tail import TRAIN as TRAIN
+from runstore.run_tail import TRAIN_BEST as TRAIN_BEST
+from runstore.run_tail import VAL as VAL
+from runstore.run_tail import VAL_BEST as VAL_BEST
+
+RATE = "train/time/env_steps_per_second"
+ENDED = "train/roll/episodes"
+TAIL = 40  # values in a sparkline
+
+
+@dataclass
+class Series:
+    """The last values of one metric, and the two values a viewer compares: shown now, shown before."""
+
+    values: deque[float] = field(default_factory=lambda: deque(maxlen=TAIL))
+    fresh: bool = False
+    shown: float = math.nan
+    before: float = math.nan
+
+    def show(self) -> None:
+        """Take the newest value as the one on the screen; a metric without a new value keeps its old change."""
+        if self.fresh:
+            self.before, self.shown, self.fresh = self.shown, self.values[-1], False
+
+
+@dataclass
+class Score:
+    """First, last and best of a mean episode reward (higher is better), and where the best was."""
+
+    first: float = math.nan
+    last: float = math.nan
+    best: float = math.nan
+    best_at: int = 0
+
+    def add(self, value: float, env_steps: int, best: float = math.nan) -> None:
+        """`best` is the run's own record, which a resumed process did not see happen: it has no place then."""
+        self.last = value
+        if math.isnan(self.first):
+            self.first = value
+        if not value <= self.best:
+            self.best, self.best_at = value, env_steps
+        if best > self.best:
+            self.best, self.best_at = best, 0
+
+    def toward(self, goal: float) -> float:
+        """The part of the way covered, from the first score (or zero) to the goal; goals may be negative."""
+        start = min(self.first, 0.0) if goal > 0 else self.first
+        if self.last >= goal:
+            return 1.0
+        return max(0.0, (self.last - start) / (goal - start)) if start < goal else 0.0
+
+
+class History:
+    """Folds rows; a row costs a few dictionary look-ups, because thousands may come between two drawings."""
+
+    def __init__(self, shown: Iterable[str], first_step: int = 0) -> None:
+        self.series = {name: Series() for name in shown}
+        self.env_steps = self.first_step = first_step
+        self.rate = math.nan
+        self.ended, self.playing = math.nan, ""  # training episodes so far; evaluation or test, while it is under way
+        self._told = first_step  # env steps of the last row
+        self.train, self.val = Score(), Score()
+        self.alerts: dict[tuple[str, str], Alert] = {}  # by metric and bound; those that are open
+
+    def add(self, row: Mapping[str, float]) -> None:
+        self.env_steps = self._told = int(row.get(STEPS, self.env_steps))
+        self.ended, self.playing = row.get(ENDED, self.ended), ""
+        self.rate = row.get(RATE, self.rate)
+        if TRAIN in row:
+            self.train.add(row[TRAIN], self.env_steps, row.get(TRAIN_BEST, math.nan))
+        if VAL in row:
+            self.val.add(row[VAL], self.env_steps, row.get(VAL_BEST, math.nan))
+        for name, series in self.series.items():
+            if name in row:
+                series.values.append(row[name])
+                series.fresh = True
+
+    def tick(self, env_steps: int, seconds: float, playing: str) -> None:
+        """How far it is without a row, so many seconds after the last one."""
+        self.env_steps, self.playing = max(self.env_steps, env_steps), playing
+        if self.env_steps > self._told and seconds > 0:
+            self.rate = (self.env_steps - self._told) / seconds
+
+    def now(self) -> str:
+        """What the numbers do not tell, in words: nothing can be said of returns yet; what else is being done."""
+        waiting = "no episode has ended yet" if self.ended == 0 else ""
+        return ", ".join(filter(None, (waiting, f"{self.playing} under way" if self.playing else "")))
+
+    def note(self, event: Event) -> None:
+        """An alert that began, or ended."""
+        self.alerts.pop(event.alert.key, None)
+        if event.begins:
+            self.alerts[event.alert.key] = event.alert
+
+    def seconds_left(self, max_timesteps: int, elapsed: float) -> float:
+        """At the average speed of this process so far; NaN before the first step."""
+        done = self.env_steps - self.first_step
+        return max(0, max_timesteps - self.env_steps) * elapsed / done if done > 0 else math.nan

@@ -1,0 +1,215 @@
+"""What metrics.mmap says of a run now, whoever writes it meanwhile, dies doing so, or puts another in its place.
+
+The file is read and never mapped: one that somebody cuts short is an error here and not the end of the process.
+"""
+
+import json
+import os
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from zlib import crc32
+
+from runstore import metrics_layout as at
+from runstore import run_files
+from runstore.run_facts import mapping
+from runstore.run_lock import identity
+from utils.user_error import UserError
+
+TRIES = 50  # to catch a record that is whole; one that is not there then is damaged
+NANO = 1e-9
+
+
+class Origin(NamedTuple):
+    """Who writes the file, and since when."""
+
+    run: str
+    pid: int
+    boot: str
+    started: int
+    """clock ticks of the boot at which the process began; with pid and boot it is that process and no other"""
+    wall: float
+    """seconds since 1970 at which the file was made"""
+    monotonic: float
+    """the same instant, in seconds of the monotonic clock"""
+    facts: dict[str, Any]
+    """whatever the writer tells of the run: config_id, goal, first_step, .."""
+
+
+class Latest(NamedTuple):
+    """The newest value of a metric."""
+
+    value: float
+    step: float
+    times: int
+    """how often there was one"""
+
+
+class Snapshot(NamedTuple):
+    """What was told together: all of it belongs to one instant."""
+
+    sequence: int
+    told: float
+    """when, in seconds of the monotonic clock"""
+    env_steps: int
+    max_timesteps: int
+    """0 where nobody knows"""
+    iterations: int
+    updates: int
+    rows: int
+    state: str
+    """begun, training, paused or ended: in the writer's own words; a killed one has none left"""
+    alerts_open: int
+    alerts: int
+    doing: str
+    """beside training: evaluation, test"""
+    result: str
+    """how it ended: solved, not_solved, not_tested, trained, interrupted, failed; finished in a loop of one's own"""
+    line: str
+    values: dict[str, Latest]
+
+
+class MetricsReader:
+    """A run's metrics.mmap; UserError where it is none. Follows the file that takes its place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file, self.origin, self._layout = _opened(path)
+        self._names: list[str] = []
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self) -> Snapshot:
+        """The newest whole record."""
+        self._follow()
+        for attempt in range(TRIES):
+            start, length = self._layout.records, self._layout.record_bytes
+            both = self._bytes(start, 2 * length)
+            whole = [each for each in (_record(both[:length]), _record(both[length:])) if each]
+            if whole:
+                return self._snapshot(*max(whole))
+            time.sleep(attempt * 1e-5)
+        raise UserError(f"{self.path} is damaged: neither of its records is whole")
+
+    def history(self, name: str) -> list[tuple[float, float]]:
+        """(step, value) of its last points, oldest first; [] for a metric it does not know."""
+        if name not in self._names:
+            self.read()
+        if name not in self._names:
+            return []
+        start = self._layout.point(self._names.index(name), 1)
+        ring = self._bytes(start, self._layout.points * at.POINT_BYTES)
+        found = []
+        for place in range(0, len(ring), at.POINT_BYTES):
+            step, value, number = at.POINT.unpack_from(ring, place)
+            (check,) = at.CRC.unpack_from(ring, place + at.POINT.size)
+            if check == crc32(ring[place : place + at.POINT.size]):  # else it is being written, or never was
+                found.append((number, step, value))
+        newest = max((number for number, _, _ in found), default=0)
+        found.sort(key=lambda point: (point[0] - newest - 1) & 0xFFFFFFFF)  # numbers begin anew after 2**32
+        return [(step, value) for _, step, value in found]
+
+    def silence(self) -> float:
+        """Seconds since the writing process last gave a sign of life; infinite before a reboot."""
+        if self.origin.boot != _boot():
+            return float("inf")
+        beat = int.from_bytes(self._bytes(at.HEARTBEAT, 8), sys.byteorder)
+        return max(0.0, time.monotonic() - beat * NANO)
+
+    def lives(self) -> bool:
+        """Whether the very process that writes it is still there."""
+        me = self.origin
+        return me.pid > 0 and identity(me.pid) == {"pid": me.pid, "boot": me.boot, "started": me.started}
+
+    def _follow(self) -> None:
+        """Open the file that lies there now, where it is another one; a deleted one is read on."""
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return
+        if not os.path.samestat(there, os.fstat(self._file.fileno())):
+            file, self.origin, self._layout = _opened(self.path)
+            self._file.close()
+            self._file, self._names = file, []
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        data = os.pread(self._file.fileno(), length, start)
+        if len(data) < length:
+            raise UserError(f"{self.path} was cut short while it was read")
+        return data
+
+    def _snapshot(self, sequence: int, record: bytes) -> Snapshot:
+        names, _, told, steps, most, iterations, updates, rows, *words = at.RECORD.unpack_from(record, at.CHECKED)
+        state, alerts_open, alerts, doing, result, line = words
+        self._learn(names)
+        values = at.VALUE.iter_unpack(record[at.VALUES : at.VALUES + names * at.VALUE.size])
+        found = {name: Latest(*value) for name, value in zip(self._names[:names], values, strict=True)}
+        return Snapshot(
+            sequence, told * NANO, steps, most, iterations, updates, rows, at.STATES.get(state, "unknown"),
+            alerts_open, alerts, _text(doing), _text(result), _text(line), found,
+        )  # fmt: skip
+
+    def _learn(self, count: int) -> None:
+        """The names a record counts: they were there before it, and stay."""
+        known = len(self._names)
+        if count > known:
+            data = self._bytes(at.NAMES + known * at.NAME_BYTES, (count - known) * at.NAME_BYTES)
+            for start in range(0, len(data), at.NAME_BYTES):
+                text = data[start : start + at.NAME_TEXT]
+                if at.CRC.unpack_from(data, start + at.NAME_TEXT)[0] != crc32(text):
+                    raise UserError(f"{self.path} is damaged: the name of metric {len(self._names) + 1} is not whole")
+                self._names.append(_text(text))
+
+
+def _opened(path: Path) -> tuple[BinaryIO, Origin, at.Layout]:
+    file = run_files.open_file(path)
+    try:
+        return file, *_header(path, file.fileno())
+    except BaseException:
+        file.close()
+        raise
+
+
+def _header(path: Path, descriptor: int) -> tuple[Origin, at.Layout]:
+    data = os.pread(descriptor, at.HEADER_BYTES, 0)
+    if len(data) < at.HEADER_BYTES or not data.startswith(at.MAGIC):
+        raise UserError(f"{path} is no file of metrics")
+    _, version, check = at.PREFIX.unpack_from(data)
+    if version != at.VERSION:
+        raise UserError(f"{path} is of version {version}, and version {at.VERSION} is read here")
+    size, metrics, points, *rest = at.HEADER.unpack_from(data, at.PREFIX.size)
+    layout = at.Layout(metrics, points)
+    *offsets, pid, started, boot, run, wall, monotonic, length = rest
+    sound = check == crc32(data[at.PREFIX.size :]) and 0 < metrics <= at.MOST_METRICS and 0 < points <= at.MOST_POINTS
+    if not sound or (size, metrics, points, *offsets) != layout.offsets or os.fstat(descriptor).st_size != size:
+        raise UserError(f"{path} is damaged: its header is not whole")
+    try:
+        facts = mapping(json.loads(data[at.FACTS : at.FACTS + length]))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: its facts are no JSON") from error
+    return Origin(_text(run), pid, _text(boot), started, wall, monotonic * NANO, facts), layout
+
+
+def _record(data: bytes) -> tuple[int, bytes] | None:
+    """A record that is whole, and its sequence."""
+    (sequence,) = at.SEQUENCE.unpack_from(data)
+    (check,) = at.CRC.unpack_from(data, at.SEQUENCE.size)
+    names, again, *_ = at.RECORD.unpack_from(data, at.CHECKED)
+    used = at.VALUES + names * at.VALUE.size
+    if not sequence or sequence != again or used > len(data) or check != crc32(data[at.CHECKED : used]):
+        return None
+    return sequence, data
+
+
+def _text(data: bytes) -> str:
+    """Up to its first zero; what is not printable is not shown on anybody's terminal."""
+    text = data.partition(b"\0")[0].decode("utf-8", "replace")
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+@cache
+def _boot() -> str:
+    return str(identity(os.getpid())["boot"])

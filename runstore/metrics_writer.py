@@ -1,0 +1,158 @@
+"""metrics.mmap while a run goes on: what it is doing and its newest numbers, for whoever looks, at microseconds a row.
+
+Whoever reads never waits for the writer nor the writer for them: of two records one is always whole. No torch.
+"""
+
+import json
+import logging
+import mmap
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from zlib import crc32
+
+from runstore import metrics_layout as at
+from runstore import run_files
+from runstore.run_lock import identity
+
+log = logging.getLogger("stride")
+HEART_SECONDS = 1.0  # between two beats of the process
+WORD = 8
+
+
+class MetricsWriter:
+    """Makes the file anew, in the place of an older one, and writes into it until `close`; every call from any thread.
+
+    `facts` are told with it, once: plain data of less than 3.8 kB as JSON. Metrics beyond `metrics` are left out.
+    """
+
+    def __init__(self, path: Path, run: str, facts: Mapping[str, object], metrics: int = 64, points: int = 128) -> None:
+        self._layout, self._lock = at.Layout(metrics, points), threading.Lock()
+        self._places: dict[str, int] = {}
+        self._counts: list[int] = []
+        self._record = bytearray(self._layout.record_bytes)
+        self._sequence = 0
+        self.env_steps = self.max_timesteps = self.iterations = self.updates = self.rows = 0
+        self._state, self._alerts, self._texts = at.BEGUN, (0, 0), (b"", b"", b"")
+        self._pid = os.getpid()
+        with run_files.replacing(path, sync_name=False) as file:
+            file.write(self._first(run, facts))
+        with run_files.open_to_write(path) as file:
+            self._map = mmap.mmap(file.fileno(), self._layout.size)
+        self._words = memoryview(self._map).cast("Q")
+        self._publish()
+        self._over = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._heart.start()
+
+    def row(self, step: float, values: Mapping[str, float]) -> None:
+        """Numbers of this step; NaN is one."""
+        with self._lock:
+            self._state, self._texts = at.TRAINING, (b"", *self._texts[1:])
+            self.env_steps, self.rows = int(step), self.rows + 1
+            self._write(step, values)
+            self._publish()
+
+    def progress(self, env_steps: int, iterations: int, updates: int, doing: str = "") -> None:
+        """How far it is without a row, and what it is doing beside training."""
+        with self._lock:
+            self.env_steps, self.iterations, self.updates = env_steps, iterations, updates
+            self._texts = (at.text_bytes(doing, 32), *self._texts[1:])
+            self._publish()
+
+    def say(self, line: str, state: int = 0, alerts: tuple[int, int] | None = None) -> None:
+        """A line on how it stands; with it the state where that changes, and how many alerts are open and were."""
+        with self._lock:
+            self._texts = (*self._texts[:2], at.text_bytes(line, 264))
+            self._state, self._alerts = state or self._state, alerts or self._alerts
+            self._publish()
+
+    def end(self, result: str, line: str) -> None:
+        """The last word: how it ended. The file stays as it is."""
+        if self._over.is_set():
+            return
+        self._over.set()
+        if os.getpid() == self._pid:  # a forked process has no heart
+            self._heart.join()
+        with self._lock:
+            self._state = at.ENDED
+            self._texts = (b"", at.text_bytes(result, 32), at.text_bytes(line, 264))
+            self._publish()
+            self._words.release()
+            self._map.close()
+
+    def _beat(self) -> None:
+        while not self._over.wait(HEART_SECONDS):
+            self._words[at.HEARTBEAT // WORD] = time.monotonic_ns()
+
+    def _first(self, run: str, facts: Mapping[str, object]) -> bytearray:
+        """The whole file, before anybody sees it."""
+        data = bytearray(self._layout.size)
+        told = json.dumps(facts).encode()
+        if at.FACTS + len(told) > at.HEADER_BYTES:
+            raise ValueError(f"facts of {len(told):,} bytes are more than the header holds")
+        me = identity(self._pid)
+        who = (self._pid, me["started"], me["boot"].encode(), at.text_bytes(run, 104), time.time(), time.monotonic_ns())
+        at.HEADER.pack_into(data, at.PREFIX.size, *self._layout.offsets, *who, len(told))
+        data[at.FACTS : at.FACTS + len(told)] = told
+        check = crc32(memoryview(data)[at.PREFIX.size : at.HEADER_BYTES])
+        at.PREFIX.pack_into(data, 0, at.MAGIC, at.VERSION, check)
+        sequence = self._fill()
+        start = self._layout.record(sequence)
+        data[start : start + len(self._record)] = self._record
+        at.SEQUENCE.pack_into(data, start, sequence)
+        at.SEQUENCE.pack_into(data, at.HEARTBEAT, time.monotonic_ns())
+        return data
+
+    def _add(self, name: str) -> int:
+        """A place for a metric: written before the record that counts it. -1 where all are taken."""
+        place = len(self._counts)
+        text = name.encode()
+        if place == self._layout.metrics or len(text) > at.NAME_TEXT:
+            log.warning(f"{at.NAME} has no room for {name}: monitors will not show it")
+            self._places[name] = -1
+            return -1
+        text = text.ljust(at.NAME_TEXT, b"\0")
+        start = at.NAMES + place * at.NAME_BYTES
+        self._map[start : start + at.NAME_TEXT + at.CRC.size] = text + at.CRC.pack(crc32(text))
+        self._places[name] = place
+        self._counts.append(0)
+        return place
+
+    def _write(self, step: float, values: Mapping[str, float]) -> None:
+        """Points into their rings, and the newest of each into the record to come; looked up once, as rows are many."""
+        places, counts, ring, points = self._places, self._counts, self._layout.points, at.POINT.pack
+        first, length, newest, check = self._layout.rings, at.POINT_BYTES, at.VALUE.pack_into, at.CRC.pack
+        for name, value in values.items():
+            place = places[name] if name in places else self._add(name)
+            if place < 0:
+                continue
+            count = counts[place] = counts[place] + 1
+            point = points(step, value, count & 0xFFFFFFFF)
+            start = first + (place * ring + (count - 1) % ring) * length
+            self._map[start : start + length] = point + check(crc32(point))
+            newest(self._record, at.VALUES + place * at.VALUE.size, value, step, count)
+
+    def _fill(self) -> int:
+        """The record as it is now, all but its first word, which is returned."""
+        self._sequence += 2
+        numbers = (self.env_steps, self.max_timesteps, self.iterations, self.updates, self.rows)
+        head = (len(self._counts), self._sequence, time.monotonic_ns(), *numbers, self._state, *self._alerts)
+        at.RECORD.pack_into(self._record, at.CHECKED, *head, *self._texts)
+        used = at.VALUES + at.VALUE.size * len(self._counts)
+        at.CRC.pack_into(self._record, at.SEQUENCE.size, crc32(memoryview(self._record)[at.CHECKED : used]))
+        return self._sequence
+
+    def _publish(self) -> None:
+        """Over the older of the two records; its first word is odd as long as it is not whole."""
+        if os.getpid() != self._pid:  # forked: this file is the parent's
+            return
+        sequence = self._fill()
+        start = self._layout.record(sequence)
+        self._words[start // WORD] = sequence + 1
+        used = at.VALUES + at.VALUE.size * len(self._counts)
+        self._map[start + WORD : start + used] = self._record[WORD:used]
+        self._words[start // WORD] = sequence
+        self._words[at.HEARTBEAT // WORD] = time.monotonic_ns()

@@ -1,0 +1,160 @@
+"""What is known before a training (Header) and after it (Outcome), and the one sentence that tells the end."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runstore.alerts import Alert, counted
+from runstore.run_facts import INTERRUPTED as INTERRUPTED
+from runstore.run_facts import PAUSED as PAUSED
+from runstore.run_facts import UNENDED as UNENDED
+from runstore.run_facts import ending_words, part_test, verdict
+from runstore.run_facts import verdict_words as words_of
+from utils.places import COMMANDS, spelled
+from utils.typography import duration, plain, score
+
+FAILED = "failed"  # the reason of an end by an error
+
+
+@dataclass(frozen=True)
+class Header:
+    """The facts printed above a training."""
+
+    config_id: str  # "CartPole-v1:ppo"
+    algo_id: str
+    engine: str
+    engine_why: str  # why this engine; "" when there is nothing to say
+    env_backend: str  # whose worlds: fast, gym, ale or torch
+    env_backend_why: str
+    device: str  # cpu, or cuda:0 (NVIDIA H200)
+    n_envs: int
+    seed: int
+    parameters: int
+    goal: float | None
+    max_timesteps: int
+    run_path: str
+    threads: int = 1
+    threads_why: str = ""  # "" where the config says how many
+    workers: int = 0  # processes that step the worlds, 0: none but the training's own
+    workers_why: str = ""  # "" where nobody asks
+    settings: str = ""  # where they come from, "" where they are this environment's own
+    plateau: str = ""  # what a metric that gets no better does, "" where nothing
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended. `solved` is only true when every fresh episode of its test ended, and their mean
+    reaches the goal."""
+
+    solved: bool
+    reason: str  # "goal reached", "evaluation return reached", "plateau reached", "budget spent", ..
+    goal: float | None
+    val_best: float | None
+    test_mean: float | None
+    test_std: float | None
+    test_episodes: int
+    """of the test that ended; a test counts only where all of them did"""
+    env_steps: int
+    seconds: float
+    run_path: str
+    alerts: tuple[Alert, ...] = ()
+    """of the whole run"""
+    lost: str = ""
+    """What a signal cost, "" where nothing; said to who sent it, and kept nowhere."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Which part of the time of the whole run went where (runstore/phases.py)."""
+    dreams: dict[str, float] = field(default_factory=dict)
+    """How far dreams stray, by metric (runstore/dreams.py); {} without a world model."""
+    test_wanted: int = 0
+    """Episodes that the test was to have, 0 where none was played."""
+    tests: int = 0
+    """How many tests were played so far: each evaluation that reaches the goal plays one, and so does the end."""
+
+    @property
+    def verdict(self) -> str:
+        """solved, not solved, not tested; trained, where there was no goal to reach; interrupted, paused."""
+        return verdict(vars(self))
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+        return words_of(self.verdict, self.test_episodes)
+
+    @property
+    def why(self) -> str:
+        """The reason, "" where the verdict says it already."""
+        return "" if self.verdict == self.reason else self.reason
+
+    @property
+    def result(self) -> str:
+        """How it ended, for programs: solved, not_solved, not_tested, trained, interrupted, paused, failed."""
+        return FAILED if self.reason == FAILED else self.verdict.replace(" ", "_")
+
+    def line(self) -> str:
+        """One line made for grep: key=value, always the same keys in this order, `none` where there is nothing.
+
+        The run is the last of them, so that its path may hold blanks.
+        """
+        facts = {
+            "result": self.result,
+            "test_mean": self.test_mean,
+            "test_std": self.test_std,
+            "test_episodes": self.test_episodes,
+            "tests": self.tests,
+            "goal": None if self.goal is None else f"{self.goal:.10g}",
+            "env_steps": self.env_steps,
+            "seconds": float(self.seconds),
+            "alerts": len(self.alerts),
+            "run": self.run_path,
+        }
+        return " ".join(f"{key}={_machine_word(value)}" for key, value in facts.items())
+
+    def test_words(self) -> str:
+        """The test score in words, or why there is none; "" when nothing was tested."""
+        if self.test_mean is None:
+            return part_test(vars(self))
+        spread = "" if self.test_std is None else f" ± {score(self.test_std)}"
+        which = f" (test {self.tests} of this run)" if self.tests > 1 else ""
+        return f"{score(self.test_mean)}{spread} over {self.test_episodes} episodes{which}"
+
+    def sentence(self) -> str:
+        """One line: verdict, reason, scores, what it took."""
+        ending, tested = ending_words(vars(self)), self.test_words()
+        parts = [ending[:1].upper() + ending[1:]]
+        if tested:
+            parts.append(tested if self.test_mean is None else f"test {tested}")
+        if self.val_best is not None:
+            parts.append(f"best val {score(self.val_best)}")
+        if self.goal is not None:
+            parts.append(f"goal {plain(self.goal)}")
+        told = counted(self.alerts)
+        spent = f"{self.env_steps:,} env steps in {duration(self.seconds)}{f'; {told}' if told else ''}"
+        return f"{', '.join(parts)}; {spent}."
+
+
+def _machine_word(value: object) -> str:
+    return "none" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def next_commands(outcome: Outcome, config_id: str) -> list[str]:
+    """What one may want to type now, with an interpreter that has what it takes."""
+    train, play = typed("train"), typed("run_play")
+    resume = f"{train} --resume {Path(outcome.run_path).name}"
+    if outcome.reason in UNENDED:
+        return [resume]
+    more = f"{resume} --max-timesteps {2 * outcome.env_steps}"
+    if outcome.verdict == "not solved":
+        return [more]
+    if outcome.verdict == "not tested":
+        return [f"{play} --run-id @last --headless --episodes 100", more]
+    seeds = f"{train} {config_id} --seed 1,2,3,4,5"
+    return [f"{play} --run-id @last", f"less {outcome.run_path}/report.md", seeds, f"{train} --list-envs"]
+
+
+def typed(command: str) -> str:
+    """How one may type it here: with the paths of a checkout and of an environment that one does not stand in."""
+    program, *words = spelled(command)
+    if not os.environ.get("VIRTUAL_ENV"):
+        program = os.path.relpath(sys.executable if program == "python" else Path(sys.executable).with_name(program))
+    return " ".join([program, *(os.path.relpath(COMMANDS / word) if word.endswith(".py") else word for word in words)])

@@ -1,0 +1,156 @@
+"""A run in one line: what its config.json and the end of its metrics.csv say, and the words for how it stands.
+
+The words of a verdict and of a failure are those of runstore/run_facts.py and run_fate.py.
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runstore import run_files
+from runstore.run_facts import LARGEST, episodes_of, failure, finite, mapping, read_facts, verdict, verdict_words
+from runstore.run_labels import Labels
+from runstore.run_tail import Tail
+from runstore.runs_root import STAMP
+from runstore.whole_score import whole_score
+from utils.user_error import UserError
+
+MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
+DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
+GONE = "its process ended without a word"
+VERDICTS = ("solved", "not solved", "not tested", "trained")
+STATUSES = ("running", "silent", "halted", "paused", "finished", "failed", "dead", "interrupted", "damaged")
+
+
+class Brief(NamedTuple):
+    """A line of the table."""
+
+    id: str
+    status: str = "damaged"
+    """one of STATUSES, as runstore/run_state.py tells them of one that is running by its own account"""
+    variant: str = "?"
+    tail: Tail = Tail()
+    goal: float | None = None
+    group: str = ""
+    fault: str = ""
+    """what is wrong with its files"""
+    reason: str = ""
+    """why it failed"""
+    result: str = ""
+    """one of VERDICTS, "" until it has ended"""
+    seed: int | None = None
+    started: float | None = None
+    """seconds of the epoch"""
+    spent: float | None = None
+    """seconds by the account of its end"""
+    test: float | None = None
+    env: str = ""
+    score: float | None = None
+    """of its best checkpoint, by which @best and cleanup choose"""
+    commit: str = ""
+    """of the program that trained it"""
+    settings: str = ""
+    """twelve digits that two runs share where their configs differ in nothing but the seed"""
+    labels: Labels = Labels()
+    episodes: int = 0
+    """of its test that ended"""
+
+    @property
+    def verdict(self) -> str:
+        """The result as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+        return verdict_words(self.result, self.episodes)
+
+    @property
+    def words(self) -> str:
+        """What a filter looks for words in."""
+        told = (self.id, self.variant, self.status, self.result, self.group, self.reason, *self.labels.tags)
+        return " ".join(told).casefold()
+
+    @property
+    def took(self) -> float | None:
+        """Seconds of training so far."""
+        return self.spent if self.tail.seconds is None else self.tail.seconds
+
+    @property
+    def speed(self) -> float | None:
+        """Env steps per second, over all of it."""
+        return self.tail.steps / self.took if self.took and self.tail.steps else None
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    """What read_facts says of a file that has the size, the depth and the numbers of a config."""
+    found = run_files.status(folder / "config.json")
+    if found and found.st_size > MOST_CONFIG:
+        raise UserError(f"{folder}/config.json has {found.st_size:,} bytes, more than any config")
+    facts = read_facts(folder)
+    level: list[Any] = [facts]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        if any(isinstance(each, int) and abs(each) > LARGEST for each in level):
+            raise UserError(f"{folder}/config.json is damaged: a number in it is larger than any key takes")
+        level = [each for each in level if isinstance(each, dict | list)]
+    if level:
+        raise UserError(f"{folder}/config.json is nested more than {DEEPEST} deep")
+    return facts
+
+
+def head_of(folder: Path) -> Brief:
+    """All but the tail."""
+    started = started_at(folder.name)
+    try:
+        facts = facts_of(folder)
+    except UserError as error:
+        return Brief(folder.name, fault=str(error), started=started)
+    outcome = mapping(facts.get("outcome"))
+    return Brief(
+        folder.name,
+        str(facts.get("status", "?")),
+        f"{facts.get('env_id', '?')}:{facts.get('variant', '?')}",
+        goal=finite(facts.get("goal")),
+        group=facts.get("group") or "",
+        reason=failure(facts),
+        result=verdict(outcome) if outcome and facts.get("status") == "finished" else "",
+        seed=facts.get("seed"),
+        started=started,
+        spent=finite(outcome.get("seconds")),
+        test=finite(outcome.get("test_mean")),
+        env=str(facts.get("env_id", "")),
+        commit=str(facts.get("git_hash", "")),
+        settings=settings_of(facts),
+        episodes=episodes_of(outcome),
+    )
+
+
+def settings_of(facts: Mapping[str, Any]) -> str:
+    """Of two runs the same where their configs are, but for the seed and the words that describe them."""
+    import hashlib  # of runs that are known nothing is read
+
+    config = {key: value for key, value in mapping(facts.get("config")).items() if key not in DESCRIBED}
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12] if config else ""
+
+
+def started_at(run_id: str) -> float | None:
+    """Ids begin with the local time at which their folder was made."""
+    stamp = STAMP.match(run_id)
+    try:
+        return time.mktime(time.strptime(stamp.group(), "%Y%m%d-%H%M%S-")) if stamp else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def best_of(folder: Path) -> tuple[float | None, str]:
+    """The score in best.json, None where there is none or not of every episode, and what is wrong with that file."""
+    path = folder / "checkpoints" / "best.json"
+    try:
+        if not run_files.exists(path):
+            return None, ""
+        best = run_files.read_json(path)
+    except UserError as error:
+        return None, str(error)
+    found = best.get("score") if isinstance(best, dict) else math.nan
+    if found is not None and finite(found) is None:
+        return None, "checkpoints/best.json is damaged: it has no score"
+    return whole_score(best, folder), ""

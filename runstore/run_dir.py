@@ -1,0 +1,302 @@
+"""One run is one folder: its name, the files in it, and how a person's selector becomes a folder.
+
+What is written into these files belongs to the callbacks, how they are written to durable_file. No torch.
+"""
+
+import errno
+import logging
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runstore import run_files, run_names
+from runstore.run_brief import Brief
+from runstore.run_facts import read_facts
+from runstore.run_files import write_json
+from runstore.run_index import RunIndex
+from runstore.runs_root import ID as ID
+from runstore.runs_root import STAMP as STAMP
+from runstore.runs_root import check_id as check_id
+from runstore.runs_root import runs_root as runs_root
+from utils.durable_file import relink, sweep, sync_folder, temporary
+from utils.user_error import UserError, nearest
+
+log = logging.getLogger("stride")
+LAST, BEST = "@last", "@best"
+_index, _looking = RunIndex(), threading.Lock()  # what this process knows of all runs, and who looks
+BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+Facts = Mapping[str, object] | None
+Fill = Callable[["RunDir"], object]
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The folder of one run; properties name the files in it, whether or not they exist yet."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it lies elsewhere than under the root of all runs."""
+        return self.path.parent.resolve() != runs_root().resolve()
+
+    @property
+    def config_json(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def videos(self) -> Path:
+        return self.path / "videos"
+
+    @property
+    def metrics_csv(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def run_log(self) -> Path:
+        return self.path / "run.log"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.md"
+
+    @property
+    def dreams(self) -> Path:
+        return self.path / "dreams.json"
+
+    @classmethod
+    def create(
+        cls,
+        env_id: str,
+        variant: str,
+        seed: int,
+        facts: Facts = None,
+        run_id: str = "",
+        fill: Fill = lambda run: None,
+    ) -> "RunDir":
+        """Make a new folder with its subfolders, its config.json and what `fill` puts there, whole from the start;
+        `@last` points at it.
+
+        Its name is taken by nobody else, however many processes ask at once. It is not locked: who trains in it does
+        that (`run_lock.locked`). UserError where the folder of all runs cannot be written to, FileExistsError where
+        one named `run_id` is there.
+        """
+        root = runs_root()
+        name = _named(env_id, variant, seed)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            sweep(root)
+            made = _make(root, check_id(run_id), facts, fill) if run_id else _make_unique(root, name, facts, fill)
+            run = cls(made)
+            relink(root / LAST, run.path)
+            sync_folder(root)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise UserError(f"cannot make a run folder under {root}: {error.strerror}") from error
+        return run
+
+    def facts(self) -> dict[str, Any]:
+        """config.json; UserError, one line, where it is missing, damaged or no file."""
+        return read_facts(self.path)
+
+    def tidy(self) -> None:
+        """What a process that trained this run before left half-written goes, missing folders come; only for who holds
+        its lock."""
+        for name in ("", *run_names.FOLDERS):
+            run_files.sweep(self.path / name)
+        for folder in (self.checkpoints, self.logs, self.videos):
+            run_files.make_folder(folder)
+
+    @classmethod
+    def find(cls, selector: str) -> "RunDir":
+        """The run meant by `@last`, `@best[:ENV[:VARIANT]]`, an id, the unique beginning of one, or a folder's path.
+
+        `@best` alone is the best of the environment that was evaluated last: returns of two are not to be compared.
+
+        UserError, with the nearest ids, where there is none or more than one. Only that it is there is promised: what
+        lies in it is looked at by who reads it (`facts`, `checkpoint_set`), and a path may lead to a foreign run.
+        """
+        if selector.startswith("group:") or selector == "@last-group":
+            raise _group(selector.replace("@last-group", "group:@last"))
+        if "/" in selector or os.sep in selector:
+            return cls(_folder(selector))
+        if selector == BEST or selector.startswith(f"{BEST}:"):
+            env_id, _, variant = selector.removeprefix(BEST).removeprefix(":").partition(":")
+            return _best(env_id, variant)
+        if selector == LAST:
+            return cls(_last())
+        check_id(selector)
+        ids = [run.id for run in list_runs()]
+        matches = [selector] if selector in ids else [run_id for run_id in ids if run_id.startswith(selector)]
+        if len(matches) > 1:
+            raise UserError(f"{selector!r} begins {len(matches)} runs: {', '.join(matches[:4])}; give more of the id")
+        if not matches and _is_group(root_of_groups() / selector):
+            raise _group(f"group:{selector}")
+        if not matches:
+            raise UserError(f"no run {selector!r} under {runs_root()}{nearest(selector, [LAST, BEST, *ids])}")
+        return cls(runs_root() / matches[0])
+
+
+def root_of_groups() -> Path:
+    """Where what is known of groups lies, beside the runs."""
+    return runs_root().resolve() / "groups"
+
+
+def _is_group(folder: Path) -> bool:
+    known = run_names.GROUP.fullmatch(folder.name) is not None and os.path.isdir(folder)
+    return known or run_names.TIMED.fullmatch(folder.name) is not None
+
+
+def _group(selector: str) -> UserError:
+    return UserError(
+        f"{selector} is a group of runs, and one run is wanted here: `python run_play.py --run-id {selector}` compares "
+        f"its runs and shows their ids, `python train.py --resume {selector}` goes on with them"
+    )
+
+
+def list_runs() -> list[RunDir]:
+    """All runs under the root, newest first (ids begin with the time); folders named by hand come last."""
+    root = runs_root()
+    if not root.is_dir():
+        return []
+    runs = [RunDir(path) for path in root.iterdir() if not path.is_symlink() and _is_run(path)]
+    return sorted(runs, key=lambda run: (bool(STAMP.match(run.id)), run.id), reverse=True)
+
+
+def _is_run(path: Path) -> bool:
+    """Whatever is in it: whether that is sound is found out by who reads it."""
+    return bool(ID.fullmatch(path.name)) and any(
+        os.path.lexists(path / name) for name in ("config.json", "checkpoints")
+    )
+
+
+def _make_unique(root: Path, name: str, facts: Facts, fill: Fill) -> Path:
+    """Make `root/<time>-<name>-<4 random letters>`: whole under a hidden name, then renamed, which one process wins."""
+    while True:
+        with suppress(FileExistsError):
+            return _make(root, _stamped(name), facts, fill)
+
+
+def _make(root: Path, run_id: str, facts: Facts, fill: Fill) -> Path:
+    path = root / run_id
+    hidden = temporary(path)
+    for folder in ("checkpoints", "logs", "videos"):
+        (hidden / folder).mkdir(parents=True)
+    if facts is not None:
+        write_json(hidden / "config.json", dict(facts))
+    try:
+        fill(RunDir(hidden))
+        hidden.rename(path)  # refused where a run of that name is there, as its folder is never empty
+    except BaseException as error:
+        shutil.rmtree(hidden, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise FileExistsError(errno.EEXIST, "there is one already", str(path)) from error
+        raise
+    sync_folder(root)
+    return path
+
+
+def new_id(env_id: str, variant: str, seed: int) -> str:
+    """What a run that begins now may be called."""
+    return _stamped(_named(env_id, variant, seed))
+
+
+def _named(env_id: str, variant: str, seed: int) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", f"{env_id}-{variant}-s{seed}")[:100]
+
+
+def _stamped(name: str) -> str:
+    suffix = "".join(secrets.choice(BASE32) for _ in range(4))
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{suffix}"
+
+
+def _folder(selector: str) -> Path:
+    """A run folder given by its path; '..' is refused, so that no selector climbs out of where it seems to be."""
+    if "\0" in selector or ".." in Path(selector).parts or len(selector) > 4096:
+        raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed in it, give it from the root")
+    try:
+        path = Path(selector).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a name too long, half a character
+        raise UserError(f"{selector!r} is not the path of a run: it leads nowhere") from error
+    if not _is_run(path):
+        raise UserError(f"{selector!r} is not the folder of a run: it has no config.json and no checkpoints/")
+    return path
+
+
+def _last() -> Path:
+    """What the link names at this instant; read once, as another process may replace it at any time."""
+    root = runs_root()
+    try:
+        path = root / check_id(os.readlink(root / LAST))
+    except FileNotFoundError as error:
+        raise UserError(f"no run yet under {root}: {LAST} does not exist") from error
+    except OSError as error:
+        raise UserError(f"{root / LAST} is not a link to a run: {error.strerror}") from error
+    if not path.is_dir():
+        raise UserError(f"{LAST} points at {path.name}, which is no longer under {root}; give a run's id")
+    return path
+
+
+def run_lines() -> list[Brief]:
+    """A line of every run whose config.json can be read, newest first; a damaged one is told and harms no other."""
+    with _looking:
+        lines = _index.all()
+        _index.save()
+        faulty = {line.id: _index.entry(line.id) for line in lines if line.fault}
+        for run_id, entry in faulty.items():
+            if fault := (entry.head.fault if entry.config else "") or entry.best:  # without one it is still being made
+                log.warning("left out: %s: %s", run_id, fault)
+        return [line for line in lines if line.id not in faulty or not faulty[line.id].head.fault]
+
+
+def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:
+    """The facts of every run that has some (of a group), newest first; a damaged one is told and harms no other."""
+    for line in run_lines():
+        if group in ("", line.group):
+            run = RunDir(runs_root() / line.id)
+            try:
+                yield run, run.facts()
+            except UserError as error:
+                log.warning("left out: %s", error)
+
+
+def _best(env_id: str, variant: str) -> RunDir:
+    """The run of this environment (and variant) with the highest `score` in checkpoints/best.json.
+
+    Without an environment that of the newest run that has a score. Where none has one, the newest, and that is said.
+    """
+    lines = run_lines()  # the newest first
+    env_id = env_id or next((line.env for line in (*(each for each in lines if each.score is not None), *lines)), "")
+    if not env_id:
+        raise UserError(f"no evaluated run yet under {runs_root()}")
+    wanted = f"{env_id}:{variant}"
+    found = [line for line in lines if line.env == env_id and (not variant or line.variant == wanted)]
+    if not found:
+        others = {line.env for line in lines} - {env_id}
+        raise UserError(f"no evaluated run of {wanted.rstrip(':')} under {runs_root()}{nearest(env_id, others)}")
+    scored = [line for line in found if line.score is not None]
+    if not scored:
+        log.warning("no run of %s has an evaluation of which every episode ended: taking the last", wanted.rstrip(":"))
+        return RunDir(runs_root() / found[0].id)
+    return RunDir(runs_root() / max(scored, key=lambda line: (line.score or 0.0, line.id)).id)

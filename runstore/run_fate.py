@@ -1,0 +1,39 @@
+"""What became of a run: how it failed, or that its process ended without a word; whoever reads it says so."""
+
+from collections.abc import Mapping
+
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
+from runstore.run_facts import ending_words, finite, part_test
+from runstore.run_facts import failure as failure
+from runstore.run_state import DEAD, state_of
+
+
+def died(run: RunDir, facts: Mapping[str, object]) -> str:
+    """A sentence about a run that is running by its own account, though no process trains it; "" of any other."""
+    if state_of(run.path, facts) != DEAD:
+        return ""
+    sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
+    where = f"after its checkpoint at {sidecar['env_steps']:,} env steps" if sidecar else "before its first checkpoint"
+    return f"{run.id} died: its process ended without a word {where}"
+
+
+def fate(run: RunDir, facts: Mapping[str, object]) -> str:
+    """The sentence about a run that did not end as it should; "" of any other."""
+    why = failure(facts)
+    return f"{run.id} failed: {why}" if why else died(run, facts)
+
+
+def continuation(run: RunDir) -> str:
+    """How to go on with a run that stopped: from its checkpoint, or from the beginning where it has none."""
+    command = f"python train.py --resume {run.id}"
+    saved = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
+    return f"continue: {command}" if saved else f"no checkpoint yet, from the beginning: {command}"
+
+
+def conclusion(outcome: Mapping[str, object]) -> str:
+    """What the end of a run said, without its clock: solved (goal reached), 500.0 over 100 fresh episodes."""
+    goal, mean = finite(outcome.get("goal")), finite(outcome.get("test_mean"))
+    tested = part_test(outcome) if mean is None else f"{mean:.1f} over {outcome.get('test_episodes')} fresh episodes"
+    aim = f", goal {goal:g}" if goal is not None else ""
+    return f"{ending_words(outcome)}{f', {tested}' if tested else ''}{aim}"

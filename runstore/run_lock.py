@@ -1,0 +1,283 @@
+"""One process trains a run at a time: a file in its folder says which, and a dead owner's claim is taken over.
+
+A process is known by its number, the moment it started and the boot it belongs to, so that a number that was given
+out again, or a reboot, is not mistaken for the owner. Where there is no /proc the number alone has to do.
+
+Of a process elsewhere, on another machine or in another container, nothing can be seen but the file's age: its owner
+renews it every RENEWAL seconds, and it is dead once it has not for LEASE seconds. Whoever was taken for dead and is
+not, because it was halted or cut off, finds so before it commits anything (`check`).
+
+A lock from the future, where a clock went back, is watched for one lease: nobody's if it was not renewed by then.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from runstore import run_files
+from utils.user_error import UserError
+
+NAME, CLOCK, MOST = ".lock", ".clock", 4096
+BOOT, SPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+LEASE, RENEWAL = 120.0, 10.0  # seconds; the first is STRIDE_LEASE's, the same on all machines that share a folder
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # no lock is there
+RENEWALS = 4  # at least so many in a lease, however short
+LOST = 75  # exit code, EX_TEMPFAIL: another process owns the run now; begun again it goes on from there
+
+_held: dict[Path, "_Held"] = {}  # by folder, the locks of this process
+_watched: dict[Path, tuple[float, float]] = {}  # by lock from the future, its time and since when it was seen
+
+
+class RunInTrainingError(UserError):
+    """Another process is training this run."""
+
+
+class LockLostError(RuntimeError):
+    """Another process took this one for dead and trains the run now; exit code LOST, and nothing more is written."""
+
+    exit_code = LOST
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Owns the run in `folder` for the length of the block; UserError where it is being trained or not writable.
+
+    Only against those that ask: who reads a run is not kept out.
+    """
+    path, period = folder / NAME, min(RENEWAL, lease() / RENEWALS)
+    try:
+        claim = _claim(path, folder.name)
+    except OSError as error:
+        raise UserError(f"cannot write in {folder}: {error.strerror}") from error
+    held = _held[folder] = _Held(path, claim, period)
+    try:
+        yield
+    finally:
+        held.let_go()
+        if _held.get(folder) is held:
+            del _held[folder]
+
+
+def check(folder: Path) -> None:
+    """LockLostError if the run was locked by this process and is another's now; OSError where that cannot be read."""
+    if (held := _held.get(folder)) and not held.is_ours():
+        raise LockLostError(
+            f"{folder.name} is another process's now: this one was not heard for the {lease():g} s of a lease; it "
+            "writes nothing more"
+        )
+
+
+def check_now_and_then(folder: Path) -> None:
+    """The same, read only if that was not done for a while: for who asks thousands of times a second."""
+    if (held := _held.get(folder)) and held.is_doubtful():
+        check(folder)
+
+
+def owner(folder: Path) -> dict[str, Any] | None:
+    """The living process that trains the run, None where there is none; of one elsewhere by the clock of this machine,
+    as a reader writes nothing into a run."""
+    path = folder / NAME
+    try:
+        return _living(run_files.read_bytes(path), lambda: _silence(path))
+    except UserError:
+        return None
+
+
+def is_here(claim: dict[str, Any]) -> bool:
+    """Whether a lock's owner is a process of this machine and container, which can be looked at by its number."""
+    here = _place()
+    if claim.get("boot") != here["boot"]:
+        return False
+    return all(claim.get(key, here[key]) == here[key] for key in (("space",) if here["boot"] else ("host",)))
+
+
+def lease() -> float:
+    """Seconds after which the lock of a process elsewhere is nobody's."""
+    text = os.environ.get("STRIDE_LEASE", "")
+    try:
+        seconds = float(text) if text else LEASE
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UserError(f"STRIDE_LEASE is a number of seconds above 0, such as {LEASE:g}, not {text!r}")
+    return seconds
+
+
+class _Held:
+    """A lock of this process, which a thread renews until it is let go."""
+
+    def __init__(self, path: Path, claim: dict[str, Any], period: float) -> None:
+        self.path, self.claim, self.period = path, claim, period
+        self._seen, self._over = _now(), threading.Event()
+        threading.Thread(target=self._renew, name="renews the lock", daemon=True).start()
+
+    def is_ours(self) -> bool:
+        """Whether the lock holds our claim; not where it is missing. OSError where that cannot be read."""
+        try:
+            ours = bool(json.loads(run_files.read_bytes(self.path)) == self.claim)
+        except UserError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno not in GONE:
+                raise OSError(cause.errno, f"the disk cannot be read: {cause.strerror}", str(self.path)) from error
+            ours = False
+        except (ValueError, RecursionError):
+            ours = False
+        if ours:
+            self._seen = _now()
+        return ours
+
+    def is_doubtful(self) -> bool:
+        """Whether the renewing thread was not heard for twice its time: the process was halted, or the disk away."""
+        return _now() - self._seen > 2 * self.period
+
+    def let_go(self) -> None:
+        self._over.set()
+        with suppress(OSError, UserError):  # what stays is nobody's once this process has ended
+            if self.is_ours():
+                run_files.remove(self.path)
+
+    def _renew(self) -> None:
+        while not self._over.wait(self.period):
+            with suppress(OSError, UserError):  # a disk that is away for a moment
+                if self.is_ours():
+                    run_files.touch(self.path)
+
+
+def _now() -> float:
+    """Seconds that go on while a machine sleeps, where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _claim(path: Path, run_id: str) -> dict[str, Any]:
+    """Write our name into the lock, unless a living process stands there; who reads and writes holds it meanwhile."""
+    while True:
+        with run_files.open_to_write(path) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _same(file.fileno(), path):  # its owner has just let go of it
+                continue
+            if other := _living(file.read(MOST), partial(_age, path.with_name(CLOCK), file)):
+                raise RunInTrainingError(f"{run_id} is being trained by {_who(other)}")
+            mine = {**identity(os.getpid()), **_place()}
+            file.seek(0)
+            file.truncate(0)
+            file.write(json.dumps(mine).encode())
+            os.fsync(file.fileno())
+            return mine
+
+
+def _who(claim: dict[str, Any]) -> str:
+    process = f"process {claim['pid']}"
+    if is_here(claim):
+        return f"{process}; stop that one first"
+    where = claim.get("host", "another machine")
+    return f"{process} on {where}; stop that one first, or wait {lease():g} s if it is gone"
+
+
+def _age(clock: Path, lock: BinaryIO) -> float:
+    """Seconds since a lock was renewed by the clock of whoever keeps the folder, who gives the times to files: those of
+    machines may disagree.
+
+    A lock from the future gets the time of now, so that its lease ends like any other unless its owner renews it.
+    """
+    with run_files.open_to_write(clock) as file:
+        file.write(b".")
+        os.fsync(file.fileno())
+        now = os.fstat(file.fileno()).st_mtime
+    run_files.remove(clock)
+    age = now - os.fstat(lock.fileno()).st_mtime
+    if age < 0:
+        os.utime(lock.fileno())
+    return age
+
+
+def _silence(path: Path) -> float:
+    """Seconds since a lock was renewed by the clock of this machine; of one from the future since it was seen first."""
+    found = run_files.status(path)
+    renewed = found.st_mtime if found else 0.0
+    if (age := time.time() - renewed) >= 0:
+        return age
+    if path not in _watched or _watched[path][0] != renewed:
+        _watched[path] = renewed, _now()
+    return _now() - _watched[path][1]
+
+
+def _place() -> dict[str, str]:
+    """Where this process runs: boot, container and the machine's name."""
+    try:
+        space = os.readlink(SPACE)
+    except OSError:
+        space = ""
+    boot = BOOT.read_text().strip() if BOOT.exists() else ""
+    return {"boot": boot, "space": space, "host": socket.gethostname()}
+
+
+def _same(descriptor: int, path: Path) -> bool:
+    there = run_files.status(path)
+    return there is not None and os.path.samestat(os.fstat(descriptor), there)
+
+
+def _living(text: bytes, age: Callable[[], float]) -> dict[str, Any] | None:
+    """Who is named in a lock, if that very process still lives; a torn or empty lock belongs to nobody.
+
+    `age`: seconds since it was renewed, which is asked only of one elsewhere.
+    """
+    try:
+        claim = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(claim, dict) or type(claim.get("pid")) is not int or claim["pid"] <= 0:
+        return None
+    if not is_here(claim):
+        return claim if age() < lease() else None
+    known = identity(claim["pid"])
+    return claim if known and known == {key: claim.get(key) for key in known} else None
+
+
+def identity(pid: int) -> dict[str, Any]:
+    """What tells this process from every other one; {} where there is none of this number."""
+    boot = BOOT.read_text().strip() if BOOT.exists() else ""
+    try:
+        # behind the name in brackets, which may hold anything: state is field 3, the start in clock ticks field 22
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return {} if boot else _without_proc(pid)
+    except OSError:
+        return {}
+    return {} if fields[0] in "ZX" else {"pid": pid, "boot": boot, "started": int(fields[19])}
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process was halted, by Ctrl-Z, SIGSTOP or a debugger, and waits to be let go on."""
+    return _standing(pid)[:1] in (["T"], ["t"])
+
+
+def started_by(pid: int, parent: int) -> bool:
+    """Whether it is this process, or one that it started."""
+    return pid == parent or _standing(pid)[1:2] == [str(parent)]
+
+
+def _standing(pid: int) -> list[str]:
+    """What the system tells of a process behind its name: state, parent, ..; [] where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _without_proc(pid: int) -> dict[str, Any]:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return {}
+    except PermissionError:
+        pass
+    return {"pid": pid, "boot": "", "started": 0}

@@ -1,0 +1,164 @@
+"""The logger "stride": plain lines on stdout and timestamped ones, without colours, in a run's run.log.
+
+Everything it changes in the process (handlers, warnings, the threads' exception hook) is put back on leaving.
+"""
+
+import io
+import logging
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from runstore.hidden_secrets import Hidden
+from runstore.run_files import open_to_write, rename
+from utils import closed_pipe
+from utils.user_error import UserError
+
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+NOTE = logging.DEBUG + 5  # what is for the file alone, and no debugging
+MOST, KEPT = 4 << 20, 3  # bytes from which on a file is begun anew, and how many old ones there are
+logging.addLevelName(NOTE, "NOTE")
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+class _PlainText(logging.Formatter):
+    """Colour and cursor codes are for terminals; a file is read with less and grep, and handed on with bug reports."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__(form)
+        self._hide = Hidden()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._hide(ANSI.sub("", super().format(record)))
+
+
+class _File(logging.FileHandler):
+    """A line that the disk has no room for is lost, and nothing else: what fails loudly is the training itself.
+
+    A file of MOST bytes becomes run.log.1, that one run.log.2, ..; what was run.log.KEPT is gone.
+    """
+
+    def _open(self) -> io.TextIOWrapper:
+        file = open_to_write(Path(self.baseFilename), append=True)
+        return io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", errors="backslashreplace")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, UserError):
+            if self.stream is None or os.fstat(self.stream.fileno()).st_size >= MOST:
+                self._rotate()
+            super().emit(record)
+
+    def _rotate(self) -> None:
+        """Where a name cannot be given the file just grows on."""
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None  # the next line opens it
+        log = Path(self.baseFilename)
+        with suppress(OSError, UserError):
+            for number in range(KEPT - 1, 0, -1):
+                with suppress(FileNotFoundError):
+                    rename(log.with_name(f"{log.name}.{number}"), f"{log.name}.{number + 1}")
+            rename(log, f"{log.name}.1")
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
+        return
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
+class _Stdout(logging.Handler):
+    """INFO and above (less is for the file); looks stdout up at every line: a live table replaces it for a while."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stdout, flush=True)
+
+
+@contextmanager
+def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[logging.Logger]:
+    """`with open_run_log(run.run_log, quiet) as log: log.info(...)`.
+
+    The file also receives warnings (stderr shows them too, unless quiet) and the traceback of whatever leaves the
+    block or ends a thread. STRIDE_NO_RUN_LOG=1, or no path, means no file; then warnings stay as they are.
+    """
+    logger = logging.getLogger("stride")
+    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    file = _file_handler(path)
+    chosen = [*([file] if file else []), *([] if quiet else [_Stdout(logging.INFO)])]
+    # never an empty list: then logging itself would print warnings on stderr, by its handler of last resort
+    logger.handlers[:] = chosen or [logging.NullHandler()]
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+
+    def note_loss(line: str) -> None:
+        _append(file, logging.WARNING, line)
+
+    hooks = (warnings.showwarning, threading.excepthook)
+    if file:
+        _divert(file, quiet)
+    for stream in closed_pipe.losses:
+        note_loss(closed_pipe.loss(stream))
+    closed_pipe.listeners.append(note_loss)
+    try:
+        yield logger
+    except (KeyboardInterrupt, SystemExit) as error:
+        _append(file, logging.WARNING, f"stopped by {type(error).__name__}")
+        raise
+    except BaseException as error:
+        _append(file, logging.CRITICAL, "uncaught exception", (type(error), error, error.__traceback__))
+        raise
+    finally:
+        closed_pipe.listeners.remove(note_loss)
+        warnings.showwarning, threading.excepthook = hooks
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
+        if file:
+            file.close()
+
+
+def _file_handler(path: Path | str | None) -> logging.FileHandler | None:
+    if path is None or os.environ.get("STRIDE_NO_RUN_LOG") == "1":
+        return None
+    handler = _File(path, mode="a", encoding="utf-8")
+    handler.setFormatter(_PlainText("%(asctime)s %(levelname)-7s %(message)s"))
+    return handler
+
+
+def _append(file: logging.FileHandler | None, level: int, message: str, exc_info: ExcInfo | None = None) -> None:
+    """A record for the file alone: Python itself shows it on stderr."""
+    if file:
+        file.handle(logging.LogRecord("stride", level, "", 0, message, None, exc_info))
+
+
+def _divert(log: logging.FileHandler, quiet: bool) -> None:
+    """Warnings and dying threads leave a line in the file first, then go where they went before."""
+    # not logging.captureWarnings, which would take them from stderr
+    show, hook = warnings.showwarning, threading.excepthook
+
+    def showwarning(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        _append(log, logging.WARNING, f"{category.__name__}: {message} ({filename}:{lineno})")
+        if not quiet:
+            show(message, category, filename, lineno, file, line)
+
+    def excepthook(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            cause = (args.exc_type, args.exc_value, args.exc_traceback)
+            _append(log, logging.ERROR, "uncaught exception in a thread", cause)
+        hook(args)
+
+    warnings.showwarning, threading.excepthook = showwarning, excepthook

@@ -1,0 +1,255 @@
+"""Which runs are asked for, and in which order: one line of words, as it is typed and as the menus write it.
+
+`cartpole status:failed result:solved seed:1-5 group:f681 age<2d took>10m steps>=1e6 best>400 sort:-best by:run`: words
+must occur in a run, a list after a colon or `=` may hold any of its values, `sort:-best` is the highest first, and
+`by:run` leaves the seeds of a group apart. `and` may stand between them. In the browser, what cannot be understood is
+looked for as a word; `asked` refuses it, and understands keys of configs and names of metrics, too.
+"""
+
+import operator
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple, TypeVar
+
+from runstore import run_shelf
+from runstore.run_brief import Brief
+from runstore.run_shelf import KEY, Value
+from utils.user_error import UserError, nearest
+
+FIELDS: dict[str, Callable[[Brief], Value]] = {
+    "run": lambda line: line.variant,
+    "status": lambda line: line.status,
+    "result": lambda line: line.result,
+    "started": lambda line: line.started,
+    "age": lambda line: None if line.started is None else time.time() - line.started,
+    "took": lambda line: line.took,
+    "seed": lambda line: line.seed,
+    "steps": lambda line: line.tail.steps,
+    "speed": lambda line: line.speed,
+    "last": lambda line: line.tail.last,
+    "best": lambda line: line.tail.best,
+    "test": lambda line: line.test,
+    "test_episodes": lambda line: line.episodes,
+    "group": lambda line: line.group,
+    "id": lambda line: line.id,
+    "env": lambda line: line.env,
+    "goal": lambda line: line.goal,
+    "score": lambda line: line.score,
+    "tag": lambda line: " ".join(line.labels.tags),
+    "note": lambda line: line.labels.note,
+    "commit": lambda line: line.commit,
+    "settings": lambda line: line.settings,
+}
+# as people see it, where programs get another word
+SHOWN: dict[str, Callable[[Brief], Value]] = {"result": lambda line: line.verdict}
+# of which fields of a line it is made, where that is not the one that is called so
+MADE_OF = {
+    "result": {"result", "episodes"}, "test_episodes": {"episodes"},
+    "run": {"variant"}, "age": {"started"}, "took": {"spent", "tail.seconds"}, "steps": {"tail.steps"},
+    "speed": {"spent", "tail.seconds", "tail.steps"}, "last": {"tail.last"}, "best": {"tail.best"}, "tag": {"labels"},
+    "note": {"labels"}, "": {"variant", "status", "result", "group", "reason", "labels"},
+}  # fmt: skip
+WORDS = {"run", "status", "result", "group", "id", "env", "tag", "note", "commit", "settings"}
+EXACT = {"status", "result"}
+EQUAL = (":", "=")
+MOST_WORDS = 500  # characters of a line
+TERM = re.compile(r"([a-z][a-z0-9_./+-]*?)(!=|:|>=|<=|=|>|<)(.+)")
+SPACED = re.compile(r"\s*(!=|>=|<=|=|>|<)\s*")
+FILLERS = ("and", "&&")
+NUMBER = re.compile(r"(-?\d+(?:\.\d*)?(?:e[+-]?\d+)?)([smhdwk]?)", re.IGNORECASE)
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "k": 1000.0}
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le,
+}  # fmt: skip
+T = TypeVar("T")
+Look = Callable[[Brief], Value]
+Test = Callable[[Brief], bool]
+Middle = Callable[[Sequence[Value]], Value]
+
+
+class Query(NamedTuple):
+    """What was understood of a line."""
+
+    tests: tuple[Test, ...] = ()
+    sort: str = "started"
+    descending: bool = True
+    grouped: bool = True
+
+    @property
+    def newest(self) -> bool:
+        """Whether it asks for nothing but the newest, which needs no look at the others."""
+        return not self.tests and self.sort == "started" and self.descending
+
+    def select(self, lines: Iterable[Brief]) -> list[Brief]:
+        return [line for line in lines if all(test(line) for test in self.tests)]
+
+    def arrange(self, lines: Sequence[Brief], middle: Middle) -> list[list[Brief]]:
+        """In order, the seeds of a group together, where the middle of their values stands."""
+        groups: dict[str, list[Brief]] = {}
+        for line in lines:
+            groups.setdefault(f"group {line.group}" if self.grouped and line.group else line.id, []).append(line)
+        if self.newest:
+            return [self._sorted(members) for members in groups.values()]
+        keyed = [(self._value(members, middle), self._sorted(members)) for members in groups.values()]
+        return in_order(keyed, self.descending)
+
+    def _value(self, members: Sequence[Brief], middle: Middle) -> Value:
+        field = FIELDS[self.sort]
+        alone = field(members[0])
+        return (None if alone == "" else alone) if len(members) == 1 else middle([field(line) for line in members])
+
+    def _sorted(self, members: list[Brief]) -> list[Brief]:
+        if len(members) == 1:
+            return members
+        return sorted(members, key=lambda line: (line.seed or 0, line.id))
+
+
+def in_order(keyed: Sequence[tuple[Value, T]], descending: bool) -> list[T]:
+    """By their values; those that have none at the end, as they stood."""
+    there = [pair for pair in keyed if pair[0] is not None]
+    text = any(isinstance(value, str) for value, _ in there)
+    there.sort(key=lambda pair: str(pair[0]) if text else pair[0], reverse=descending)  # type: ignore[arg-type,return-value]
+    return [what for _, what in (*there, *(pair for pair in keyed if pair[0] is None))]
+
+
+def parse(text: str) -> Query:
+    query, tests = Query(), []
+    for word in text[:MOST_WORDS].casefold().split():
+        found = TERM.fullmatch(word)
+        key, how, value = found.groups() if found else ("", "", "")
+        if key == "sort" and value.lstrip("-") in FIELDS:
+            query = query._replace(sort=value.lstrip("-"), descending=value.startswith("-"))
+        elif word == "by:run":
+            query = query._replace(grouped=False)
+        elif word not in FILLERS:
+            tests.append(_test(key, how, value, FIELDS.get(key)) or _has(word))
+    return query._replace(tests=tuple(tests))
+
+
+def terms(text: str) -> list[tuple[str, str, str, str]]:
+    """(word, key, how, value) of a filter, the last three "" for a word that is looked for; `or` is refused."""
+    found = []
+    for word in SPACED.sub(r"\1", text.casefold()).split():
+        term = TERM.fullmatch(word)
+        if word in ("or", "not", "||"):
+            raise UserError(f"a filter has no {word!r}; a list is any of them: seed=1,2, and != is not")
+        if word not in FILLERS:
+            found.append((word, term[1], term[2], term[3]) if term else (word, "", "", ""))
+    return found
+
+
+def names_in(text: str, sort: str = "") -> list[str]:
+    """Of the fields that a filter and an order look at, "" for a word that is looked for in a line."""
+    return [*(key for _, key, _, _ in terms(text)), *([sort.lstrip("-")] if sort else [])]
+
+
+def further(text: str, sort: str = "") -> list[str]:
+    """What a filter and an order ask for that is no field of a line: keys of configs, names of metrics."""
+    return [*dict.fromkeys(key for key in names_in(text, sort) if key and key not in FIELDS)]
+
+
+def made_of(names: Iterable[str]) -> set[str]:
+    """What of a line is read for these."""
+    return {"id"}.union(*(MADE_OF.get(name, {name}) for name in names)) & run_shelf.FIELDS
+
+
+def asked(text: str, more: Mapping[str, Look]) -> tuple[Test, ...]:
+    """What a filter asks for; UserError for what is not understood."""
+    tests = []
+    for word, key, how, value in terms(text):
+        look = FIELDS.get(key) or more.get(key)
+        test = _test(key, how, value, look) if look else _has(word) if not key else None
+        if test is None:
+            wanted = "a number, such as 400, 20k, 10m or 2d" if look else "a field"
+            raise UserError(f"{word!r} is not understood: {value if look else key!r} is not {wanted}")
+        tests.append(test)
+    return tuple(tests)
+
+
+def looks(
+    keys: Sequence[str], values: Mapping[str, Mapping[str, Value]], known: Callable[[], Iterable[str]]
+) -> dict[str, Look]:
+    """Fields of these keys, of what is said of them by key and by run; UserError, with the nearest of those that are
+    known, where no run says anything."""
+    for key in keys:
+        if not KEY.fullmatch(key) or all(value is None for value in values[key].values()):
+            raise UserError(f"no run has {key[:60]!r}{nearest(key, [*FIELDS, *known()])}; --help lists the fields")
+    return {key: lambda line, of=values[key]: of[line.id] for key in keys}  # type: ignore[misc]
+
+
+def _has(word: str) -> Test:
+    return lambda line: word in line.words
+
+
+def _test(key: str, how: str, value: str, look: Look | None) -> Test | None:
+    """None where it makes no sense."""
+    if look is None:
+        return None
+    if how == "!=":
+        inner = _test(key, "=", value, look)
+        return (lambda line: not inner(line)) if inner else None
+    if key in WORDS:
+        return _one_of(look, value.split(","), key in EXACT) if how in EQUAL else None
+    if how not in EQUAL:
+        return _compared(look, how, value)
+    ranges = [_range(part) for part in value.split(",")]
+    sound = [pair for pair in ranges if pair]
+    if len(sound) < len(ranges):
+        return None if key in FIELDS else _one_of(look, value.split(","), exact=True)
+    return _within(look, sound)
+
+
+def _one_of(look: Look, wanted: Sequence[str], exact: bool) -> Test:
+    @cache  # thousands of runs have a dozen environments
+    def fits(value: Value) -> bool:
+        found = str(value or "").casefold().replace(" ", "-")
+        if exact:
+            return found in wanted
+        return any(each in found or (each == "none" and not found) for each in wanted)
+
+    return lambda line: fits(look(line))
+
+
+def _compared(look: Look, how: str, value: str) -> Test | None:
+    bound = _number(value)
+    if bound is None:
+        return None
+
+    def test(line: Brief) -> bool:
+        found = look(line)
+        return isinstance(found, float | int) and COMPARE[how](found, bound)
+
+    return test
+
+
+def _within(look: Look, ranges: Sequence[tuple[float, float]]) -> Test:
+    def test(line: Brief) -> bool:
+        found = look(line)
+        return isinstance(found, float | int) and any(low <= found <= high for low, high in ranges)
+
+    return test
+
+
+def _range(part: str) -> tuple[float, float] | None:
+    """`3`, `1-5`, or a day."""
+    day = _day(part)
+    if day is not None:
+        return day, day + 86399.0
+    low, _, high = part.partition("-")
+    first, last = _number(low), _number(high or low)
+    return None if first is None or last is None else (first, last)
+
+
+def _number(text: str) -> float | None:
+    """`400`, `1e6`, `20k`, `10m` (minutes), `2d`, `2026-11-22`."""
+    found = NUMBER.fullmatch(text)
+    return float(found[1]) * UNITS[found[2].lower()] if found else _day(text)
+
+
+def _day(text: str) -> float | None:
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%d"))
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,107 @@
+"""How a run stands at this instant, in a word that every screen uses: what it says of itself against what can be seen.
+
+A run that says it is running is believed only as long as its process lives; how long ago it was heard tells the rest.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from runstore import metrics_layout
+from runstore.metrics_reader import MetricsReader
+from runstore.run_facts import INTERRUPTED as INTERRUPTED
+from runstore.run_facts import PAUSED as PAUSED
+from runstore.run_facts import UNENDED, read_facts
+from runstore.run_lock import NAME, is_here, owner, stopped
+from utils.user_error import UserError
+
+LIVE, SILENT, HALTED = "live", "silent", "halted"
+FAILED, DEAD, FINISHED = "failed", "dead", "finished"
+IN_TRAINING = (LIVE, SILENT, HALTED)  # a process holds the run
+STATES = (*IN_TRAINING, *UNENDED, FAILED, DEAD, FINISHED)
+WAITING, ENDED = (metrics_layout.STATES[word] for word in (metrics_layout.PAUSED, metrics_layout.ENDED))
+BEAT_LOST = 4.0  # seconds: metrics.mmap has a heartbeat a second
+SILENT_AFTER = 300.0  # of a run without one: a row may take minutes
+BEGINNING = 2.0  # seconds: between a folder's making and its lock
+
+
+def state_of(folder: Path, facts: Mapping[str, object]) -> str:
+    """One of STATES, of the run in `folder` whose config.json holds `facts`; what a newer program says passes as it is.
+
+    silent: its process lives and was not heard for long; halted: by Ctrl-Z or SIGSTOP, or a loop of one's own says that
+    it waits; paused: it ended where it was told to, and goes on another time; dead: it ended without a word. A loop of
+    somebody's own has no config.json: its metrics.mmap tells it all. Of a process elsewhere nothing can be seen but
+    what it writes.
+    """
+    if not facts:
+        return _state_of_file(folder)
+    told = str(facts.get("status", "?"))
+    if told != "running":
+        return told
+    holder = owner(folder)
+    if holder is None:
+        return _abandoned(folder)
+    if not is_here(holder):
+        return judged(False, _last_write(folder), SILENT_AFTER)
+    return judged(stopped(holder["pid"]), *_silence(folder, holder["pid"]))
+
+
+def still_dead(folder: Path) -> bool:
+    """Of a run that was dead, and whose files are as they were: whether nobody holds it."""
+    return owner(folder) is None
+
+
+def judged(halted: bool, silence: float, most: float) -> str:
+    """Of a run whose process lives: `silence` are the seconds since it was heard, more than `most` are too many."""
+    return HALTED if halted else SILENT if silence > most else LIVE
+
+
+def _abandoned(folder: Path) -> str:
+    """Nobody holds it: its process has died, unless it has just ended well, or has only just begun."""
+    try:
+        told = str(read_facts(folder).get("status", "?"))
+    except UserError:
+        return DEAD
+    if told != "running":
+        return told
+    begins = not os.path.lexists(folder / NAME) and _since(folder / "config.json") < BEGINNING
+    return LIVE if begins else DEAD
+
+
+def _state_of_file(folder: Path) -> str:
+    try:
+        with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
+            found = reader.read()
+            if found.state == ENDED:
+                return found.result if found.result in (*UNENDED, FAILED) else FINISHED
+            if not reader.lives():
+                return DEAD
+            halted = stopped(reader.origin.pid) or found.state == WAITING
+            return judged(halted, reader.silence(), BEAT_LOST)
+    except UserError:
+        return DEAD
+
+
+def _silence(folder: Path, pid: int) -> tuple[float, float]:
+    """Seconds since its process was heard, and how many are too many: by its heartbeat, else by when it last wrote."""
+    try:
+        with closing(MetricsReader(folder / metrics_layout.NAME)) as reader:
+            if reader.origin.pid == pid and reader.lives() and reader.read().state != ENDED:
+                return reader.silence(), BEAT_LOST
+    except UserError:  # none yet, or not of this kind: the other files tell
+        pass
+    return _last_write(folder), SILENT_AFTER
+
+
+def _last_write(folder: Path) -> float:
+    return min(_since(folder / name) for name in ("config.json", "metrics.csv", "run.log"))
+
+
+def _since(path: Path) -> float:
+    """Seconds since a file was written; of whatever lies there itself, which nobody opens here."""
+    try:
+        return time.time() - os.lstat(path).st_mtime
+    except OSError:
+        return float("inf")

@@ -1,0 +1,56 @@
+"""The score in a checkpoint's sidecar, where it is the mean of every episode that was to be played. No torch.
+
+Older versions wrote a score for evaluations and tests of which some episodes never ended, and did not say so. Their
+metrics.csv does: it is asked for sidecars without `score_episodes`, as far as the end of the file tells.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from runstore.run_facts import finite, mapping
+from runstore.run_files import open_file
+from runstore.run_tail import SPANS, STEPS, header
+from utils.user_error import UserError
+
+PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}  # the first that is there counts
+
+
+def whole_score(sidecar: Mapping[str, object], run: Path) -> float | None:
+    """None where there is no score, or where it is known to be of a part of the episodes; `run`: the run's folder."""
+    score = finite(sidecar.get("score"))
+    if score is None or "score_episodes" in sidecar:
+        return score
+    config, steps = mapping(sidecar.get("config")), finite(sidecar.get("env_steps"))
+    played = _played_at(run / "metrics.csv", steps) if config and steps is not None else {}
+    for metric, key in PLAYED.items():
+        if metric in played:
+            return score if played[metric] >= (finite(config.get(key)) or 0) else None
+    return score
+
+
+def _played_at(path: Path, steps: float) -> dict[str, float]:
+    """How many episodes ended in the evaluation and in the test at these env steps, as far as they are found."""
+    found: dict[str, float] = {}
+    try:
+        with open_file(path) as file:
+            columns = header(file)
+            begin, size = file.tell(), os.fstat(file.fileno()).st_size
+            start = file.seek(max(begin, size - SPANS[-1]))
+            lines = file.read(SPANS[-1]).split(b"\n")[0 if start == begin else 1 : -1]
+    except (UserError, OSError):
+        return {}
+    places = {name: columns.index(name) for name in (STEPS, *PLAYED) if name in columns}
+    for line in lines if len(places) > 1 else ():
+        cells = line.split(b",")
+        if len(cells) == len(columns) and _number(cells[places[STEPS]]) == steps:
+            numbers = {name: _number(cells[place]) for name, place in places.items() if name in PLAYED}
+            found |= {name: number for name, number in numbers.items() if number is not None}
+    return found
+
+
+def _number(cell: bytes) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None

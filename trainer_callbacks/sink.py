@@ -1,0 +1,45 @@
+"""What a place that numbers go to may be told: seven calls, of which each sink overrides those it wants.
+
+A sink of one's own is one file with a class derived from Sink, and one row in report/sinks.py.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from config.schema import Config
+from runstore.alerts import Event
+from runstore.outcome import Header, Outcome
+
+
+class Sink:
+    """Told in this order: begin, then row, beat, media, alert and checkpoint in any number, then end; one at a time.
+    ExportMetrics alone calls.
+
+    Called between two iterations, in the thread that trains (but `beat`): what takes longer than a millisecond belongs
+    into a thread or process of the sink's own. What a sink raises ends the training, so one whose failure must not (a
+    tracker that is offline) catches that itself.
+    """
+
+    def begin(self, header: Header, config: Config) -> None:
+        """The facts of the run, before its first iteration; a resumed run begins again."""
+
+    def row(self, row: Mapping[str, float]) -> None:
+        """Metrics by the names of config/metrics.yaml, about 200 times a run; the last row holds the closing test."""
+
+    def beat(self, clock: Mapping[str, int], playing: str) -> None:
+        """Between two rows, at least every second, also inside an iteration that takes longer; in a thread of its own.
+
+        `clock`: env_steps, iterations, updates so far. `playing`: evaluation or test while one is under way, else "".
+        """
+
+    def alert(self, event: Event) -> None:
+        """An alert began or ended with the row just told."""
+
+    def media(self, video: Path) -> None:
+        """A video was written, whole."""
+
+    def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
+        """A checkpoint is whole and linked: its sidecar's facts (env_steps, epoch, score, best, ..)."""
+
+    def end(self, outcome: Outcome | None) -> None:
+        """Nothing comes after this; None: an error ended the training, and others tell it. Give back what is held."""
