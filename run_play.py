@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ import torch
 
 from agents.playing.film import Film
 from agents.playing.keyboard import Keyboard, Quit, Steering
-from agents.playing.seeds import play_group
 from agents.trained.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
 from agents.trained.loading import LoadedRun, load_run
 from agents.trained.player import check_mode
@@ -36,7 +36,7 @@ from envs_gym.gym_env import EnvError
 from envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
 from report.comparison import data, told
 from report.console import standard_output
-from report.group import read_group
+from report.group import Group, Seed, read_group
 from runstore import run_files
 from runstore.run_facts import finite, mapping
 from runstore.seed_group import each_of
@@ -83,8 +83,7 @@ def compare(arguments: PlayArguments, say: Say) -> int:
     groups = [part for selector in each_of(arguments.run_id) for part in read_group(selector).parts]
     how = "of the closing tests"
     if arguments.headless:
-        rest = arguments.checkpoint, arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps, say
-        groups = [play_group(group, *rest) for group in groups]
+        groups = [play_group(group, arguments, say) for group in groups]
         how = f"{arguments.episodes} episodes of {arguments.checkpoint}, {arguments.mode}, seed {arguments.seed}"
     width = standard_output().width if sys.stdout.isatty() else WIDEST
     for line in told(groups, how, width):
@@ -92,6 +91,28 @@ def compare(arguments: PlayArguments, say: Say) -> int:
     if arguments.json:
         print(json.dumps(data(groups, how)))
     return 0
+
+
+def play_group(group: Group, arguments: PlayArguments, say: Say) -> Group:
+    """The group judged by the same episodes of each of its runs, instead of by their closing tests."""
+    return replace(group, seeds=tuple(play_seed(seed, group.goal, arguments, say) for seed in group.seeds))
+
+
+def play_seed(seed: Seed, goal: float | None, arguments: PlayArguments, say: Say) -> Seed:
+    """What its run reaches now; one that cannot play, having no checkpoint, say, has no return."""
+    silent = replace(seed, mean=None, deviation=None, episodes=0)
+    if seed.run is None:
+        return silent
+    try:
+        loaded = load_run(seed.run.id, arguments.checkpoint)
+    except UserError as error:
+        return replace(silent, why=seed.why or str(error))
+    torch.set_num_threads(loaded.config.torch_threads)
+    rest = arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps
+    returns = [episode.episode_return for episode in play_episodes(loaded, *rest)]
+    mean, deviation = mean_and_deviation(returns)
+    say(f"seed {seed.seed}: {loaded.checkpoint} of {seed.run.id}  {mean:.2f} ± {deviation:.2f}")
+    return seed.played(mean, deviation, arguments.episodes, goal)
 
 
 def wants_window(arguments: PlayArguments, say: Say) -> bool:

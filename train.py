@@ -30,10 +30,11 @@ import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
 
 import torch
 
-from agents.algorithms import build_agent, may_be_fused
 from agents.base import Agent
+from agents.engines.choice import build_agent, may_be_fused
 from agents.engines.fused_cpu.warm import load_numba, warm
 from agents.networks.policies import check_name
+from config.commands.machines import LOCAL
 from config.commands.train import Arguments, check_pause, parse_arguments
 from config.debugger import for_debugger
 from config.general import KEEP, is_general_config, to_keep
@@ -52,15 +53,16 @@ from report.sinks import group_watchers, sinks_of
 from report.trackers.registry import check_loggers
 from runstore import checkpoint_set
 from runstore.claim import claim, key_of
+from runstore.many.group_training import resume_seeds
 from runstore.many.nursery import words_of
-from runstore.many.pools import LOCAL, pool_on
+from runstore.many.pools import pool_on
 from runstore.run_dir import RunDir, new_id, runs_root
 from runstore.run_facts import PAUSED, mapping
 from runstore.run_fate import fate
 from runstore.run_files import write_json
 from runstore.run_lock import LockLostError, RunInTrainingError, locked, owner
 from runstore.run_log import NOTE, open_run_log
-from runstore.seed_group import PREFIX, find_group, needs_of, resume_seeds
+from runstore.seed_group import PREFIX, find_group, needs_of
 from scripts.train_claimed import is_done, standing_run, tell_again
 from scripts.train_detached import apart, look_on, train_apart
 from scripts.train_several import start_all

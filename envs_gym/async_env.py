@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
 from envs_fast.vec_env import CPU, Obs, Step
@@ -19,6 +18,7 @@ from envs_gym import spaces
 from envs_gym.async_pool import Pool, pulse
 from envs_gym.async_worker import Answer, Shared, Task, WorkerSetup, leaves
 from envs_gym.gym_env import GymEnv
+from envs_gym.workers import Origin
 from envs_gym.wrappers.registry import WrapperConfig
 from utils import own_modules
 from utils.user_error import UserError
@@ -34,13 +34,6 @@ class Ready(NamedTuple):
 
     ids: Tensor  # int64 [B]
     step: Step  # of copies, [B, ...]
-
-
-class Origin(NamedTuple):
-    """Where worlds come from that a worker would not find by their id alone."""
-
-    modules: Sequence[str] = ()  # that register them or their wrappers
-    spec: EnvSpec | None = None
 
 
 class AsyncEnv:

@@ -3,18 +3,15 @@
 The protocol is here too; who waits for whom, and for how long, is decided in async_env.py.
 """
 
-import ctypes
 import faulthandler
 import importlib
 import logging
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -28,13 +25,13 @@ from envs_gym.blame import Blame, EnvError
 from envs_gym.gym_env import SEEDS, GymEnv
 from envs_gym.wrappers.registry import WrapperConfig
 from utils import own_modules
+from utils.child_end import end_with_parent
 from utils.closed_pipe import outlive_readers
 from utils.counter_rng import WORLD, Key, integers
 from utils.interrupted import ENDING
 from utils.own_modules import Own
 from utils.user_error import UserError
 
-PR_SET_PDEATHSIG = 1
 WHERE: signal.Signals | None = vars(signal).get("SIGUSR1")  # asks a worker for the line it is in; None on Windows
 State = dict[str, Any]
 
@@ -88,7 +85,7 @@ def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection, last_
     if WHERE is not None:
         faulthandler.register(WHERE, last_words.fileno())  # answered even where machine code keeps Python's lock
     outlive_readers()
-    die_with_parent()
+    end_with_parent()
     os.environ.clear()
     os.environ.update(setup.variables)
     torch.set_num_threads(1)
@@ -110,20 +107,6 @@ def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection, last_
         pass  # the parent closed the pool, or is gone
     finally:
         worker.close()
-
-
-def die_with_parent() -> None:
-    """A worker outlives neither its parent nor its fork server, not even inside a step that never returns."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = parent_process()
-    assert parent is not None  # this is a child process
-    threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
-
-
-def _watch(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
 
 
 class Worker:

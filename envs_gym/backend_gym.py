@@ -4,12 +4,12 @@ import gymnasium
 
 from config.schema import Config
 from envs_fast.vec_env import VecEnv
-from envs_gym.async_env import AsyncEnv
 from envs_gym.given import is_given
 from envs_gym.gym_env import GymEnv
 from envs_gym.make import env_errors
 from envs_gym.workers import choose_workers, origin
 from envs_gym.wrappers.registry import world_kwargs, wrappers_of
+from utils.wings import load_wing
 
 NAME = "gym"
 LIMIT = 60.0  # seconds that a step in a worker may take, where step_timeout says nothing
@@ -31,4 +31,5 @@ def make(config: Config, num_envs: int) -> VecEnv:
         if not workers:
             return GymEnv(env_id, num_envs, *asked, wrappers, step_timeout=config.step_timeout)
         limit, death = config.step_timeout or LIMIT, config.on_worker_death
-        return AsyncEnv(env_id, num_envs, *asked, workers, limit, wrappers, death, origin(config))
+        side_by_side: type[VecEnv] = load_wing("workers").AsyncEnv
+        return side_by_side(env_id, num_envs, *asked, workers, limit, wrappers, death, origin(config))

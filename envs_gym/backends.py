@@ -4,7 +4,6 @@ A backend is a file with NAME, `why_not(config)` ("" where it can play it, else 
 `make(config, num_envs)`. Bits and resume differ between backends, so no stopwatch chooses.
 """
 
-import importlib
 import re
 from typing import NamedTuple, Protocol, cast
 
@@ -14,6 +13,7 @@ import torch
 from config.schema import Config
 from envs_fast.vec_env import VecEnv
 from utils.user_error import UserError, nearest
+from utils.wings import load_wing
 
 
 class Backend(NamedTuple):
@@ -42,24 +42,23 @@ class Row(NamedTuple):
     """A backend, imported only where it may be the one."""
 
     name: str
-    module: str
     why: str = ""  # what makes it `auto`'s choice; "" = what kept the others from being it
     ids: str = ""  # a pattern of how the ids begin that `auto` asks it about
     auto: bool = True  # False: only where it is asked for
     on_devices: bool = False  # makes its worlds on any device itself: make(config, num_envs, device)
 
     def load(self) -> Worlds:
-        return cast(Worlds, importlib.import_module(self.module))
+        return cast(Worlds, load_wing(self.name))
 
     def refusal(self, config: Config) -> str:
         return self.load().why_not(config)
 
 
 ROWS = (  # in the order in which `auto` asks
-    Row("torch", "envs_gym.backend_torch", "it is one simulation that answers tensors", on_devices=True),
-    Row("fast", "envs_gym.backend_fast", "the config asks for nothing that only Gymnasium has", on_devices=True),
-    Row("ale", "envs_gym.backend_ale", "ale-py's vector environment shows what it asks for", r"(\w+:)?ALE/"),
-    Row("gym", "envs_gym.backend_gym"),
+    Row("torch", "it is one simulation that answers tensors", on_devices=True),
+    Row("fast", "the config asks for nothing that only Gymnasium has", on_devices=True),
+    Row("ale", "ale-py's vector environment shows what it asks for", r"(\w+:)?ALE/"),
+    Row("gym"),
 )
 LAST = ROWS[-1]  # which says best what is wrong with an id that nobody knows
 

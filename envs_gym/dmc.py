@@ -14,6 +14,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from envs_gym.wrappers.pixels import PICTURES, Draw, Picture
+
 if TYPE_CHECKING:
     import mujoco
 
@@ -26,6 +28,8 @@ CAMERAS = {"quadruped": 2}  # whose camera 0 does not follow the body
 
 class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
     """One task; it observes every entry of the suite's own observation, in its order, as float32."""
+
+    holds_mujoco = True  # envs_gym/mujoco.py
 
     def __init__(
         self,
@@ -90,6 +94,14 @@ class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def close(self) -> None:
         self._env.close()
+
+
+def dm_control(world: DmControl, height: int, width: int) -> Draw:
+    """What its camera sees."""
+    return lambda world: world.picture(height, width).transpose(2, 0, 1)
+
+
+PICTURES[DmControl] = Picture(3, dm_control)
 
 
 def register() -> None:

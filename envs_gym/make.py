@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from config.extras import ENVPOOL, EXTRAS, Extra, extra_of
 from config.schema import Config
 from envs_fast.vec_env import CPU, VecEnv
-from envs_gym import bandits, dmc, doom, mujoco, retro, spaces
+from envs_gym import mujoco, spaces
 from envs_gym.backends import make_worlds
 from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
 from envs_gym.given import is_given
@@ -26,19 +26,19 @@ from envs_gym.wrappers import atari
 from utils.one_line import one_line
 from utils.own_modules import import_named, imports_left
 from utils.user_error import UserError, nearest
+from utils.wings import WINGS, load_wing
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
 
 
 REGISTERED_BY = {  # ids that are there once this has been imported
     "ALE/": "ale_py",
-    dmc.PREFIX: "dm_control",
+    "dm_control/": "dm_control",
     "MiniGrid-": "minigrid",
     "BabyAI-": "minigrid",
-    "brax/": "envs_gym.brax_worlds",
+    "brax/": WINGS["brax"],
 }
-PREPARED = {"dm_control": dmc.register, "ale_py": atari.hush}  # done to a module once it is there
-FAMILIES = {"VizDoom/": doom.register, "Retro/": retro.register, "Bandit/": bandits.register}  # ids made when asked for
+MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the wing that makes ids when asked for
 
 
 class UnknownEnvError(UserError):
@@ -151,7 +151,7 @@ def import_module(env_id: str) -> str:
         try:
             with Importing(module):
                 import_named(module)
-                PREPARED.get(module, lambda: None)()
+                _prepare(module)
         except EnvError as error:
             if not missing(error, module):
                 raise
@@ -159,10 +159,10 @@ def import_module(env_id: str) -> str:
             if extra and extra.module == module:
                 raise UserError(_needs(env_id, extra)) from error
             raise UserError(f"{env_id}: there is no Python module {module!r} to import") from error
-    for start, register in FAMILIES.items():
+    for start, wing in MADE_BY.items():
         if name.startswith(start) and name not in gymnasium.registry:
             try:
-                register(name)
+                load_wing(wing).register(name)
             except gymnasium.error.Error as error:
                 raise UserError(f"{name!r} is no id of an environment: [namespace/]name[-vN], no spaces") from error
     if name and name not in gymnasium.registry:  # a module that the project lists may register it
@@ -170,6 +170,14 @@ def import_module(env_id: str) -> str:
             import_module(f"{listed}:")
     mujoco.hush(name)
     return name
+
+
+def _prepare(module: str) -> None:
+    """What is done to a package of environments once it has been imported."""
+    if module == "dm_control":
+        load_wing("dm_control").register()
+    elif module == "ale_py":
+        atari.hush()
 
 
 def _newest(env_id: str) -> str:

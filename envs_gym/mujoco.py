@@ -7,6 +7,7 @@ import re
 import gymnasium
 
 WORLDS = "gymnasium.envs.mujoco."  # where Gymnasium's own with MuJoCo come from
+MARK = "holds_mujoco"  # an attribute of other worlds whose `data` is MuJoCo's, too
 DEPRECATED = " is deprecated "  # of their model files, which are Gymnasium's to mend
 
 log = logging.getLogger("stride")

@@ -16,7 +16,6 @@ import numpy as np
 
 from envs_gym import mujoco
 from envs_gym.answers import StepFunction
-from envs_gym.dmc import DmControl
 from envs_gym.spaces import Batch
 from envs_gym.wrappers.base import Remembering
 
@@ -46,7 +45,7 @@ def rng_state(env: gymnasium.Env) -> dict[str, Any]:
     source = "" if env.spec is None else str(env.spec.entry_point)
     if source.startswith(ARCADE):
         state["emulator"] = inside.ale.cloneState(include_rng=True).serialize().hex()
-    elif source.startswith(mujoco.WORLDS) or isinstance(env, DmControl):
+    elif source.startswith(mujoco.WORLDS) or getattr(env, mujoco.MARK, False):
         now = inside.data
         parts = (np.float64(now.time), now.qpos, now.qvel, now.act, now.ctrl, now.qacc_warmstart)
         state["physics"] = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()

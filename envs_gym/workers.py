@@ -3,7 +3,7 @@
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ from gymnasium.spaces import Box
 
 from config.schema import Config
 from envs_fast.vec_env import Obs
-from envs_gym.async_env import Origin
 from envs_gym.backends import choose_backend
 from envs_gym.given import is_given
 from envs_gym.gym_env import GymEnv
@@ -31,6 +30,13 @@ class Workers(NamedTuple):
 
     number: int
     reason: str
+
+
+class Origin(NamedTuple):
+    """Where worlds come from that a worker would not find by their id alone."""
+
+    modules: Sequence[str] = ()  # that register them or their wrappers
+    spec: EnvSpec | None = None
 
 
 _measured: dict[str, float] = {}  # seconds of a step, by what is stepped: asked for training, evaluation and header

@@ -18,8 +18,8 @@ from publishing.metrics_table import read_metrics, write_metrics
 from publishing.own_secrets import Own, held
 from publishing.result import Result
 from publishing.weights_file import write_weights
-from report.page import points
 from runstore.history import TRAIN, VAL
+from runstore.metrics_csv import points
 from utils.curve import curve_svg
 from utils.statistics import mean_and_deviation
 from utils.user_error import UserError

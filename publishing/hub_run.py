@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from agents.trained.loading import HUB
 from config.loader import from_plain
 from config.plugins import NOBODY, Trust, check_names, is_dotted
 from config.schema import Config
@@ -23,7 +24,6 @@ from publishing.hub_download import COMMIT, find_commit, list_commit, read_file
 from publishing.weights_file import read_weights
 from utils.user_error import UserError
 
-HUB = "hub:"
 WEIGHTS, FACTS = "model.safetensors", "config.json"
 NEEDED = {WEIGHTS: 512 << 20, FACTS: 1 << 20}  # name -> the most bytes it may have
 PUBLISHED = {*NEEDED, "README.md", "results.json", "metrics.csv", "replay.mp4", "curve.svg"}

@@ -1,8 +1,8 @@
 """metrics.csv as others get it: written anew from numbers, under names that metrics.yaml declares, and nothing else."""
 
 from config.metrics import load_metrics
-from report.metrics_csv import format_number
 from runstore import run_files
+from runstore.metrics_csv import format_number
 from runstore.run_dir import RunDir
 from utils.user_error import UserError
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from report.metrics_csv import read_csv
 from runstore.claim import run_of
 from runstore.history import STEPS, TRAIN, VAL
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, runs_root
 from runstore.run_facts import checked, few, finite, mapping, verdict, verdict_words, whole
 from runstore.run_fate import died

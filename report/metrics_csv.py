@@ -1,4 +1,4 @@
-"""metrics.csv of a run: one whole line per row, a header that grows, and a reader that forgives a torn end.
+"""metrics.csv of a run: one whole line per row, and a header that grows.
 
 Which rows exist and when they are due is decided by export_metrics.
 """
@@ -14,48 +14,20 @@ from pathlib import Path
 
 from config.metrics import load_metrics
 from runstore import run_files
+from runstore.metrics_csv import format_number, parse, read_lines
 from runstore.outcome import Outcome
 from trainer_callbacks.sink import Sink
 
 log = logging.getLogger("stride")
 STEPS = "train/clock/env_steps"
 COLUMN = re.compile(r"[A-Za-z0-9_.+-]{1,80}(/[A-Za-z0-9_.+-]{1,80}){0,5}")
-EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
-
-
-def format_number(value: float) -> str:
-    """Seven digits; whole numbers in full, because a clock of 12,345,678 must not become 1.234568e+07."""
-    value = float(value)
-    return str(int(value)) if value.is_integer() and abs(value) < EXACT else f"{value:.7g}"
-
-
-def read_csv(path: Path | str) -> list[dict[str, float]]:
-    """The rows of a metrics.csv, empty cells left out. Lines that were cut or overwritten are skipped."""
-    columns, lines = _read_lines(Path(path))
-    rows = [_parse(columns, cells) for cells in lines]
-    return [row for row in rows if row]
-
-
-def _parse(columns: list[str], cells: list[str]) -> dict[str, float]:
-    """{} for a line that is damaged."""
-    try:
-        return {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
-    except ValueError:  # a power cut can leave zero bytes in the middle of a file
-        return {}
-
-
-def _read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
-    """(columns, rows of cells). What follows the last newline was never finished and is dropped."""
-    text = run_files.read_bytes(path).decode("utf-8", errors="replace")
-    whole = text.split("\n")[:-1]
-    return (whole[0].split(","), [line.split(",") for line in whole[1:]]) if whole else ([], [])
 
 
 def _before(columns: list[str], lines: list[list[str]], resume_at: int) -> list[list[str]]:
     """The lines up to `resume_at` env steps, less the closing test; a line without a clock goes with the last."""
     kept, steps = [], 0.0
     for cells in lines:
-        row = _parse(columns, cells)
+        row = parse(columns, cells)
         steps = row.get(STEPS, steps)
         if row and steps <= resume_at and not any(name.startswith("test/") for name in row):
             kept.append(cells)
@@ -68,10 +40,10 @@ def _damage(columns: list[str], lines: list[list[str]], kept: list[list[str]], r
         return "it is empty" if resume_at else ""
     if STEPS not in columns or len({*columns}) < len(columns) or not all(map(COLUMN.fullmatch, columns)):
         return "its first line does not hold the names of metrics"
-    damaged = sum(not _parse(columns, cells) for cells in lines)
+    damaged = sum(not parse(columns, cells) for cells in lines)
     if damaged:
         return f"{damaged:,} of its lines are damaged"
-    last = max((_parse(columns, cells).get(STEPS, 0.0) for cells in kept), default=0.0)
+    last = max((parse(columns, cells).get(STEPS, 0.0) for cells in kept), default=0.0)
     return f"its rows end at {last:,.0f} env steps" if last < resume_at else ""
 
 
@@ -106,7 +78,7 @@ class MetricsCsv(Sink):
             if resume_at:
                 log.warning(f"{self.path.name} is missing: the rows up to {resume_at:,} env steps are lost")
             return [], []
-        columns, lines = _read_lines(self.path)
+        columns, lines = read_lines(self.path)
         kept = _before(columns, lines, resume_at)
         damage = _damage(columns, lines, kept, resume_at)
         if damage:
@@ -131,7 +103,7 @@ class MetricsCsv(Sink):
     def _grow(self, names: Iterable[str]) -> None:
         """Rewrite the file with `names` among its columns; the cells already there are moved, not reparsed."""
         columns = sorted({*self._columns, *names}, key=lambda name: (self._place.get(name, math.inf), name))
-        old, lines = _read_lines(self.path)
+        old, lines = read_lines(self.path)
         source = [old.index(name) if name in old else None for name in columns]
         before = self._file
         self._rewrite(columns, [["" if place is None else cells[place] for place in source] for cells in lines])

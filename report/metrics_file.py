@@ -13,9 +13,10 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
-from report.metrics_csv import MetricsCsv, read_csv
+from report.metrics_csv import MetricsCsv
 from runstore import run_files
 from runstore.history import STEPS
+from runstore.metrics_csv import read_csv
 from runstore.metrics_layout import BEGUN, ENDED, NAME, NAME_TEXT, PAUSED, STATES, TRAINING
 from runstore.metrics_reader import MetricsReader
 from runstore.metrics_writer import MetricsWriter

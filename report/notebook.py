@@ -12,9 +12,9 @@ from config.metrics import load_metrics
 from config.schema import Config
 from report.dashboard import shown_metrics
 from report.notebook_page import View, page, words
-from report.page import points
 from runstore.alerts import Event
 from runstore.history import TRAIN, VAL, History
+from runstore.metrics_csv import points
 from runstore.outcome import Header, Outcome
 from runstore.run_dir import RunDir
 from trainer_callbacks.sink import Sink

@@ -12,17 +12,17 @@ from config.loader import to_plain
 from config.metrics import Metric, load_metrics
 from config.schema import Config
 from config.written import differing, written
-from report.metrics_csv import read_csv
 from runstore import run_files
 from runstore.alerts import Alert
 from runstore.dreams import MEANING, read_dreams
-from runstore.history import STEPS, TRAIN, VAL
+from runstore.history import TRAIN, VAL
+from runstore.metrics_csv import points, read_csv
 from runstore.outcome import Header, Outcome
 from runstore.phases import told
 from runstore.run_dir import RunDir
 from runstore.run_facts import UNENDED, mapping
 from trainer_callbacks.sink import Sink
-from utils.curve import Point, curve_svg
+from utils.curve import curve_svg
 from utils.typography import area_chart, number
 
 Row = Mapping[str, float]
@@ -86,16 +86,6 @@ def _task(config: Config) -> str:
     link = f"[{config.env_id}]({source})" if source.startswith("https://") else config.env_id
     lines = (f"{link}: {config.spec.description}".removesuffix(": "), config.description)
     return "\n".join(f"- {line}" for line in lines if line)
-
-
-def points(rows: Sequence[Row], name: str) -> list[Point]:
-    """(env steps, value) of the rows that carry the metric; a row without a clock stands where the last one stood."""
-    found, steps = [], 0.0
-    for row in rows:
-        steps = row.get(STEPS, steps)
-        if name in row:
-            found.append(Point(steps, row[name]))
-    return found
 
 
 def _chart(rows: Sequence[Row]) -> str:

@@ -1,6 +1,7 @@
 """A checkout as its imports draw it: every product file, who imports whom, and the storeys an import may not climb.
 
-Read off the source, nothing is imported or run. tests/test_architecture.py holds the rules, scripts/house.py counts.
+Read off the source, nothing is imported or run. docs/architecture.md says STOREYS and WINGS in words,
+tests/test_architecture.py holds the rules, scripts/house.py counts.
 """
 
 import ast
@@ -14,27 +15,51 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("config/",),
     ("envs_fast/",),
     ("envs_gym/",),
-    (
-        "agents/experience/",
-        "agents/networks/",
-        "agents/returns.py",
-        "agents/metric_sums.py",
-        "agents/laprop.py",
-        "agents/stopwatch.py",
-    ),
+    ("agents/experience/", "agents/networks/", "agents/returns.py", "agents/metric_sums.py"),
     ("agents/sockets.py",),
-    ("agents/base.py",),
+    ("agents/base.py", "agents/laprop.py", "agents/stopwatch.py"),
     ("agents/on_policy.py", "agents/off_policy.py", "agents/model_learning.py"),
     ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
+    ("agents/trained/",),
+    ("trainer_callbacks/",),
     ("agents/engines/plan/",),
     ("agents/engines/fused_cpu/",),
     ("agents/engines/",),
-    ("agents/algorithms.py",),
-    ("agents/trained/",),
-    ("trainer_callbacks/",),
-    ("report/", "inspector/", "publishing/", "export/", "agents/playing/", "runstore/many/"),
+    ("agents/playing/", "export/", "inspector/", "publishing/", "report/", "runstore/many/"),
     ("scripts/", "stride/", "*.py"),
 )
+ROOF = STOREYS[-1]  # the command line: it may import all, and hands wings to the core
+WINGS: dict[str, tuple[str, ...]] = {  # what is neither here nor the roof is the core; "!": but for this
+    "engines": ("agents/engines/",),
+    "compiled worlds": (
+        "envs_fast/",
+        "!envs_fast/vec_env.py",
+        "!envs_fast/buffers.py",  # the contract of all environments
+        "!envs_fast/world.py",
+        "!envs_fast/compiled_env.py",
+        "!envs_fast/numba_env.py",  # that of compiled worlds
+        "!envs_fast/cuda_env.py",
+        "!envs_fast/device_code.py",
+        "envs_gym/backend_fast.py",
+        "envs_gym/bandits.py",
+    ),
+    "Atari": ("envs_gym/ale_env.py", "envs_gym/backend_ale.py", "envs_gym/wrappers/atari_objects.py"),
+    "VizDoom": ("envs_gym/doom.py", "envs_gym/wrappers/doom.py"),
+    "stable-retro": ("envs_gym/retro.py", "envs_gym/retro_emulator.py"),
+    "dm_control": ("envs_gym/dmc.py",),
+    "Brax": ("envs_gym/brax_worlds.py",),
+    "MiniGrid": ("envs_gym/wrappers/minigrid.py",),
+    "tensor worlds": ("envs_gym/tensor_env.py", "envs_gym/batches.py", "envs_gym/backend_torch.py"),
+    "worker processes": ("envs_gym/async_env.py", "envs_gym/async_pool.py", "envs_gym/async_worker.py"),
+    "check-env": ("envs_gym/check/",),
+    "playing": ("agents/playing/",),
+    "many runs": ("runstore/many/",),
+    "report": ("report/",),
+    "inspector": ("inspector/",),
+    "publishing": ("publishing/",),
+    "export": ("export/",),
+}
+TABLE = "utils/wings.py"  # where the core names wings by strings; nobody else does
 WRITTEN_IN = (
     "scripts/house_rules.py",
     "lab/house_rules.py",
@@ -154,6 +179,51 @@ def imports_run_downward(house: House, storeys: tuple[tuple[str, ...], ...] = ST
             theirs = storey(house[target].path, storeys) if target in house else None
             if mine is not None and theirs is not None and theirs > mine:
                 yield at(source, line, f"imports {target}, which stands higher")
+
+
+def wing(path: str) -> str:
+    """The wing that a file belongs to, "" of the core and the roof."""
+    for name, patterns in WINGS.items():
+        if path.startswith(patterns) and f"!{path}" not in patterns:
+            return name
+    return ""
+
+
+def is_core(path: str) -> bool:
+    return not wing(path) and storey(path) != len(STOREYS) - 1
+
+
+def core_imports_no_wing(house: House) -> Iterator[str]:
+    """Nor names one in a string, but for the table by which the core asks for them."""
+    for source in house.values():
+        if is_core(source.path):
+            for target, line in (*wings_imported(source, house), *wings_named(source, house)):
+                yield at(source, line, f"the core takes {target} from the wing {wing(house[target].path)}")
+
+
+def wings_import_no_wing(house: House) -> Iterator[str]:
+    """But their own; what two of them want is of the core."""
+    for source in house.values():
+        mine = wing(source.path)
+        for target, line in (*wings_imported(source, house), *wings_named(source, house)) if mine else ():
+            if wing(house[target].path) != mine:
+                yield at(source, line, f"the wing {mine} takes {target} from the wing {wing(house[target].path)}")
+
+
+def wings_imported(source: Source, house: House) -> Iterator[tuple[str, int]]:
+    """Files of wings that it imports, each with the line."""
+    for target, line, _ in source.imports:
+        if target in house and wing(house[target].path):
+            yield target, line
+
+
+def wings_named(source: Source, house: House) -> Iterator[tuple[str, int]]:
+    """The same of those that a string names: `envs_gym.doom`, `envs_gym.doom:DoomWorld`."""
+    for node in source.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and source.path != TABLE:
+            target = node.value.partition(":")[0].removeprefix("stride.")
+            if target in house and "." in target and wing(house[target].path):
+                yield target, node.lineno
 
 
 def no_circles(house: House) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gymnasium.spaces import Dict
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from agents.engines.fused_gpu import learn
 from agents.engines.fused_gpu.play import SPLITS, sizes_of, source_of
 from agents.engines.plan.on_policy import lay_out

@@ -12,8 +12,8 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from agents.algorithms import build_agent
 from agents.base import Agent
+from agents.engines.choice import build_agent
 from agents.trained.loading import read_checkpoint
 from config.schema import Config
 from envs_gym.make import make_envs

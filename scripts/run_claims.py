@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from report.metrics_csv import STEPS, format_number
+from report.metrics_csv import STEPS
 from runstore import checkpoint_set
+from runstore.metrics_csv import format_number
 from runstore.run_dir import RunDir
 from runstore.run_facts import UNENDED, finite, mapping
 from scripts.plain_tree import Difference

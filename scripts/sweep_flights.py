@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from config.search import BEST, Search
 from config.search_rules import ranked
-from report.metrics_csv import read_csv
 from report.sweep_result import Finalist, SweepResult
 from runstore.history import STEPS
 from runstore.many.pools import Pool
 from runstore.many.process_pool import Finished
 from runstore.many.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, runs_root
 from runstore.run_facts import ENOUGH, PAUSED, mapping
 from runstore.run_files import exists

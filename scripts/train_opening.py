@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from config.commands.machines import LOCAL
 from config.commands.train import Arguments, check_pause, parse_arguments
 from config.plugins import TooEarlyError, postponed
 from config.preflight import answered, checked, knows_all_algorithms
@@ -14,7 +15,6 @@ from config.schema import Config
 from report.console import standard_output, told
 from report.dashboard import opening_block
 from runstore.many.nursery import is_nursery
-from runstore.many.pools import LOCAL
 from scripts.train_claimed import is_done, standing_run, tell_again
 from scripts.train_detached import apart, train_apart
 from utils.events import FAILED, line

@@ -9,8 +9,9 @@ from config.loader import to_plain
 from config.schema import Config
 from report.sinks import group_watchers
 from runstore.claim import key_of
+from runstore.many.group_training import train_all
 from runstore.many.pools import pool_on
-from runstore.seed_group import Part, Plan, train_all
+from runstore.seed_group import Part, Plan
 from utils.places import program
 
 

@@ -33,8 +33,9 @@ from config.sizes import check_foreign
 from envs_gym.gym_env import EnvError
 from envs_gym.make import env_info
 from envs_gym.own_code import import_code_of
-from report.metrics_csv import STEPS, format_number, read_csv
+from report.metrics_csv import STEPS
 from runstore import checkpoint_set
+from runstore.metrics_csv import format_number, read_csv
 from runstore.run_dir import RunDir
 from scripts.plain_tree import Difference, differences
 from scripts.repeated_run import CompareAt, repeated, scratch, tested

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from train import train_run  # isort: skip  # before whoever imports Lightning: it knows how
 
-from agents.trained.loading import LoadedRun, load_run
+from agents.trained.loading import HUB, LoadedRun, load_run
 from config.commands.train import parse_arguments
 from config.keys import check_algorithm
 from config.overrides import in_words
 from envs_gym.given import Maker, id_of, is_given, lent
-from publishing.hub_run import HUB
 from report.notebook import in_notebook
 from runstore.run_dir import RunDir
 from utils.project import in_project

@@ -2,7 +2,7 @@
 
 from itertools import combinations, product
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from config.loader import load_config
 from envs_gym.make import make_envs
 

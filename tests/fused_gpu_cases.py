@@ -5,7 +5,7 @@ from driven import advance, agent_for
 from fused_cases import SMALL
 from host_kernels import compile_host
 
-from agents.algorithms import RECIPES, build_agent
+from agents.engines.choice import RECIPES, build_agent
 from agents.engines.fused_gpu.engine import fused_gpu
 from agents.engines.fused_gpu.learn import FusedLearn
 from agents.engines.fused_gpu.play import FusedPlay, sizes_of

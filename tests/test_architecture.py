@@ -13,11 +13,13 @@ from scripts.house_rules import (
     House,
     at,
     calls_by_address,
+    core_imports_no_wing,
     dotted,
     imports_run_downward,
     no_circles,
     read_house,
     storey,
+    wings_import_no_wing,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -257,6 +259,8 @@ def opens(name: str) -> bool:
 RULES: tuple[Callable[[House], Iterator[str]], ...] = (
     everyone_has_a_storey,
     imports_run_downward,
+    core_imports_no_wing,
+    wings_import_no_wing,
     no_circles,
     imports_stand_on_top,
     cupy_has_one_door,

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PROGRAM = """
 import hashlib, json, os, sys, torch
 torch.set_num_threads(1)
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from config.loader import load_config
 from envs_gym.make import make_envs
 from trainer_callbacks.session import build_trainer

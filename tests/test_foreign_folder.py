@@ -12,8 +12,8 @@ from tiny_runs import tiny_run
 import run_play
 import run_publish
 import train
-from report.metrics_csv import read_csv
 from runstore import checkpoint_set
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, list_runs
 from runstore.run_facts import read_facts
 from runstore.seed_group import outcomes

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import train
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from config.general import GENERAL, TAKES, Task, gymnasium_ids, is_general, load_general, split, to_keep
 from config.listing import print_variants
 from config.loader import load_file, to_plain

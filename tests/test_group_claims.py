@@ -11,8 +11,8 @@ from tiny_runs import TINY, tiny_run
 
 import train
 from config.loader import to_plain
-from report.metrics_csv import read_csv
 from runstore import claim
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, list_runs, root_of_groups
 from runstore.run_files import read_json, write_json
 from runstore.run_lock import locked

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import train
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,8 @@ import torch
 from plain_ppo import PlainPPO
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agents.algorithms import ALGORITHMS, build_agent
+from agents.algorithms import ALGORITHMS
+from agents.engines.choice import build_agent
 from agents.ppo import PPO
 from agents.sockets import Engine
 from config.loader import load_config

@@ -15,8 +15,9 @@ import torch
 from commands import run_command
 
 import train
-from agents.algorithms import ALGORITHMS, build_agent
+from agents.algorithms import ALGORITHMS
 from agents.base import Agent
+from agents.engines.choice import build_agent
 from agents.trained.loading import read_checkpoint
 from config.commands.train import parse_arguments
 from config.field_types import hints
@@ -25,8 +26,8 @@ from config.loader import environment_files, from_plain, load_config
 from config.schema import ReplayConfig, RolloutConfig
 from config.variants import EnvironmentFile
 from envs_gym.make import make_envs
-from report.metrics_csv import read_csv
 from runstore import checkpoint_set
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, list_runs
 from runstore.run_files import read_json
 from runstore.run_lock import locked

@@ -15,7 +15,7 @@ import train
 from agents.engines.fused_cpu.warm import warm
 from agents.ppo import PPO
 from envs_fast import registry
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, list_runs
 from utils.places import program
 

@@ -10,7 +10,7 @@ from config.extras import extra_of, missing
 from config.listing import list_environments
 from config.loader import load_config
 from config.schema import Config, DreamerConfig, PlaNetConfig, QLearningConfig, ReplayConfig, RolloutConfig
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import list_runs
 
 TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1")

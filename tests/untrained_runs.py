@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from agents.trained.loading import LoadedRun, build_player, to_play
 from config.loader import load_config
 from envs_gym.make import make_envs

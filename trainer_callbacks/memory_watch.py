@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from report.metrics_csv import format_number, read_csv
 from runstore import run_files
 from runstore.history import STEPS
+from runstore.metrics_csv import format_number, read_csv
 from utils.memory_use import limit, used
 
 MEMORY = "train/time/memory"

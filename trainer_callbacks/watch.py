@@ -14,9 +14,9 @@ from config.loader import from_plain, to_plain
 from config.metrics import KEY, NOT_A_NUMBER, Metric, Rule, load_metrics
 from config.schedule import Schedule
 from config.schema import Config
-from report.metrics_csv import format_number, read_csv
 from runstore.alerts import Alert, Event
 from runstore.history import ENDED, STEPS, TRAIN, VAL
+from runstore.metrics_csv import format_number, read_csv
 from runstore.run_dir import RunDir
 from runstore.run_facts import LARGEST, finite
 from runstore.run_files import exists, status

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torch._weights_only_unpickler import UnpicklingError
 
-from agents.algorithms import build_agent
+from agents.algorithms import make_agent
 from agents.trained.allowance import Allowance
 from agents.trained.checkpoint_archive import check_archive
 from agents.trained.player import Player
@@ -31,14 +31,14 @@ from envs_gym import backend_gym
 from envs_gym.make import import_module, make_envs
 from envs_gym.own_code import import_code_of
 from envs_gym.rendered import make_rendered
-from publishing.hub_run import HUB, fetch
-from report.metrics_csv import read_csv
 from runstore import checkpoint_set, run_files
 from runstore.checkpoint_set import LINKS, Chosen
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 from runstore.run_facts import finite, mapping
 from runstore.run_fate import fate
 from utils.user_error import UserError
+from utils.wings import load_wing
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
 
@@ -46,6 +46,7 @@ __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run",
 # making sense, by any of these. Nothing but the reading runs under this handler, so no fault of ours is hidden by it.
 DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, AssertionError,
            ArithmeticError, MemoryError)  # fmt: skip
+HUB = "hub:"  # a run that was published
 NUMBER = 8  # bytes of the largest kind of number that is observed
 POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
 
@@ -144,7 +145,7 @@ def to_play(config: Config) -> Config:
 
 def _load_published(selector: str, checkpoint: str, trust: Sequence[str]) -> LoadedRun:
     """The one checkpoint that a repository on the Hub holds, pinned to the commit it was read at."""
-    there = fetch(selector, trusting(trust))
+    there = load_wing("hub").fetch(selector, trusting(trust))
     held = str(there.facts["checkpoint"])
     if checkpoint not in (*LINKS, held):
         raise UserError(f"{selector} holds one checkpoint, {held}; it has no {checkpoint!r}")
@@ -216,7 +217,7 @@ def build_player(config: Config, weights: Mapping[str, Tensor], whose: str) -> P
     if isinstance(alone, ReplayConfig):
         alone = replace(alone, buffer_size=1, train_freq=1, replay_storage="ram")  # nothing will be remembered
     with Allowance(weights, spaces.flatdim(observation_space) * NUMBER, whose):
-        policy = build_agent(alone, envs).policy
+        policy = make_agent(alone, envs).policy
     envs.close()
     _check_fit(policy.state_dict(), weights, whose)
     policy.load_state_dict(dict(weights))

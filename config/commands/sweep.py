@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from config.commands.machines import LOCAL, check_place
 from config.commands.one_line import OneLineParser
-from runstore.many.pools import LOCAL, check_place
-from runstore.many.search_journal import NEEDED
 from utils.user_error import UserError, nearest
 
 EXAMPLES = """\
@@ -20,6 +19,7 @@ exit codes:
   130 and 143 stopped by Ctrl-C or SIGTERM: the same command goes on
 """
 MOST = 10_000
+NEEDED = "a sweep needs Optuna: pip install 'stride-rl[tune]'"
 
 
 @dataclass(frozen=True)

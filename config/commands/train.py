@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from config.commands.machines import check_place
 from config.commands.one_line import OneLineParser as OneLineParser
 from config.commands.one_line import add_project
 from config.debugger import attached
@@ -17,7 +18,6 @@ from config.plugins import trusting
 from config.schema import Config
 from config.sweep import TRACKER, Sweep, find_sweep
 from runstore.claim import check_group
-from runstore.many.pools import check_place
 from runstore.seed_group import names_group, spelled_out
 from utils.user_error import UserError, nearest
 

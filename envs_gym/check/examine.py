@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from envs_gym.async_worker import die_with_parent
 from envs_gym.blame import EnvError
 from envs_gym.check import parts
 from envs_gym.check.catalogue import finding
@@ -28,6 +27,7 @@ from envs_gym.check.repeat import check_repeatability
 from envs_gym.check.study import Limits, StopError, Study
 from envs_gym.check.subject import find_subject
 from envs_gym.check.world import VERBS, Pulse, begin
+from utils.child_end import end_with_parent
 from utils.user_error import UserError
 
 Part = Callable[[Study], Iterator[Finding]]
@@ -115,7 +115,7 @@ def _add(result: Result, each: Finding, tell: Callable[[Told], object]) -> None:
 def work(request: Request, pulse: Pulse, pipe: Connection, last_words: Connection) -> None:
     """The life of the process: what it prints goes into a file that only counts, its last line into `last_words`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
-    die_with_parent()
+    end_with_parent()
     faulthandler.enable(last_words.fileno())
     faulthandler.register(signal.SIGUSR1, last_words.fileno())  # answered even where machine code keeps Python's lock
     silent = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process

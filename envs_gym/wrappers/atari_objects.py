@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from envs_gym.wrappers.atari import game_of
 from envs_gym.wrappers.base import require
+from envs_gym.wrappers.shaping import PotentialShaper
 
 WIDTH, HEIGHT = 160, 210
 FASTEST = 16.0  # pixels that a ball moves in a step of four frames, or more: told as 1
@@ -141,3 +142,17 @@ class BreakoutFeatures(AtariObjects):
 
 def _scaled(pixels: float, extent: int) -> float:
     return 2 * pixels / extent - 1
+
+
+class PongShaper(PotentialShaper):
+    """Phi from 1 (one's paddle is as high as the ball) down to 0 (far from it, or there is no ball)."""
+
+    REACH = 160.0  # pixels between the walls
+
+    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 0.1) -> None:
+        super().__init__(env, gamma, scale)
+        self._memory = Memory(env, "PongShaper", "pong")
+
+    def potential(self) -> float:
+        ball = self._memory.ball()
+        return 0.0 if ball is None else max(1.0 - abs(ball[1] - self._memory.paddles()[0]) / self.REACH, 0.0)

@@ -11,7 +11,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-from envs_gym.dmc import DmControl
 from envs_gym.wrappers.base import env_name, require
 from envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
 from envs_gym.wrappers.sizes import check_observation
@@ -71,11 +70,6 @@ def cartpole(world: CartPoleEnv, height: int, width: int) -> Draw:
     return draw
 
 
-def dm_control(world: DmControl, height: int, width: int) -> Draw:
-    """What its camera sees."""
-    return lambda world: world.picture(height, width).transpose(2, 0, 1)
-
-
 class Picture(NamedTuple):
     """How a kind of world is drawn."""
 
@@ -83,4 +77,5 @@ class Picture(NamedTuple):
     make: Callable[[Any, int, int], Draw]  # of the world, height and width
 
 
-PICTURES: dict[type[gymnasium.Env], Picture] = {CartPoleEnv: Picture(1, cartpole), DmControl: Picture(3, dm_control)}
+# envs_gym/dmc.py adds a row for its worlds
+PICTURES: dict[type[gymnasium.Env], Picture] = {CartPoleEnv: Picture(1, cartpole)}

@@ -16,49 +16,46 @@ from config.schema import Config
 from envs_gym.blame import REFUSALS
 from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
 from envs_gym.wrappers.atari import AtariScreen, ClipReward, LifeLoss, is_atari, screen_of
-from envs_gym.wrappers.atari_objects import AtariObjects, BreakoutFeatures, PongFeatures
 from envs_gym.wrappers.base import RawReward, Remembering, layers, require
-from envs_gym.wrappers.doom import DoomHealthShaper, DoomKillShaper
 from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
 from envs_gym.wrappers.images import SQUARE, GrayscaleObservation, ResizeObservation, channel_first
-from envs_gym.wrappers.minigrid import MiniGridFlat, MiniGridMask, MiniGridPlanes
 from envs_gym.wrappers.observations import DiscreteEncoder, SelectObservation
 from envs_gym.wrappers.pixels import PixelObservation
 from envs_gym.wrappers.shaping import (
     CartPoleShaper,
     MountainCarCountBonus,
     MountainCarShaper,
-    PongShaper,
     PotentialShaper,
 )
 from utils.user_error import UserError, nearest
+from utils.wings import load_wing
 
 WrapperConfig = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
 
-WRAPPERS: dict[str, Callable[..., gymnasium.Env]] = {
+WRAPPERS: dict[str, Callable[..., gymnasium.Env] | None] = {  # None: of a wing, by utils/wings.py
     "ActionMask": ActionMask,
     "ActionRemapper": ActionRemapper,
-    "AtariObjects": AtariObjects,
+    "AtariObjects": None,
     "AtariScreen": AtariScreen,
-    "BreakoutFeatures": BreakoutFeatures,
+    "BreakoutFeatures": None,
     "CartPoleShaper": CartPoleShaper,
     "CarRacingPedals": CarRacingPedals,
     "ClipReward": ClipReward,
     "DiscreteEncoder": DiscreteEncoder,
-    "DoomHealthShaper": DoomHealthShaper,
-    "DoomKillShaper": DoomKillShaper,
+    "DoomHealthShaper": None,
+    "DoomKillShaper": None,
     "FrameSkip": FrameSkip,
     "FrameStack": FrameStack,
     "GrayscaleObservation": GrayscaleObservation,
     "LifeLoss": LifeLoss,
-    "MiniGridFlat": MiniGridFlat,
-    "MiniGridMask": MiniGridMask,
-    "MiniGridPlanes": MiniGridPlanes,
+    "MiniGridFlat": None,
+    "MiniGridMask": None,
+    "MiniGridPlanes": None,
     "MountainCarCountBonus": MountainCarCountBonus,
     "MountainCarShaper": MountainCarShaper,
     "PixelObservation": PixelObservation,
-    "PongFeatures": PongFeatures,
-    "PongShaper": PongShaper,
+    "PongFeatures": None,
+    "PongShaper": None,
     "ResizeObservation": ResizeObservation,
     "SelectObservation": SelectObservation,
     "StickyActions": StickyActions,
@@ -154,7 +151,10 @@ def find_wrapper(wrapper_id: str) -> Callable[..., gymnasium.Env]:
     module, _, name = wrapper_id.rpartition(":")
     if is_dotted(wrapper_id):
         import_named(module, "env_wrappers")  # which may put it under its name into the table
-    wrapper = WRAPPERS.get(name) or find("env_wrappers", "wrappers", wrapper_id)
+    wrapper = WRAPPERS.get(name)
+    if wrapper is None and name in WRAPPERS:
+        wrapper = vars(load_wing(name))[name]
+    wrapper = wrapper or find("env_wrappers", "wrappers", wrapper_id)
     if wrapper is None:
         known = [*WRAPPERS, *registered("wrappers")]
         raise UserError(f"env_wrappers: {name!r} is not registered{nearest(name, known)} (known: {', '.join(known)})")

@@ -13,7 +13,6 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 
-from envs_gym.wrappers.atari_objects import Memory
 from envs_gym.wrappers.base import Remembering, env_name, require
 
 MountainCar = MountainCarEnv | Continuous_MountainCarEnv
@@ -75,20 +74,6 @@ class MountainCarShaper(PotentialShaper):
         least, enough = -self.GRAVITY / 3, self.GRAVITY / 3 * np.sin(3 * self._world.goal_position)
         energy = velocity**2 / 2 + self.GRAVITY / 3 * np.sin(3 * position)
         return min(float((energy - enough) / (enough - least)), 0.0)
-
-
-class PongShaper(PotentialShaper):
-    """Phi from 1 (one's paddle is as high as the ball) down to 0 (far from it, or there is no ball)."""
-
-    REACH = 160.0  # pixels between the walls
-
-    def __init__(self, env: gymnasium.Env, gamma: float, scale: float = 0.1) -> None:
-        super().__init__(env, gamma, scale)
-        self._memory = Memory(env, "PongShaper", "pong")
-
-    def potential(self) -> float:
-        ball = self._memory.ball()
-        return 0.0 if ball is None else max(1.0 - abs(ball[1] - self._memory.paddles()[0]) / self.REACH, 0.0)
 
 
 class MountainCarCountBonus(Remembering):

@@ -7,7 +7,7 @@ from typing import Any
 from config.metrics import load_metrics
 from report.ledger.compare import differences
 from report.ledger.table import plain
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 from runstore.run_tail import STEPS
 

@@ -3,24 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 
+from config.commands.machines import LOCAL
 from runstore.many.process_pool import Finished, run_all
 from runstore.many.ray_pool import connected
 from utils.cores import cores
-from utils.user_error import UserError, nearest
 
-LOCAL = "local"
-PLACES = (LOCAL, "ray", "ray:local")
 Pool = Callable[..., Iterator[Finished]]  # process_pool.run_all, or one of its signature
-
-
-def check_place(where: str) -> None:
-    """UserError for an --on that names no place, or one that wants what is not installed."""
-    if where not in PLACES:
-        raise UserError(f"--on {where}: {', '.join(PLACES)}{nearest(where, PLACES)}")
-    if where != LOCAL and find_spec("ray") is None:
-        raise UserError(f"--on {where} needs Ray: pip install 'stride-rl[cluster]'")
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from config.commands.sweep import NEEDED
 from config.search_rules import Space
 from utils.user_error import UserError
 
-NEEDED = "a sweep needs Optuna: pip install 'stride-rl[tune]'"
 RUNNING, COMPLETE, PRUNED, FAILED = "RUNNING", "COMPLETE", "PRUNED", "FAIL"  # as Optuna calls them
 
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import torch
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from agents.networks.actor_critic import ActorCritic
 from config.general import load_general
 from config.schema import PPOConfig

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from agents.algorithms import build_agent
 from agents.base import Agent
+from agents.engines.choice import build_agent
 from config.checks import check
 from config.schema import Config, PPOConfig
 from envs_gym.make import make_envs

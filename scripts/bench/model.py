@@ -14,8 +14,8 @@ from typing import cast
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from agents.algorithms import build_agent
 from agents.dreamer import Dreamer
+from agents.engines.choice import build_agent
 from agents.engines.fused_cpu.model_learn import ModelLearn
 from agents.networks.world_model import State
 from agents.sockets import Learner

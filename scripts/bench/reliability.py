@@ -20,8 +20,8 @@ from collections.abc import Iterator
 import torch
 
 import train
-from agents.algorithms import build_agent
 from agents.base import Agent
+from agents.engines.choice import build_agent
 from config.commands.train import parse_arguments
 from config.loader import load_config
 from envs_gym.make import make_envs

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from runstore.phases import PHASES, PREFIX
 from runstore.run_files import read_json
 from scripts.bench.pairs import Cost, measured, told, verdict

@@ -13,7 +13,7 @@ import time
 
 import torch
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from config.loader import load_config
 from envs_gym.make import make_envs
 from utils.user_error import UserError

@@ -22,9 +22,8 @@ from config.general import load_general
 from config.schedule import Schedule
 from config.schema import Config, PPOConfig, SACConfig
 from envs_gym.task import task_of
-from report.metrics_csv import read_csv
-from report.page import points
 from runstore.history import VAL
+from runstore.metrics_csv import points, read_csv
 from runstore.run_dir import list_runs
 from scripts.evidence.mujoco import EPISODES, LOOKS
 from scripts.usage import parser_of

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from config.loader import to_plain
-from report.metrics_csv import read_csv
 from runstore.claim import claimed
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, runs_root
 from runstore.run_files import exists
 from scripts.evidence.file import configured, machine

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from config.schema import Config
-from report.metrics_csv import read_csv
 from runstore.history import STEPS
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, list_runs
 from utils.typography import duration
 

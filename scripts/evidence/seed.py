@@ -24,9 +24,9 @@ from envs_gym.gym_env import GymEnv
 from envs_gym.make import make_envs
 from envs_gym.transition_table import PUBLISHED, Floats, policy_value, read_table
 from envs_gym.wrappers.registry import wrappers_of
-from report.metrics_csv import read_csv
-from report.page import Row, points
+from report.page import Row
 from runstore.history import TRAIN, VAL
+from runstore.metrics_csv import points, read_csv
 from runstore.run_dir import RunDir, list_runs
 from scripts.evidence.blackjack import LONGEST, blackjack
 from scripts.evidence.file import OWN_FILES, configured, is_solved

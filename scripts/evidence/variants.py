@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
+from config.commands.machines import LOCAL, PLACES
 from config.listing import list_environments
 from config.loader import load_config, parse_config_id
-from runstore.many.pools import LOCAL, PLACES, pool_on
+from runstore.many.pools import pool_on
 from runstore.many.process_pool import Finished
 from runstore.run_dir import runs_root
 from scripts.evidence.file import Evidence, configured, file_stem

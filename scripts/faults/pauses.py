@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from config.loader import from_plain
 from envs_gym.make import make_envs
 from runstore import checkpoint_set

@@ -22,8 +22,8 @@ import torch
 
 import train
 from agents.trained.loading import read_checkpoint
-from report.metrics_csv import read_csv
 from runstore import checkpoint_set
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 from scripts.plain_tree import fingerprint
 

@@ -19,9 +19,9 @@ from typing import NamedTuple, get_args
 
 import train
 from config.metrics import load_metrics
-from report.metrics_csv import read_csv
 from report.trackers.courier import Courier
 from report.trackers.registry import KINDS, is_installed
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 from scripts.faults.record import command_line
 from scripts.faults.wandb_server import Mode, serving_apart

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from agents.algorithms import build_agent
 from agents.base import Agent
+from agents.engines.choice import build_agent
 from config.schema import PPOConfig
 from envs_fast.cuda_env import CudaEnv
 from envs_fast.registry import WORLDS

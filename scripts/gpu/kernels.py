@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.algorithms import RECIPES
 from agents.base import Agent
+from agents.engines.choice import RECIPES
 from agents.engines.fused_gpu.engine import fused_gpu
 from agents.engines.fused_gpu.learn import FusedLearn
 from agents.engines.plan.layout import Layer

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from agents.algorithms import RECIPES
 from agents.base import Agent
+from agents.engines.choice import RECIPES
 from agents.engines.fused_gpu.engine import fused_gpu
 from agents.experience.nouns import copy_into, leaves, tree_map
 from scripts.gpu.driven import agent_of, ppo, tick

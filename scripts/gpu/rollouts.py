@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import torch
 
-from agents.algorithms import RECIPES, build_agent
 from agents.base import Agent
+from agents.engines.choice import RECIPES, build_agent
 from agents.engines.fused_gpu.ahead import Ahead, Beside
 from agents.engines.fused_gpu.engine import MakeBeside, fused_gpu
 from agents.engines.fused_gpu.play import FusedPlay

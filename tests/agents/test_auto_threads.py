@@ -12,6 +12,7 @@ from agents.base import Agent
 from agents.engines import threads
 from config.loader import load_config
 from runstore import seed_group
+from runstore.many import group_training
 from runstore.run_dir import RunDir
 from runstore.run_files import read_json
 from scripts.plain_tree import fingerprint
@@ -103,5 +104,5 @@ def test_trainings_side_by_side_share_the_cores(tmp_path, monkeypatch):
 
     for seeds, workers in ((1, 4), (2, 4), (8, 4), (8, 1)):
         plan = seed_group.Plan((seed_group.Part(("x:y",), tuple(range(seeds))),))
-        seed_group.train_all(["python", "train.py"], plan, workers, [], pool=noted)
+        group_training.train_all(["python", "train.py"], plan, workers, [], pool=noted)
     assert shares == ["4", "2", "1", "4"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from agents.experience.nouns import Dream, Sequences, leaves
 from agents.networks.dreamer_policy import DreamerPolicy
 from agents.networks.planning_policy import PlanningPolicy

@@ -10,7 +10,7 @@ from driven import continued
 from replay_log import ReplayLog
 from worlds import driven
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from agents.experience import storage
 from agents.experience.nouns import leaves
 from config.loader import load_config

@@ -8,7 +8,7 @@ from fused_gpu_cases import TINY, N, T, assert_same, fused, gpu_agent, played, p
 from host_kernels import compile_host
 from tape import Tape, taped
 
-from agents.algorithms import RECIPES
+from agents.engines.choice import RECIPES
 from agents.engines.fused_gpu.ahead import Beside
 from agents.engines.fused_gpu.engine import fused_gpu
 from agents.engines.fused_gpu.learn import FusedLearn, Updates

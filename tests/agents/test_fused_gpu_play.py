@@ -30,7 +30,7 @@ from fused_gpu_cases import (
 from host_kernels import compile_host
 from tape import Tape, taped
 
-from agents.algorithms import RECIPES, build_agent, choose_on_gpu
+from agents.engines.choice import RECIPES, build_agent, choose_on_gpu
 from agents.engines.fused_gpu.ahead import Ahead
 from agents.engines.fused_gpu.engine import fused_gpu
 from agents.engines.fused_gpu.play import EPISODES, ONE_BLOCK, fitting

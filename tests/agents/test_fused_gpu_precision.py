@@ -12,7 +12,7 @@ from fused_cases import autograd_gradient, digest
 from fused_gpu_cases import fused, held, judged
 from host_kernels import compile_host
 
-from agents.algorithms import choose_on_gpu
+from agents.engines.choice import choose_on_gpu
 from agents.engines.fused_gpu import engine
 from agents.engines.plan.numbers import Stat
 from envs_fast.vec_env import CPU

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from worlds import NAN, Scripted, driven, random_tables, weights
 
-from agents.algorithms import build_agent, choose_engine, choose_on_gpu
+from agents.engines.choice import build_agent, choose_engine, choose_on_gpu
 from agents.engines.graphed import CudaGraph, graphed
 from agents.experience import memory, nouns
 from agents.networks.threads import one_thread

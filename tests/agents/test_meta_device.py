@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from worlds import driven
 
-from agents.algorithms import ALGORITHMS, RECIPES
+from agents.algorithms import ALGORITHMS
 from agents.base import build_optimizer, groups, step_unless
+from agents.engines.choice import RECIPES
 from agents.engines.fused_gpu.learn import FusedLearn
 from agents.experience.collector import LOOKS, Collector
 from agents.experience.nouns import leaves

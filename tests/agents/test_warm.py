@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from driven import agent_for
 
-from agents.algorithms import may_be_fused
+from agents.engines.choice import may_be_fused
 from agents.engines.fused_cpu import engine
 from agents.engines.fused_cpu import warm as warming
 from agents.engines.fused_cpu.warm import warm

@@ -145,6 +145,6 @@ def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("config.commands.sweep.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"a sweep needs Optuna: pip install 'stride-rl\[tune\]'"):
         parse_sweep(["x.yaml"], "sweep")
-    monkeypatch.setattr("runstore.many.pools.find_spec", lambda name: None)
+    monkeypatch.setattr("config.commands.machines.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
         parse_sweep(["x.yaml", "--on", "ray"], "sweep")

@@ -12,7 +12,7 @@ from cuda_worlds import on_host
 from driven import advance
 from reachable import actions
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from agents.engines.fused_cpu.engine import why_not_here
 from config.schema import PPOConfig
 from envs_fast import registry

@@ -15,7 +15,7 @@ from envs_gym import dmc
 from envs_gym.blame import EnvError
 from envs_gym.gym_env import GymEnv
 from envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import list_runs
 from utils.user_error import UserError
 

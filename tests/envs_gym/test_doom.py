@@ -12,7 +12,7 @@ from config.listing import print_variants
 from config.scenarios import doom_scenarios
 from config.schema import Config
 from envs_gym.make import make_envs
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from utils.user_error import UserError
 
 game = [pytest.mark.slow, pytest.mark.skipif(missing("VizDoom/basic") is not None, reason="VizDoom is not installed")]

@@ -16,11 +16,11 @@ from tiny_runs import tiny_run
 import stride
 import train
 from config.loader import load_config
-from report.metrics_csv import read_csv
 from report.metrics_file import MetricsFile
 from report.metrics_mmap import MetricsMmap
 from runstore.alerts import Alert, Event
 from runstore.history import STEPS
+from runstore.metrics_csv import read_csv
 from runstore.metrics_layout import NAME
 from runstore.metrics_reader import MetricsReader
 from runstore.outcome import Header

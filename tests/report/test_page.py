@@ -10,8 +10,9 @@ import pytest
 from config.metrics import load_metrics
 from config.schedule import Schedule
 from config.schema import PPOConfig
-from report.page import points, write_report
+from report.page import write_report
 from runstore.history import STEPS, TRAIN, VAL
+from runstore.metrics_csv import points
 from runstore.outcome import Outcome
 from runstore.run_dir import RunDir
 from runstore.run_files import write_json

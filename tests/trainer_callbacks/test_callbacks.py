@@ -8,15 +8,15 @@ import pytest
 import torch
 
 import train
-from agents.algorithms import build_agent
 from agents.base import Agent
+from agents.engines.choice import build_agent
 from agents.experience.tally import Played
 from config.commands.train import parse_arguments
 from config.loader import load_config
 from config.metrics import load_metrics
 from envs_gym.make import make_envs
-from report.metrics_csv import read_csv
 from runstore import checkpoint_set
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 from trainer_callbacks.evaluate import Evaluate, is_due, summarize
 from trainer_callbacks.schedule import ApplySchedules

@@ -6,7 +6,7 @@ import pytest
 
 import train
 from config.commands.train import parse_arguments
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from runstore.phases import PHASES, PREFIX, shares, told
 from runstore.run_dir import RunDir
 from trainer_callbacks.export_metrics import ExportMetrics

@@ -12,8 +12,8 @@ from agents.trained.loading import read_checkpoint
 from config.changes import changes, unproven
 from config.loader import from_plain, load_config, load_file, to_plain
 from config.plateau import Plateau
-from report.metrics_csv import read_csv
 from runstore import checkpoint_set
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 from runstore.run_files import read_json
 from scripts.plain_tree import fingerprint

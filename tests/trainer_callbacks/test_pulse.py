@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from config.loader import load_config
 from envs_gym.make import make_envs
 from trainer_callbacks import pulse

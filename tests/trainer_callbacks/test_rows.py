@@ -8,7 +8,7 @@ import pytest
 
 import train
 from agents.base import Agent
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 from trainer_callbacks.export_metrics import FIRST, ROWS, early_rows, row_every
 

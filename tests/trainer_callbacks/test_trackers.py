@@ -5,9 +5,9 @@ import yaml
 from tiny_runs import TINY, tiny_run
 
 import train
-from report.metrics_csv import read_csv
 from report.trackers import registry
 from report.trackers.event_format import part
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]

@@ -38,13 +38,13 @@ def runs_folder(tmp_path, monkeypatch):
     ],
 )
 def test_words_that_mean_nothing_are_one_line(words, told, monkeypatch):
-    monkeypatch.setattr("runstore.many.pools.find_spec", lambda name: name)
+    monkeypatch.setattr("config.commands.machines.find_spec", lambda name: name)
     with pytest.raises(UserError, match=told):
         parse_arguments(words)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr("runstore.many.pools.find_spec", lambda name: None)
+    monkeypatch.setattr("config.commands.machines.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
         parse_arguments(["CartPole-v1:ppo", "--on", "ray"])
 

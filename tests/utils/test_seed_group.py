@@ -12,7 +12,7 @@ import pytest
 
 import train
 from report.sinks import group_watchers
-from runstore import seed_group
+from runstore.many import group_training
 from runstore.run_dir import RunDir, list_runs
 from runstore.run_files import read_json
 from runstore.seed_group import Part, Plan, find_group, members, read_plan
@@ -47,7 +47,7 @@ print("solved")
 
 
 def train_seeds(program, words, seeds, workers):
-    return seed_group.train_all(program, plan_of(words, seeds), workers, group_watchers())
+    return group_training.train_all(program, plan_of(words, seeds), workers, group_watchers())
 
 
 def plan_of(words, seeds):
@@ -55,7 +55,7 @@ def plan_of(words, seeds):
 
 
 def resume_seeds(program, selector, changes, cores):
-    return seed_group.resume_seeds(program, selector, changes, cores, group_watchers())
+    return group_training.resume_seeds(program, selector, changes, cores, group_watchers())
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +96,8 @@ def group_in_a_process(program, root, workers):
     """A group of three seeds that last while a file is there, begun, and the process that leads it."""
     (root / "lasts").touch()
     code = (
-        "import sys; from report.sinks import group_watchers; from runstore.seed_group import Part, Plan, train_all\n"
+        "import sys; from report.sinks import group_watchers; from runstore.many.group_training import train_all\n"
+        "from runstore.seed_group import Part, Plan\n"
     )
     words = f"['until gone', {str(root / 'lasts')!r}]"
     code += f"sys.exit(train_all({program!r}, Plan((Part(tuple({words}), (1, 2, 3)),)), {workers}, group_watchers()))"
@@ -175,7 +176,7 @@ def test_a_damaged_run_harms_no_group(program, capsys):
 
 def test_a_seed_that_was_never_begun_takes_each_key_once():
     words = ["CartPole-v1:ppo", "max_timesteps=1500", "--policy_lr=1e-3", "gamma=0.9"]
-    told = seed_group.changed(words, ["max_timesteps=3000", "policy_lr=2e-3"])
+    told = group_training.changed(words, ["max_timesteps=3000", "policy_lr=2e-3"])
     assert told == ["CartPole-v1:ppo", "gamma=0.9", "max_timesteps=3000", "policy_lr=2e-3"]
 
 

@@ -40,9 +40,9 @@ from agents.engines.fused_cpu.kernels import (
 from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
 from agents.experience.cuts import most_of
 from agents.experience.finite_guard import all_finite
-from envs_fast import registry
 from envs_fast.numba_env import NumbaEnv
 from envs_fast.vec_env import VecEnv
+from envs_fast.world import WORLDS
 from utils.counter_rng import ACT, Key, uniforms
 from utils.durable_file import replacing, sweep
 from utils.kernel_folder import FOLDER, LOCK, PASSING, PRIVATE, ROOT, prune
@@ -82,7 +82,7 @@ def load_numba() -> None:
 def warm(envs: VecEnv, algo_id: str | None, activation: str, quiet: bool = False) -> None:
     """Have the kernels of these worlds compiled, and those of the engine where an algorithm is named."""
     env_id = NONE
-    if isinstance(envs, NumbaEnv) and registry.WORLDS.get(envs.env_id) is envs.world:
+    if isinstance(envs, NumbaEnv) and WORLDS.get(envs.env_id) is envs.world:
         env_id = envs.env_id
     if env_id == NONE and algo_id is None:
         return
@@ -214,7 +214,8 @@ def compile_common() -> None:
 
 def compile_worlds(env_id: str, played: bool) -> None:
     """A world's own kernels, and where the engine plays it the engine's for arrays of these types."""
-    envs = registry.make(env_id, 1, seed=0)
+    envs = NumbaEnv(WORLDS[env_id], 1)
+    envs.reset(0)
     action = torch.zeros(1, *(envs.action_space.shape or ()))
     envs.step(action if envs.action_space.shape else action.long())
     if played and isinstance(envs.obs, torch.Tensor):
@@ -227,7 +228,7 @@ def compile_worlds(env_id: str, played: bool) -> None:
 
 def compile_episodes(env_id: str) -> None:
     """The engine's evaluation of a world; beside `compile_worlds`, so it must need none of the world's own kernels."""
-    envs = registry.make(env_id, 1)
+    envs = NumbaEnv(WORLDS[env_id], 1)
     if isinstance(envs.obs, torch.Tensor):
         match = numba.typeof(room_for(envs, np.ones(1, np.int64), 1, 1))
         episodes.leave_match.compile((numba.int64, match))

@@ -10,7 +10,7 @@ from tiny_runs import tiny_run
 
 import run_play
 import train
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from agents.trained.allowance import Allowance
 from agents.trained.loading import build_player
 from config.loader import load_config

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from config.general import is_general_config
 from config.loader import load_config
 from envs_gym.make import make_envs

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from report.metrics_csv import read_csv
+from runstore.metrics_csv import read_csv
 from runstore.run_dir import list_runs
 from scripts.evidence import pong
 from utils.interrupted import Noted

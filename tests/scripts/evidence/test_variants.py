@@ -11,7 +11,7 @@ import pytest
 import torch
 from commands import run_command
 
-from agents.algorithms import build_agent
+from agents.engines.choice import build_agent
 from config.listing import list_environments
 from config.loader import load_config
 from envs_gym.make import make_envs

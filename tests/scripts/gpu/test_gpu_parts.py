@@ -13,7 +13,7 @@ import torch
 from host_kernels import compile_host
 from tape import Tape, taped
 
-from agents.algorithms import RECIPES, build_agent
+from agents.engines.choice import RECIPES, build_agent
 from agents.engines.fused_gpu.engine import fused_gpu
 from agents.engines.fused_gpu.learn import Updates
 from agents.engines.graphed import graphed
