@@ -1,5 +1,7 @@
 """The backend `gym`: any Gymnasium environment, its worlds stepped by Python, here or in worker processes."""
 
+from collections.abc import Callable
+
 import gymnasium
 
 from config.schema import Config
@@ -31,5 +33,5 @@ def make(config: Config, num_envs: int) -> VecEnv:
         if not workers:
             return GymEnv(env_id, num_envs, *asked, wrappers, step_timeout=config.step_timeout)
         limit, death = config.step_timeout or LIMIT, config.on_worker_death
-        side_by_side: type[VecEnv] = load_wing("workers").AsyncEnv
+        side_by_side: Callable[..., VecEnv] = load_wing("workers").AsyncEnv
         return side_by_side(env_id, num_envs, *asked, workers, limit, wrappers, death, origin(config))

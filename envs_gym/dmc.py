@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from envs_gym import mujoco as mujoco_worlds
 from envs_gym.wrappers.pixels import PICTURES, Draw, Picture
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ CAMERAS = {"quadruped": 2}  # whose camera 0 does not follow the body
 
 class DmControl(gymnasium.Env[np.ndarray, np.ndarray]):
     """One task; it observes every entry of the suite's own observation, in its order, as float32."""
-
-    holds_mujoco = True  # envs_gym/mujoco.py
 
     def __init__(
         self,
@@ -102,6 +101,7 @@ def dm_control(world: DmControl, height: int, width: int) -> Draw:
 
 
 PICTURES[DmControl] = Picture(3, dm_control)
+mujoco_worlds.HOLDERS.append(DmControl)
 
 
 def register() -> None:

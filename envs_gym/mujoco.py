@@ -7,7 +7,7 @@ import re
 import gymnasium
 
 WORLDS = "gymnasium.envs.mujoco."  # where Gymnasium's own with MuJoCo come from
-MARK = "holds_mujoco"  # an attribute of other worlds whose `data` is MuJoCo's, too
+HOLDERS: list[type[gymnasium.Env]] = []  # others whose `data` is MuJoCo's; envs_gym/dmc.py adds its worlds
 DEPRECATED = " is deprecated "  # of their model files, which are Gymnasium's to mend
 
 log = logging.getLogger("stride")

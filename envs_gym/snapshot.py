@@ -45,7 +45,7 @@ def rng_state(env: gymnasium.Env) -> dict[str, Any]:
     source = "" if env.spec is None else str(env.spec.entry_point)
     if source.startswith(ARCADE):
         state["emulator"] = inside.ale.cloneState(include_rng=True).serialize().hex()
-    elif source.startswith(mujoco.WORLDS) or getattr(env, mujoco.MARK, False):
+    elif source.startswith(mujoco.WORLDS) or isinstance(env, tuple(mujoco.HOLDERS)):
         now = inside.data
         parts = (np.float64(now.time), now.qpos, now.qvel, now.act, now.ctrl, now.qacc_warmstart)
         state["physics"] = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()

@@ -14,7 +14,8 @@ Python file that is not hidden and not under docs/, runs/ or build/.
 - Assigned names are variables where they get a value, each time; not attributes and not arguments.
 - A class name has several homes where several files of the product have a class of this name.
 - A function's length is from `def` to its last line, without decorators; methods and inner functions count, too.
-- Imports upward and circles are those of the architecture test, by the storeys that each checkout itself declares.
+- Imports upward and circles are those of the architecture test, by the storeys that each checkout itself declares;
+  wings are those of this checkout's scripts/house_rules.py.
 - A file is entered if one of its functions is called during a run of 2,560 steps, after train.py was imported.
 """
 
@@ -32,12 +33,14 @@ from typing import NamedTuple
 from scripts.house_rules import (
     Source,
     at,
+    core_imports_no_wing,
     imports_run_downward,
     no_circles,
     product_files,
     read_house,
     read_source,
     storeys_of,
+    wings_import_no_wing,
 )
 
 LAB: tuple[str, ...] = ("lab/", "scripts/bench/", "scripts/evidence/", "scripts/faults/", "scripts/gpu/")
@@ -83,6 +86,8 @@ def measure(root: Path, train: bool = False) -> list[Row]:
     rows += [*_names(product), _counted(f"functions over {LONG} lines", _long_functions(product))]
     rows.append(_counted("imports upward", imports_run_downward(house, storeys_of(root))))
     rows.append(_counted("circles of imports", no_circles(house)))
+    rows.append(_counted("wings imported by the core", core_imports_no_wing(house)))
+    rows.append(_counted("wings imported by other wings", wings_import_no_wing(house)))
     if train:
         rows.append(_counted("files that `train.py CartPole-v1:ppo` enters", entered_by_training(root)))
     return rows

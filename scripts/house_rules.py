@@ -28,7 +28,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("agents/playing/", "export/", "inspector/", "publishing/", "report/", "runstore/many/"),
     ("scripts/", "stride/", "*.py"),
 )
-ROOF = STOREYS[-1]  # the command line: it may import all, and hands wings to the core
+ROOF = ("scripts/", "stride/", "lab/", "*.py")  # the command line, and proofs: it may import all, and hands wings over
 WINGS: dict[str, tuple[str, ...]] = {  # what is neither here nor the roof is the core; "!": but for this
     "engines": ("agents/engines/",),
     "compiled worlds": (
@@ -190,7 +190,8 @@ def wing(path: str) -> str:
 
 
 def is_core(path: str) -> bool:
-    return not wing(path) and storey(path) != len(STOREYS) - 1
+    """Whether it is neither of a wing nor of the roof."""
+    return not wing(path) and "/" in path and not path.startswith(ROOF)
 
 
 def core_imports_no_wing(house: House) -> Iterator[str]:

@@ -301,6 +301,9 @@ GOOD = {
 
 DOOR = "runs_are_opened_by_one_door"
 LOAD = "only_plain_data_is_loaded"
+CORE, WING = "core_imports_no_wing", "wings_import_no_wing"
+FROM_CORE = "the core takes agents.engines.graphed from the wing engines"
+FROM_REPORT = "the wing report takes agents.engines.graphed from the wing engines"
 BAD = [  # (rule, file, what stands under its docstring, the complaint)
     ("everyone_has_a_storey", "lib/x.py", "", "lib/x.py:1: belongs to no storey"),
     ("everyone_has_a_storey", "agents/lib/x.py", "", "agents/lib/x.py:1: belongs to no storey"),
@@ -308,6 +311,11 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     ("imports_run_downward", "agents/base.py", "from agents import ppo", "agents/base.py:2: imports agents.ppo"),
     ("imports_run_downward", "agents/dqn.py", "def f():\n    import train", "agents/dqn.py:3: imports train"),
     ("imports_run_downward", "agents/dqn.py", "from . import base", "agents/dqn.py:2: relative import"),
+    (CORE, "agents/dqn.py", "import agents.engines.graphed", f"agents/dqn.py:2: {FROM_CORE}"),
+    (CORE, "agents/dqn.py", "WHERE = 'agents.engines.graphed:graphed'", f"agents/dqn.py:2: {FROM_CORE}"),
+    (CORE, "agents/dqn.py", "def f():\n    from agents.engines import graphed", f"agents/dqn.py:3: {FROM_CORE}"),
+    (WING, "report/x.py", "import agents.engines.graphed", f"report/x.py:2: {FROM_REPORT}"),
+    (WING, "report/x.py", "WHERE = 'stride.agents.engines.graphed'", f"report/x.py:2: {FROM_REPORT}"),
     ("no_circles", "agents/base.py", "import agents.ppo", "circle agents.ppo -> agents.base -> agents.ppo"),
     ("imports_stand_on_top", "train.py", "def f():\n    import torch", "train.py:3: imports torch inside"),
     (

@@ -32,7 +32,7 @@ SCRIPTS: tuple[str, ...] = (
     "run_claims",
     "plain_tree",
 )
-SCRIPTS += ("setup_wandb_dashboard",)
+SCRIPTS += ("setup_wandb_dashboard", "train_opening", "train_several", "train_claimed", "train_detached")
 WORDS = {"verify_run": "verify"}  # of `stride`, where they are not the file's name
 NOT_SHIPPED = {"tests", "scripts", "build", "dist", "runs", NAME}
 SUFFIXES = {".py", ".yaml", ".json", ".css", ".js", ".cu", ".cuh", ".txt"}
@@ -44,13 +44,13 @@ TESTS = "tests/"  # a copy of which goes the same way (moved_tests.py)
 BY_NAME = {"importlib", "importlib.util", "runpy"}
 LOOKED_AT = {  # who imports by a name that only the running program knows, and whose names these are
     "config/commands/export.py": "packages of others",
+    "config/commands/machines.py": "packages of others",
     "config/commands/sweep.py": "packages of others",
     "config/extras.py": "packages of others",
     "config/general.py": "packages of others",
     "config/plugins.py": "modules of the user",
     "config/scenarios.py": "packages of others",
     "envs_gym/async_worker.py": "modules of the user",
-    "envs_gym/backends.py": "a table of ours, rewritten",
     "envs_gym/brax_worlds.py": "packages of others",
     "envs_gym/doom.py": "packages of others",
     "envs_gym/mujoco.py": "packages of others",
@@ -66,7 +66,7 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "utils/devices.py": "packages of others",
     "utils/late_dynamo.py": "torch's",
     "utils/own_modules.py": "modules of the user",
-    "runstore/many/pools.py": "packages of others",
+    "utils/wings.py": "a table of ours, rewritten",
 }
 
 

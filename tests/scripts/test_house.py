@@ -55,6 +55,8 @@ def test_what_is_counted(checkout):
         "functions over 50 lines": "1",
         "imports upward": "2",
         "circles of imports": "0",
+        "wings imported by the core": "0",
+        "wings imported by other wings": "0",
     }
     assert rows["class names with several homes"].places == ["Row: agents/base.py, utils/tree.py"]
     assert rows["functions over 50 lines"].places == ["train.py:4: f, 51 lines"]
