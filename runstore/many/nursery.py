@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from runstore.many.parent_death import die_with_parent
 from utils.closed_pipe import losses, nowhere
-from utils.parent_death import die_with_parent
 from utils.user_error import UserError
 
 FLAG = "--nursery"

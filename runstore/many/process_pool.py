@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 from runstore.many.nursery import Fork, GoneError, nursery_of
-from utils.parent_death import tied, wrapped
+from runstore.many.parent_death import tied, wrapped
 
 TAIL = 4000  # bytes of output kept
 POLL = 0.05  # seconds between looks at the children

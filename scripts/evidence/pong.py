@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from config.loader import to_plain
 from runstore.claim import claimed
+from runstore.many.parent_death import wrapped
 from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, runs_root
 from runstore.run_files import exists
@@ -29,7 +30,6 @@ from utils import entry
 from utils.curve import Point, lines_svg
 from utils.durable_file import write_json
 from utils.interrupted import Noted
-from utils.parent_death import wrapped
 from utils.provenance import PROJECT, git_hash
 from utils.typography import duration
 

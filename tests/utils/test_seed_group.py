@@ -139,7 +139,7 @@ def test_a_parent_that_is_dead_already_is_noticed(root):
     """The child is forked, its parent dies, and only then it asks to be told of its parent's death."""
     code = f"""
 import os, time
-from utils import parent_death
+from runstore.many import parent_death
 parent, tie = os.getpid(), parent_death.tied()
 if os.fork() == 0:
     while os.getppid() == parent: time.sleep(0.01)
