@@ -20,8 +20,8 @@ from utils.places import COMMANDS as PLACE
 from utils.places import PROJECT
 from utils.user_error import UserError
 
-FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "inspector", "publishing", "report", "trainer_callbacks",
-           "utils")  # fmt: skip
+FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "inspector", "publishing", "report", "runstore",
+           "trainer_callbacks", "utils")  # fmt: skip
 COMMANDS = ("train.py", "run_play.py", "run_inspect.py", "run_publish.py")
 OURS = (*(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS), *(str(PLACE / name) for name in COMMANDS))
 PATHS = sysconfig.get_paths()

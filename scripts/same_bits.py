@@ -90,8 +90,9 @@ from importlib.util import find_spec
 from tests.host_kernels import compile_host
 
 prefix = "stride." if find_spec("stride") and find_spec("stride.agents") else ""
+chooser = "agents.engines.choice" if find_spec(prefix + "agents.engines.choice") else "agents.algorithms"
 algorithms, engine, backend, cuda_env, registry = (import_module(prefix + name) for name in (
-    "agents.algorithms", "agents.engines.fused_gpu.engine", "envs_gym.backend_fast", "envs_fast.cuda_env",
+    chooser, "agents.engines.fused_gpu.engine", "envs_gym.backend_fast", "envs_fast.cuda_env",
     "envs_fast.registry"))
 
 def make(config, num_envs, device):

@@ -16,7 +16,7 @@ from typing import Any
 
 from utils.places import PACKAGE, PROJECT, spelled
 
-CODE = ("utils", "config", "envs_fast", "envs_gym", "agents", "trainer_callbacks")
+CODE = ("utils", "runstore", "config", "envs_fast", "envs_gym", "agents", "trainer_callbacks")
 SUFFIXES = (".py", ".cu", ".cuh")  # a CUDA source is compiled where it is needed
 _called: ContextVar[Sequence[str]] = ContextVar("_called", default=())  # what a program asks for, in words
 PACKAGES = ("torch", "lightning", "gymnasium", "numba", "numpy")
