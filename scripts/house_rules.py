@@ -28,16 +28,16 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("agents/playing/", "export/", "inspector/", "publishing/", "report/", "runstore/many/"),
     ("scripts/", "stride/", "*.py"),
 )
-ROOF = ("scripts/", "stride/", "lab/", "*.py")  # the command line, and proofs: it may import all, and hands wings over
+ROOF = ("scripts/", "stride/", "lab/")  # and files at the top: they may import all, and hand wings to the core
 WINGS: dict[str, tuple[str, ...]] = {  # what is neither here nor the roof is the core; "!": but for this
     "engines": ("agents/engines/",),
     "compiled worlds": (
         "envs_fast/",
-        "!envs_fast/vec_env.py",
-        "!envs_fast/buffers.py",  # the contract of all environments
-        "!envs_fast/world.py",
+        "!envs_fast/vec_env.py",  # the contract of all environments
+        "!envs_fast/buffers.py",
+        "!envs_fast/world.py",  # that of a compiled world, and who steps many of one
         "!envs_fast/compiled_env.py",
-        "!envs_fast/numba_env.py",  # that of compiled worlds
+        "!envs_fast/numba_env.py",
         "!envs_fast/cuda_env.py",
         "!envs_fast/device_code.py",
         "envs_gym/backend_fast.py",
@@ -203,9 +203,12 @@ def core_imports_no_wing(house: House) -> Iterator[str]:
 
 
 def wings_import_no_wing(house: House) -> Iterator[str]:
-    """But their own; what two of them want is of the core."""
+    """But their own, nor ask the core's table for one; what two of them want is of the core."""
     for source in house.values():
         mine = wing(source.path)
+        for target, line, _ in source.imports if mine else ():
+            if target in house and house[target].path == TABLE:
+                yield at(source, line, f"the wing {mine} asks for wings; the core does")
         for target, line in (*wings_imported(source, house), *wings_named(source, house)) if mine else ():
             if wing(house[target].path) != mine:
                 yield at(source, line, f"the wing {mine} takes {target} from the wing {wing(house[target].path)}")

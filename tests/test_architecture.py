@@ -290,6 +290,7 @@ def test_the_house_keeps_its_rules(house, rule):
 GOOD = {
     "utils/__init__.py": "",
     "utils/user_error.py": '"""Errors."""\nimport torch_free\n',
+    "utils/wings.py": '"""Wings."""\nWINGS = {"fast": "agents.engines.graphed"}\n',
     "config/loader.py": '"""Loads."""\nfrom utils import user_error\nfrom config.yaml_file import Loader\n',
     "config/yaml_file.py": '"""Reads."""\nclass Loader(yaml.SafeLoader): ...\nyaml.load("", Loader)\n',
     "agents/ppo.py": '"""PPO."""\nimport torch\nfrom agents.base import Agent\nnet.eval()\n',
@@ -316,6 +317,7 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     (CORE, "agents/dqn.py", "def f():\n    from agents.engines import graphed", f"agents/dqn.py:3: {FROM_CORE}"),
     (WING, "report/x.py", "import agents.engines.graphed", f"report/x.py:2: {FROM_REPORT}"),
     (WING, "report/x.py", "WHERE = 'stride.agents.engines.graphed'", f"report/x.py:2: {FROM_REPORT}"),
+    (WING, "report/x.py", "from utils.wings import load_wing", "report/x.py:2: the wing report asks for wings"),
     ("no_circles", "agents/base.py", "import agents.ppo", "circle agents.ppo -> agents.base -> agents.ppo"),
     ("imports_stand_on_top", "train.py", "def f():\n    import torch", "train.py:3: imports torch inside"),
     (
