@@ -167,6 +167,7 @@ def test_an_unwritable_root_is_one_clear_line(tmp_path, monkeypatch):
 
 
 def test_run_dir_and_statistics_do_not_load_torch():
-    code = "import sys; from utils import process_pool, run_dir, statistics, user_error; print('torch' in sys.modules)"
+    code = "import sys; from runstore import run_dir; from runstore.many import process_pool\n"
+    code += "from utils import statistics, user_error; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
