@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.house_rules import (
+from lab.house_rules import (
     House,
     at,
     calls_by_address,
@@ -56,7 +56,7 @@ LIGHT_ROOMS = (
 LIGHT_ROOMS += ("runs", "scratch", "table", "videos")
 LIGHT += tuple(f"inspector/{name}.py" for name in LIGHT_ROOMS)
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
-DESERIALIZERS = ("agents/playing/loading.py", "scripts/same_bits.py")  # the second reads runs of any checkout
+DESERIALIZERS = ("agents/playing/loading.py", "lab/same_bits.py")  # the second reads runs of any checkout
 # a file of a run is opened by utils/run_files.py alone; these open what is none
 OPENERS = {
     "utils/run_files.py": "the door",
@@ -94,7 +94,12 @@ OPENERS = {
     "envs_fast/numba_env.py": "compiled kernels",
     "run_publish.py": "the folder of a dry run",
     "export/": "the exported file, and what it is compiled with to be verified",
-    "scripts/": "evidence, and faults that are planted on purpose",
+    "lab/": "evidence, and faults that are planted on purpose",
+    "scripts/completion.py": "names of files that the user is typing",
+    "scripts/new.py": "a new project of the user's own",
+    "scripts/runs.py": "how wide the terminal is",
+    "scripts/sweep.py": "the folder of a search",
+    "scripts/wheel/": "the wheel that is built",
     "inspector/app.py": "the page's own scripts and styles",
     "utils/run_listing.py": "the folder of all runs",
     "utils/own_sqlite.py": "the index beside the runs, which is made anew",
@@ -120,7 +125,7 @@ MOVER = "utils/own_modules.py"  # who puts the user's own folders on the path
 def everyone_has_a_storey(house: House) -> Iterator[str]:
     for source in house.values():
         if Path(source.path).name != "__init__.py" and storey(source.path) is None:
-            yield at(source, 1, "belongs to no storey; STOREYS in scripts/house_rules.py lists them")
+            yield at(source, 1, "belongs to no storey; STOREYS in lab/house_rules.py lists them")
 
 
 def imports_stand_on_top(house: House) -> Iterator[str]:

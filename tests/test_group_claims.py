@@ -11,10 +11,10 @@ from tiny_runs import TINY, tiny_run
 
 import train
 from config.loader import to_plain
+from lab.faults.pauses import outcome, paused, whole
+from lab.faults.rig import TINY as WORDS
+from lab.faults.rig import amounts_to, finish, start
 from report.metrics_csv import read_csv
-from scripts.faults.pauses import outcome, paused, whole
-from scripts.faults.rig import TINY as WORDS
-from scripts.faults.rig import amounts_to, finish, start
 from utils import claim
 from utils.run_dir import RunDir, list_runs, root_of_groups
 from utils.run_files import read_json, write_json

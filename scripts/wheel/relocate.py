@@ -33,8 +33,15 @@ SCRIPTS: tuple[str, ...] = (
     "plain_tree",
 )
 SCRIPTS += ("setup_wandb_dashboard",)
+LAUNCHERS: tuple[str, ...] = (
+    "benchmark_collectors",
+    "benchmark_dataloaders",
+    "benchmark_vecenv_fps",
+    "brax_eval_policy",
+)
+LAUNCHERS += ("brax_train_policy", "gpu_check", "smoke_test_envs", "smoke_train_envs")  # say that they need a clone
 WORDS = {"verify_run": "verify"}  # of `stride`, where they are not the file's name
-NOT_SHIPPED = {"tests", "scripts", "build", "dist", "runs", NAME}
+NOT_SHIPPED = {"tests", "lab", "scripts", "build", "dist", "runs", NAME}
 SUFFIXES = {".py", ".yaml", ".json", ".css", ".js", ".cu", ".cuh", ".txt"}
 EVIDENCE = Path("docs", "results")  # what --list-envs says was reached
 TYPED = re.compile(rf"(?:\b|(?<=\\n))python ({'|'.join(COMMANDS)})\.py\b")  # also behind a \n of a string
@@ -58,7 +65,6 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "envs_gym/retro_emulator.py": "packages of others",
     "envs_gym/wrappers/registry.py": "modules of the user",
     "scripts/completion.py": "a table of ours, rewritten",
-    "scripts/smoke_test_envs.py": "packages of others",
     "report/trackers/registry.py": "packages of others",
     "stride/__init__.py": "a table of ours, rewritten",
     "stride/__main__.py": "ours, by places.PACKAGE",
@@ -109,7 +115,7 @@ def shipped(checkout: Path) -> Iterator[tuple[Path, Path]]:
             yield path.relative_to(checkout), path.relative_to(checkout)
     for name in COMMANDS:
         yield Path(f"{name}.py"), Path(NAME, "commands", f"{name}.py")
-    for path in (Path("scripts", f"{name}.py") for name in SCRIPTS):
+    for path in (Path("scripts", f"{name}.py") for name in SCRIPTS + LAUNCHERS):
         if (checkout / path).is_file():
             yield path, NAME / path
     for path in sorted((checkout / EVIDENCE).glob("*.json")):
@@ -224,7 +230,7 @@ def is_ours(name: str, modules: dict[str, str]) -> bool:
 
 
 def is_a_beginning(text: str, modules: dict[str, str]) -> bool:
-    """Whether this and more may name a module: `scripts.gpu.`, but not `config.`, as keys of it are called."""
+    """Whether this and more may name a module: `lab.gpu.`, but not `config.`, as keys of it are called."""
     name = text.removesuffix(".")
     return text != name and "." in name and name in modules
 
@@ -236,7 +242,8 @@ def known(name: str, line: int, path: str, modules: dict[str, str]) -> None:
 
 def looked_at(name: str, line: int, path: str) -> None:
     """Whoever imports by names has been read, and is listed with whose names they are; tests do it in sight of all."""
-    if name in BY_NAME and path not in LOOKED_AT and not path.startswith(TESTS):
+    launchers = {f"scripts/{launcher}.py" for launcher in LAUNCHERS}  # utils/clone.py, by its path
+    if name in BY_NAME and path not in LOOKED_AT and path not in launchers and not path.startswith(TESTS):
         raise UnrecognisedError(
             f"{path}:{line}: {name} imports by a name; look whose it is and list the file in LOOKED_AT"
         )

@@ -9,7 +9,7 @@ import pytest
 from config import extras, listing
 from config.general import Task, load_general
 from config.listing import BODIES, EVIDENCE, evidence, general_rows, list_environments, print_variants
-from scripts.evidence.file import Evidence, summary
+from lab.evidence.file import Evidence, summary
 
 
 @pytest.fixture

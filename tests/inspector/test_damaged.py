@@ -11,8 +11,8 @@ from inspector.charts import Line, chart
 from inspector.compare import compare
 from inspector.rooms import Rooms
 from inspector.table import runs_table
+from lab.faults.damaged_runs import kinds
 from report.curve import Point
-from scripts.faults.damaged_runs import kinds
 from utils.user_error import UserError
 
 TOLD = {  # a kind of damage, and what its row says

@@ -11,11 +11,11 @@ import pytest
 
 from config.commands.runs import COMMANDS
 from config.metrics import load_metrics
+from lab.bench.runs import make
 from report.ledger import explain
 from report.ledger.export import escaped
 from report.ledger.table import COLUMNS
 from scripts import runs
-from scripts.bench.runs import make
 from utils import entry
 from utils.places import PROJECT
 from utils.run_dir import RunDir

@@ -11,8 +11,8 @@ from contextlib import closing
 
 import pytest
 
+from lab.bench.runs import make
 from scripts import runs
-from scripts.bench.runs import make
 from utils import entry, run_index, run_shelf
 from utils.own_sqlite import OwnSqlite
 from utils.run_columns import NAMES, checksum_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.faults.rig import TINY, amounts_to, state_of
+from lab.faults.rig import TINY, amounts_to, state_of
 from scripts.plain_tree import fingerprint
 from utils.nursery import LOST
 from utils.process_pool import run_all

@@ -13,8 +13,8 @@ import pytest
 
 import train
 from config.commands.train import parse_arguments
-from scripts.faults.nodes import cluster as a_cluster
-from scripts.faults.rig import TINY
+from lab.faults.nodes import cluster as a_cluster
+from lab.faults.rig import TINY
 from utils import ray_pool
 from utils.run_dir import list_runs
 from utils.user_error import UserError

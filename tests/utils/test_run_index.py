@@ -9,8 +9,8 @@ from contextlib import closing
 
 import pytest
 
+from lab.bench.runs import make
 from report.ledger.query import FIELDS, made_of
-from scripts.bench.runs import make
 from utils import run_brief, run_index
 from utils.run_dir import RunDir
 from utils.run_index import RunIndex
