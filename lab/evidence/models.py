@@ -191,7 +191,8 @@ def markdown(found: Mapping[str, Evidence]) -> str:
 def where(evidence: Evidence) -> str:
     codes = sorted({str(record["git_hash"])[:10] for record in evidence.finished()})
     machine = f"{evidence.machine['cpu']}, {evidence.machine['cores']} cores"
-    how = f"{', '.join(f'`{command}`' for command in map(typed_today, evidence.commands))}, with `{' '.join(evidence.overrides)}`"
+    commands = ", ".join(f"`{typed_today(command)}`" for command in evidence.commands)
+    how = f"{commands}, with `{' '.join(evidence.overrides)}`"
     return f"{how}, on {machine}, at {', '.join(codes)}."
 
 

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
+from config import bands
 from config.listing import list_environments
 from config.loader import load_config, parse_config_id
+from lab.evidence.bands import text
 from lab.evidence.file import Evidence, configured, file_stem
 from lab.evidence.progress import Job, Progress
 from lab.evidence.report import write_results
@@ -48,6 +50,8 @@ def main(argv: list[str]) -> int:
         files = {variant: begin(folder, variant, given) for variant in select(given.pattern)}
         failed = train(files, folder, range(given.first, given.first + given.seeds), given.workers, given.on)
     page = write_results(folder)
+    if folder == RESULTS:
+        bands.FILE.write_text(text(RESULTS), encoding="utf-8")
     print(f"\n  {os.path.relpath(page)}")
     return 1 if failed else 0
 

@@ -43,7 +43,6 @@ LAUNCHERS += ("brax_train_policy", "gpu_check", "smoke_test_envs", "smoke_train_
 WORDS = {"verify_run": "verify"}  # of `stride`, where they are not the file's name
 NOT_SHIPPED = {"tests", "lab", "scripts", "build", "dist", "runs", NAME}
 SUFFIXES = {".py", ".yaml", ".json", ".css", ".js", ".cu", ".cuh", ".txt"}
-EVIDENCE = Path("docs", "results")  # what --list-envs says was reached
 TYPED = re.compile(rf"(?:\b|(?<=\\n))python ({'|'.join(COMMANDS)})\.py\b")  # also behind a \n of a string
 TYPED_SCRIPT = re.compile(rf"\bpython (?:-m scripts\.|scripts/)({'|'.join(SCRIPTS[2:])})(?:\.py)?\b")
 DOTTED = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)((?::\w+)?)")
@@ -118,8 +117,6 @@ def shipped(checkout: Path) -> Iterator[tuple[Path, Path]]:
     for path in (Path("scripts", f"{name}.py") for name in SCRIPTS + LAUNCHERS):
         if (checkout / path).is_file():
             yield path, NAME / path
-    for path in sorted((checkout / EVIDENCE).glob("*.json")):
-        yield path.relative_to(checkout), NAME / path.relative_to(checkout)
 
 
 def dotted(path: Path) -> str:
