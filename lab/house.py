@@ -3,10 +3,11 @@
     python -m lab.house                        this checkout
     python -m lab.house ../before .            before and after, as one Markdown table
     python -m lab.house ../before . --names    and where to find what was counted in the last one
+    python -m lab.house --wheel                and the wheel that pip builds of it: files and size
     python -m lab.house --train                and how many files `train.py CartPole-v1:ppo` enters (runs it)
 
-Counts are read from the source by ast. Without --train nothing of a checkout is imported or run, so any commit can be
-counted. There are three parts. Tests: tests/. Laboratory: lab/, and those scripts that LAB names. Product: every other
+Counts are read from the source by ast. Without --train and --wheel nothing of a checkout is imported or run, so any commit
+can be counted. There are three parts. Tests: tests/. Laboratory: lab/, its launchers, and where it was before: LAB. Product: every other
 Python file that is not hidden and not under docs/, runs/ or build/.
 
 - Lines are all lines. Syntax nodes are all that ast.walk finds.
@@ -24,6 +25,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -40,8 +42,12 @@ from lab.house_rules import (
     storeys_of,
 )
 
-LAB: tuple[str, ...] = ("lab/", "lab/bench/", "lab/evidence/", "lab/faults/", "lab/gpu/")
-LAB += ("lab/house.py", "lab/house_rules.py", "lab/same_bits.py")
+LAUNCHERS = ("brax_eval_policy", "brax_train_policy", "gpu_check", "smoke_test_envs", "smoke_train_envs")
+LAUNCHERS += ("benchmark_collectors", "benchmark_dataloaders", "benchmark_vecenv_fps")
+MOVED = ("host", "house", "house_rules", "kernels", "notebooks", "nvrtc", "same_bits", "screenshots", "write_docs")
+LAB: tuple[str, ...] = ("lab/", *(f"scripts/{name}.py" for name in LAUNCHERS))
+LAB += ("scripts/bench/", "scripts/evidence/", "scripts/faults/", "scripts/gpu/")  # where it was until November 2026
+LAB += ("envs_gym/transition_table.py", *(f"scripts/{name}.py" for name in MOVED))
 ODD = ("found", "each", "told", "lent", "whose", "began", "seen", "known", "kept")
 LONG = 50  # lines of a function
 TRAINED = """\
@@ -68,7 +74,7 @@ class Row(NamedTuple):
     places: Sequence[str] = ()
 
 
-def measure(root: Path, train: bool = False) -> list[Row]:
+def measure(root: Path, train: bool = False, wheel: bool = False) -> list[Row]:
     """Every row of the table."""
     house = read_house(root)
     tests = [read_source(root, path) for path in product_files(root / "tests")]
@@ -83,6 +89,10 @@ def measure(root: Path, train: bool = False) -> list[Row]:
     rows += [*_names(product), _counted(f"functions over {LONG} lines", _long_functions(product))]
     rows.append(_counted("imports upward", imports_run_downward(house, storeys_of(root))))
     rows.append(_counted("circles of imports", no_circles(house)))
+    scripts = [source.path for source in house.values() if source.path.startswith("scripts/")]
+    rows.append(_counted("modules in scripts/", [path for path in scripts if not path.endswith("__init__.py")]))
+    if wheel:
+        rows += wheel_of(root)
     if train:
         rows.append(_counted("files that `train.py CartPole-v1:ppo` enters", entered_by_training(root)))
     return rows
@@ -144,6 +154,23 @@ def entered_by_training(root: Path) -> list[str]:
     return [product[line] for line in result.stdout.splitlines() if line in product]
 
 
+def wheel_of(root: Path) -> list[Row]:
+    """The files and the size of the wheel that pip builds of a checkout, by its own build backend."""
+    with tempfile.TemporaryDirectory(prefix="house-") as folder:
+        command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", folder, str(root)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise SystemExit(f"no wheel of {root}: {result.stderr.strip()[-200:]}")
+        [wheel] = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            files = archive.infolist()
+        return [
+            Row("the wheel's files", f"{len(files):,}", [file.filename for file in files]),
+            Row("the wheel's size, kB", f"{wheel.stat().st_size / 1e3:,.0f}"),
+            Row("the wheel's files unpacked, kB", f"{sum(file.file_size for file in files) / 1e3:,.0f}"),
+        ]
+
+
 def _counted(name: str, places: Iterable[str]) -> Row:
     listed = [*places]
     return Row(name, f"{len(listed):,}", listed)
@@ -161,11 +188,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("checkouts", nargs="*", type=Path, default=[Path()], help="one, or one before and one after")
     parser.add_argument("--names", action="store_true", help="also name what was counted in the last checkout")
     parser.add_argument("--train", action="store_true", help="also run a short training of each, and count its files")
+    parser.add_argument("--wheel", action="store_true", help="also build the wheel of each; pip may want a network")
     arguments = parser.parse_args(argv)
     for root in arguments.checkouts:
         if not any(product_files(root)):
             parser.error(f"{root} is no checkout: there is no Python file of a product in it")
-    columns = [measure(root, arguments.train) for root in arguments.checkouts]
+    columns = [measure(root, arguments.train, arguments.wheel) for root in arguments.checkouts]
     print(table([root.resolve().name for root in arguments.checkouts], columns))
     for row in columns[-1] if arguments.names else ():
         if row.places:

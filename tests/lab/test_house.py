@@ -13,8 +13,10 @@ BEFORE = {
     "agents/base.py": '"""Base."""\nimport agents.ppo\n\nclass Row:\n    told: int\n',
     "utils/low.py": '"""Low."""\nfrom stride.agents import base\n',
     "train.py": f'"""Train."""\n\nclass Run:\n  def f(self):\n{BODY}',
-    "lab/bench/one.py": '"""One."""\nfound = 1\nclass Row: ...\n',
-    "lab/house.py": "found = 1\n",
+    "lab/bench/two.py": "",
+    "scripts/__init__.py": "",
+    "scripts/bench/one.py": '"""One."""\nfound = 1\nclass Row: ...\n',
+    "scripts/house.py": "found = 1\n",
     "docs/page.py": "found = 1\n",
     "tests/test_x.py": "found = 1\n",
 }
@@ -55,6 +57,7 @@ def test_what_is_counted(checkout):
         "functions over 50 lines": "1",
         "imports upward": "2",
         "circles of imports": "0",
+        "modules in scripts/": "2",
     }
     assert rows["class names with several homes"].places == ["Row: agents/base.py, utils/tree.py"]
     assert rows["functions over 50 lines"].places == ["train.py:4: f, 51 lines"]
@@ -62,6 +65,47 @@ def test_what_is_counted(checkout):
         "agents/base.py:2: imports agents.ppo, which stands higher",
         "utils/low.py:2: imports agents.base, which stands higher",
     ]
+
+
+def test_the_laboratory_is_the_same_before_and_after_its_move(checkout):
+    """Where its files were, where they are, and the launchers that keep their names."""
+    before = counted(checkout({"scripts/gpu_check.py": "1\n2\n", "scripts/faults/kill.py": "1\n", "train.py": "1\n"}))
+    files = {
+        "lab/gpu_check.py": "1\n2\n",
+        "lab/faults/kill.py": "1\n",
+        "scripts/gpu_check.py": "1\n",
+        "train.py": "1\n",
+    }
+    after = counted(checkout(files, "after"))
+    assert (before["laboratory: lines"].value, after["laboratory: lines"].value) == ("3", "4")
+    assert before["product: lines"].value == after["product: lines"].value == "1"
+
+
+WHEEL = """\
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+BACKEND = """\
+import zipfile
+def build_wheel(folder, settings=None, metadata=None):
+    with zipfile.ZipFile(f"{folder}/x-1-py3-none-any.whl", "w") as archive:
+        archive.writestr("x.py", "x = 1\\n" * 500)
+        archive.writestr("x-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: x\\nVersion: 1\\n")
+        archive.writestr("x-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr("x-1.dist-info/RECORD", "")
+    return "x-1-py3-none-any.whl"
+"""
+
+
+def test_the_wheel_is_counted(checkout):
+    root = checkout({"pyproject.toml": WHEEL, "backend.py": BACKEND})
+    rows = {row.name: row.value for row in measure(root, wheel=True)}
+    assert rows["the wheel's files"] == "4" and rows["the wheel's files unpacked, kB"] == "3"
+    broken = checkout({"pyproject.toml": WHEEL, "backend.py": "def build_wheel(*words):\n    return 1 / 0\n"}, "broken")
+    with pytest.raises(SystemExit, match="no wheel of"):
+        measure(broken, wheel=True)
 
 
 def test_a_circle_below_one_name_is_found(checkout):
