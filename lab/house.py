@@ -6,9 +6,9 @@
     python -m lab.house --wheel                and the wheel that pip builds of it: files and size
     python -m lab.house --train                and how many files `train.py CartPole-v1:ppo` enters (runs it)
 
-Counts are read from the source by ast. Without --train and --wheel nothing of a checkout is imported or run, so any commit
-can be counted. There are three parts. Tests: tests/. Laboratory: lab/, its launchers, and where it was before: LAB. Product: every other
-Python file that is not hidden and not under docs/, runs/ or build/.
+Counts are read from the source by ast. Without --train and --wheel nothing of a checkout is imported or run, so any
+commit can be counted. There are three parts. Tests: tests/. Laboratory: lab/, its launchers, and where it was before,
+as LAB names them. Product: every other Python file that is not hidden and not under docs/, runs/ or build/.
 
 - Lines are all lines. Syntax nodes are all that ast.walk finds.
 - Code lines are neither blank, nor only a comment, nor part of a docstring.
