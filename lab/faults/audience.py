@@ -1,4 +1,4 @@
-"""Does looking slow a training?   python -m lab.faults.audience --windows 12
+"""Does looking slow a training?   python -m lab.faults audience --windows 12
 
 One training at the full speed of the fused engine, and monitors on it, each with a terminal of its own. They stand
 still and go on by SIGSTOP and SIGCONT, so that 0, 1 and 8 of them look on in turn, in an order that is drawn.
@@ -20,10 +20,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.faults.record import command_line
 from lab.faults.rig import start
 from report.monitor.machine import Machine
-from utils import entry
 from utils import metrics_layout as at
 from utils.metrics_reader import MetricsReader
 from utils.places import PROJECT
@@ -135,9 +133,3 @@ def _file_of(root: Path) -> Path:
             if not path.parent.is_symlink() and MetricsReader(path).read().iterations > 10:
                 return path
     raise UserError("the training did not begin within a minute")
-
-
-main = command_line(__doc__, "audience", "A training that is watched", run, windows=12)
-
-if __name__ == "__main__":
-    entry.run(main)

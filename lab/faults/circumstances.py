@@ -1,6 +1,6 @@
 """The same run under other circumstances: does it end in the same bits, or in one line that says why not?
 
-    python -m lab.faults.circumstances --seed 1        (as root: it mounts small tmpfs)
+    python -m lab.faults circumstances --seed 1        (as root: it mounts small tmpfs)
 
 Determinism: each reference again, on two threads, with no and with more evaluation, and in another folder.
 Environment: the whole command, imports and all, under odd variables, a umask, closed streams. Limits: memory, file
@@ -35,10 +35,8 @@ from lab.faults.changed_runs import (
     resumed_at_once,
 )
 from lab.faults.kill import CASES, last_words
-from lab.faults.record import command_line
 from lab.faults.rig import TINY, Ended, evenly, faults, finish, last_run, refused_in_a_line, start, state_of, told
 from scripts.plain_tree import fingerprint
-from utils import entry
 
 FUSED = CASES["PPO, fused"]
 REFERENCES = {
@@ -228,8 +226,3 @@ def paused(case: tuple[int, float], folder: Path) -> str:
         time.sleep(draw.uniform(0.05, 0.4))
         os.kill(child.pid, signal.SIGCONT)
     return judged(child.wait(), last_run(root), straight, ESSENCE)
-
-
-if __name__ == "__main__":
-    counts = {"references": 16, "environments": 15, "limits": 15, "stops": 6, "resumes": 6, "cases": 45}
-    entry.run(command_line(__doc__, "circumstances", "Other circumstances", run, **counts))

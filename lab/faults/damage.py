@@ -1,15 +1,14 @@
 """Flipped bytes and cut files: is every damaged checkpoint noticed, and is the one before it taken?
 
-python -m lab.faults.damage --flips 500 --cuts 200
+python -m lab.faults damage --flips 500 --cuts 200
 """
 
 import random
 from pathlib import Path
 
 from agents.playing.loading import load_run, read_checkpoint
-from lab.faults.record import command_line
 from lab.faults.rig import TINY, finish, last_run
-from utils import checkpoint_set, entry
+from utils import checkpoint_set
 from utils.user_error import UserError
 
 
@@ -45,7 +44,3 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         f"train.py --resume and load_run (play, inspect, publish) {'did' if resumed else 'DID NOT'} go on from there",
     ]
     return lines, refused == fell_back == total and resumed
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "damage", "Damaged files", run, flips=500, cuts=200))

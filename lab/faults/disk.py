@@ -1,6 +1,6 @@
 """A disk that fills up and a folder that cannot be written to: the previous checkpoint loads, the error is one line.
 
-    python -m lab.faults.disk --levels 20        (as root: it mounts a small tmpfs)
+    python -m lab.faults disk --levels 20        (as root: it mounts a small tmpfs)
 
 The filesystem is filled up to a level below which training fits, drawn over the size of a run, and trained on.
 """
@@ -18,9 +18,8 @@ import hydra.core.override_parser.overrides_parser  # noqa: F401  # another user
 
 import train
 from agents.playing.loading import load_run
-from lab.faults.record import command_line
 from lab.faults.rig import TINY, faults, finish, last_run, refused_in_a_line
-from utils import checkpoint_set, entry
+from utils import checkpoint_set
 
 SIZE = 30 << 20
 NOBODY = 65534
@@ -125,7 +124,3 @@ def refused(words: tuple[str, ...], code: int, said: str, root: Path) -> bool:
     if not good:
         print(f"read-only, {words}: {code} {said}")
     return good
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "disk", "Full and read-only disks", run, levels=20))

@@ -1,6 +1,6 @@
 """What the inspector answers to those it should not: files by every route, other names, other pages, closed routes.
 
-    python -m lab.faults.door
+    python -m lab.faults door
 
 The real run_inspect.py on a port of its own, asked over HTTP as it is, dots and all. Beside the runs lie secrets; no
 answer may hold one. Who asks by another name or from another page, or for a route the page does not use, gets 403 and
@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from lab.faults.record import command_line
 from lab.faults.rig import TINY, finish, last_run
-from utils import entry
 from utils.run_dir import RunDir
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -158,7 +156,3 @@ def answered(host: str, probe: Probe) -> list[str]:
     if status < 400 and (probe.kind != "for a file" or probe.path.startswith("/gradio_api/")):
         wrong.append(f"answered with {status}")
     return wrong + (["took over 5 s"] if time.monotonic() - began > 5 else [])
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "door", "Who asks the inspector", run))

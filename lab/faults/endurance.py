@@ -1,6 +1,6 @@
 """A long training in one process: do memory, descriptors, threads or files grow?
 
-    python -m lab.faults.endurance --seconds 180 --record
+    python -m lab.faults endurance --seconds 180 --record
 
 PPO, DQN and SAC on the fused engine, and PPO on Gymnasium's worlds, one after the other, each with frequent
 evaluations; what they hold is read from /proc after a quarter of the time and at its end, then SIGTERM ends them.
@@ -13,10 +13,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.faults.record import command_line
 from lab.faults.rig import Child, last_run, leftovers, start
 from lab.faults.signals import wait_until
-from utils import entry
 
 TRAININGS = {
     "PPO, fused": ("CartPole-v1:ppo", "eval_freq_epochs=10"),
@@ -90,7 +88,3 @@ def looked(child: Child, root: Path) -> Held:
         int(words[words.index("Threads:") + 1]),
         len([*run.checkpoints.glob("*.ckpt")]) if run else 0,
     )
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "endurance", "A long training", run, seconds=180))

@@ -1,6 +1,6 @@
 """Worlds that raise, leave, hang, die or answer what they should not: named at once, never counted, nobody left behind.
 
-    python -m lab.faults.environments
+    python -m lab.faults environments
 
 In training (PPO and DQN, Gymnasium's worlds, in the process itself), in evaluation and the closing test, in playing and
 publishing, where worlds are made, and in AsyncEnv's worker processes. A world that hangs is ended by Ctrl-C or by
@@ -25,7 +25,6 @@ import run_play
 import run_publish
 from envs_gym.async_env import AsyncEnv
 from envs_gym.gym_env import EnvError
-from lab.faults.record import command_line
 from lab.faults.rig import REPLAY, TINY, Ended, amounts_to, evenly, faults, finish, last_run, leftovers, start, told
 from lab.faults.worlds import (
     ANSWERS,
@@ -41,7 +40,6 @@ from lab.faults.worlds import (
     VARIABLE,
     Fault,
 )  # fmt: skip
-from utils import entry
 from utils.durable_file import read_json
 from utils.provenance import PROJECT
 from utils.run_fate import died
@@ -276,7 +274,3 @@ def pool_each() -> None:
         left = gone(lambda: [pid for pid in env.pids if pid in living(os.getpgid(0))])  # noqa: B023
         env.close()
         print(json.dumps({"what": what, "said": said if told.exists() else "it never happened", "left": len(left)}))
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "environments", "Worlds that go wrong", run, faults=len(FAULTS)))

@@ -1,6 +1,6 @@
 """Run folders made to harm, on every command that opens one.
 
-    python -m lab.faults.folder
+    python -m lab.faults folder
 
 Beside the runs lies a folder with a secret and with files that can be written: nothing in it may change, nothing of it
 be said or copied. Each command ends by itself, well or with lines that say what is wrong, and a sound run under the
@@ -35,10 +35,8 @@ from inspector.runs import Runs
 from inspector.table import runs_table
 from inspector.videos import lend
 from lab.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
-from lab.faults.record import command_line
 from lab.faults.rig import REPLAY, finish, last_run
 from trainer_callbacks.resume import provenance_once
-from utils import entry
 from utils.run_dir import RunDir
 from utils.seed_group import outcomes
 from utils.user_error import UserError
@@ -251,7 +249,3 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         f"hung; slowest {slowest:.1f} s",
     ]
     return lines, not failed
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "folder", "Hostile run folders", run, cases=1000, each=7))

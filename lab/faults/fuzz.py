@@ -1,13 +1,12 @@
-"""Mutated configs and hostile run ids: one line that names the key, exit code 2, no traceback, no run folder.
+"""Wrong configs, words and YAML of nobody's mind, hostile run ids: one line, exit code 2, no run folder.
 
-python -m lab.faults.fuzz --commands 200 --loads 10000 --ids 60 --words 20000 --folders 2000
+python -m lab.faults fuzz --commands 200 --ids 60 --words 20000
 """
 
 import contextlib
 import io
 import os
 import random
-import string
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,25 +14,11 @@ import run_inspect
 import run_play
 import run_publish
 import train
-from config.loader import load_config, load_file
-from config.variants import EnvironmentFile
 from inspector.runs import Runs
-from lab.faults.fuzz_folders import folders
 from lab.faults.fuzz_words import words
-from lab.faults.record import command_line
 from lab.faults.rig import finish, refused_in_a_line
-from lab.faults.watch import ANYTHING
 from utils import entry
-from utils.user_error import UserError
 
-BASE = """\
-env_id: CartPole-v1
-max_timesteps: 1e5
-n_envs: 8
-spec: {goal: 475, returns: [0, 500], actions: [left, right]}
-ppo: {n_steps: 32, batch_size: 0.25, policy_lr: lin_0.001, clip_range: 0.2, hidden_dims: [64, 64]}
-reinforce: {_inherit_: ppo, n_steps: 64}
-"""
 WRONG = (  # key=value with one thing wrong, and what the line has to name
     ("gama=0.9", "gamma"), ("n_env=4", "n_envs"), ("policy_lr=fast", "policy_lr"), ("policy_lr=-1", "policy_lr"),
     ("policy_lr=nan", "policy_lr"), ("policy_lr=inf", "policy_lr"), ("n_envs=0", "n_envs"), ("n_envs=1.5", "n_envs"),
@@ -67,141 +52,32 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     folder.joinpath("here").mkdir()
     os.chdir(folder / "here")  # where a canary would appear
     parts = [
-        commands(counts["commands"], draw, folder / "runs"),
-        loads(counts["loads"], draw, folder / "CartPole-v1.yaml"),
+        commands(counts["commands"], folder / "runs"),
         hostile_ids(counts["ids"], folder / "runs"),
+        words(counts["words"], draw, folder),
     ]
-    several = [words(counts["words"], draw, folder), folders(counts["folders"], draw, folder)]
-    lines = [*(line for line, _ in parts), *(line for each, _ in several for line in each)]
-    return lines, all(good for _, good in (*parts, *several))
+    return [line for line, _ in parts], all(good for _, good in parts)
 
 
-def commands(number: int, draw: random.Random, root: Path) -> tuple[str, bool]:
-    """A wrong word among right ones on the command line; and files that are wrong, by --config."""
-    found = 0
+def commands(number: int, root: Path) -> tuple[str, bool]:
+    """A wrong word among right ones on the command line."""
+    right = 0
     for trial in range(number):
-        if trial % 2:
-            text, named = mutated(draw), ""
-            file = root.parent / "Mutated-v0.yaml"
-            file.write_bytes(text)
-            if not wrong_file(file):  # a mutation that changes nothing that matters
-                text, file = BASE.replace("n_envs:", "n_env:").encode(), root.parent / "Mutated-v0.yaml"
-                file.write_bytes(text)
-            words = ["--config", str(file), "ppo", "-q"]
-        else:
-            override, named = WRONG[trial // 2 % len(WRONG)]
-            words = (
-                ["CartPole-v1:ppo", "-q", "seed=3", override]
-                if override[:4] != "seed"
-                else ["CartPole-v1:ppo", override]
-            )
+        override, named = WRONG[trial % len(WRONG)]
+        seed = [] if override.startswith("seed") else ["seed=3"]
+        words = ["CartPole-v1:ppo", "-q", *seed, override]
         ended = finish(words, root)
         good = ended.code == 2 and refused_in_a_line(ended.said) and named in ended.said
-        found += good
+        right += good
         if not good:
             print(f"{words}: {ended.code} {ended.said[-500:]}", flush=True)
     folders = [path for path in root.iterdir() if path.is_dir()]
     line = (
-        f"**{found} of {number}** wrong configs on the command line: exit code 2, one line that names the key (and the "
+        f"**{right} of {number}** wrong configs on the command line: exit code 2, one line that names the key (and the "
     )
-    return f"{line}nearest right one), no traceback; {len(folders)} run folders made", found == number and not folders
+    return f"{line}nearest right one), no traceback; {len(folders)} run folders made", right == number and not folders
 
 
-def wrong_file(file: Path) -> bool:
-    try:
-        load_file(file, "ppo")
-    except UserError:
-        return True
-    return False
-
-
-def mutated(draw: random.Random) -> bytes:
-    """The base with one to three things cut, doubled, swapped, or put in."""
-    text = bytearray(BASE.encode())
-    # the first leaves a file where tags are obeyed
-    pieces = (b"!!python/object/apply:os.system ['touch canary']", *b"{ ] \t \x00 \xff ' # > | % @ ~".split(b" "),
-              b"&a ", b"*a", b"<<: ", b"1e999", b".nan", b"- ", b": ", b"? ", b"no", b"0x1F", b"1_0", b'"')  # fmt: skip
-    for _ in range(draw.randint(1, 3)):
-        at = draw.randrange(len(text))
-        match draw.randrange(5):
-            case 0:
-                del text[at : at + draw.randint(1, 12)]
-            case 1:
-                text[at:at] = text[at : at + draw.randint(1, 30)]
-            case 2:
-                text[at] = draw.choice(string.printable.encode())
-            case 3:
-                text[at:at] = draw.choice(pieces)
-            case 4:
-                lines = bytes(text).split(b"\n")
-                draw.shuffle(lines)
-                text = bytearray(b"\n".join(lines))
-    return bytes(text) or b"x"
-
-
-def loads(number: int, draw: random.Random, file: Path) -> tuple[str, bool]:
-    """Files and overrides through the loader: a config, or a UserError of one line."""
-    refused = accepted = escaped = 0
-    for trial in range(number):
-        override = ""
-        try:
-            if trial % 2:
-                file.write_bytes(mutated(draw))
-                for variant in EnvironmentFile.read(file).variants:
-                    load_file(file, variant)
-            else:
-                override = garbled(draw)
-                load_config("CartPole-v1", "ppo", [override])
-            accepted += 1
-        except UserError as error:
-            refused += 1
-            if len(str(error).splitlines()) != 1 or len(str(error)) > 2000:
-                escaped += 1
-                print(f"not one line: {error!r} from {override or file.read_bytes()!r}"[:900], flush=True)
-        except ANYTHING as error:
-            escaped += 1
-            print(f"{type(error).__name__}: {error} from {override or file.read_bytes()!r}"[:900], flush=True)
-            if escaped > 50:  # one bug is met thousands of times
-                raise
-    canary = Path("canary").exists()
-    line = f"{number:,} mutated files and overrides through the loader: {refused:,} refused in one line, {accepted:,} "
-    return f"{line}sound, **{escaped} other exceptions**, {int(canary)} executed", not escaped and not canary
-
-
-def garbled(draw: random.Random) -> str:
-    key, _ = draw.choice(WRONG)
-    text = list(key if draw.random() < 0.5 else f"{key.partition('=')[0]}={draw.choice(VALUES)}")
-    for _ in range(draw.randint(0, 3)):
-        at = draw.randrange(len(text)) if text else 0
-        match draw.randrange(3):
-            case 0:
-                text[at:at] = draw.choice(string.printable)
-            case 1:
-                del text[at : at + 1]
-            case 2:
-                text[at:at] = draw.choice(
-                    ("${oc.env:HOME}", "{", "[", "'", "\\", "1e999", "💥", "\x00", "=", "!!", "@", "=")
-                )
-    return "".join(text)
-
-
-VALUES = (
-    "1",
-    "-1",
-    "1e5",
-    "1e-3",
-    "1e999",
-    "nan",
-    "true",
-    "no",
-    "null",
-    "''",
-    "[1,[2]]",
-    "{a: 1}",
-    "lin_1",
-    "exp_1_2",
-    "x" * 300,
-)
 COMMANDS: dict[str, Callable[[str], int]] = {
     "train": lambda text: train.command(["--resume", text]),
     "fork": lambda text: train.command(["--resume", text, "--checkpoint", "best"]),
@@ -237,19 +113,3 @@ def hostile_ids(number: int, root: Path) -> tuple[str, bool]:
         f"**{refused} of {total}** refused: {number} hostile run ids on {', '.join(COMMANDS)}; {int(canary)} executed"
     )
     return line, refused == total and not canary
-
-
-if __name__ == "__main__":
-    entry.run(
-        command_line(
-            __doc__,
-            "fuzz",
-            "Wrong configs, hostile run ids, damaged run folders",
-            run,
-            commands=200,
-            loads=10_000,
-            ids=60,
-            words=20_000,
-            folders=2_000,
-        )
-    )

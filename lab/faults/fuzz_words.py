@@ -92,7 +92,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 }
 
 
-def words(number: int, draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+def words(number: int, draw: random.Random, folder: Path) -> tuple[str, bool]:
     """Half command lines, half files; every one is taken or refused in one line, and nothing is written."""
     (folder / "secret").mkdir(exist_ok=True)
     file, began = folder / "Fuzzed-v0.yaml", time.monotonic()
@@ -126,7 +126,7 @@ def words(number: int, draw: random.Random, folder: Path) -> tuple[list[str], bo
         f"characters, {counts['taken']:,} taken, {counts['hangs']} over 5 s, {counts['touched']} that wrote or called "
         f"anything ({seconds:.0f} s)"
     )
-    return [line], not counts["wrong"]
+    return line, not counts["wrong"]
 
 
 def right_or_not(name: str, given: list[str]) -> int:

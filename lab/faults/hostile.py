@@ -1,6 +1,6 @@
 """Checkpoint files made to harm, with sidecars that vouch for them, on every command that loads one.
 
-    python -m lab.faults.hostile
+    python -m lab.faults hostile
 
 Nothing may be executed (a canary file would appear, or a process or a connection), and each is refused in one line.
 """
@@ -24,7 +24,6 @@ import run_play
 import run_publish
 import train
 from agents.playing.loading import load_run, read_checkpoint
-from lab.faults.record import command_line
 from lab.faults.rig import TINY, evenly, finish, last_run, refused_in_a_line
 from utils import checkpoint_set, entry
 from utils.durable_file import write_json
@@ -215,7 +214,3 @@ def attacked(whole: RunDir, data: bytes, command: Callable[[RunDir], int], root:
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
         code = command(run)
     return code, said.getvalue().strip()
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "hostile", "Hostile checkpoints", run, files=100))

@@ -1,6 +1,6 @@
 """Two machines and one folder of runs: is there ever more than one who writes, and does one who was given up find out?
 
-    python -m lab.faults.hosts --races 100 --stale 20
+    python -m lab.faults hosts --races 100 --stale 20
 
 The second machine is a process of this one with another boot id and another name; its clock may be hours off. In a race
 both want one run whose owner, on a third machine, was heard of long ago. A stale owner is a training that is halted for
@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.faults.races import at_once
-from lab.faults.record import command_line, trials
+from lab.faults.record import trials
 from lab.faults.rig import TINY, Child, amounts_to, faults, finish, last_run, leftovers, start
-from utils import entry, run_lock
+from utils import run_lock
 from utils.run_dir import RunDir
 from utils.run_files import write_json
 from utils.run_lock import LOST, RunInTrainingError, locked
@@ -132,7 +132,3 @@ def written(run: RunDir) -> dict[str, tuple[int, int]]:
     """Size and time of what tells of a run; run.log may say that the lock was lost."""
     paths = [path for path in run.path.rglob("*") if path.is_file() and path.name not in ("run.log", "metrics.mmap")]
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "hosts", "Two machines, one folder", run, races=100, stale=20))

@@ -1,6 +1,6 @@
 """Damaged runs in the inspector: each in every room, beside a sound run that must be shown as before.
 
-python -m lab.faults.inspector --runs 10000        (all kinds of damage there are; fewer: drawn by chance)
+python -m lab.faults inspector --runs 10000        (all kinds of damage there are; fewer: drawn by chance)
 """
 
 import os
@@ -16,10 +16,8 @@ from inspector.compare import compare
 from inspector.rooms import Rooms
 from inspector.table import runs_table
 from lab.faults.damaged_runs import kinds
-from lab.faults.record import command_line
 from lab.faults.rig import TINY, finish, last_run
 from lab.faults.watch import ANYTHING
-from utils import entry
 from utils.user_error import UserError
 
 SECRET = "sesame-4711"
@@ -94,7 +92,3 @@ def looked(look: Callable[[], str]) -> list[str]:
 def tree(folder: Path) -> list[tuple[str, int, int]]:
     found = ((path, path.lstat()) for path in folder.rglob("*"))
     return sorted((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found)
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "inspector", "Damaged runs in the inspector", run, runs=10_000))

@@ -1,6 +1,6 @@
 """SIGKILL at random instants, then `train.py --resume`: does the run end as if nothing had happened?
 
-    python -m lab.faults.kill --trials 200 --groups 10
+    python -m lab.faults kill --trials 200 --groups 10
 
 Trials go round all algorithms and engines. Half the kills come from outside at a random moment of the run. The other
 half strike inside a save, at one of its file operations drawn at random: in the middle of a write, before or after an
@@ -24,7 +24,6 @@ from typing import ParamSpec, TypeVar
 import lightning as L
 
 from agents.base import Agent
-from lab.faults.record import command_line
 from lab.faults.rig import (
     REPLAY,
     SMALL,
@@ -40,7 +39,6 @@ from lab.faults.rig import (
 )  # fmt: skip
 from scripts.plain_tree import differences, walk
 from trainer_callbacks.checkpoint import Checkpoint, HashingFile
-from utils import entry
 from utils.run_dir import RunDir
 
 WATCHED = ("fsync", "replace", "symlink", "unlink")
@@ -313,7 +311,3 @@ def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, object], state
     wrong = [f"{name} {got[name]} / {wanted[name]}" for name in wanted if got[name] != wanted[name]]
     wrong += [f"{each.name} {each.words}" for each in differences(state_of(run), state)[:5]]
     return f"differs in {', '.join(wrong)}" if wrong else "identical"
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "kill", "Killed and resumed", run, trials=200, groups=10))

@@ -1,6 +1,6 @@
 """Secrets, paths and addresses in the texts of a run, and what of them would be published.
 
-    python -m lab.faults.leaks
+    python -m lab.faults leaks
 
 Each form is filled with letters drawn by the seed (so that this file holds no token), put into sentences of several
 kinds, and read as run_publish.py reads a text; 101 harmless descriptions and every shipped variant must pass unharmed.
@@ -18,12 +18,10 @@ from urllib.parse import quote
 
 from config.loader import environment_files, load_config, to_plain
 from config.variants import EnvironmentFile
-from lab.faults.record import command_line
 from publishing.facts import findings, written_texts
 from publishing.folder import check_nothing_left
 from publishing.own_secrets import Own, find_own
 from publishing.scanner import scan
-from utils import entry
 from utils.provenance import PROJECT
 from utils.user_error import UserError
 
@@ -190,7 +188,3 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         lines.append(f"**{len(refused)} of {count}** {what} were refused")
         leaks += refused  # to refuse what is harmless is a fault, too
     return lines + leaks[:40], not leaks
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "leaks", "Secrets in what is published", run, fills=20))

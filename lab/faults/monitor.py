@@ -1,6 +1,6 @@
 """metrics.mmap under those who read it: is a number ever torn, a killed writer's file unreadable, a training slowed?
 
-    python -m lab.faults.monitor --reads 1000000 --kills 200 --replacements 100
+    python -m lab.faults monitor --reads 1000000 --kills 200 --replacements 100
 
 A writer at full speed tells rows whose numbers follow from each other; a reader looks at whether they do. To show
 that there is something to see, it also takes numbers out of a mapping, one by one, as one would who knew of no locks.
@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from config.schema import Config
-from lab.faults.record import command_line
 from lab.faults.rig import finish, last_run
 from report.metrics_mmap import MetricsMmap
 from report.outcome import Header, Outcome
-from utils import entry
 from utils import metrics_layout as at
 from utils.metrics_reader import MetricsReader, Snapshot
 from utils.metrics_writer import MetricsWriter
@@ -251,10 +249,3 @@ def time_the_sink(note: Path) -> None:
 
     setattr(MetricsMmap, "begin", begins)  # noqa: B010  (mypy would not have it assigned)
     setattr(MetricsMmap, "end", ends)  # noqa: B010
-
-
-TITLE = "Files of metrics, read while they are written"
-main = command_line(__doc__, "monitor", TITLE, run, reads=1_000_000, kills=200, replacements=100, steps=1_000_000)
-
-if __name__ == "__main__":
-    entry.run(main)

@@ -1,6 +1,6 @@
 """NaN and infinities planted in six places: is it caught at once and named, and is nothing poisoned by it?
 
-    python -m lab.faults.nan --rounds 1
+    python -m lab.faults nan --rounds 1
 
 Each of the places x {nan, +inf, -inf} x agents: PPO and REINFORCE by plain torch and by the fused engine, SAC, DQN,
 PQN, Q-learning; mostly on Pendulum, whose actions are numbers. 333 runs a round.
@@ -27,9 +27,9 @@ from agents.networks.squashed import SquashedPolicy
 from agents.playing.loading import read_checkpoint
 from agents.sockets import EagerPlay, Play
 from envs_fast.vec_env import Obs, Step
-from lab.faults.record import command_line, trials
+from lab.faults.record import trials
 from lab.faults.rig import Call, at_call, evenly, faults, finish, last_run, refused_in_a_line
-from utils import checkpoint_set, entry
+from utils import checkpoint_set
 
 COMMON = (
     "-q", "max_timesteps=1280", "eval_freq_epochs=2", "eval_episodes=2", "eval_max_steps=20",
@@ -200,7 +200,3 @@ def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
             return f"{stem} is poisoned"
     again = finish(["--resume", "@last", "-q"], root)
     return "right" if again.code == 0 else f"resume ended with {again.code}: {again.said[-300:]}"
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "nan", "Numbers that are none", run, rounds=1, runs=len(ROUND)))

@@ -1,6 +1,6 @@
 """A node of a Ray cluster dies while a run trains on it: does the run end on another as if nothing had happened?
 
-    python -m lab.faults.nodes --kills 20
+    python -m lab.faults nodes --kills 20
 
 A real cluster on this machine: a head without CPUs and two nodes of one CPU. `train.py --on ray` trains a run; the
 raylet of the node that has it is killed by SIGKILL, every other time while a checkpoint is written, and a new node
@@ -20,9 +20,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from lab.faults.pauses import outcome, whole
-from lab.faults.record import command_line, trials
+from lab.faults.record import trials
 from lab.faults.rig import TINY, last_run
-from utils import entry, run_lock
+from utils import run_lock
 from utils.places import PROJECT
 
 CHANGED = {"max_timesteps": 100_000, "checkpoint_freq_epochs": 10, "log_freq_epochs": 10, "eval_freq_epochs": 500}
@@ -138,7 +138,3 @@ def until(holds: Callable[[], object], pause: float = 0.02) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it never came to it"
         time.sleep(pause)
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "nodes", "Nodes of a cluster", run, kills=20))

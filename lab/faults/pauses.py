@@ -1,6 +1,6 @@
 """`--pause-at` at random steps, then on: does the run end in the bits of the one that never paused, rows included?
 
-    python -m lab.faults.pauses --trials 200
+    python -m lab.faults pauses --trials 200
 
 PPO, DQN and SAC in turn, each paused once, twice or three times at steps drawn at random; every other time the run goes
 on by `--resume`, else by the same command with `--group`.
@@ -14,10 +14,10 @@ import torch
 from agents.algorithms import build_agent
 from config.loader import from_plain
 from envs_gym.make import make_envs
-from lab.faults.record import command_line, trials
+from lab.faults.record import trials
 from lab.faults.rig import REPLAY, TINY, amounts_to, finish, last_run, state_of
 from scripts.plain_tree import fingerprint
-from utils import checkpoint_set, entry
+from utils import checkpoint_set
 from utils.run_dir import RunDir
 
 OTHERS = ("prioritised", "n_step", "buffer_size")
@@ -89,7 +89,3 @@ def found(root: Path) -> RunDir:
     run = last_run(root)
     assert run is not None
     return run
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "pauses", "Pauses", run, trials=200))

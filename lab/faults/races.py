@@ -1,6 +1,6 @@
 """Many at once: one id, one lock, one link, one folder.
 
-python -m lab.faults.races --processes 100 --lookups 100000 --trainings 6
+python -m lab.faults races --processes 100 --lookups 100000 --trainings 6
 """
 
 import json
@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.faults.record import command_line
 from lab.faults.rig import TINY, faults, finish, leftovers, start
-from utils import entry, run_dir
+from utils import run_dir
 from utils.durable_file import relink
 from utils.run_dir import RunDir, list_runs
 from utils.run_lock import RunInTrainingError, identity, locked
@@ -143,7 +142,3 @@ def one_folder(trainings: int, folder: Path) -> tuple[str, bool]:
     good = codes == [0] * trainings and len(runs) == trainings and not broken and not leftovers(root)
     line = f"{trainings} trainings at once: {codes.count(0)} ended well in {len(runs)} folders, {broken} broken "
     return f"{line}checkpoints; resuming one of them meanwhile was refused", good
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "races", "Many at once", run, processes=100, lookups=100_000, trainings=6))

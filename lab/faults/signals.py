@@ -1,6 +1,6 @@
 """SIGTERM, Ctrl-C and SIGHUP at random moments of every phase: exit code, time to exit, resumed to the bit or not.
 
-    python -m lab.faults.signals --trials 50 --groups 24
+    python -m lab.faults signals --trials 50 --groups 24
 
 Phases: building, collecting, updating, evaluating, recording a video, saving, the closing test. In a third of the
 trials the phase is made to last (a sleep of 20 s inside it), so that it must be dropped; in another third a second
@@ -19,12 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents.base import Agent
-from lab.faults.record import command_line
 from lab.faults.rig import TINY, Call, Ended, amounts_to, at_call, faults, finish, last_run, leftovers, start
 from trainer_callbacks.checkpoint import AtomicIO
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.video import Video
-from utils import entry, run_lock
+from utils import run_lock
 from utils.cores import SHARE, cores
 from utils.durable_file import read_json
 from utils.run_dir import RunDir
@@ -221,7 +220,3 @@ def judged(ended: Ended, seconds: float, number: int, root: Path, wanted: dict[s
         return f"differs in {', '.join(wrong)}"
     litter = leftovers(root)
     return f"leftovers {litter}" if litter else "right"
-
-
-if __name__ == "__main__":
-    entry.run(command_line(__doc__, "signals", "SIGTERM, Ctrl-C and SIGHUP", run, trials=50, groups=24))

@@ -1,6 +1,6 @@
 """Does a tracker slow a training, or change a number of it? With servers that answer, stall, drop and fail.
 
-    python -m lab.faults.trackers --pairs 5 --steps 400000
+    python -m lab.faults trackers --pairs 5 --steps 400000
 
 Pairs of one training in this process, without and with a tracker, in turn: env steps per second of the rows, CPU
 seconds of the process that trains (its threads, not the tracker's process), all of metrics.csv that is not of time.
@@ -19,12 +19,10 @@ from typing import NamedTuple, get_args
 
 import train
 from config.metrics import load_metrics
-from lab.faults.record import command_line
 from lab.faults.wandb_server import Mode, serving_apart
 from report.metrics_csv import read_csv
 from report.trackers.courier import Courier
 from report.trackers.registry import KINDS, is_installed
-from utils import entry
 from utils.run_dir import RunDir
 
 WORDS = ("CartPole-v1:ppo", "-q", "eval_freq_epochs=null", "early_stop_on_eval_threshold=false", "test_episodes=0")
@@ -128,9 +126,3 @@ def timed() -> Iterator[list[float]]:
     finally:
         for name, method in own.items():
             setattr(Courier, name, method)
-
-
-main = command_line(__doc__, "trackers", "Trackers", run, pairs=5, steps=400_000)
-
-if __name__ == "__main__":
-    entry.run(main)

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from lab.faults import record
+from lab.faults.__main__ import SCENARIOS, main
 from lab.faults.rig import start
+from utils import entry
 
 LIMIT = 900  # seconds
 COUNTS = {  # the least with which a script shows something, and more
@@ -31,8 +33,8 @@ COUNTS = {  # the least with which a script shows something, and more
     "environments": ("--faults 1", "--faults 8"),
     "folder": ("--cases 3 --each 2", "--cases 8 --each 2"),
     "fuzz": (
-        "--commands 4 --loads 40 --ids 6 --words 40 --folders 3",
-        "--commands 30 --loads 400 --ids 60 --words 300 --folders 20",
+        "--commands 4 --ids 6 --words 40",
+        "--commands 30 --ids 60 --words 300",
     ),
     "hostile": ("--files 3", "--files 12"),
     "hosts": ("--races 2 --stale 1", "--races 20 --stale 5"),
@@ -53,16 +55,21 @@ COUNTS = {  # the least with which a script shows something, and more
 FOLDER = Path(record.__file__).parent
 
 
-def test_each_script_has_its_counts():
-    files = FOLDER.glob("*.py")
-    assert [*COUNTS] == sorted(file.stem for file in files if re.search(r"command_line\(\s*__doc__", file.read_text()))
+def test_each_fault_has_its_counts_and_its_module():
+    assert [*COUNTS] == [*SCENARIOS] == sorted(SCENARIOS)
+    assert all((FOLDER / f"{name}.py").is_file() for name in SCENARIOS)
+
+
+def test_a_mistyped_fault_is_told_the_nearest(capsys):
+    assert entry.ended(main, ["kil"]) == 2
+    assert "no fault 'kil'; did you mean kill?" in capsys.readouterr().err
 
 
 def called(name: str, words: list[str]) -> int:
-    """`python -m lab.faults.NAME WORDS` in this process."""
-    sys.argv[1:] = words
+    """`python -m lab.faults NAME WORDS` in this process."""
+    sys.argv[1:] = [name, *words]
     with pytest.raises(SystemExit) as left:
-        runpy.run_module(f"lab.faults.{name}", run_name="__main__", alter_sys=True)
+        runpy.run_module("lab.faults", run_name="__main__", alter_sys=True)
     return int(left.value.code or 0)
 
 

@@ -52,8 +52,8 @@ def test_what_should_not_be_is_seen(act, wrong, watch, monkeypatch):
 def test_words_are_taken_or_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
-    lines, good = words(100, random.Random(7), tmp_path)
-    assert good, lines
+    line, good = words(100, random.Random(7), tmp_path)
+    assert good, line
     assert sorted(os.listdir(tmp_path)) == ["Fuzzed-v0.yaml", "secret"]
 
 
