@@ -1,18 +1,15 @@
-"""How fast collecting, learning and Lightning's loop around them are, and PPO beside Stable-Baselines3 in one run.
+"""How fast collecting, cutting minibatches, learning and Lightning's loop around them are.
 
     python -m lab.bench.collect --n-envs 8,64
 
 Every figure is the median of repeated timings in this process; a figure from a shared machine is worth its ratio only.
 """
 
-import argparse
 import itertools
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -25,18 +22,13 @@ from config.metrics import load_metrics
 from config.schedule import Schedule
 from config.schema import PPOConfig
 from envs_gym.make import make_envs
-from lab.bench import peer_sb3
 from lab.bench.measure import (
     EPOCHS,
     LOG_EVERY,
     MINIBATCHES,
-    Contenders,
     Figures,
     lasting,
     machine,
-    rates_in_turns,
-    ratio,
-    seconds_of,
     setting,
     trained,
 )
@@ -54,22 +46,17 @@ def main(argv: list[str]) -> int:
     """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="any Gymnasium id")
-    parser.add_argument("--n-envs", default="8,64", metavar="N[,N...]", help="for the parts; PPO runs with the first")
+    parser.add_argument("--n-envs", default="8,64", metavar="N[,N...]", help="worlds side by side")
     parser.add_argument("--n-steps", type=int, default=128, metavar="N", help="steps of a rollout")
-    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="length of one timed PPO run")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="timings per figure")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads of torch, for all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    parser.add_argument(
-        "--sb3", action=argparse.BooleanOptionalAction, default=True, help="Stable-Baselines3 beside us"
-    )
     asked = parser.parse_args(argv)
     widths = [int(width) for width in asked.n_envs.split(",") if width.isdecimal() and int(width)]
     if not widths or asked.repeats < 1 or asked.n_steps < 1:
         parser.error("--n-envs takes numbers such as 8,64; --repeats and --n-steps take one from 1")
     torch.set_num_threads(asked.threads)
-    with_sb3 = asked.sb3 and find_spec(peer_sb3.SB3) is not None
-    figures: Figures = {"machine": machine(asked.threads, peer_sb3.SB3), "widths": {}}
+    figures: Figures = {"machine": machine(asked.threads), "widths": {}}
     print(figures["machine"], flush=True)
     for width in widths:
         config = setting(asked.env, width, asked.n_steps, asked.threads)
@@ -78,11 +65,6 @@ def main(argv: list[str]) -> int:
     # of one size, whatever is asked
     figures["overhead"] = overhead(setting(asked.env, 8, 128, asked.threads), asked.repeats)
     print(overhead_text(figures["overhead"]), flush=True)
-    config = setting(asked.env, widths[0], asked.n_steps, asked.threads)
-    figures["ppo"] = side_by_side(config, asked.seconds, asked.repeats, with_sb3)
-    print(ppo_text(config, figures["ppo"]), flush=True)
-    if asked.sb3 and not with_sb3:
-        print("  sb3           not installed: pip install 'stride-rl[sb3]'")
     if asked.json:
         write_json(asked.json, figures)
     return 0
@@ -177,13 +159,6 @@ def overhead(config: PPOConfig, repeats: int) -> Figures:
     return {"callbacks_microseconds": statistics.median(ours), "bare_microseconds": statistics.median(bare)}
 
 
-def side_by_side(config: PPOConfig, seconds: float, repeats: int, with_sb3: bool) -> Figures:
-    """Env steps per second of whole trainings, taken in turns; the ratio is the median of the turns' ratios."""
-    peers: Contenders = {"sb3": partial(peer_sb3.ppo, config)} if with_sb3 else {}
-    figures = rates_in_turns({"stride": partial(seconds_of, config), **peers}, config, seconds, repeats)
-    return figures | ({"ratio": ratio(figures["stride"], figures["sb3"])} if with_sb3 else {})
-
-
 def collecting_text(width: int, n_steps: int, f: Figures) -> str:
     shares = f"env {f['env_share']:.0%}, policy {f['policy_share']:.0%}, memory.write {f['memory_write_share']:.0%}"
     update = f"{EPOCHS} epochs x {MINIBATCHES} minibatches, {f['update_microseconds']:.0f} us per update"
@@ -199,17 +174,6 @@ def overhead_text(f: Figures) -> str:
 An iteration that does nothing, {TICKS} of them, a row every {LOG_EVERY}
   all callbacks {f["callbacks_microseconds"]:>12.1f} us
   bare Trainer  {f["bare_microseconds"]:>12.1f} us"""
-
-
-def ppo_text(config: PPOConfig, f: Figures) -> str:
-    nets = "x".join(map(str, config.hidden_dims))
-    work = f"{EPOCHS} epochs x {MINIBATCHES} minibatches, separate {nets} tanh nets"
-    lines = ["", f"PPO eager on {config.env_id}, {config.n_envs} envs x {config.n_steps} steps, {work}, whole training"]
-    lines += [f"  {name:<13} {f[name]['median']:>12,.0f} env steps/s" for name in ("stride", "sb3") if name in f]
-    if "ratio" in f:
-        least, most = min(f["ratio"]["all"]), max(f["ratio"]["all"])
-        lines.append(f"  ratio         {f['ratio']['median']:>12.2f} (from {least:.2f} to {most:.2f})")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

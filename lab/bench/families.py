@@ -2,12 +2,14 @@
 
     python -m lab.bench.envs --families             all that are installed; the others are told with their cure
     python -m lab.bench.envs --families CartPole,Pong --worlds 16 --json FILE
+    python -m lab.bench.envs --families my_module:MyEnv-v0           what workers are worth there
 
 All contenders of a family step as many worlds, in turns; a figure is the median of its turns, by the clock on the
 wall, as some work in processes and threads of their own. `auto` chooses by a fixed rule, for bits and resume differ
 between backends: where another one is more than a tenth faster, the row says why it is not taken.
 """
 
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +40,7 @@ from utils.user_error import UserError, nearest
 
 SYNC, ASYNC, ENVPOOL = "SyncVectorEnv", "AsyncVectorEnv", "EnvPool itself"
 ACTIONS = 16  # different ones of each contender, drawn before anything is timed
+IDS = re.compile(r":|-v\d+$")  # of any other environment, my_module:MyEnv-v0
 NEAR = 0.9  # of the fastest: `auto` need not say why
 BY_RULE = "bits and resume decide, no stopwatch"
 
@@ -90,9 +93,10 @@ def families(names: str, worlds: int, seconds: float, repeats: int, json: Path |
     print(f"env steps per second of {worlds} worlds, median of {repeats} x {seconds:g} s in turns")
     figures: dict[str, Any] = {}
     for name in chosen(names):
-        print(f"\n{name} ({FAMILIES[name].env_id})", flush=True)
+        family = FAMILIES.get(name, Family(name))
+        print(f"\n{name} ({family.env_id})", flush=True)
         try:
-            found = measure(FAMILIES[name], worlds, seconds, repeats)
+            found = measure(family, worlds, seconds, repeats)
         except (UserError, EnvError) as error:
             figures[name] = {"left_out": str(error)}
             print(f"  left out: {error}")
@@ -107,10 +111,10 @@ def families(names: str, worlds: int, seconds: float, repeats: int, json: Path |
 
 
 def chosen(names: str) -> list[str]:
-    """`CartPole,Pong`, or all; UserError for one that there is not."""
+    """`CartPole,Pong`, or all; UserError for one that there is neither here nor by Gymnasium's way to write it."""
     wanted = names.split(",") if names else [*FAMILIES]
     for name in wanted:
-        if name not in FAMILIES:
+        if name not in FAMILIES and not IDS.search(name):
             raise UserError(f"no family {name!r}{nearest(name, FAMILIES)}; there are {', '.join(FAMILIES)}")
     return wanted
 

@@ -3,9 +3,7 @@
 Every run spends its whole budget, so that finals and areas are of equal experience.
 """
 
-import argparse
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +14,6 @@ from lab.evidence.file import Evidence, Record, file_stem
 from lab.evidence.variants import RESULTS, train
 from report.curve import Band, Point, bands_svg
 from report.typography import number, score
-from scripts.usage import parser_of
 from utils.durable_file import write_json
 from utils.statistics import interval, iqm
 from utils.user_error import UserError
@@ -50,6 +47,7 @@ class Ways(NamedTuple):
     key: str
     names: tuple[str, str]
     variants: Mapping[str, tuple[str, ...]]  # and what both ways change alike
+    seeds: int  # usually
 
     @property
     def folder(self) -> Path:
@@ -67,7 +65,7 @@ class Ways(NamedTuple):
     def place(self, variant: str, name: str) -> Path:
         return self.folder / name / f"{file_stem(variant)}.json"
 
-    def train_missing(self, given: argparse.Namespace) -> int:
+    def train_missing(self, seeds: Sequence[int], workers: int) -> int:
         """-> seeds that failed"""
         failed = 0
         for variant, changes in self.variants.items():
@@ -75,8 +73,7 @@ class Ways(NamedTuple):
                 overrides = [f"{self.key}={name}", "early_stop_on_eval_threshold=false", *changes]
                 config = load_config(*parse_config_id(variant), overrides)
                 evidence = Evidence.begin(self.place(variant, name), variant, config, overrides)
-                seeds = range(given.first, given.first + given.seeds)
-                failed += train({variant: evidence}, self.folder / name, seeds, given.workers)
+                failed += train({variant: evidence}, self.folder / name, seeds, workers)
         return failed
 
     def read(self) -> Found:
@@ -104,17 +101,13 @@ class Ways(NamedTuple):
         head = {"variant": variant, "measure": measure, **both}
         return {**head, "difference": difference, "level": self.level, "same": found.same}
 
-    def tell(self, given: argparse.Namespace) -> int:
-        """Train what is missing and print every comparison; exit code 1 where they differ or a seed failed."""
-        failed = 0 if given.only_report else self.train_missing(given)
-        compared, (first, second) = self.compare(self.read()), self.names
+    def lines(self, compared: Mapping[tuple[str, str], Comparison]) -> Iterator[str]:
+        """Every comparison in words."""
+        first, second = self.names
         for (variant, measure), each in compared.items():
             both = f"{first} {iqm_text(each.first)}, {second} {iqm_text(each.second)}"
-            print(f"  {variant} {measure:5} {both}, {len(each.first)} seeds")
-            print(f"        {second} - {first} {difference(each)}")
-        verdict = self.verdict(compared)
-        print(f"\n  {verdict or 'no difference'}")
-        return 1 if failed or verdict else 0
+            yield f"  {variant} {measure:5} {both}, {len(each.first)} seeds"
+            yield f"        {second} - {first} {difference(each)}"
 
     def verdict(self, compared: Mapping[tuple[str, str], Comparison]) -> str:
         """What is different or was not measured; "" for nothing."""
@@ -127,16 +120,6 @@ def comparison(first: Sequence[float], second: Sequence[float], level: float) ->
     if len(first) < 2:
         raise UserError("a comparison takes at least two seeds that both ways finished")
     return Comparison([*first], [*second], interval(np.subtract(second, first), np.mean, level))
-
-
-def arguments(doc: str | None, argv: list[str], seeds: int) -> argparse.Namespace:
-    """What a script takes that trains the same seeds in two ways."""
-    parser = parser_of(doc)
-    parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help=f"how many seeds (default {seeds})")
-    parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
-    parser.add_argument("--only-report", action="store_true", help="train nothing, report from the files")
-    return parser.parse_args(argv)
 
 
 def reached(record: Record, measure: str) -> float:

@@ -1,29 +1,28 @@
 """Does PPO learn by fused_gpu what it learns by fused_cpu? Three variants, 20 seeds, by the rule that compares engines.
 
-What is trained lies in docs/results/devices (lab/evidence/devices.py): who is stopped goes on where it was.
+What is trained lies in docs/results/devices (lab/evidence/ways.py): who is stopped goes on where it was.
 """
 
-from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
 from lab.evidence.comparison import Comparison, difference, iqm_text
 from lab.evidence.comparison import Found as Read
-from lab.evidence.devices import DEVICES
+from lab.evidence.ways import WAYS
 from lab.gpu.commands import runs_folder
 from lab.gpu.parts import Found, Machine
 from utils.cores import cores
 
-SEEDS = 20
+DEVICES = WAYS["devices"]
 WANTED = {"cpu": "fused_cpu", "cuda": "fused_gpu"}  # the engine of each way
 
 
 def check(machine: Machine, seconds: float) -> Iterator[Found]:
     """Variant by variant, those that learn soonest first."""
-    given, failed = Namespace(seeds=SEEDS, first=1, workers=max(1, cores() - 1)), 0
+    seeds, failed = range(1, DEVICES.seeds + 1), 0
     for variant, changes in DEVICES.variants.items():
         with runs_folder():
-            failed += DEVICES._replace(variants={variant: changes}).train_missing(given)
+            failed += DEVICES._replace(variants={variant: changes}).train_missing(seeds, max(1, cores() - 1))
         read = DEVICES.read()
         compared = DEVICES.compare(read)
         yield Found(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lab.evidence.comparison import comparison, reached
-from lab.evidence.engines import ENGINES
+from lab.evidence.ways import ENGINES
 from report.curve import Band, Point, bands_svg
 from utils.user_error import UserError
 

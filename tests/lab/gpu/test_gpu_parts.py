@@ -26,7 +26,7 @@ from envs_gym.make import make_envs
 from lab import gpu_check
 from lab.evidence import comparison
 from lab.evidence.comparison import Ways
-from lab.evidence.engines import ENGINES
+from lab.evidence.ways import ENGINES
 from lab.gpu import (
     commands,
     crossing,
@@ -283,7 +283,7 @@ def test_what_two_engines_learnt_is_compared_by_the_rule_of_engines(monkeypatch,
     shutil.copytree(comparison.RESULTS / "engines", tmp_path / "engines")
     monkeypatch.setattr(comparison, "RESULTS", tmp_path)
     trained = []
-    monkeypatch.setattr(Ways, "train_missing", lambda self, given: trained.append(*self.variants) or 0)
+    monkeypatch.setattr(Ways, "train_missing", lambda self, seeds, workers: trained.append(*self.variants) or 0)
     variant = "Pendulum-v1:ppo"
     monkeypatch.setattr(learning, "DEVICES", ENGINES._replace(variants={variant: ENGINES.variants[variant]}))
     monkeypatch.setattr(learning, "WANTED", {})  # the engines were not noted yet
