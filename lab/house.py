@@ -42,7 +42,13 @@ from lab.house_rules import (
     storeys_of,
 )
 
-LAUNCHERS = ("brax_eval_policy", "brax_train_policy", "gpu_check", "smoke_test_envs", "smoke_train_envs")
+LAUNCHERS: tuple[str, ...] = ("brax_eval_policy", "brax_train_policy", "gpu_check", "smoke_test_envs")
+    "brax_eval_policy",
+    "brax_train_policy",
+    "gpu_check",
+    "smoke_test_envs",
+    "smoke_train_envs",
+)
 LAUNCHERS += ("benchmark_collectors", "benchmark_dataloaders", "benchmark_vecenv_fps")
 MOVED = ("host", "house", "house_rules", "kernels", "notebooks", "nvrtc", "same_bits", "screenshots", "write_docs")
 LAB: tuple[str, ...] = ("lab/", *(f"scripts/{name}.py" for name in LAUNCHERS))

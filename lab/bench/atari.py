@@ -34,12 +34,10 @@ from config.general import load_general
 from config.schema import PPOConfig
 from envs_gym.make import make_envs
 from envs_gym.task import task_of
-from lab.bench import peer_atari, pictures
+from lab.bench import peers, pictures
 from lab.bench.limit import multiply_add_limit
-from lab.bench.measure import Figures, lasting, machine, median_of, ratio, trained
-from lab.bench.peer_atari import Ready
-from lab.bench.peer_sb3 import SB3
-from lab.bench.stopwatch import timed
+from lab.bench.measure import Figures, lasting, machine, median_of, ratio, timed, trained
+from lab.bench.peers import SB3, Ready
 from scripts.usage import parser_of
 from utils import entry
 from utils.durable_file import write_json
@@ -116,10 +114,10 @@ def contenders(config: PPOConfig, bf16: bool) -> Mapping[str, Prepare]:
         found[BF16] = partial(ours, replace(config, precision="bf16"))
     known = replace(config, env_id=config.env_id.rpartition(":")[2])  # `module:` is a word of ours
     if find_spec(SB3):
-        found["sb3"] = partial(peer_atari.sb3, known)
+        found["sb3"] = partial(peers.sb3_of_a_game, known)
     else:
         print("not installed, so left out: stable-baselines3")
-    found["cleanrl style"] = partial(peer_atari.cleanrl, known)
+    found["cleanrl style"] = partial(peers.cleanrl_of_a_game, known)
     return found
 
 

@@ -7,18 +7,21 @@ All contenders of a size are timed in turns, by the processor's time; a figure i
 runs on one thread. On a machine that others use too, the ratios are worth more than the figures.
 """
 
+import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+import gymnasium
+import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from gymnasium import spaces
 
 import envs_fast
-from lab.bench.contenders import MAKERS, OURS, PEERS, STEPS, copying
 from lab.bench.families import families
 from lab.bench.measure import machine
 from lab.bench.plot import bars_svg, dots_svg, millions
@@ -27,6 +30,11 @@ from utils import entry
 from utils.durable_file import write_json
 from utils.user_error import UserError, nearest
 
+STEPS = 64  # steps of a kernel call, and different actions of every contender
+SLOW, SLOWER = 4096, 256  # peers that keep an object for each world are not made wider; those whose objects hold tables
+OURS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium")
+PEERS = ("gymnasium native", "envpool", "gymnasium sync")
+T = TypeVar("T")
 SIZES, ALL_SIZES = (16, 256, 4096), (16, 256, 4096, 65536)
 LIMIT, FRACTION = "memory limit", "fraction of limit"
 
@@ -55,45 +63,20 @@ def main(argv: list[str]) -> int:
             raise UserError(f"no fast environment {env_id!r}{nearest(env_id, envs_fast.WORLDS)}")
 
     torch.set_num_threads(1)
-    console = Console()
-    console.print(
-        f"{machine(1, 'envpool')}\n"
-        f"million env steps per second, median of {asked.repeats} x {asked.seconds:g} s in turns\n"
-    )
+    print(machine(1, "envpool"))
+    print(f"million env steps per second, median of {asked.repeats} x {asked.seconds:g} s in turns")
     sizes = ALL_SIZES if asked.all else SIZES
     figures: dict[str, dict[int, dict[str, float]]] = {}
-    with progress(console, len(ids) * len(sizes)) as bar:
-        for env_id in ids:
-            figures[env_id] = {}
-            for size in sizes:
-                bar.update(bar.task_ids[0], description=f"{env_id}, {size:,} worlds")
-                figures[env_id][size] = measure(env_id, size, asked.repeats, asked.seconds)
-                bar.advance(bar.task_ids[0])
-            console.print(table(env_id, figures[env_id]))
-            if not console.is_terminal:  # where no bar is shown
-                console.print(f"{_spent(bar)}\n")
-            if asked.json:  # after each, so that a run cut short has not been in vain
-                write_json(asked.json, {"machine": machine(1, "envpool"), "steps_per_second": figures})
+    for env_id in ids:
+        figures[env_id] = {}
+        for size in sizes:
+            figures[env_id][size] = measure(env_id, size, asked.repeats, asked.seconds)
+        print("\n".join(lines_of(env_id, figures[env_id])), flush=True)
+        if asked.json:  # after each, so that a run cut short has not been in vain
+            write_json(asked.json, {"machine": machine(1, "envpool"), "steps_per_second": figures})
     if asked.plot:
         asked.plot.write_text(picture(figures), encoding="utf-8")
     return 0
-
-
-def progress(console: Console, count: int) -> Progress:
-    """A bar with the time that has passed and the time that is left; gone when all is measured."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    left = (TextColumn("about"), TimeRemainingColumn(), TextColumn("left"))
-    bar = Progress(*columns, *left, console=console, transient=True, speed_estimate_period=600)
-    bar.add_task("", total=count)
-    return bar
-
-
-def _spent(bar: Progress) -> str:
-    """The same in words."""
-    task = bar.tasks[0]
-    passed = task.elapsed or 0.0
-    left = passed / max(task.completed, 1) * task.remaining if task.remaining else 0.0
-    return f"{task.completed:g} of {task.total:g} measured in {passed:.0f} s, about {left:.0f} s left"
 
 
 def picture(figures: dict[str, dict[int, dict[str, float]]]) -> str:
@@ -135,24 +118,123 @@ def calls_per_second(run: Callable[[], object], seconds: float) -> float:
     return count / elapsed
 
 
-def table(env_id: str, figures: dict[int, dict[str, float]]) -> Table:
-    """A row for each contender, a column for each number of worlds."""
-    title = Table(title=env_id, title_justify="left", title_style="bold")
-    title.add_column("worlds", no_wrap=True)
-    for size in figures:
-        title.add_column(f"{size:,}", justify="right", no_wrap=True)
+def lines_of(env_id: str, figures: dict[int, dict[str, float]]) -> Iterator[str]:
+    """A line for each contender, a column for each number of worlds; how many times a peer's rate our face has."""
+    yield f"\n{env_id + ', worlds':<30}" + "".join(f"{size:>10,}" for size in figures)
     for name in (*MAKERS, LIMIT):
         if any(name in row for row in figures.values()):
             cells = [millions(row[name]) if name in row else "-" for row in figures.values()]
-            title.add_row(
-                name, *cells, style="bold" if name in OURS else None, end_section=name in (OURS[-1], PEERS[-1])
-            )
-    title.add_row(FRACTION, *[f"{row[FRACTION]:.0%}" for row in figures.values()])
+            yield f"{name:<30}" + "".join(f"{cell:>10}" for cell in cells)
+    yield f"{FRACTION:<30}" + "".join(f"{row[FRACTION]:>10.0%}" for row in figures.values())
     for peer in PEERS:
         if any(peer in row for row in figures.values()):
             ratios = [f"{row[OURS[-1]] / row[peer]:,.1f}x" if peer in row else "-" for row in figures.values()]
-            title.add_row(f"face / {peer}", *ratios)
-    return title
+            yield f"{'face / ' + peer:<30}" + "".join(f"{ratio:>10}" for ratio in ratios)
+
+
+class Contender(NamedTuple):
+    """Something that steps N worlds; `run` makes `steps` steps of all of them."""
+
+    run: Callable[[], object]
+    steps: int
+    close: Callable[[], object]
+
+
+def in_turn(step: Callable[[T], object], actions: list[T]) -> Callable[[], object]:
+    """A call makes one step with each of the actions."""
+
+    def run() -> None:
+        for action in actions:
+            step(action)
+
+    return run
+
+
+def native_actions(env_id: str, size: int) -> np.ndarray:
+    """Random actions [STEPS, N, ...] in the units of Gymnasium."""
+    env, rng = envs_fast.make(env_id, 1), np.random.default_rng(0)
+    space = env.setting.gym_action_space or env.action_space
+    if isinstance(space, spaces.Box):
+        return rng.uniform(space.low, space.high, (STEPS, size, *space.shape)).astype(np.float32)
+    assert isinstance(space, spaces.Discrete)  # the worlds know these two
+    return rng.integers(0, int(space.n), (STEPS, size))
+
+
+def unit_actions(env_id: str, size: int) -> torch.Tensor:
+    """The same for the contract, whose boxes are [-1, 1]."""
+    env = envs_fast.make(env_id, 1)
+    actions = native_actions(env_id, size)
+    box = env.setting.gym_action_space
+    return torch.from_numpy(actions / box.high if isinstance(box, spaces.Box) else actions)
+
+
+def kernel(env_id: str, size: int) -> Contender:
+    """Ours, STEPS steps in one call into the same buffers."""
+    env, actions = envs_fast.make(env_id, size, seed=0), unit_actions(env_id, size)
+    buffers = env.trajectory(STEPS)
+    return Contender(lambda: env.advance(actions, buffers), STEPS, env.close)
+
+
+def single(env_id: str, size: int) -> Contender:
+    """Ours, a call for each step."""
+    env = envs_fast.make(env_id, size, seed=0)
+    return Contender(in_turn(env.step, [*unit_actions(env_id, size)]), STEPS, env.close)
+
+
+def face(env_id: str, size: int) -> Contender:
+    """Ours as Gymnasium's VectorEnv."""
+    env = gymnasium.make_vec(f"fast/{env_id}", num_envs=size)
+    env.reset(seed=0)
+    return Contender(in_turn(env.step, [*native_actions(env_id, size)]), STEPS, env.close)
+
+
+def sync(env_id: str, size: int) -> Contender | None:
+    """Gymnasium's loop over Python objects; a call is one step."""
+    control = "classic_control" in str(gymnasium.spec(env_id).entry_point)
+    if size > (SLOW if control else SLOWER):
+        return None
+    make = lambda: gymnasium.make(env_id, disable_env_checker=True)  # noqa: E731
+    env = gymnasium.vector.SyncVectorEnv([make] * size)
+    env.reset(seed=0)
+    actions = itertools.cycle(native_actions(env_id, size))
+    return Contender(lambda: env.step(next(actions)), 1, env.close)
+
+
+def native(env_id: str, size: int) -> Contender | None:
+    """Gymnasium's own vectorized environment, which it has for a few ids."""
+    if gymnasium.spec(env_id).vector_entry_point is None:
+        return None
+    env = gymnasium.make_vec(env_id, num_envs=size, vectorization_mode="vector_entry_point")
+    env.reset(seed=0)
+    return Contender(in_turn(env.step, [*native_actions(env_id, size)]), STEPS, env.close)
+
+
+def pooled(env_id: str, size: int) -> Contender | None:
+    """envpool on one thread, where it is installed and knows the id."""
+    if size > SLOW or find_spec("envpool") is None:
+        return None
+    envpool = import_module("envpool")
+    if env_id not in envpool.list_all_envs():
+        return None
+    env = envpool.make_gymnasium(env_id, num_envs=size, num_threads=1, seed=0)
+    env.reset()
+    return Contender(in_turn(env.step, [*native_actions(env_id, size)[:8]]), 8, env.close)
+
+
+MAKERS: dict[str, Callable[[str, int], Contender | None]] = dict(
+    zip((*OURS, *PEERS), (kernel, single, face, native, pooled, sync), strict=True)
+)
+
+
+def copying(env_id: str, size: int) -> Callable[[], object]:
+    """Moves as many bytes as STEPS steps must at least: actions in, results out, state read and written once a step."""
+    env, actions = envs_fast.make(env_id, size), native_actions(env_id, size)
+    obs, reward, terminated, truncated, *_ = env.trajectory(1).arrays
+    inside = sum(array.nbytes for array in (env.state, env.ages, env.returns))
+    across = actions[0].nbytes + sum(array.nbytes for array in (obs, reward, terminated, truncated))
+    half = max((2 * inside + across) // 2, 1)  # a copied byte is read once and written once
+    source, target = (np.ones((STEPS, half), np.uint8) for _ in range(2))
+    return lambda: np.copyto(target, source)
 
 
 def _rates(row: dict[str, float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the work they give a training, a whole training in its own folder, turns, the machine.
+"""What the benchmarks share: the work they give a training, a whole training in its own folder, turns, a watch.
 
 Figures are medians; those of a machine that others use too are worth their ratios only.
 """
@@ -7,12 +7,14 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
@@ -32,6 +34,9 @@ LOG_EVERY = 5  # iterations between rows: what a run of 1M steps in rollouts of 
 Engine = Literal["fused_cpu", "eager"]
 OURS: tuple[Engine, ...] = ("fused_cpu", "eager")
 Figures = dict[str, Any]
+Place = tuple[object, str]  # a class or a module, and the name of a function in it
+P = ParamSpec("P")
+T = TypeVar("T")
 Contenders = Mapping[str, Callable[[int], float]]  # seconds of a training of so many iterations
 
 
@@ -117,3 +122,40 @@ def machine(threads: int, *packages: str) -> str:
     versions = provenance()["versions"] | {name: version(name) for name in packages if find_spec(name)}
     told = ", ".join(f"{name} {number}" for name, number in versions.items())
     return f"{processor()}, {os.cpu_count()} cores, {threads} thread(s)\n{told}"
+
+
+class Span(NamedTuple):
+    """One call, in seconds of the performance counter."""
+
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+@contextmanager
+def timed(places: Mapping[str, Sequence[Place]]) -> Iterator[dict[str, list[Span]]]:
+    """Under each name, in order, every call that ends while the block lasts of any of its places."""
+    found: dict[str, list[Span]] = {name: [] for name in places}
+    before = [(owner, name, getattr(owner, name)) for group in places.values() for owner, name in group]
+    try:
+        for label, group in places.items():
+            for owner, name in group:
+                setattr(owner, name, _noting(getattr(owner, name), found[label]))
+        yield found
+    finally:
+        for owner, name, own in before:
+            setattr(owner, name, own)
+
+
+def _noting(call: Callable[P, T], found: list[Span]) -> Callable[P, T]:
+    @wraps(call)  # Lightning looks at the names of training_step's arguments
+    def noted(*args: P.args, **options: P.kwargs) -> T:
+        began = time.perf_counter()
+        answer = call(*args, **options)
+        found.append(Span(began, time.perf_counter()))
+        return answer
+
+    return noted

@@ -22,7 +22,7 @@ from agents.engines.fused_cpu.warm import warm
 from config.loader import load_config
 from config.schema import ReplayConfig
 from envs_gym.make import make_envs
-from lab.bench import peer_sb3
+from lab.bench import peers
 from lab.bench.limit import SIDE, multiply_add_limit
 from lab.bench.measure import OURS, Engine, Figures, machine, median_of, trained
 from lab.bench.plot import bars_svg
@@ -33,7 +33,7 @@ from utils.durable_file import write_json
 from utils.user_error import UserError
 
 VARIANTS = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 1_000)}  # env steps of one timed training
-PEERS = {"sb3": peer_sb3.SB3, "sbx": peer_sb3.SBX}
+PEERS = {"sb3": peers.SB3, "sbx": peers.SBX}
 WARMING = 100  # env steps with updates, at least
 PASSES = {"dqn": 4, "sac": 16}  # products of batch x net per update: forward 1, backward 2 (1 where weights are frozen)
 
@@ -94,7 +94,7 @@ def side_by_side(config: ReplayConfig, repeats: int, minutes: float) -> Figures:
     for peer, module in PEERS.items():
         for threads in sorted({config.torch_threads, 1}) if find_spec(module) else ():
             name = f"{peer}, {threads} thread{'s' if threads > 1 else ''}"
-            runs[name] = partial(peer_sb3.off_policy, module=module, threads=threads)
+            runs[name] = partial(peers.off_policy, module=module, threads=threads)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     short = replace(config, max_timesteps=config.learning_starts + max(WARMING, 2 * config.train_freq))
     end, length = time.monotonic() + 60 * minutes, 0.0
@@ -116,8 +116,8 @@ def side_by_side(config: ReplayConfig, repeats: int, minutes: float) -> Figures:
     updates = figures["shares"][-1]["updates"]
     figures["updates_per_second"] = {name: updates / each for name, each in medians.items()}
     figures["flops"] = flops(config) * figures["updates_per_second"][OURS[0]]
-    if peers := [name for name in runs if name not in OURS]:
-        best = [min(all_) for all_ in zip(*(seconds[name] for name in peers), strict=True)]
+    if others := [name for name in runs if name not in OURS]:
+        best = [min(all_) for all_ in zip(*(seconds[name] for name in others), strict=True)]
         figures["ratio"] = median_of([peer / mine for peer, mine in zip(best, seconds[OURS[0]], strict=True)])
     return figures
 

@@ -18,8 +18,7 @@ from agents.engines.fused_cpu.kernels.optimizer import adam, reduce_parts
 from agents.engines.fused_cpu.learn import ReplayLearn
 from agents.engines.fused_cpu.play import FusedPlay
 from config.schema import ReplayConfig
-from lab.bench.measure import trained
-from lab.bench.stopwatch import Place, timed
+from lab.bench.measure import Place, timed, trained
 
 PLACES: dict[str, tuple[Place, ...]] = {  # each inside the next; kernels are not inside one another
     "kernels": ((Bound, "run"), (replay, "draw"), (nets, "turn")),

@@ -21,8 +21,7 @@ from agents.ppo import PPO
 from config.schema import PPOConfig
 from envs_gym.make import make_envs
 from lab.bench.limit import multiply_add_limit
-from lab.bench.measure import machine, seconds_of
-from lab.bench.stopwatch import Place, Span, timed
+from lab.bench.measure import Place, Span, machine, seconds_of, timed
 from lab.bench.train import bench_setting, flops
 from scripts.usage import parser_of
 from utils import entry

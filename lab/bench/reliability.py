@@ -1,14 +1,12 @@
 """What not losing a run costs: the share of it that goes into checkpoints, and into looking for what is no number.
 
     python -m lab.bench.reliability checkpoints CartPole-v1:ppo --seconds 60    a whole training, saving timed
-    python -m lab.bench.reliability pairs CartPole-v1:ppo --seconds 15          env steps with and without saving
     python -m lab.bench.reliability guard --seconds 10                          iterations with and without it
 
 Everything is as shipped but for the end: trainings are stopped by Ctrl-C after so many seconds. What is compared is
 taken in turns in one process; medians. A figure of a shared machine is worth its ratio only.
 """
 
-import argparse
 import os
 import signal
 import statistics
@@ -25,8 +23,7 @@ from agents.base import Agent
 from config.commands.train import parse_arguments
 from config.loader import load_config
 from envs_gym.make import make_envs
-from lab.bench.measure import machine
-from lab.bench.stopwatch import timed
+from lab.bench.measure import machine, timed
 from lab.faults.record import record
 from scripts.usage import parser_of
 from trainer_callbacks.checkpoint import Checkpoint
@@ -37,7 +34,6 @@ from utils.run_dir import RunDir
 ENDLESS = ("max_timesteps=1e9", "early_stop_on_eval_threshold=false", "-q")
 TITLES = {
     "checkpoints": "What checkpoints cost",
-    "pairs": "What checkpoints cost, by comparison",
     "guard": "What the numbers guard costs",
 }
 GUARDED = {
@@ -55,10 +51,9 @@ GUARDED = {
 def main(argv: list[str]) -> int:
     """Exit code."""
     parser = parser_of(__doc__)
-    parser.add_argument("what", choices=("checkpoints", "pairs", "guard"))
+    parser.add_argument("what", choices=TITLES)
     parser.add_argument("variants", nargs="*", metavar="ENV:VARIANT or key=value", help="to train, and with what")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of each training, or guarded agent")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="pairs")
     parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
     asked = parser.parse_args(argv)
     torch.set_num_threads(1)
@@ -73,7 +68,7 @@ def main(argv: list[str]) -> int:
                 print(lines[-1], flush=True)
         for variant in (word for word in asked.variants if "=" not in word):
             words = (variant, *keys)
-            lines.append(share(words, asked.seconds) if asked.what == "checkpoints" else paired(words, asked))
+            lines.append(share(words, asked.seconds))
             print(lines[-1], flush=True)
     if asked.record:
         record(asked.what, TITLES[asked.what], lines, git_hash())
@@ -116,26 +111,6 @@ def share(words: tuple[str, ...], seconds: float) -> str:
         f"{' '.join(words)}: {lasted:.1f} s, {steps:,} env steps, {len(saves)} checkpoints of "
         f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves):.1f} ms each: {100 * spent / lasted:.2f} % of it"
     )
-
-
-def paired(words: tuple[str, ...], asked: argparse.Namespace) -> str:
-    """Env steps per second with and without saving, one after the other, in changing order."""
-    trained(words, 2.0)  # warms up
-    save = Checkpoint.save
-
-    def rate(saving: bool) -> float:
-        setattr(Checkpoint, "save", save if saving else lambda checkpoint, trainer, agent: None)  # noqa: B010
-        lasted, steps = trained(words, asked.seconds)
-        setattr(Checkpoint, "save", save)  # noqa: B010
-        return steps / lasted
-
-    ratios = []
-    for turn in range(asked.repeats):
-        order = (True, False) if turn % 2 else (False, True)
-        found = {saving: rate(saving) for saving in order}
-        ratios.append(found[True] / found[False])
-    told = ", ".join(f"{100 * (1 - ratio):+.2f} %" for ratio in ratios)
-    return f"{' '.join(words)}: saving costs {100 * (1 - statistics.median(ratios)):.2f} % of env steps/s ({told})"
 
 
 def guarded(title: str, words: tuple[str, ...], seconds: float) -> str:

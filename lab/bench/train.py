@@ -36,10 +36,9 @@ from gymnasium import spaces
 from agents.engines.fused_cpu.warm import warm
 from config.schema import PPOConfig
 from envs_gym.make import make_envs
-from lab.bench import model, peer_sb3
+from lab.bench import model, peers
 from lab.bench.limit import SIDE, multiply_add_limit
 from lab.bench.measure import OURS, Contenders, Figures, machine, rates_in_turns, ratio, seconds_of, setting
-from lab.bench.peer_cleanrl import seconds as cleanrl_seconds
 from lab.bench.plot import bars_svg
 from scripts.usage import parser_of
 from utils import entry
@@ -73,10 +72,10 @@ def main(argv: list[str]) -> int:
             write_json(asked.json, found)
         return 0
     torch.set_num_threads(asked.threads)
-    print(machine(asked.threads, peer_sb3.SB3), flush=True)
+    print(machine(asked.threads, peers.SB3), flush=True)
     limit = multiply_add_limit(asked.threads)
     print(f"limit: {limit / 1e9:,.0f} GFLOP/s on {asked.threads} thread(s), products of {SIDE} x {SIDE}", flush=True)
-    figures: Figures = {"machine": machine(asked.threads, peer_sb3.SB3), "limit_flops": limit}
+    figures: Figures = {"machine": machine(asked.threads, peers.SB3), "limit_flops": limit}
     if asked.growth:
         figures["growth"] = growth(asked.env, asked.n_steps, asked.seconds)
     else:
@@ -125,16 +124,16 @@ def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
     if not with_peers:
         return found
     sizes = (config.n_envs, config.n_steps, config.n_epochs, config.minibatch_size, config.hidden_dims)
-    if find_spec(peer_sb3.SB3):
-        found["sb3, two nets" if config.share_trunk else "sb3"] = partial(peer_sb3.ppo, config)
-    if find_spec(peer_sb3.SBX) and not config.share_trunk:  # it has no shared trunk
-        found["sbx"] = peer_sb3.sbx_ppo(config)
+    if find_spec(peers.SB3):
+        found["sb3, two nets" if config.share_trunk else "sb3"] = partial(peers.ppo, config)
+    if find_spec(peers.SBX) and not config.share_trunk:  # it has no shared trunk
+        found["sbx"] = peers.sbx_ppo(config)
     if config.env_id == "CartPole-v1" and not config.share_trunk:
-        found["cleanrl style"] = partial(cleanrl_seconds, config.env_id, *sizes)
+        found["cleanrl style"] = partial(peers.cleanrl_seconds, config.env_id, *sizes)
         if find_spec("jax"):
             program = import_module("lab.bench.peer_purejax").Training(*sizes)
             found["purejaxrl style"] = program.seconds
-    missing = [name for name, module in (("sbx", peer_sb3.SBX), ("purejaxrl style", "jax")) if not find_spec(module)]
+    missing = [name for name, module in (("sbx", peers.SBX), ("purejaxrl style", "jax")) if not find_spec(module)]
     if missing:
         print(f"not installed, so left out: {', '.join(missing)}")
     return found
