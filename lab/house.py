@@ -43,13 +43,7 @@ from lab.house_rules import (
 )
 
 LAUNCHERS: tuple[str, ...] = ("brax_eval_policy", "brax_train_policy", "gpu_check", "smoke_test_envs")
-    "brax_eval_policy",
-    "brax_train_policy",
-    "gpu_check",
-    "smoke_test_envs",
-    "smoke_train_envs",
-)
-LAUNCHERS += ("benchmark_collectors", "benchmark_dataloaders", "benchmark_vecenv_fps")
+LAUNCHERS += ("smoke_train_envs", "benchmark_collectors", "benchmark_dataloaders", "benchmark_vecenv_fps")
 MOVED = ("host", "house", "house_rules", "kernels", "notebooks", "nvrtc", "same_bits", "screenshots", "write_docs")
 LAB: tuple[str, ...] = ("lab/", *(f"scripts/{name}.py" for name in LAUNCHERS))
 LAB += ("scripts/bench/", "scripts/evidence/", "scripts/faults/", "scripts/gpu/")  # where it was until November 2026
