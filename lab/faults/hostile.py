@@ -20,12 +20,9 @@ from typing import Any
 
 import torch
 
-import run_play
-import run_publish
-import train
-from agents.playing.loading import load_run, read_checkpoint
-from lab.faults.rig import TINY, evenly, finish, last_run, refused_in_a_line
-from utils import checkpoint_set, entry
+from agents.playing.loading import read_checkpoint
+from lab.faults.rig import OPENING, TINY, evenly, finish, last_run, refused_in_a_line
+from utils import checkpoint_set
 from utils.durable_file import write_json
 from utils.run_dir import RunDir
 
@@ -149,22 +146,6 @@ def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, Callab
     }  # fmt: skip
 
 
-COMMANDS: dict[str, Callable[[RunDir], int]] = {
-    "train --resume": lambda run: train.command(["--resume", run.id, "-q", "--max-timesteps", "2560"]),
-    "train --checkpoint": lambda run: train.command(["--resume", run.id, "--checkpoint", "best", "-q",
-                                                     "--max-timesteps", "2560"]),
-    "play": lambda run: run_play.command(["--run-id", run.id, "--headless", "--episodes", "1"]),
-    "publish": lambda run: run_publish.command(["--run-id", run.id, "--dry-run"]),
-    "inspect": lambda run: entry.ended(looked, [run.id]),
-}  # fmt: skip
-
-
-def looked(argv: list[str]) -> int:
-    """What the inspector does with a run that was chosen."""
-    load_run(argv[0])
-    return 0
-
-
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
     root = folder / "runs"
     ended = finish(TINY, root)
@@ -182,7 +163,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     executed = []
     for name in names:
         data = hostile[name]()
-        for what, command in COMMANDS.items():
+        for what, command in OPENING.items():
             total += 1
             code, said = attacked(whole_run, data, command, folder / "hostile")
             good = code == 2 and refused_in_a_line(said)
@@ -194,14 +175,14 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
                 Path("canary").unlink()
     lines = [
         f"**{refused} of {total}** refused in one line: {len(names)} hostile checkpoint files, each with a sidecar "
-        f"that vouches for it, on {', '.join(COMMANDS)}",
+        f"that vouches for it, on {', '.join(OPENING)}",
         f"**{len(executed)} executed** {', '.join(executed)}",
         f"files: {', '.join(names)}",
     ]
     return lines, refused == total and not executed
 
 
-def attacked(whole: RunDir, data: bytes, command: Callable[[RunDir], int], root: Path) -> tuple[int, str]:
+def attacked(whole: RunDir, data: bytes, command: Callable[[str], int], root: Path) -> tuple[int, str]:
     """A copy of the run whose checkpoints are all that file; what the command said of it."""
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(whole.path, root / whole.id, symlinks=True)
@@ -212,5 +193,5 @@ def attacked(whole: RunDir, data: bytes, command: Callable[[RunDir], int], root:
         write_json(path.with_suffix(".json"), {**facts, **checkpoint_set.digest(path)})
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-        code = command(run)
+        code = command(run.id)
     return code, said.getvalue().strip()

@@ -20,11 +20,14 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+import run_play
+import run_publish
 import train
-from agents.playing.loading import read_checkpoint
+from agents.playing.loading import load_run, read_checkpoint
+from inspector.runs import Runs
 from report.metrics_csv import read_csv
 from scripts.plain_tree import fingerprint
-from utils import checkpoint_set
+from utils import checkpoint_set, entry
 from utils.run_dir import RunDir
 
 SMALL = (
@@ -208,3 +211,20 @@ def faults(run: RunDir) -> list[str]:
         stem for stem in checkpoint_set.names(folder) if checkpoint_set.fault(folder / f"{stem}.ckpt", remembering=True)
     ]
     return broken + [path.name for path in folder.iterdir() if path.is_symlink() and not path.exists()]
+
+
+def looked_at(argv: list[str]) -> int:
+    """What the inspector does with a run that was typed there or chosen."""
+    Runs().find(argv[0])
+    load_run(argv[0])
+    return 0
+
+
+MORE = ("-q", "--max-timesteps", "2560")
+OPENING: dict[str, Callable[[str], int]] = {  # every command that opens the run of this id
+    "train": lambda run: train.command(["--resume", run, *MORE]),
+    "fork": lambda run: train.command(["--resume", run, "--checkpoint", "best", *MORE]),
+    "play": lambda run: run_play.command(["--run-id", run, "--headless", "--episodes", "1"]),
+    "publish": lambda run: run_publish.command(["--run-id", run, "--dry-run"]),
+    "inspect": lambda run: entry.ended(looked_at, [run]),
+}

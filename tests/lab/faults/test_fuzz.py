@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.faults import watch as watched
-from lab.faults.fuzz_words import any_words, any_yaml, words
+from lab.faults.fuzz import any_words, any_yaml, words
 from lab.faults.watch import Watch
 
 
