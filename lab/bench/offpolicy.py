@@ -26,7 +26,7 @@ from lab.bench import peers
 from lab.bench.limit import SIDE, multiply_add_limit
 from lab.bench.measure import OURS, Engine, Figures, machine, median_of, trained
 from lab.bench.plot import bars_svg
-from lab.bench.profile_offpolicy import profile
+from lab.bench.profile import whole_training
 from scripts.usage import parser_of
 from utils import entry
 from utils.durable_file import write_json
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
         warm(make_envs(config, 1), config.algo_id, config.activation)  # compiled before any clock runs
         figures[name] = side_by_side(config, asked.repeats, asked.minutes / len(agents))
         figures[name]["of_limit"] = figures[name]["flops"] / limit
-        figures[name]["profile"] = profile(replace(config, engine=OURS[0]))
+        figures[name]["profile"] = whole_training(replace(config, engine=OURS[0]))
         print(text(name, figures[name]), flush=True)
     if asked.json:
         write_json(asked.json, figures)
