@@ -132,17 +132,19 @@ def reached(record: Record, measure: str) -> float:
 
 def curves(variant: str, found: Mapping[str, Evidence]) -> str:
     """Mean evaluation of each way and its 95 % interval; all runs were evaluated at the same env steps."""
-    bands = {}
-    for name, evidence in found.items():
-        lines = [record["curve"]["val"] for record in evidence.finished()]
-        steps = [x for x, _ in lines[0]]
-        heights = np.array([[y for _, y in line] for line in lines]).T
-        bounds = [interval(row, np.mean) for row in heights]
-        mean = [Point(x, float(row.mean())) for x, row in zip(steps, heights, strict=True)]
-        bands[name] = Band(mean, *([Point(x, b[end]) for x, b in zip(steps, bounds, strict=True)] for end in range(2)))
+    bands = {name: band_of([r["curve"]["val"] for r in evidence.finished()]) for name, evidence in found.items()}
     seeds = min(len(evidence.finished()) for evidence in found.values())
     goal = next(iter(found.values())).goal
     return bands_svg(f"{variant}, {seeds} seeds each, mean and 95 % interval", bands, goal)
+
+
+def band_of(lines: Sequence[Sequence[tuple[float, float]]]) -> Band:
+    """The mean of seeds and its 95 % interval, at the env steps where all were evaluated; one seed is its own."""
+    steps = [x for x, _ in lines[0][: min(map(len, lines))]]
+    heights = np.array([[y for _, y in line[: len(steps)]] for line in lines]).T
+    bounds = [interval(row, np.mean) if len(lines) > 1 else (float(row[0]), float(row[0])) for row in heights]
+    mean = [Point(x, float(row.mean())) for x, row in zip(steps, heights, strict=True)]
+    return Band(mean, *([Point(x, bound[end]) for x, bound in zip(steps, bounds, strict=True)] for end in range(2)))
 
 
 def iqm_text(values: Sequence[float]) -> str:

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lab.evidence.comparison import band_of
 from lab.evidence.file import file_stem, machine
 from lab.evidence.report import table
 from lab.evidence.variants import RESULTS
-from report.curve import Band, Point, bands_svg
+from report.curve import bands_svg
 from report.typography import score
 from scripts.usage import parser_of
 from utils import entry
@@ -129,20 +130,12 @@ def spread(values: Sequence[float]) -> str:
 def draw(found: Sequence[Curve]) -> None:
     """A picture for each row that both have trained, of the seeds and steps that both have."""
     for words, budget in dict.fromkeys((curve.words, curve.budget) for curve in sorted(found)):
-        bands = {}
-        for who in WHO:
-            curves = [each for each in found if (each.words, each.budget, each.who) == (words, budget, who)]
-            looks = min((len(each.points) for each in curves), default=0)
-            if not looks:
-                break
-            steps = [x for x, _ in curves[0].points[:looks]]
-            heights = np.array([[y for _, y in each.points[:looks]] for each in curves]).T
-            many = len(curves) > 1
-            bounds = [interval(row, np.mean) if many else (float(row[0]), float(row[0])) for row in heights]
-            mean = [Point(x, float(row.mean())) for x, row in zip(steps, heights, strict=True)]
-            ends = ([Point(x, bound[end]) for x, bound in zip(steps, bounds, strict=True)] for end in range(2))
-            bands[who] = Band(mean, *ends)
-        if len(bands) == len(WHO):
+        curves = {
+            who: [each.points for each in found if (each.words, each.budget, each.who) == (words, budget, who)]
+            for who in WHO
+        }
+        if all(lines and all(lines) for lines in curves.values()):
+            bands = {who: band_of(lines) for who, lines in curves.items()}
             title = f"{words}, {budget:,} env steps, mean and 95 % interval of the seeds"
             (FOLDER / f"{file_stem(words)}.svg").write_text(bands_svg(title, bands, None), encoding="utf-8")
 

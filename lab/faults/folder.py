@@ -15,13 +15,10 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-
-import torch
 
 import publishing.folder
 import run_play
@@ -35,7 +32,7 @@ from inspector.runs import Runs
 from inspector.table import runs_table
 from inspector.videos import lend
 from lab.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
-from lab.faults.rig import REPLAY, finish, last_run
+from lab.faults.rig import REPLAY, finish, last_run, start
 from trainer_callbacks.resume import provenance_once
 from utils.run_dir import RunDir
 from utils.seed_group import outcomes
@@ -138,7 +135,7 @@ def attempt(base: Base, spoil: Spoil, command: Callable[[RunDir, Path], int]) ->
     spoil(Target(run, outside))
     before = snapshot(outside)
     began = time.monotonic()
-    code, said = in_a_process(lambda: command(run, out), root, base.folder / "said")
+    code, said = in_a_process(lambda: command(run, out), root)
     seconds = time.monotonic() - began
     leaked = [place for place, data in (("said", said), *texts(root, out)) if CANARY in data]
     changed = [name for name in {**before, **snapshot(outside)} if before.get(name) != snapshot(outside).get(name)]
@@ -146,38 +143,23 @@ def attempt(base: Base, spoil: Spoil, command: Callable[[RunDir, Path], int]) ->
     return Ended(code, said, seconds, harm)
 
 
-def in_a_process(command: Callable[[], int], root: Path, log: Path) -> tuple[int, str]:
+def in_a_process(command: Callable[[], int], root: Path) -> tuple[int, str]:
     """Its exit code and what it said; -1 where it had to be killed."""
-    pid = os.fork()
-    if not pid:
-        code = 70
-        try:
-            descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(descriptor, 1)
-            os.dup2(descriptor, 2)
-            sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            os.environ["STRIDE_RUNS"] = str(root)
-            torch.set_num_threads(1)
-            for module, name, short in SHORTER:
-                setattr(module, name, short)
-            code = command()
-        except BaseException:
-            traceback.print_exc()
-            raise
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+    child = start([], root, shortened, lambda _: command())
     until = time.monotonic() + PATIENCE
-    # WNOWAIT leaves a zombie, so that its id is nobody else's before it is killed
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < until:
+    while child.lives() and time.monotonic() < until:
         time.sleep(0.002)
-    hung = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    hung = child.lives()
     if hung:
-        os.kill(pid, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return -1 if hung else code, log.read_text(errors="replace")
+        os.kill(child.pid, signal.SIGKILL)
+    ended = child.wait()
+    return -1 if hung else ended.code, ended.said
+
+
+def shortened() -> None:
+    """In the process of a command."""
+    for module, name, short in SHORTER:
+        setattr(module, name, short)
 
 
 def snapshot(folder: Path) -> dict[str, object]:

@@ -223,7 +223,7 @@ def after(lines: list[bytes], node: ast.expr | ast.stmt, pattern: str, text: str
 
 def is_ours(name: str, modules: dict[str, str]) -> bool:
     top = name.partition(".")[0]
-    return top != NAME and (top in modules or top in COMMANDS or top == "scripts")
+    return top != NAME and (top in modules or top in COMMANDS or top in ("scripts", "lab"))
 
 
 def is_a_beginning(text: str, modules: dict[str, str]) -> bool:
