@@ -13,8 +13,8 @@ from config.loader import environment_files, load_variant
 from config.scenarios import told_here
 from config.spec import Spec
 from config.variants import EnvironmentFile
-from utils.run_brief import Brief
-from utils.run_dir import run_lines
+from runstore.run_brief import Brief
+from runstore.run_dir import run_lines
 from utils.user_error import UserError, nearest
 
 FEW = 6  # variants of which everything is told

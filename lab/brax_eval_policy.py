@@ -5,9 +5,9 @@
 
 import run_play
 from envs_gym.brax_worlds import PREFIX
+from runstore.run_dir import RunDir
 from scripts.usage import parser_of
 from utils import entry
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 

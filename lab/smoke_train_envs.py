@@ -13,9 +13,9 @@ from config.extras import missing
 from config.listing import list_environments
 from config.loader import load_config, parse_config_id
 from config.schema import ReplayConfig, RolloutConfig
+from runstore.many.process_pool import run_all
 from scripts.usage import parser_of
 from utils import entry
-from utils.process_pool import run_all
 from utils.provenance import PROJECT
 
 ITERATIONS = 2

@@ -15,10 +15,10 @@ import train
 from lab.faults.folder import COMMANDS, attempt, sound_run, wrong
 from lab.faults.foreign import Target, cases
 from report.metrics_csv import read_csv
-from utils import checkpoint_set
-from utils.run_dir import RunDir, list_runs
-from utils.run_facts import read_facts
-from utils.seed_group import outcomes
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_facts import read_facts
+from runstore.seed_group import outcomes
 from utils.user_error import UserError
 
 MORE = ("-q", "--max-timesteps", "160")

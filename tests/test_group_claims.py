@@ -15,11 +15,11 @@ from lab.faults.pauses import outcome, paused, whole
 from lab.faults.rig import TINY as WORDS
 from lab.faults.rig import amounts_to, finish, start
 from report.metrics_csv import read_csv
-from utils import claim
-from utils.run_dir import RunDir, list_runs, root_of_groups
-from utils.run_files import read_json, write_json
-from utils.run_lock import locked
-from utils.seed_group import members
+from runstore import claim
+from runstore.run_dir import RunDir, list_runs, root_of_groups
+from runstore.run_files import read_json, write_json
+from runstore.run_lock import locked
+from runstore.seed_group import members
 from utils.user_error import UserError
 
 

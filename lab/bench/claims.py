@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from config.loader import load_config, to_plain
+from runstore import claim
+from runstore.run_dir import RunDir, new_id, runs_root
 from scripts.usage import parser_of
-from utils import claim, entry
-from utils.run_dir import RunDir, new_id, runs_root
+from utils import entry
 
 GROUP, ENV, VARIANT = "night", "CartPole-v1", "ppo"
 

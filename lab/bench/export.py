@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 import train
-from agents.playing.loading import LoadedRun, load_run
+from agents.trained.loading import LoadedRun, load_run
 from config.commands.train import parse_arguments
 from export.files import Kind, built, facts_of, milliseconds, runner
 from export.graph import deployed

@@ -25,9 +25,9 @@ from config.schema import Config, PPOConfig
 from envs_gym.make import make_envs
 from lab.host import processor
 from report.metrics_csv import MetricsCsv
+from runstore.run_dir import RunDir
 from trainer_callbacks.session import fit
 from utils.provenance import provenance
-from utils.run_dir import RunDir
 
 EPOCHS, MINIBATCHES = 4, 4
 LOG_EVERY = 5  # iterations between rows: what a run of 1M steps in rollouts of 8 x 128 takes by itself

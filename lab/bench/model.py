@@ -23,7 +23,7 @@ from config.loader import load_config
 from envs_gym.make import make_envs
 from lab.bench.limit import multiply_add_limit
 from lab.bench.measure import Figures, machine, median_of
-from utils.kept_memory import keep_freed_memory
+from trainer_callbacks.kept_memory import keep_freed_memory
 
 SIZES: dict[str, tuple[str, ...]] = {
     "small": (),

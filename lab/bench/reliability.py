@@ -25,11 +25,11 @@ from config.loader import load_config
 from envs_gym.make import make_envs
 from lab.bench.measure import machine, timed
 from lab.faults.record import record
+from runstore.run_dir import RunDir
 from scripts.usage import parser_of
 from trainer_callbacks.checkpoint import Checkpoint
 from utils import entry
 from utils.provenance import git_hash
-from utils.run_dir import RunDir
 
 ENDLESS = ("max_timesteps=1e9", "early_stop_on_eval_threshold=false", "-q")
 TITLES = {

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from lab.bench.pairs import Cost, measured, told, verdict
 from report.metrics_csv import read_csv
-from report.phases import PHASES, PREFIX
+from runstore.phases import PHASES, PREFIX
+from runstore.run_files import read_json
 from scripts.usage import parser_of
 from utils import entry
 from utils.provenance import PROJECT
-from utils.run_files import read_json
 from utils.user_error import UserError
 
 SECONDS = f"{PREFIX}seconds"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from config.bands import FILE, Curve
+from runstore.run_facts import finite, mapping
 from scripts.usage import parser_of
 from utils import entry
 from utils.durable_file import read_json
 from utils.provenance import PROJECT
-from utils.run_facts import finite, mapping
 
 RESULTS = PROJECT / "docs" / "results"
 

@@ -18,9 +18,9 @@ import numpy as np
 from lab.evidence.file import Evidence, Record, configured, file_stem, typed_today
 from lab.evidence.report import curve, table
 from lab.evidence.variants import RESULTS, train
-from report.typography import duration, plain, score
 from scripts.usage import called, parser_of
 from utils import entry
+from utils.typography import duration, plain, score
 from utils.user_error import UserError, nearest
 
 FOLDER = RESULTS / "models"

@@ -23,13 +23,13 @@ from config.schedule import Schedule
 from config.schema import Config, PPOConfig, SACConfig
 from envs_gym.task import task_of
 from lab.evidence.mujoco import EPISODES, LOOKS
-from report.history import VAL
 from report.metrics_csv import read_csv
 from report.page import points
+from runstore.history import VAL
+from runstore.run_dir import list_runs
 from scripts.usage import parser_of
 from utils import entry
 from utils.durable_file import write_json
-from utils.run_dir import list_runs
 
 SB3 = "stable_baselines3"
 

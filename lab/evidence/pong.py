@@ -20,18 +20,18 @@ from typing import NamedTuple
 from config.loader import to_plain
 from lab.evidence.file import configured, machine
 from lab.evidence.variants import RESULTS
-from report.curve import Point, lines_svg
 from report.metrics_csv import read_csv
-from report.typography import duration
+from runstore.claim import claimed
+from runstore.many.parent_death import wrapped
+from runstore.run_dir import RunDir, runs_root
+from runstore.run_files import exists
 from scripts.usage import called, parser_of
 from utils import entry
-from utils.claim import claimed
+from utils.curve import Point, lines_svg
 from utils.durable_file import write_json
 from utils.interrupted import Noted
-from utils.parent_death import wrapped
 from utils.provenance import PROJECT, git_hash
-from utils.run_dir import RunDir, runs_root
-from utils.run_files import exists
+from utils.typography import duration
 
 SCREEN, FEATURES = "ALE/Pong-v5:ppo", "ALE/Pong-v5:features"
 STEMS = {SCREEN: "pong", FEATURES: "features"}  # of the files

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from config.schema import Config
-from report.history import STEPS
 from report.metrics_csv import read_csv
-from report.typography import duration
-from utils.run_dir import RunDir, list_runs
+from runstore.history import STEPS
+from runstore.run_dir import RunDir, list_runs
+from utils.typography import duration
 
 EVERY = 30.0  # seconds between lines
 

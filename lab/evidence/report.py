@@ -10,8 +10,8 @@ import numpy as np
 from config.listing import list_environments
 from config.loader import load_config, parse_config_id, to_plain
 from lab.evidence.file import WORDS, Evidence, config_hash, file_stem, is_solved, read_all, summary, typed_today
-from report.curve import Point, seeds_svg
-from report.typography import duration, number, plain, score
+from utils.curve import Point, seeds_svg
+from utils.typography import duration, number, plain, score
 
 MEAN_POINTS = 200  # of the bold curve
 HEAD = (

@@ -17,7 +17,7 @@ from agents.experience.collector import Policy
 from agents.experience.nouns import leaves, tree_map
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.dreamer_policy import ModelPolicy
-from agents.playing.loading import LoadedRun, load_run
+from agents.trained.loading import LoadedRun, load_run
 from config.schema import Config
 from envs_fast.vec_env import Obs
 from envs_gym.gym_env import GymEnv
@@ -26,15 +26,15 @@ from envs_gym.wrappers.registry import wrappers_of
 from lab.evidence.blackjack import LONGEST, blackjack
 from lab.evidence.file import OWN_FILES, configured, is_solved
 from lab.transition_table import PUBLISHED, Floats, policy_value, read_table
-from report.history import TRAIN, VAL
 from report.metrics_csv import read_csv
 from report.page import Row, points
+from runstore.history import TRAIN, VAL
+from runstore.run_dir import RunDir, list_runs
 from scripts.usage import parser_of
 from trainer_callbacks.evaluate import Evaluate
 from utils import entry
 from utils.durable_file import write_json
 from utils.provenance import PROJECT
-from utils.run_dir import RunDir, list_runs
 from utils.user_error import UserError
 
 SECONDS = "train/time/seconds"

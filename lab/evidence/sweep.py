@@ -20,11 +20,11 @@ import yaml
 from config.yaml_file import read_yaml
 from lab.faults.record import record
 from report.sweep_result import Finalist
-from report.typography import score
 from scripts.usage import called, parser_of
 from utils import entry
 from utils.durable_file import read_json, write_json
 from utils.provenance import PROJECT, git_hash
+from utils.typography import score
 from utils.user_error import UserError
 
 FILE = PROJECT / "config" / "sweeps" / "cartpole.yaml"

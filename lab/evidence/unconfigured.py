@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from lab.evidence.file import machine
-from report.outcome import FAILED
+from runstore.outcome import FAILED
 from scripts.usage import parser_of
 from utils import entry
 from utils.durable_file import read_json, write_json

@@ -29,13 +29,13 @@ from lab.evidence.bands import text
 from lab.evidence.file import Evidence, configured, file_stem
 from lab.evidence.progress import Job, Progress
 from lab.evidence.report import write_results
-from report.typography import duration, score
+from runstore.many.pools import LOCAL, PLACES, pool_on
+from runstore.many.process_pool import Finished
+from runstore.run_dir import runs_root
 from scripts.usage import called, parser_of
 from utils.durable_file import read_json
-from utils.pools import LOCAL, PLACES, pool_on
-from utils.process_pool import Finished
 from utils.provenance import PROJECT
-from utils.run_dir import runs_root
+from utils.typography import duration, score
 from utils.user_error import UserError, nearest
 
 RESULTS = PROJECT / "docs" / "results"

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from lab.faults.rig import start
 from report.monitor.machine import Machine
-from utils import metrics_layout as at
-from utils.metrics_reader import MetricsReader
+from runstore import metrics_layout as at
+from runstore.metrics_reader import MetricsReader
 from utils.places import PROJECT
 from utils.user_error import UserError
 

@@ -6,9 +6,9 @@ python -m lab.faults damage --flips 500 --cuts 200
 import random
 from pathlib import Path
 
-from agents.playing.loading import load_run, read_checkpoint
+from agents.trained.loading import load_run, read_checkpoint
 from lab.faults.rig import TINY, finish, last_run
-from utils import checkpoint_set
+from runstore import checkpoint_set
 from utils.user_error import UserError
 
 

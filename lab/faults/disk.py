@@ -17,9 +17,9 @@ from pathlib import Path
 import hydra.core.override_parser.overrides_parser  # noqa: F401  # another user may not read where it lies
 
 import train
-from agents.playing.loading import load_run
+from agents.trained.loading import load_run
 from lab.faults.rig import TINY, faults, finish, last_run, refused_in_a_line
-from utils import checkpoint_set
+from runstore import checkpoint_set
 
 SIZE = 30 << 20
 NOBODY = 65534

@@ -40,9 +40,9 @@ from lab.faults.worlds import (
     VARIABLE,
     Fault,
 )  # fmt: skip
+from runstore.run_fate import died
 from utils.durable_file import read_json
 from utils.provenance import PROJECT
-from utils.run_fate import died
 
 MODULE = f"lab.faults.worlds:{ENV_ID}"
 # workers=0: `auto` makes a world before those that train, to time it, and worlds are counted here

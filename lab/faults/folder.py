@@ -33,9 +33,9 @@ from inspector.table import runs_table
 from inspector.videos import lend
 from lab.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
 from lab.faults.rig import REPLAY, finish, last_run, start
+from runstore.run_dir import RunDir
+from runstore.seed_group import outcomes
 from trainer_callbacks.resume import provenance_once
-from utils.run_dir import RunDir
-from utils.seed_group import outcomes
 from utils.user_error import UserError
 
 CANARY = "the secret that only its owner reads"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from utils import checkpoint_set
-from utils.run_dir import RunDir
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 
 SECRET, VICTIM = "id_secret", "victim"
 DIGITS = 10**400

@@ -27,8 +27,8 @@ from config.keys import known_keys
 from config.loader import environment_files
 from lab.faults.rig import OPENING, finish, refused_in_a_line
 from lab.faults.watch import Watch
+from runstore.run_dir import RunDir
 from utils.interrupted import Interrupted
-from utils.run_dir import RunDir
 
 WRONG = (  # key=value with one thing wrong, and what the line has to name
     ("gama=0.9", "gamma"), ("n_env=4", "n_envs"), ("policy_lr=fast", "policy_lr"), ("policy_lr=-1", "policy_lr"),

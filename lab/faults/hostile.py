@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from agents.playing.loading import read_checkpoint
+from agents.trained.loading import read_checkpoint
 from lab.faults.rig import OPENING, TINY, evenly, finish, last_run, refused_in_a_line
-from utils import checkpoint_set
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from utils.durable_file import write_json
-from utils.run_dir import RunDir
 
 CANARY = "touch canary"
 

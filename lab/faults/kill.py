@@ -37,9 +37,9 @@ from lab.faults.rig import (
     start,
     state_of,
 )  # fmt: skip
+from runstore.run_dir import RunDir
 from scripts.plain_tree import differences, walk
 from trainer_callbacks.checkpoint import Checkpoint, HashingFile
-from utils.run_dir import RunDir
 
 WATCHED = ("fsync", "replace", "symlink", "unlink")
 P = ParamSpec("P")

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from config.schema import Config
 from lab.faults.rig import finish, last_run
 from report.metrics_mmap import MetricsMmap
-from report.outcome import Header, Outcome
-from utils import metrics_layout as at
-from utils.metrics_reader import MetricsReader, Snapshot
-from utils.metrics_writer import MetricsWriter
-from utils.run_state import DEAD, state_of
+from runstore import metrics_layout as at
+from runstore.metrics_reader import MetricsReader, Snapshot
+from runstore.metrics_writer import MetricsWriter
+from runstore.outcome import Header, Outcome
+from runstore.run_state import DEAD, state_of
 
 METRICS = [f"of/{number}" for number in range(16)]
 UNLOCKED_EVERY = 10  # reads, of which one is repeated without a lock

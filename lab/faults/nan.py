@@ -24,12 +24,12 @@ from agents.experience.nouns import Act
 from agents.networks.actor_critic import ActorCritic
 from agents.networks.recurrent import RecurrentActorCritic
 from agents.networks.squashed import SquashedPolicy
-from agents.playing.loading import read_checkpoint
 from agents.sockets import EagerPlay, Play
+from agents.trained.loading import read_checkpoint
 from envs_fast.vec_env import Obs, Step
 from lab.faults.record import trials
 from lab.faults.rig import Call, at_call, evenly, faults, finish, last_run, refused_in_a_line
-from utils import checkpoint_set
+from runstore import checkpoint_set
 
 COMMON = (
     "-q", "max_timesteps=1280", "eval_freq_epochs=2", "eval_episodes=2", "eval_max_steps=20",

@@ -16,9 +16,9 @@ from config.loader import from_plain
 from envs_gym.make import make_envs
 from lab.faults.record import trials
 from lab.faults.rig import REPLAY, TINY, amounts_to, finish, last_run, state_of
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from scripts.plain_tree import fingerprint
-from utils import checkpoint_set
-from utils.run_dir import RunDir
 
 OTHERS = ("prioritised", "n_step", "buffer_size")
 SAC = ("Pendulum-v1:sac", *(word for word in REPLAY[1:] if not word.startswith(OTHERS)), "buffer_size=1500")

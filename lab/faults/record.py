@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from report.typography import duration
 from scripts.usage import called
 from utils.durable_file import replacing
 from utils.provenance import PROJECT
+from utils.typography import duration
 
 PAGE = PROJECT / "docs" / "reliability.md"
 

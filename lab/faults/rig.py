@@ -23,12 +23,13 @@ import torch
 import run_play
 import run_publish
 import train
-from agents.playing.loading import load_run, read_checkpoint
+from agents.trained.loading import load_run, read_checkpoint
 from inspector.runs import Runs
 from report.metrics_csv import read_csv
+from runstore import checkpoint_set
+from runstore.run_dir import RunDir
 from scripts.plain_tree import fingerprint
-from utils import checkpoint_set, entry
-from utils.run_dir import RunDir
+from utils import entry
 
 SMALL = (
     "-q", "max_timesteps=1280", "log_freq_epochs=1", "eval_freq_epochs=2", "eval_episodes=2", "eval_warmup_epochs=0",

@@ -20,13 +20,13 @@ from pathlib import Path
 
 from agents.base import Agent
 from lab.faults.rig import TINY, Call, Ended, amounts_to, at_call, faults, finish, last_run, leftovers, start
+from runstore import run_lock
+from runstore.run_dir import RunDir
 from trainer_callbacks.checkpoint import AtomicIO
 from trainer_callbacks.evaluate import Evaluate
 from trainer_callbacks.video import Video
-from utils import run_lock
 from utils.cores import SHARE, cores
 from utils.durable_file import read_json
-from utils.run_dir import RunDir
 
 PHASES: dict[str, tuple[type, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
     "building": (Agent, "setup", 1),

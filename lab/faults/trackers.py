@@ -23,7 +23,7 @@ from lab.faults.wandb_server import Mode, serving_apart
 from report.metrics_csv import read_csv
 from report.trackers.courier import Courier
 from report.trackers.registry import KINDS, is_installed
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 
 WORDS = ("CartPole-v1:ppo", "-q", "eval_freq_epochs=null", "early_stop_on_eval_threshold=false", "test_episodes=0")
 SERVERS = get_args(Mode)

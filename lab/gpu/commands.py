@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import train
-from agents.playing.loading import read_checkpoint
+from agents.trained.loading import read_checkpoint
 from lab.gpu.parts import Machine
-from utils.run_dir import RunDir, list_runs
+from runstore.run_dir import RunDir, list_runs
 
 CONFIG = "CartPole-v1:ppo"  # whose learning rate and clip range run down: what a graph must not freeze
 SHORT = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from config.bands import Measured, of_variant
-from report.typography import short
+from utils.typography import short
 
 FEWEST = 4  # seeds of which quarters can be told
 # what makes no other settings: who learns and how fast, not what

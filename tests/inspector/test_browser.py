@@ -14,7 +14,7 @@ from agents.networks.policies import POLICIES
 from inspector.app import TABS
 from inspector.dreams import HORIZON
 from inspector.runs import PAGE
-from report.history import STEPS, VAL
+from runstore.history import STEPS, VAL
 
 # the tables scroll inside of their own frames
 WIDEST = "Math.max(document.querySelector('main').scrollWidth, document.documentElement.scrollWidth)"

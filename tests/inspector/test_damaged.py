@@ -12,7 +12,7 @@ from inspector.compare import compare
 from inspector.rooms import Rooms
 from inspector.table import runs_table
 from lab.faults.damaged_runs import kinds
-from report.curve import Point
+from utils.curve import Point
 from utils.user_error import UserError
 
 TOLD = {  # a kind of damage, and what its row says

@@ -12,12 +12,13 @@ from contextlib import closing
 import pytest
 
 from lab.bench.runs import make
+from runstore import run_index, run_shelf
+from runstore.own_sqlite import OwnSqlite
+from runstore.run_columns import NAMES, checksum_of
+from runstore.run_index import RunIndex
+from runstore.run_shelf import NAME, TABLES
 from scripts import runs
-from utils import entry, run_index, run_shelf
-from utils.own_sqlite import OwnSqlite
-from utils.run_columns import NAMES, checksum_of
-from utils.run_index import RunIndex
-from utils.run_shelf import NAME, TABLES
+from utils import entry
 
 RUNS = 60
 COUNT = int(os.environ.get("STRIDE_DAMAGED", "48"))

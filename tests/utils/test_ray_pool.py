@@ -15,8 +15,8 @@ import train
 from config.commands.train import parse_arguments
 from lab.faults.nodes import cluster as a_cluster
 from lab.faults.rig import TINY
-from utils import ray_pool
-from utils.run_dir import list_runs
+from runstore.many import ray_pool
+from runstore.run_dir import list_runs
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,13 +38,13 @@ def runs_folder(tmp_path, monkeypatch):
     ],
 )
 def test_words_that_mean_nothing_are_one_line(words, told, monkeypatch):
-    monkeypatch.setattr("utils.pools.find_spec", lambda name: name)
+    monkeypatch.setattr("runstore.many.pools.find_spec", lambda name: name)
     with pytest.raises(UserError, match=told):
         parse_arguments(words)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr("utils.pools.find_spec", lambda name: None)
+    monkeypatch.setattr("runstore.many.pools.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
         parse_arguments(["CartPole-v1:ppo", "--on", "ray"])
 
@@ -171,7 +171,7 @@ def listening(mark):
 @pytest.mark.slow
 def test_a_cluster_of_one_command_listens_on_localhost_only(tmp_path):
     pytest.importorskip("ray", reason="pip install 'stride-rl[cluster]'")
-    code = "from utils.ray_pool import connected\nwith connected('ray:local'): print('up', flush=True), input()"
+    code = "from runstore.many.ray_pool import connected\nwith connected('ray:local'): print('up', flush=True), input()"
     mark = f"STRIDE_MARK={tmp_path}"
     env = {**os.environ, "STRIDE_MARK": str(tmp_path), "RAY_ADDRESS": "127.0.0.1:1"}  # not what is meant
     with subprocess.Popen(python(code), cwd=ROOT, env=env, text=True, stdin=PIPE, stdout=PIPE) as made:

@@ -10,12 +10,12 @@ from contextlib import closing
 import pytest
 
 from lab.bench.runs import make
-from report.ledger.query import FIELDS, made_of
-from utils import run_brief, run_index
-from utils.run_dir import RunDir
-from utils.run_index import RunIndex
-from utils.run_labels import Labels, write_labels
-from utils.run_shelf import NAME, Shelf
+from runstore import run_brief, run_index
+from runstore.run_dir import RunDir
+from runstore.run_index import RunIndex
+from runstore.run_labels import Labels, write_labels
+from runstore.run_query import FIELDS, made_of
+from runstore.run_shelf import NAME, Shelf
 
 RUNS = 60
 

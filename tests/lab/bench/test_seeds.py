@@ -8,7 +8,7 @@ import torch
 from lab.bench.seeds import UNNAMED, main, parts_of, seconds_of, seeds_of
 from lab.bench.seeds import Run as SeedRun
 from lab.same_bits import Result, result_of
-from report.phases import PHASES
+from runstore.phases import PHASES
 from utils.user_error import UserError
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from lab.evidence.comparison import comparison, reached
 from lab.evidence.ways import ENGINES
-from report.curve import Band, Point, bands_svg
+from utils.curve import Band, Point, bands_svg
 from utils.user_error import UserError
 
 

@@ -12,7 +12,7 @@ from lab.evidence import models
 from lab.evidence.file import Evidence, configured
 from lab.evidence.models import ROWS, Row, chosen, holds, markdown, place, told, verdict
 from lab.evidence.seed import SECONDS, of_a_model
-from report.history import STEPS, VAL
+from runstore.history import STEPS, VAL
 from utils.user_error import UserError
 
 ROW = Row("CartPole-v1:dreamer", 20, 2, ((10, 475.0), (20, 475.0)), 2)

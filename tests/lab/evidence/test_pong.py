@@ -7,8 +7,8 @@ import pytest
 
 from lab.evidence import pong
 from report.metrics_csv import read_csv
+from runstore.run_dir import list_runs
 from utils.interrupted import Noted
-from utils.run_dir import list_runs
 
 
 def curve(tmp_path, returns):

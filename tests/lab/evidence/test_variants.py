@@ -21,7 +21,7 @@ from lab.evidence.file import Evidence, config_hash, is_solved, summary
 from lab.evidence.report import CURVE, WHY_NOT, markdown, mean_curve, write_results
 from lab.evidence.seed import answers, exact_value
 from lab.transition_table import policy_value, read_table
-from report.curve import Point
+from utils.curve import Point
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent

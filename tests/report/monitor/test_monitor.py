@@ -20,13 +20,13 @@ from report.monitor.chosen import chosen
 from report.monitor.lines import Line, clean, spelled
 from report.monitor.told import as_json, as_text
 from report.monitor.watched import Watched
+from runstore.metrics_layout import NAME
+from runstore.metrics_writer import MetricsWriter
+from runstore.run_dir import RunDir
+from runstore.run_files import write_json
+from runstore.run_lock import locked
 from scripts import monitor as door
 from tests.pretended_run import BUDGET, facts, outcome, row
-from utils.metrics_layout import NAME
-from utils.metrics_writer import MetricsWriter
-from utils.run_dir import RunDir
-from utils.run_files import write_json
-from utils.run_lock import locked
 from utils.user_error import UserError
 
 GROUP = "20260101-000000-abcd"
