@@ -25,7 +25,7 @@ check: .venv/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m scripts.write_docs --check
+	$(BIN)/python -m lab.write_docs --check
 	$(FAST)
 
 slow: .venv/ready-ci

@@ -4,9 +4,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
+from config.bands import of_variant
 from config.extras import missing
 from config.general import GENERAL
 from config.loader import environment_files, load_variant
@@ -15,11 +15,8 @@ from config.spec import Spec
 from config.variants import EnvironmentFile
 from runstore.run_brief import Brief
 from runstore.run_dir import run_lines
-from runstore.run_facts import finite, mapping
-from utils.durable_file import read_json
 from utils.user_error import UserError, nearest
 
-EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "results"
 FEW = 6  # variants of which everything is told
 NARROWEST = 80
 ANY = "any other: ENV:ALGORITHM, such as dm_control/walker-walk:sac or my:MyEnv-v0:ppo"
@@ -129,14 +126,10 @@ def _standing(line: Brief) -> str:
 
 def evidence(row: Row) -> tuple[str, str]:
     """What the shipped variant reached (IQM of 100 fresh episodes a seed), and how many seeds solved it."""
-    path = EVIDENCE / f"{row.env.replace('/', '-')}-{row.variant}.json"
-    data = read_json(path) if path.is_file() else {}
-    summary = mapping(mapping(data).get("summary"))
-    reached = finite(mapping(summary.get("final")).get("iqm"))
-    if reached is None or mapping(data).get("overrides"):
+    result = of_variant(row.env, row.variant)
+    if result is None or result.reached is None:
         return "not measured", ""
-    solved, seeds = summary.get("solved"), summary.get("finished", 0) + summary.get("failed", 0)
-    return f"{reached:.4g}", f"{seeds} seeds" if row.goal == "none" else f"{solved}/{seeds}"
+    return f"{result.reached:.4g}", f"{result.seeds} seeds" if row.goal == "none" else f"{result.solved}/{result.seeds}"
 
 
 def _table(rows: Sequence[Row], here: Mapping[str, str], width: int | None) -> list[str]:

@@ -41,7 +41,7 @@ TITLES: dict[type, str] = {
 }  # fmt: skip
 CLASSES: tuple[type, ...] = tuple(TITLES)
 INTRODUCTION = """\
-Generated from config/algorithms/ and config/metrics.yaml by `python -m scripts.write_docs`; edit those.
+Generated from config/algorithms/ and config/metrics.yaml by `python -m lab.write_docs`; edit those.
 
 A config is a block of `config/environments/<env>.yaml` with the fields above it: `python train.py CartPole-v1:ppo`.
 Any key changes on the command line: `python train.py CartPole-v1:ppo gamma=0.98 spec.goal=400 env_kwargs.gravity=5`.

@@ -1,27 +1,7 @@
-"""Evaluate a policy that was trained in worlds of Brax: returns of fresh episodes, many worlds side by side.
+"""Evaluate a policy that was trained in worlds of Brax: `python -m lab.brax_eval_policy`, from a clone."""
 
-`python run_play.py --run-id RUN --headless` of a run of Brax; Brax's worlds cannot be drawn here.
-"""
-
-import run_play
-from envs_gym.brax_worlds import PREFIX
-from runstore.run_dir import RunDir
-from scripts.usage import parser_of
-from utils import entry
-from utils.user_error import UserError
-
-
-def main(argv: list[str]) -> int:
-    """The exit code of playing."""
-    parser = parser_of(__doc__)
-    parser.add_argument("run", nargs="?", default="@last", metavar="RUN", help="its id, or @last")
-    parser.add_argument("--episodes", type=int, default=32, metavar="N", help="how many (32)")
-    arguments, words = parser.parse_known_args(argv)
-    env_id = str(RunDir.find(arguments.run).facts().get("env_id"))
-    if not env_id.startswith(PREFIX):
-        raise UserError(f"{arguments.run} was trained in {env_id}; this is for {PREFIX}..., run_play.py for any")
-    return run_play.command(["--run-id", arguments.run, "--headless", "--episodes", str(arguments.episodes), *words])
-
+import runpy
+from pathlib import Path
 
 if __name__ == "__main__":
-    entry.run(main)
+    runpy.run_path(str(Path(__file__).parents[1] / "utils" / "clone.py"))["run_lab"]("lab.brax_eval_policy")

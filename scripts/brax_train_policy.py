@@ -1,22 +1,7 @@
-"""Train a policy in worlds of Brax, which JAX compiles: `ant` is `python train.py brax/ant:ppo`.
+"""Train a policy in worlds of Brax: `python -m lab.brax_train_policy`, from a clone."""
 
-Whatever else is written, such as n_envs=256 or max_timesteps=2e6, goes to train.py.
-"""
-
-import train
-from envs_gym.brax_worlds import PREFIX, TASKS
-from scripts.usage import parser_of
-from utils import entry
-
-
-def main(argv: list[str]) -> int:
-    """The exit code of the training."""
-    parser = parser_of(__doc__)
-    parser.add_argument("task", choices=TASKS, metavar="TASK", help=", ".join(TASKS))
-    parser.add_argument("--algo", default="ppo", help="whose general settings: ppo, reinforce, sac, dreamer")
-    arguments, words = parser.parse_known_args(argv)
-    return train.command([f"{PREFIX}{arguments.task}:{arguments.algo}", *words])
-
+import runpy
+from pathlib import Path
 
 if __name__ == "__main__":
-    entry.run(main)
+    runpy.run_path(str(Path(__file__).parents[1] / "utils" / "clone.py"))["run_lab"]("lab.brax_train_policy")

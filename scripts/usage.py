@@ -9,7 +9,7 @@ from config.commands.one_line import OneLineParser
 
 
 def spelled() -> str:
-    """How the running script is called: `python -m scripts.faults.kill`."""
+    """How the running script is called: `python -m lab.faults kill`."""
     spec = sys.modules["__main__"].__spec__
     return f"python -m {spec.name.removesuffix('.__main__')}" if spec else f"python {Path(sys.argv[0]).name}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.house_rules import (
+from lab.house_rules import (
     House,
     at,
     calls_by_address,
@@ -57,7 +57,7 @@ LIGHT_ROOMS = (
 LIGHT_ROOMS += ("runs", "scratch", "table", "videos")
 LIGHT += tuple(f"inspector/{name}.py" for name in LIGHT_ROOMS)
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
-DESERIALIZERS = ("agents/trained/loading.py", "scripts/same_bits.py")  # the second reads runs of any checkout
+DESERIALIZERS = ("agents/trained/loading.py", "lab/same_bits.py")  # the second reads runs of any checkout
 # a file of a run is opened by runstore/run_files.py alone; these open what is none
 OPENERS = {
     "runstore/run_files.py": "the door",
@@ -68,7 +68,6 @@ OPENERS = {
     "envs_gym/doom.py": "/proc, and an empty folder that the game makes where one stands",
     "envs_gym/recorder.py": "a recording, which lies where its caller says",
     "scripts/train_detached.py": "where tmux is",
-    "report/monitor/band.py": "docs/results, the project's own evidence",
     "report/monitor/faces.py": "metrics.yaml",
     "report/monitor/fleet.py": "the folder of all runs",
     "report/monitor/machine.py": "/proc",
@@ -84,7 +83,8 @@ OPENERS = {
     "utils/device_source.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
     "config/general.py": "Gymnasium's own list of ids",
-    "config/listing.py": "docs/results, the project's own evidence",
+    "config/bands.py": "the project's own data",
+    "config/listing.py": "how wide the terminal is",
     "config/loader.py": "YAML of the project or of the user",
     "config/preflight.py": "the project's own code",
     "utils/user_input.py": "YAML of the project or of the user",
@@ -95,7 +95,12 @@ OPENERS = {
     "envs_fast/numba_env.py": "compiled kernels",
     "run_publish.py": "the folder of a dry run",
     "export/": "the exported file, and what it is compiled with to be verified",
-    "scripts/": "evidence, and faults that are planted on purpose",
+    "lab/": "evidence, and faults that are planted on purpose",
+    "scripts/completion.py": "names of files that the user is typing",
+    "scripts/new.py": "a new project of the user's own",
+    "scripts/runs.py": "how wide the terminal is",
+    "scripts/sweep.py": "the folder of a search",
+    "scripts/wheel/": "the wheel that is built",
     "inspector/app.py": "the page's own scripts and styles",
     "runstore/run_listing.py": "the folder of all runs",
     "runstore/own_sqlite.py": "the index beside the runs, which is made anew",
@@ -121,7 +126,7 @@ MOVER = "utils/own_modules.py"  # who puts the user's own folders on the path
 def everyone_has_a_storey(house: House) -> Iterator[str]:
     for source in house.values():
         if Path(source.path).name != "__init__.py" and storey(source.path) is None:
-            yield at(source, 1, "belongs to no storey; STOREYS in scripts/house_rules.py lists them")
+            yield at(source, 1, "belongs to no storey; STOREYS in lab/house_rules.py lists them")
 
 
 def imports_stand_on_top(house: House) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.house_rules import STOREYS
+from lab.house_rules import STOREYS
 from tests.driven import advance, agent_for
 
 ROOT = Path(__file__).resolve().parent.parent

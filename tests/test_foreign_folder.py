@@ -12,13 +12,13 @@ from tiny_runs import tiny_run
 import run_play
 import run_publish
 import train
+from lab.faults.folder import COMMANDS, attempt, sound_run, wrong
+from lab.faults.foreign import Target, cases
 from runstore import checkpoint_set
 from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir, list_runs
 from runstore.run_facts import read_facts
 from runstore.seed_group import outcomes
-from scripts.faults.folder import COMMANDS, attempt, sound_run, wrong
-from scripts.faults.foreign import Target, cases
 from utils.user_error import UserError
 
 MORE = ("-q", "--max-timesteps", "160")
@@ -179,7 +179,7 @@ def test_hostile_folders_are_many_and_each_spoils_something(run, tmp_path):
 
 @pytest.mark.parametrize("name", ["resume", "fork", "play", "list"])
 def test_commands_end_well_on_hostile_folders(hostile_base, name):
-    """A few of each; scripts.faults.folder tries all."""
+    """A few of each; lab.faults.folder tries all."""
     draw, spoils = random.Random(name), cases()
     for case in draw.sample(list(spoils), 3):
         ended = attempt(hostile_base, spoils[case], COMMANDS[name])

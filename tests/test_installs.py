@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.notebooks import FOLDER, ORDER
+from lab.notebooks import FOLDER, ORDER
 from scripts.wheel.installed import build, environment, install
 
 ROOT = Path(__file__).resolve().parent.parent

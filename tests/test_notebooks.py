@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.notebooks import FOLDER, ORDER, carried_out, main, shown, surroundings
+from lab.notebooks import FOLDER, ORDER, carried_out, main, shown, surroundings
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent

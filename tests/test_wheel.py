@@ -56,7 +56,7 @@ def test_what_is_rewritten(line, wanted):
         ("import numpy, utils.entry", "several modules in one import"),
         ("from . import entry", "a relative import"),
         ("from utils.nowhere import x", "imports utils.nowhere, which the wheel does not have"),
-        ("from scripts.bench import pairs", "imports scripts.bench, which the wheel does not have"),
+        ("from lab.bench import pairs", "imports lab.bench, which the wheel does not have"),
         ("from config import apart", "apart does not move with config"),
         ("import importlib", "importlib imports by a name"),
         ("from runpy import run_module", "runpy imports by a name"),
@@ -86,7 +86,7 @@ def test_every_file_is_recognised_and_keeps_its_lines(tmp_path):
     there = {str(place) for _, place in relocate.shipped(ROOT)}
     assert {"stride/config/environments/CartPole-v1.yaml", "stride/inspector/page.js", "stride/utils/device_math.cuh",
             "stride/commands/train.py", "stride/scripts/new.py", "stride/template/env.py.txt"} <= there  # fmt: skip
-    assert not [name for name in there if name.startswith(("stride/tests", "stride/scripts/bench", "stride/stride"))]
+    assert not [name for name in there if name.startswith(("stride/tests", "stride/lab/bench", "stride/stride"))]
 
 
 @pytest.fixture(scope="module")

@@ -24,15 +24,15 @@ OF_CHECKOUT = {  # what is there to be proven of a checkout alone
     "tests/envs_gym/test_family_pages.py": "pages of a checkout",
     "tests/envs_gym/test_tensor_page.py": "a tutorial in a checkout",
     "tests/report/test_own_metrics.py::test_the_page_is_a_program": "a page of a checkout",
-    "tests/scripts/bench": "scripts that measure checkouts",
-    "tests/scripts/evidence": "scripts that write docs/results",
-    "tests/scripts/faults": "scripts that plant faults",
-    "tests/scripts/gpu": "scripts that measure checkouts",
-    "tests/scripts/test_house.py": "the house as it is read",
-    "tests/scripts/test_kernels.py": "sources that a wheel is built from",
-    "tests/scripts/test_smoke.py": "scripts that measure checkouts",
-    "tests/scripts/test_unconfigured.py": "scripts that write docs/results",
-    "tests/scripts/test_usage.py": "python -m scripts.NAME",
+    "tests/lab/bench": "scripts that measure checkouts",
+    "tests/lab/evidence": "scripts that write docs/results",
+    "tests/lab/faults": "scripts that plant faults",
+    "tests/lab/gpu": "scripts that measure checkouts",
+    "tests/lab/test_house.py": "the house as it is read",
+    "tests/lab/test_kernels.py": "sources that a wheel is built from",
+    "tests/lab/test_smoke.py": "scripts that measure checkouts",
+    "tests/lab/test_unconfigured.py": "scripts that write docs/results",
+    "tests/lab/test_usage.py": "python -m scripts.NAME",
     "tests/test_architecture.py": "the house as it is read",
     "tests/test_docs.py": "pages that name files of a checkout",
     "tests/test_family_pages.py": "pages of a checkout",
@@ -53,11 +53,12 @@ def move_tests(checkout: Path, folder: Path) -> list[str]:
     """
     places = dict(shipped(checkout))
     modules = {dotted(path): dotted(place) for path, place in places.items() if path.suffix == ".py"}
-    scripts = [path.relative_to(checkout) for path in sorted((checkout / "scripts").rglob("*.py"))]
+    scripts = [*sorted((checkout / "scripts").rglob("*.py")), *sorted((checkout / "lab").rglob("*.py"))]
+    scripts = [path.relative_to(checkout) for path in scripts]
     scripts = [path for path in scripts if path not in places and "wheel" not in path.parts]
-    modules |= {dotted(path): BESIDE + dotted(path).removeprefix("scripts") for path in scripts}
+    modules |= {dotted(path): BESIDE + dotted(path).removeprefix(path.parts[0]) for path in scripts}
     for path in scripts:
-        target = folder / "tests" / BESIDE / path.relative_to("scripts")
+        target = folder / "tests" / BESIDE / path.relative_to(path.parts[0])
         try:
             write(target, moved_text(checkout, path, modules))
         except UnrecognisedError:  # one that starts scripts by their names: of a checkout, as are its tests

@@ -1,15 +1,15 @@
-"""What `engine: fused_gpu` leaves, in hashes that every machine must give, a GPU, too (scripts/gpu/rollouts.py).
+"""What `engine: fused_gpu` leaves, in hashes that every machine must give, a GPU, too (lab/gpu/rollouts.py).
 
 `PYTHONPATH=.:tests python tests/agents/test_fused_gpu_hashes.py` writes them, and what every launch of one iteration
-changes (scripts/gpu/trace.py), where something was changed on purpose.
+changes (lab/gpu/trace.py), where something was changed on purpose.
 """
 
 import numpy as np
 import pytest
 from host_kernels import compile_host
 
-from scripts.gpu import rollouts, trace
-from scripts.gpu.parts import Machine
+from lab.gpu import rollouts, trace
+from lab.gpu.parts import Machine
 from utils.durable_file import read_json, write_json
 
 HOST = Machine("cpu", compile_host, small=True)

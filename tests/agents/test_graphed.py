@@ -1,6 +1,6 @@
 """`engine: graphed` with a tape in the place of CUDA's graphs: what is replayed trains as eager does, to the bit.
 
-Worlds and tensors of the CPU; that CUDA captures the same operations is for scripts/gpu_check.py to show.
+Worlds and tensors of the CPU; that CUDA captures the same operations is for lab/gpu_check.py to show.
 """
 
 from dataclasses import replace

@@ -6,10 +6,12 @@ import json
 import gymnasium
 import pytest
 
-from config import extras, listing
+from config import bands, extras, listing
+from config.bands import FILE, of_variant
 from config.general import Task, load_general
-from config.listing import BODIES, EVIDENCE, evidence, general_rows, list_environments, print_variants
-from scripts.evidence.file import Evidence, summary
+from config.listing import BODIES, evidence, general_rows, list_environments, print_variants
+from lab.evidence.bands import RESULTS, text
+from lab.evidence.file import Evidence, summary
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def test_every_environment_of_an_extra_is_known_to_need_it():
 
 
 def test_the_evidence_is_what_the_seeds_say():
-    paths = sorted(EVIDENCE.glob("*.json"))
+    paths = sorted(RESULTS.glob("*.json"))
     assert len(paths) > 20
     for path in paths:
         told, shown = json.loads(path.read_text())["summary"], summary(Evidence.read(path).finished())
@@ -74,12 +76,29 @@ def test_the_evidence_is_what_the_seeds_say():
         assert told["final"]["iqm"] == pytest.approx(shown["final"]["iqm"])
 
 
-def test_the_evidence_of_a_variant_is_its_own_and_of_nothing_else(monkeypatch, tmp_path):
+def test_the_bands_of_the_package_are_what_the_evidence_gives():
+    assert FILE.read_text() == text(RESULTS), "stale: python -m lab.evidence.bands"
+    for path in RESULTS.glob("*.json"):
+        evidence_file = Evidence.read(path)
+        band = of_variant(*evidence_file.variant.replace("/", "-").split(":"))
+        assert band.solved == summary(evidence_file.finished())["solved"] and band.seeds == len(evidence_file.seeds)
+        assert band.config == evidence_file.config and len(band.curves) <= band.seeds
+
+
+def test_a_variant_of_other_settings_is_in_no_band(tmp_path):
+    data = json.loads((RESULTS / "CartPole-v1-pqn.json").read_text())
+    (tmp_path / "CartPole-v1-pqn.json").write_text(json.dumps(data))
+    assert [*json.loads(text(tmp_path))] == ["CartPole-v1:pqn"]
+    (tmp_path / "CartPole-v1-pqn.json").write_text(json.dumps(data | {"overrides": ["gamma=0.5"]}))
+    assert json.loads(text(tmp_path)) == {}
+
+
+def test_the_evidence_of_a_variant_is_its_own_and_of_nothing_else(monkeypatch):
     (row,) = list_environments("CartPole-v1:pqn")
     assert evidence(row) == ("488.9", "5/5")
     (changed,) = list_environments("Hopper-v5:sac")
     assert evidence(changed)[0] == "not measured"
-    monkeypatch.setattr(listing, "EVIDENCE", tmp_path)
+    monkeypatch.setattr(bands, "measured", dict)
     assert evidence(row) == ("not measured", "")
 
 

@@ -55,7 +55,7 @@ def test_help_names_every_key() -> None:
 
 def test_the_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == markdown()
-    command = [sys.executable, "-m", "scripts.write_docs", "--check"]
+    command = [sys.executable, "-m", "lab.write_docs", "--check"]
     assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 

@@ -6,9 +6,9 @@ import torch
 from config.schema import PPOConfig
 from envs_gym import brax_worlds
 from envs_gym.make import make_envs
-from scripts.brax_eval_policy import main as eval_policy
-from scripts.brax_train_policy import main as train_policy
-from scripts.smoke_test_envs import WORLDS, play
+from lab.brax_eval_policy import main as eval_policy
+from lab.brax_train_policy import main as train_policy
+from lab.smoke_test_envs import WORLDS, play
 from utils.user_error import UserError
 
 FAST = PPOConfig(env_id="brax/fast", max_episode_steps=7)  # physics of two numbers, compiled in a second

@@ -7,7 +7,7 @@ import torch
 
 from envs_gym.gym_env import GymEnv
 from envs_gym.recorder import Recorder, picture
-from scripts.smoke_test_envs import keep
+from lab.smoke_test_envs import keep
 
 
 class Show(gymnasium.Env):

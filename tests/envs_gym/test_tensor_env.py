@@ -15,7 +15,7 @@ from envs_gym.blame import EnvError
 from envs_gym.make import env_info, make_envs
 from envs_gym.on_device import OnDevice
 from envs_gym.tensor_env import TensorEnv, checked
-from scripts.smoke_test_envs import WORLDS, play
+from lab.smoke_test_envs import WORLDS, play
 from utils.user_error import UserError
 
 SQUARE = "tensor-test/Square-v0"

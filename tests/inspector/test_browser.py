@@ -348,7 +348,7 @@ def test_the_newest_are_shown_first_and_more_on_demand(place):
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_every_tab_fits(place, width, scheme):
-    """`python -m scripts.screenshots` makes pictures of them."""
+    """$STRIDE_SCREENSHOTS names a folder for pictures of them."""
     browser, url, first, *_ = place
     page = Page(browser, url, width, scheme)
     page.open_run(first.id)

@@ -11,7 +11,7 @@ from inspector.charts import Line, chart
 from inspector.compare import compare
 from inspector.rooms import Rooms
 from inspector.table import runs_table
-from scripts.faults.damaged_runs import kinds
+from lab.faults.damaged_runs import kinds
 from utils.curve import Point
 from utils.user_error import UserError
 

@@ -11,12 +11,12 @@ import pytest
 
 import run_publish
 from agents.trained.loading import load_run
+from lab.faults import leaks
 from publishing.facts import findings, public_facts, refuse, shown, written_texts
 from publishing.metrics_table import read_metrics, write_metrics
 from publishing.own_secrets import NAME, find_own, is_secret_name
 from publishing.scanner import scan
 from runstore.run_dir import RunDir
-from scripts.faults import leaks
 from utils.user_error import UserError
 
 HARMLESS = Path(__file__).with_name("harmless.txt")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from told_run import RETURN, STEPS, begun, outcome, tell
 
+from lab.faults.wandb_server import serving
 from report.trackers import courier
 from report.trackers.registry import couriers
 from scripts import setup_wandb_dashboard
-from scripts.faults.wandb_server import serving
 from utils.user_error import UserError
 from utils.video_file import VideoFile
 

@@ -11,13 +11,13 @@ from contextlib import closing
 
 import pytest
 
+from lab.bench.runs import make
 from runstore import run_index, run_shelf
 from runstore.own_sqlite import OwnSqlite
 from runstore.run_columns import NAMES, checksum_of
 from runstore.run_index import RunIndex
 from runstore.run_shelf import NAME, TABLES
 from scripts import runs
-from scripts.bench.runs import make
 from utils import entry
 
 RUNS = 60

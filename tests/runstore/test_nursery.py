@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.faults.rig import TINY, amounts_to, state_of
 from runstore.many.nursery import LOST
 from runstore.many.process_pool import run_all
 from runstore.run_dir import list_runs
-from scripts.faults.rig import TINY, amounts_to, state_of
 from scripts.plain_tree import fingerprint
 
 ROOT = Path(__file__).resolve().parents[2]

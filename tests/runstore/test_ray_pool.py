@@ -13,10 +13,10 @@ import pytest
 
 import train
 from config.commands.train import parse_arguments
+from lab.faults.nodes import cluster as a_cluster
+from lab.faults.rig import TINY
 from runstore.many import ray_pool
 from runstore.run_dir import list_runs
-from scripts.faults.nodes import cluster as a_cluster
-from scripts.faults.rig import TINY
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]

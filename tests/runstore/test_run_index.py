@@ -9,13 +9,13 @@ from contextlib import closing
 
 import pytest
 
+from lab.bench.runs import make
 from runstore import run_brief, run_index
 from runstore.run_dir import RunDir
 from runstore.run_index import RunIndex
 from runstore.run_labels import Labels, write_labels
 from runstore.run_query import FIELDS, made_of
 from runstore.run_shelf import NAME, Shelf
-from scripts.bench.runs import make
 
 RUNS = 60
 

@@ -11,6 +11,7 @@ import pytest
 
 from config.commands.runs import COMMANDS
 from config.metrics import load_metrics
+from lab.bench.runs import make
 from report.ledger import explain
 from report.ledger.export import escaped
 from report.ledger.table import COLUMNS
@@ -18,7 +19,6 @@ from runstore.run_dir import RunDir
 from runstore.run_labels import Labels, read_labels, write_labels
 from runstore.run_lock import locked
 from scripts import runs
-from scripts.bench.runs import make
 from utils import entry
 from utils.places import PROJECT
 

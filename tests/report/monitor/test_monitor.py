@@ -10,6 +10,7 @@ import tracemalloc
 
 import pytest
 
+from config.bands import Measured
 from config.loader import load_config, to_plain
 from config.metrics import load_metrics
 from report.metrics_csv import MetricsCsv
@@ -191,7 +192,7 @@ def test_faces_are_those_of_the_checked_metrics():
 
 def test_the_band_is_told_by_quarters_of_seeds_at_the_same_steps():
     curves = tuple([(0.0, 0.0), (100.0, float(top))] for top in (0, 100, 200, 300, 400))
-    found = band.Shipped(curves, {"gamma": 0.9, "seed": 1})
+    found = Measured({"gamma": 0.9, "seed": 1}, curves, 200.0, 5, 5)
     assert found.at(50) == [0, 50, 100, 150, 200] and found.at(500)[-1] == 400, "who ended stays at the last"
     told = [band.standing(found, 50, value).split(" of ")[0] for value in (-1, 20, 100, 180, 300)]
     assert told == [

@@ -1,0 +1,143 @@
+"""What an answer costs by an exported file, beside torch's own: ms of a call, for each kind of policy and of file.
+
+    python -m lab.bench.export                 a line for each policy
+    python -m lab.bench.export --record        and in docs/export.md's table, docs/benchmarks/export.json
+
+Each policy is trained for a moment, as weights change no cost, and each file is held against the run's player on real
+episodes first, as by scripts.export. A figure is the median of 200 calls, the best of some turns.
+"""
+
+import os
+import re
+import tempfile
+from typing import NamedTuple
+
+import torch
+
+import train
+from agents.trained.loading import LoadedRun, load_run
+from config.commands.train import parse_arguments
+from export.files import Kind, built, facts_of, milliseconds, runner
+from export.graph import deployed
+from export.verify import compare, samples
+from lab.bench.measure import machine
+from scripts.usage import parser_of
+from utils import entry
+from utils.durable_file import read_json, replacing, write_json
+from utils.provenance import PROJECT, git_hash
+from utils.user_error import UserError
+
+PAGE = PROJECT / "docs" / "export.md"
+FIGURES = PROJECT / "docs" / "benchmarks" / "export.json"
+MARK = re.compile(r"(<!-- timing -->\n).*?(<!-- /timing -->)", re.S)
+KINDS: tuple[Kind, ...] = ("onnx", "torch")
+BRIEFLY = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false", "engine=eager", "-q")
+POLICIES = {
+    "MLP, choices": ("CartPole-v1:ppo", "max_timesteps=256"),
+    "MLP, torques": ("Pendulum-v1:ppo", "n_steps=64", "batch_size=1.0", "max_timesteps=256"),
+    "CNN on 4 x 84 x 84": ("CartPole-v1:ppo_pixels", "n_envs=2", "n_steps=4", "batch_size=1.0", "max_timesteps=8"),
+    "LSTM": ("CartPole-v1:ppo_lstm", "max_timesteps=1024"),
+    "DQN": ("CartPole-v1:dqn", "learning_starts=128", "max_timesteps=256"),
+    "SAC": ("Pendulum-v1:sac", "learning_starts=128", "max_timesteps=256"),
+}
+
+
+class Row(NamedTuple):
+    """One policy: milliseconds by kind of file, and the largest difference from the player that any file showed."""
+
+    policy: str
+    variant: str
+    torch_ms: float
+    ms: dict[str, float]
+    worst: float
+    observations: int
+
+
+def main(argv: list[str]) -> int:
+    """Exit code."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--observations", type=int, default=1000, metavar="N", help="to verify by (default 1,000)")
+    parser.add_argument("--turns", type=int, default=5, metavar="N", help="of 200 calls each (default 5)")
+    parser.add_argument("--policies", default="", metavar="WORD[,WORD]", help="some, by words in their names: LSTM,SAC")
+    parser.add_argument("--record", action="store_true", help="write docs/export.md's table and its figures")
+    asked = parser.parse_args(argv)
+    wanted = asked.policies.lower().split(",")
+    chosen = {name: words for name, words in POLICIES.items() if any(word in name.lower() for word in wanted)}
+    if not chosen:
+        raise UserError(f"--policies {asked.policies}: there are {', '.join(POLICIES)}")
+    torch.set_num_threads(1)
+    print(machine(1, "onnxruntime"), flush=True)
+    for name, words in chosen.items():
+        row = measured(name, trained(words), asked.observations, asked.turns)
+        print(line(row), flush=True)
+        if asked.record:
+            record(row)
+    return 0
+
+
+def record(row: Row) -> None:
+    """This row in place of the one before, the others as they are, in the figures and on the page."""
+    known = {each["policy"]: Row(**each) for each in read_json(FIGURES)["rows"]} if FIGURES.exists() else {}
+    known[row.policy] = row
+    rows = [known[name] for name in POLICIES if name in known]
+    facts = {"machine": machine(1, "onnxruntime"), "commit": git_hash()}
+    write_json(FIGURES, {**facts, "rows": [each._asdict() for each in rows]})
+    with replacing(PAGE) as file:
+        file.write(with_table(PAGE.read_text(encoding="utf-8"), rows).encode())
+
+
+def trained(words: tuple[str, ...]) -> LoadedRun:
+    """A run of a moment, in a folder that is gone afterwards: what plays is in memory."""
+    before = os.environ.get("STRIDE_RUNS")
+    with tempfile.TemporaryDirectory(prefix="bench-export-") as folder:
+        os.environ["STRIDE_RUNS"] = folder  # nobody's @last moves
+        try:
+            if train.train(parse_arguments([*words, *BRIEFLY])):
+                raise UserError(f"training {words[0]} failed")
+            return load_run("@last", "last")
+        finally:
+            os.environ.pop("STRIDE_RUNS")
+            if before is not None:
+                os.environ["STRIDE_RUNS"] = before
+
+
+def measured(name: str, loaded: LoadedRun, observations: int, turns: int) -> Row:
+    """Every kind of file that this policy can be, verified and timed."""
+    policy = deployed(loaded)
+    known = samples(loaded, policy.face, observations)
+    times: dict[str, float] = {}
+    torchs, worst = [], 0.0
+    for kind in KINDS:
+        data = built(policy, kind, facts_of(loaded, policy))
+        run = runner(policy, kind, data)
+        worst = max(worst, compare(run, policy.face, known).worst)
+        pairs = [milliseconds(run, policy, known) for _ in range(turns)]
+        times[kind] = min(mine for mine, _ in pairs)
+        torchs += [other for _, other in pairs]
+    variant = f"{loaded.config.env_id}:{loaded.config.variant}"
+    return Row(name, variant, min(torchs), times, worst, len(known))
+
+
+def line(row: Row) -> str:
+    told = "  ".join(f"{kind} {ms:.3f} ms" for kind, ms in row.ms.items())
+    return f"{row.policy:<20} {told}  torch {row.torch_ms:.3f} ms, at most {row.worst:.1e} apart"
+
+
+def cell(row: Row, kind: str) -> str:
+    """ "" for a kind of file that such a policy cannot be."""
+    return f"{row.ms[kind]:.3f} ms" if kind in row.ms else ""
+
+
+def with_table(page: str, rows: list[Row]) -> str:
+    """The page with these rows for its table."""
+    table = ["| policy | run | `--onnx` | `--torch` | torch | furthest |", f"|{'---|' * 6}"]
+    for row in rows:
+        cells = [row.policy, row.variant, *(cell(row, kind) for kind in KINDS)]
+        table.append("| " + " | ".join([*cells, f"{row.torch_ms:.3f} ms", f"{row.worst:.1e}"]) + " |")
+    if not MARK.search(page):
+        raise UserError(f"{PAGE.name} has no place for the table: <!-- timing --> and <!-- /timing -->")
+    return MARK.sub(lambda found: found[1] + "\n".join(table) + "\n" + found[2], page)
+
+
+if __name__ == "__main__":
+    entry.run(main)

@@ -1,0 +1,254 @@
+"""Env steps per second of every backend that can play each family of environments, beside who else steps them.
+
+    python -m lab.bench.envs --families             all that are installed; the others are told with their cure
+    python -m lab.bench.envs --families CartPole,Pong --worlds 16 --json FILE
+    python -m lab.bench.envs --families my_module:MyEnv-v0           what workers are worth there
+
+All contenders of a family step as many worlds, in turns; a figure is the median of its turns, by the clock on the
+wall, as some work in processes and threads of their own. `auto` chooses by a fixed rule, for bits and resume differ
+between backends: where another one is more than a tenth faster, the row says why it is not taken.
+"""
+
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import cycle
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import gymnasium
+import torch
+from gymnasium import spaces
+
+from config.general import load_general
+from config.schema import Config
+from envs_fast.vec_env import VecEnv
+from envs_gym.backends import ROWS, choose_backend
+from envs_gym.blame import EnvError
+from envs_gym.make import make_envs
+from envs_gym.task import task_of
+from envs_gym.workers import workers_of
+from envs_gym.wrappers.registry import wrap, wrappers_of
+from lab.bench.measure import machine
+from utils.cores import cores
+from utils.durable_file import write_json
+from utils.user_error import UserError, nearest
+
+SYNC, ASYNC, ENVPOOL = "SyncVectorEnv", "AsyncVectorEnv", "EnvPool itself"
+ACTIONS = 16  # different ones of each contender, drawn before anything is timed
+IDS = re.compile(r":|-v\d+$")  # of any other environment, my_module:MyEnv-v0
+NEAR = 0.9  # of the fastest: `auto` need not say why
+BY_RULE = "bits and resume decide, no stopwatch"
+
+
+class Family(NamedTuple):
+    """One environment that stands for many."""
+
+    env_id: str
+    package: str = ""  # without which there is none of them
+    extra: str = ""  # that installs it
+    envpool: str = ""  # EnvPool's name of the same world
+
+
+FAMILIES = {
+    "CartPole": Family("CartPole-v1", envpool="CartPole-v1"),
+    "HalfCheetah": Family("HalfCheetah-v5", "mujoco", "mujoco", "HalfCheetah-v5"),
+    "Ant": Family("Ant-v5", "mujoco", "mujoco", "Ant-v5"),
+    "Pong": Family("ALE/Pong-v5", "ale_py", "atari", "Pong-v5"),
+    "CarRacing": Family("CarRacing-v3", "Box2D", "box2d", "CarRacing-v2"),
+    "dm_control": Family("dm_control/walker-walk", "dm_control", "dmc", "WalkerWalk-v1"),
+    "MiniGrid": Family("MiniGrid-DoorKey-8x8-v0", "minigrid", "minigrid", "MiniGrid-DoorKey-8x8-v0"),
+    "VizDoom": Family("VizDoom/basic", "vizdoom", "vizdoom"),
+    "Retro": Family("Retro/Airstriker-Genesis-v0", "stable_retro", "retro"),
+}
+
+
+class Contender(NamedTuple):
+    """Somebody who steps all worlds once by `run`."""
+
+    run: Callable[[], object]
+    close: Callable[[], object]
+    resume: str = ""
+    """exact or seam, of a backend of ours"""
+
+
+class Measured(NamedTuple):
+    """Of one family."""
+
+    rates: dict[str, float]  # env steps per second, by the contender's name
+    resumes: dict[str, str]  # of ours
+    refused: dict[str, str]  # why others of ours are not among them
+    auto: str  # the name of `auto`'s choice
+    reason: str
+
+
+def families(names: str, worlds: int, seconds: float, repeats: int, json: Path | None) -> int:
+    """Measure and tell each family; exit code."""
+    torch.set_num_threads(1)
+    print(machine(1, "envpool"))
+    print(f"env steps per second of {worlds} worlds, median of {repeats} x {seconds:g} s in turns")
+    figures: dict[str, Any] = {}
+    for name in chosen(names):
+        family = FAMILIES.get(name, Family(name))
+        print(f"\n{name} ({family.env_id})", flush=True)
+        try:
+            found = measure(family, worlds, seconds, repeats)
+        except (UserError, EnvError) as error:
+            figures[name] = {"left_out": str(error)}
+            print(f"  left out: {error}")
+            continue
+        print("\n".join(f"  {line}" for line in lines_of(found)), flush=True)
+        figures[name] = found._asdict()
+        if json:  # after each, so that a run cut short has not been in vain
+            write_json(json, {"machine": machine(1, "envpool"), "worlds": worlds, "families": figures})
+    if json:
+        write_json(json, {"machine": machine(1, "envpool"), "worlds": worlds, "families": figures})
+    return 0
+
+
+def chosen(names: str) -> list[str]:
+    """`CartPole,Pong`, or all; UserError for one that there is neither here nor by Gymnasium's way to write it."""
+    wanted = names.split(",") if names else [*FAMILIES]
+    for name in wanted:
+        if name not in FAMILIES and not IDS.search(name):
+            raise UserError(f"no family {name!r}{nearest(name, FAMILIES)}; there are {', '.join(FAMILIES)}")
+    return wanted
+
+
+def config_of(family: Family, worlds: int) -> Config:
+    """Worlds as `train.py ID:ppo` would have them; UserError, with its cure, where they cannot be had."""
+    if family.package and find_spec(family.package) is None:
+        raise UserError(f"it needs {family.package}: pip install 'stride-rl[{family.extra}]'")
+    return replace(load_general(f"{family.env_id}:ppo", (), task_of), n_envs=worlds)
+
+
+def measure(family: Family, worlds: int, seconds: float, repeats: int) -> Measured:
+    config, refused = config_of(family, worlds), dict[str, str]()
+    who: dict[str, Contender] = {}
+    try:
+        who |= ours(config, refused)
+        who |= peers(config, family)
+        rates = in_turns(who, worlds, seconds, repeats)
+    finally:
+        for contender in who.values():
+            contender.close()
+    backend, workers = choose_backend(config), workers_of(config)
+    auto, told = called(backend.name, workers.number), [backend.reason, workers.reason]
+    resumes = {name: contender.resume for name, contender in who.items() if contender.resume}
+    return Measured(rates, resumes, refused, auto, "; ".join(filter(None, told)))
+
+
+def called(backend: str, workers: int) -> str:
+    return f"{backend}, {workers} workers" if workers else backend
+
+
+def ours(config: Config, refused: dict[str, str]) -> Iterator[tuple[str, Contender]]:
+    """Every backend that can play it, Gymnasium's worlds here and in processes; why not goes into `refused`."""
+    most = min(cores(), config.n_envs)
+    for row in ROWS:
+        asked = replace(config, env_backend=cast(Any, row.name))  # a row is one of the words of the key
+        if reason := row.refusal(asked):
+            refused[row.name] = reason
+            continue
+        for workers in (0, most) if row.name == "gym" and most > 1 else (0,):
+            try:
+                envs = make_envs(replace(asked, workers=workers), config.n_envs)
+            except UserError as error:  # what shows only where worlds are made
+                refused[row.name] = str(error)
+                break
+            yield called(row.name, workers), of_contract(envs)
+
+
+def of_contract(envs: VecEnv) -> Contender:
+    """Ours, by the contract that training goes through."""
+    envs.reset(0)
+    actions = cycle([*contract_actions(envs.action_space, envs.num_envs)])
+    return Contender(lambda: envs.step(next(actions)), envs.close, envs.resume)
+
+
+def contract_actions(space: spaces.Space[Any], worlds: int) -> Iterator[torch.Tensor]:
+    """Of all worlds; bounded numbers are in [-1, 1] there, and where there are no bounds that does, too."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(ACTIONS):
+        if isinstance(space, spaces.Discrete):
+            yield torch.randint(int(space.n), (worlds,), generator=generator)
+        elif isinstance(space, spaces.MultiDiscrete):
+            counts = torch.from_numpy(space.nvec)
+            yield (torch.rand(worlds, len(counts), generator=generator) * counts).long()
+        else:
+            yield torch.rand(worlds, *(space.shape or ()), generator=generator) * 2 - 1
+
+
+def peers(config: Config, family: Family) -> Iterator[tuple[str, Contender]]:
+    """Gymnasium's two loops around the same wrapped worlds, and EnvPool as it comes."""
+
+    def make() -> gymnasium.Env[Any, Any]:
+        limit = {} if config.max_episode_steps is None else {"max_episode_steps": config.max_episode_steps}
+        world = gymnasium.make(config.env_id, disable_env_checker=True, **limit, **config.env_kwargs)
+        return wrap(world, wrappers_of(config)).env
+
+    if config.env_id.rpartition(":")[2] in gymnasium.registry:
+        worlds = [make] * config.n_envs
+        yield SYNC, of_gymnasium(gymnasium.vector.SyncVectorEnv(worlds))
+        yield ASYNC, of_gymnasium(gymnasium.vector.AsyncVectorEnv(worlds))
+    if family.envpool and find_spec("envpool"):
+        envpool = import_module("envpool")
+        if family.envpool in envpool.list_all_envs():
+            yield ENVPOOL, of_gymnasium(envpool.make_gymnasium(family.envpool, num_envs=config.n_envs, seed=0))
+
+
+def of_gymnasium(envs: Any) -> Contender:
+    """Whoever has Gymnasium's vectorized face."""
+    envs.reset()
+    single = getattr(envs, "single_action_space", envs.action_space)
+    batch = gymnasium.vector.utils.batch_space(single, len(envs.reset()[0]))
+    batch.seed(0)
+    actions = cycle([batch.sample() for _ in range(ACTIONS)])
+    return Contender(lambda: envs.step(next(actions)), envs.close)
+
+
+def in_turns(who: Mapping[str, Contender], worlds: int, seconds: float, repeats: int) -> dict[str, float]:
+    """Env steps per second."""
+    for contender in who.values():
+        contender.run()  # compiled and warm
+    turns: dict[str, list[float]] = {name: [] for name in who}
+    for _ in range(repeats):
+        for name, contender in who.items():
+            turns[name].append(worlds * calls_per_second(contender.run, seconds))
+    return {name: statistics.median(rates) for name, rates in turns.items()}
+
+
+def calls_per_second(run: Callable[[], object], seconds: float) -> float:
+    """Of as many as fit, by the clock on the wall."""
+    calls, began = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - began) < seconds or not calls:
+        run()
+        calls += 1
+    return calls / elapsed
+
+
+def lines_of(found: Measured) -> Iterable[str]:
+    fastest = max(found.rates.values())
+    for name, rate in found.rates.items():
+        chosen_one = "<- auto" if name == found.auto else ""
+        resume = found.resumes.get(name, "")
+        yield f"{name:<20} {rate:>13,.0f}  {rate / fastest:>5.0%}  {resume:<6} {chosen_one}".rstrip()
+    for name, reason in found.refused.items():
+        yield f"{name:<20} {'-':>13}  {reason}"
+    yield verdict(found)
+
+
+def verdict(found: Measured) -> str:
+    """What `auto` takes and why; where another of ours is faster by more than a tenth, why not that one."""
+    mine = {name: found.rates[name] for name in found.resumes}
+    best = max(mine, key=mine.__getitem__)
+    taken = f"auto takes {found.auto}: {found.reason}"
+    if mine[found.auto] >= NEAR * mine[best]:
+        return f"{taken} ({'the fastest' if best == found.auto else f'within 10 % of {best}'})"
+    times = f"{best} is {mine[best] / mine[found.auto]:.1f} times as fast"
+    lost = found.resumes[found.auto] == "exact" and found.resumes[best] != "exact"
+    return f"{taken}; {times}, but {'its resume is a seam' if lost else BY_RULE}"

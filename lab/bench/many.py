@@ -1,0 +1,58 @@
+"""The same runs on this machine and on a Ray cluster of two one-CPU nodes on it, in turns: what does the cluster cost?
+
+    python -m lab.bench.many --runs 16 --turns 5
+
+Each turn is one command, from the shell to its last line, CartPole-v1:ppo for 20,000 env steps a seed. The cluster, a
+head and two nodes of one CPU, is there before; its workers are each command's own.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+from lab.faults.nodes import cluster
+from scripts.usage import parser_of
+from utils import entry
+from utils.places import PROJECT
+from utils.statistics import interval
+from utils.user_error import UserError
+
+WORDS = ("CartPole-v1:ppo", "max_timesteps=20000", "early_stop_on_eval_threshold=false", "-q")
+
+
+def main(argv: list[str]) -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--runs", type=int, default=16)
+    parser.add_argument("--turns", type=int, default=5)
+    asked = parser.parse_args(argv)
+    with cluster():
+        seconds("local", 2)  # kernels
+        pairs = []
+        for turn in range(asked.turns):
+            order = ("local", "ray") if turn % 2 == 0 else ("ray", "local")
+            took = {where: seconds(where, asked.runs) for where in order}
+            pairs.append((took["local"], took["ray"]))
+            print(f"{asked.runs} runs: local {took['local']:.1f} s, ray {took['ray']:.1f} s", flush=True)
+    ratios = [ray / local for local, ray in pairs]
+    around = "{:.2f} to {:.2f}".format(*interval(ratios, np.median)) if len(ratios) > 1 else "one turn"
+    print(f"ray takes {np.median(ratios):.2f} of local (median; {around})")
+    return 0
+
+
+def seconds(where: str, runs: int) -> float:
+    with tempfile.TemporaryDirectory(prefix="stride-many-") as folder:
+        command = [sys.executable, str(PROJECT / "train.py"), *WORDS, "--seed", f"1-{runs}", "--on", where]
+        began = time.perf_counter()
+        done = subprocess.run(command, env={**os.environ, "STRIDE_RUNS": folder}, capture_output=True, text=True)
+        took = time.perf_counter() - began
+    if done.returncode:
+        raise UserError(f"--on {where} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
+    return took
+
+
+if __name__ == "__main__":
+    entry.run(main)

@@ -1,0 +1,161 @@
+"""What the benchmarks share: the work they give a training, a whole training in its own folder, turns, a watch.
+
+Figures are medians; those of a machine that others use too are worth their ratios only.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+
+import torch
+
+from agents.base import Agent
+from agents.engines.choice import build_agent
+from config.checks import check
+from config.schema import Config, PPOConfig
+from envs_gym.make import make_envs
+from lab.host import processor
+from report.metrics_csv import MetricsCsv
+from runstore.run_dir import RunDir
+from trainer_callbacks.session import fit
+from utils.provenance import provenance
+
+EPOCHS, MINIBATCHES = 4, 4
+LOG_EVERY = 5  # iterations between rows: what a run of 1M steps in rollouts of 8 x 128 takes by itself
+Engine = Literal["fused_cpu", "eager"]
+OURS: tuple[Engine, ...] = ("fused_cpu", "eager")
+Figures = dict[str, Any]
+Place = tuple[object, str]  # a class or a module, and the name of a function in it
+P = ParamSpec("P")
+T = TypeVar("T")
+Contenders = Mapping[str, Callable[[int], float]]  # seconds of a training of so many iterations
+
+
+def setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
+    """SB3's defaults in our words, but for the size of a rollout: the same work on both sides."""
+    config = PPOConfig(
+        env_id=env_id,
+        variant="bench",
+        algo_id="ppo",
+        n_envs=n_envs,
+        n_steps=n_steps,
+        n_epochs=EPOCHS,
+        batch_size=1 / MINIBATCHES,
+        hidden_dims=(64, 64),
+        optimizer="adam",
+        max_timesteps=n_envs * n_steps,
+        log_freq_epochs=LOG_EVERY,
+        engine="eager",
+        threads=threads,
+        early_stop_on_eval_threshold=False,
+        eval_freq_epochs=None,
+        test_episodes=0,
+    )
+    check(config, "bench")
+    return config
+
+
+def lasting(config: PPOConfig, iterations: int) -> PPOConfig:
+    """The same with a budget of so many."""
+    return replace(config, max_timesteps=config.rollout_size * iterations)
+
+
+def seconds_of(config: PPOConfig, iterations: int) -> float:
+    """Of a whole training of so many."""
+    return trained(lasting(config, iterations)).seconds
+
+
+class Trained(NamedTuple):
+    """An agent after its run, and how long that took with all that belongs to it."""
+
+    agent: Agent
+    seconds: float
+
+
+def trained(config: Config, agent: Agent | None = None) -> Trained:
+    """A run with every callback attached and its closing checkpoint, in a temporary run folder."""
+    torch.set_num_threads(config.torch_threads)
+    agent = agent or build_agent(config, make_envs(config, config.n_envs))
+    with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
+        run = RunDir(Path(folder))
+        run.checkpoints.mkdir()
+        began = time.perf_counter()
+        fit(config, agent, None, run, [MetricsCsv(run.metrics_csv)])
+        return Trained(agent, time.perf_counter() - began)
+
+
+def rates_in_turns(who: Contenders, config: PPOConfig, seconds: float, repeats: int) -> Figures:
+    """Env steps per second of each, from trainings of about so many seconds: the median of the turns, and all."""
+    counts = {}
+    for name, run in who.items():
+        run(2)  # compiled and warm
+        counts[name] = max(2, round(seconds * 4 / run(4)))
+        counts[name] = max(2, round(seconds * counts[name] / run(counts[name])))
+    rates: dict[str, list[float]] = {name: [] for name in who}
+    for _ in range(repeats):
+        for name, run in who.items():
+            rates[name].append(counts[name] * config.rollout_size / run(counts[name]))
+    return {name: median_of(each) for name, each in rates.items()}
+
+
+def median_of(values: list[float]) -> Figures:
+    """As it lies in a file of figures, with all it is the median of."""
+    return {"median": statistics.median(values), "all": values}
+
+
+def ratio(ours: Figures, theirs: Figures) -> Figures:
+    """Turn by turn: how many times theirs ours is."""
+    return median_of([mine / other for mine, other in zip(ours["all"], theirs["all"], strict=True)])
+
+
+def machine(threads: int, *packages: str) -> str:
+    """Processor, cores, threads, versions; of `packages` those that are installed."""
+    versions = provenance()["versions"] | {name: version(name) for name in packages if find_spec(name)}
+    told = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return f"{processor()}, {os.cpu_count()} cores, {threads} thread(s)\n{told}"
+
+
+class Span(NamedTuple):
+    """One call, in seconds of the performance counter."""
+
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+@contextmanager
+def timed(places: Mapping[str, Sequence[Place]]) -> Iterator[dict[str, list[Span]]]:
+    """Under each name, in order, every call that ends while the block lasts of any of its places."""
+    found: dict[str, list[Span]] = {name: [] for name in places}
+    before = [(owner, name, getattr(owner, name)) for group in places.values() for owner, name in group]
+    try:
+        for label, group in places.items():
+            for owner, name in group:
+                setattr(owner, name, _noting(getattr(owner, name), found[label]))
+        yield found
+    finally:
+        for owner, name, own in before:
+            setattr(owner, name, own)
+
+
+def _noting(call: Callable[P, T], found: list[Span]) -> Callable[P, T]:
+    @wraps(call)  # Lightning looks at the names of training_step's arguments
+    def noted(*args: P.args, **options: P.kwargs) -> T:
+        began = time.perf_counter()
+        answer = call(*args, **options)
+        found.append(Span(began, time.perf_counter()))
+        return answer
+
+    return noted

@@ -1,0 +1,106 @@
+"""How long `runs list` takes over many runs:   python -m lab.bench.runs --runs 10000   (made and deleted again)
+
+Each run is a folder as a training leaves it, without weights; a few of them are damaged. Times are of whole commands,
+from the shell to the last line, the first of which reads every run; beside them an interpreter that does nothing.
+Python keeps the modules it has compiled, as it does unless PYTHONDONTWRITEBYTECODE says otherwise.
+"""
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from scripts.usage import parser_of
+from utils import entry
+from utils.places import PROJECT
+
+ENVS = ("CartPole-v1", "Acrobot-v1", "Pendulum-v1", "LunarLander-v3")
+ROWS, METRICS = 20, ("train/loss/policy", "train/policy/entropy", "train/policy/approx_kl", "train/grad_norm/total")
+DAMAGED = 3
+QUERY = ("list", "--filter", "env=CartPole and test>=475", "--sort", "-test", "--json")
+KEYS = ("list", "--filter", "policy_lr<2e-4 and train/policy/entropy<1", "--sort", "-test", "--json")
+
+
+def main(argv: list[str]) -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    asked = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="stride-runs-") as folder:
+        root = Path(folder)
+        began = time.perf_counter()
+        make(root, asked.runs)
+        print(f"{asked.runs:,} runs made in {time.perf_counter() - began:.1f} s, {DAMAGED} of them damaged", flush=True)
+        time.sleep(1.1)  # what changed just now is not trusted to stay
+        tell("an interpreter that does nothing", ("-c", "pass"), root, asked.repeats)
+        tell("the first list: every run is read", ("-m", "scripts.runs", *QUERY), root, 1)
+        tell("list, by two fields", ("-m", "scripts.runs", *QUERY), root, asked.repeats)
+        tell("list, by a key and a metric", ("-m", "scripts.runs", *KEYS), root, asked.repeats)
+        tell("list, all of them", ("-m", "scripts.runs", "list"), root, asked.repeats)
+    return 0
+
+
+def tell(what: str, words: tuple[str, ...], root: Path, repeats: int) -> None:
+    """Median seconds on the clock and of the processor."""
+    clocks, cores = [], []
+    env = {**os.environ, "STRIDE_RUNS": str(root)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    for _ in range(repeats):
+        before, began = os.times(), time.perf_counter()
+        command = [sys.executable, *words]
+        subprocess.run(command, cwd=PROJECT, env=env, check=True, capture_output=True)
+        after = os.times()
+        clocks.append(time.perf_counter() - began)
+        cores.append(sum(after[2:4]) - sum(before[2:4]))
+    print(f"{what:<40} {statistics.median(clocks):7.3f} s, {statistics.median(cores):7.3f} s of a core", flush=True)
+
+
+def make(root: Path, count: int, damaged: int = DAMAGED) -> list[str]:
+    """So many runs in `root`, the newest first, the last ones damaged; their ids."""
+    draw = random.Random(count)
+    ids = [make_run(root, number, draw) for number in range(count)]
+    wrong = {
+        "config.json": "{",
+        "metrics.csv": "nothing,of,ours\n1,2,3\n",
+        "checkpoints/best.json": '{"score": "high"}',
+    }
+    for run_id, (name, text) in zip(reversed(ids), [*wrong.items()][:damaged], strict=False):
+        (root / run_id / name).write_text(text)
+    return ids
+
+
+def make_run(root: Path, number: int, draw: random.Random) -> str:
+    env, seed, test = draw.choice(ENVS), number % 10, draw.uniform(0.0, 500.0)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(1.79e9 - 97 * number))
+    run = root / f"{stamp}-{env}-ppo-s{seed}-r{number}"
+    (run / "checkpoints").mkdir(parents=True)
+    config = {"env_id": env, "algo_id": "ppo", "variant": "ppo", "seed": seed, "n_envs": 8, "gamma": 0.99}
+    config["policy_lr"] = draw.choice((1e-3, 3e-4, 1e-4))
+    outcome = {"solved": test >= 475.0, "reason": "budget spent", "goal": 475.0, "val_best": test, "test_mean": test}
+    outcome |= {"test_std": 9.0, "test_episodes": 100, "env_steps": 20_000, "seconds": draw.uniform(1.0, 900.0)}
+    facts = {"env_id": env, "variant": "ppo", "seed": seed, "status": draw.choice(("finished",) * 9 + ("failed",)),
+             "goal": 475.0, "group": None, "git_hash": "0" * 40, "config": config, "outcome": outcome}  # fmt: skip
+    (run / "config.json").write_text(json.dumps(facts))
+    (run / "checkpoints" / "best.json").write_text(json.dumps({"score": test}))
+    (run / "metrics.csv").write_text(rows(test, draw))
+    return run.name
+
+
+def rows(test: float, draw: random.Random) -> str:
+    """metrics.csv of a run that learns, the closing test in its last row."""
+    lines = [
+        "train/clock/env_steps,train/time/seconds,val/roll/ep_rew/mean," + ",".join((*METRICS, "test/roll/ep_rew/mean"))
+    ]
+    for row in range(1, ROWS + 1):
+        numbers = ",".join(f"{draw.random():.7g}" for _ in METRICS)
+        lines.append(f"{1000 * row},{row},{test * row / ROWS:.7g},{numbers},{f'{test:.7g}' if row == ROWS else ''}")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    entry.run(main)

@@ -1,0 +1,53 @@
+"""Iterations per second of a training without its callbacks, the last word printed; for lab.bench.pairs.
+
+    python -m lab.bench.ticks CartPole-v1:ppo n_envs=256
+
+The median iteration of some seconds, so that a busy neighbour counts for little; the first ones compile and fill a
+replay memory and are left out.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+
+import torch
+
+from agents.engines.choice import build_agent
+from config.loader import load_config
+from envs_gym.make import make_envs
+from utils.user_error import UserError
+
+WARM, SECONDS = 1.0, 3.0
+
+
+def main(argv: list[str]) -> int:
+    """Drive the agent as Lightning would, measure and print."""
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m lab.bench.ticks", description=__doc__, formatter_class=kind)
+    parser.add_argument("config_id", metavar="ENV:VARIANT", help="a shipped variant")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="what to change")
+    given = parser.parse_args(argv)
+    env_id, _, variant = given.config_id.rpartition(":")
+    try:
+        config = load_config(env_id, variant, ["max_timesteps=1e12", *given.overrides])
+        torch.set_num_threads(config.torch_threads)
+        agent = build_agent(config, make_envs(config, config.n_envs))
+    except UserError as error:  # by hand: utils.entry is not in every checkout that is measured
+        parser.error(str(error))
+    optimizer = agent.configure_optimizers()
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
+    seconds, learnt, tick = list[float](), 0.0, 0  # since when it learns
+    while not learnt or time.perf_counter() < learnt + WARM + SECONDS:
+        before = time.perf_counter()
+        agent.training_step(iter([tick]))
+        now, tick = time.perf_counter(), tick + 1
+        learnt = learnt or (now if agent.progress["updates"] else 0.0)
+        if learnt and before > learnt + WARM:
+            seconds.append(now - before)
+    print(f"{given.config_id}, {len(seconds)} iterations, per second: {1 / statistics.median(seconds):.6g}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""Writes config/bands.json: of docs/results what the product needs, the shipped seeds' curves and what they reached.
+
+python -m lab.evidence.bands            from docs/results as it stands; `python -m lab.evidence` does it at its end
+python -m lab.evidence.bands --check    writes nothing; exit code 1 where the file is stale
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from config.bands import FILE, Curve
+from runstore.run_facts import finite, mapping
+from scripts.usage import parser_of
+from utils import entry
+from utils.durable_file import read_json
+from utils.provenance import PROJECT
+
+RESULTS = PROJECT / "docs" / "results"
+
+
+def main(argv: list[str]) -> int:
+    """Exit code."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the file is stale")
+    check, wanted = parser.parse_args(argv).check, text(RESULTS)
+    if not check:
+        FILE.write_text(wanted, encoding="utf-8")
+    elif not FILE.is_file() or FILE.read_text(encoding="utf-8") != wanted:
+        print(f"{os.path.relpath(FILE)} is stale: run python -m lab.evidence.bands", file=sys.stderr)
+        return 1
+    return 0
+
+
+def text(folder: Path) -> str:
+    """The whole file, a line for each variant."""
+    found = {name: band for path in sorted(folder.glob("*.json")) for name, band in band_of(path).items()}
+    lines = [f"{json.dumps(name)}: {json.dumps(band, separators=(',', ':'))}" for name, band in found.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def band_of(path: Path) -> dict[str, dict[str, Any]]:
+    """Of one file of evidence; nothing of one that measured other settings than the shipped."""
+    data = mapping(read_json(path))
+    if data.get("overrides"):
+        return {}
+    summary = mapping(data["summary"])
+    curves = [curve_of(mapping(seed.get("curve"))) for seed in mapping(data["seeds"]).values()]
+    return {
+        str(data["variant"]).replace("/", "-"): {
+            "reached": finite(mapping(summary.get("final")).get("iqm")),
+            "solved": summary["solved"],
+            "seeds": summary["finished"] + summary["failed"],
+            "config": data["config"],
+            "curves": [curve for curve in curves if curve],
+        }
+    }
+
+
+def curve_of(seed: Mapping[str, Any]) -> Curve:
+    """The evaluations; training's returns where there were none."""
+    for name in ("val", "train"):
+        points = [(finite(x), finite(y)) for x, y in seed.get(name) or ()]
+        curve = [(x, y) for x, y in points if x is not None and y is not None]
+        if curve:
+            return sorted(curve)
+    return []
+
+
+if __name__ == "__main__":
+    entry.run(main)

@@ -1,0 +1,196 @@
+"""One seed of the evidence, as a process of its own: trains, plays the final and the best weights, writes the record.
+
+Called by lab.evidence:   python -m lab.evidence.seed ENV:VARIANT SEED GROUP RECORD.json [key=value ...]
+"""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from agents.experience.collector import Policy
+from agents.experience.nouns import leaves, tree_map
+from agents.networks.actor_critic import ActorCritic
+from agents.networks.dreamer_policy import ModelPolicy
+from agents.trained.loading import LoadedRun, load_run
+from config.schema import Config
+from envs_fast.vec_env import Obs
+from envs_gym.gym_env import GymEnv
+from envs_gym.make import make_envs
+from envs_gym.wrappers.registry import wrappers_of
+from lab.evidence.blackjack import LONGEST, blackjack
+from lab.evidence.file import OWN_FILES, configured, is_solved
+from lab.transition_table import PUBLISHED, Floats, policy_value, read_table
+from report.page import Row
+from runstore.history import TRAIN, VAL
+from runstore.metrics_csv import points, read_csv
+from runstore.run_dir import RunDir, list_runs
+from scripts.usage import parser_of
+from trainer_callbacks.evaluate import Evaluate
+from utils import entry
+from utils.durable_file import write_json
+from utils.provenance import PROJECT
+from utils.user_error import UserError
+
+SECONDS = "train/time/seconds"
+SCORES = {  # record -> metric
+    "mean": "test/roll/ep_rew/mean", "std": "test/roll/ep_rew/std", "min": "test/roll/ep_rew/min",
+    "max": "test/roll/ep_rew/max", "length": "test/roll/ep_len/mean", "episodes": "test/roll/episodes",
+}  # fmt: skip
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the training; its output passes through."""
+    parser = parser_of(__doc__)
+    for name in ("variant", "seed", "group", "record"):
+        parser.add_argument(name)
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    asked = parser.parse_args(argv)
+    flags = ["--seed", asked.seed, "--quiet", "--group", asked.group]
+    flags += ["--config", str(OWN_FILES[asked.variant])] if asked.variant in OWN_FILES else []
+    command = [sys.executable, str(PROJECT / "train.py"), asked.variant, *flags, *asked.overrides]
+    code = subprocess.run(command, check=False).returncode
+    if code == 0:
+        write_json(Path(asked.record), measure(find_run(asked.group, asked.variant, int(asked.seed))))
+    return code
+
+
+def find_run(group: str, variant: str, seed: int) -> RunDir:
+    config = configured(variant)
+    for run in list_runs():
+        facts = run.facts() if run.config_json.is_file() else {}
+        wanted = {"group": group, "env_id": config.env_id, "variant": config.variant, "seed": seed}
+        if all(facts.get(key) == value for key, value in wanted.items()):
+            return run
+    raise UserError(f"the training of {variant} seed {seed} left no run of group {group}")
+
+
+def measure(run: RunDir) -> dict[str, Any]:
+    """The record of a finished run: what it took, what its weights reach, its curve."""
+    last, best = load_run(str(run.path), "last"), load_run(str(run.path), "best")
+    torch.set_num_threads(last.config.torch_threads)
+    rows, outcome = read_csv(run.metrics_csv), last.facts["outcome"]
+    tested = [row for row in rows if SCORES["mean"] in row]
+    final = tested[-1] if tested else play(last)  # the run's own test, where it made one
+    same = best.progress == last.progress
+    reached = scores(final) | exact(last)
+    return {
+        "seed": last.config.seed,
+        "status": "finished",
+        "solved": is_solved(reached, outcome["goal"]),
+        **{key: outcome[key] for key in ("reason", "env_steps", "seconds")},
+        "goal": outcome["goal"],
+        "final": reached,
+        "best": (scores(final) if same else scores(play(best))) | exact(best),
+        "best_env_steps": best.progress["env_steps"],
+        "run": run.id,
+        "command": last.facts["command"].replace(f"{PROJECT}/", ""),  # as anybody types it in a checkout
+        **{key: last.facts[key] for key in ("engine", "git_hash", "versions")},
+        "curve": {"val": coordinates(rows, VAL), "train": coordinates(rows, TRAIN)},
+        **of_a_model(last, rows),
+    }
+
+
+def of_a_model(loaded: LoadedRun, rows: list[dict[str, float]]) -> dict[str, Any]:
+    """Where a world model was learnt: seconds from the start to each evaluation, and what an answer costs."""
+    if not isinstance(loaded.agent.policy, ModelPolicy):
+        return {}
+    seconds = coordinates([row for row in rows if VAL in row], SECONDS)
+    return {"val_seconds": seconds, "ms_per_action": milliseconds(loaded.config, loaded.agent.policy)}
+
+
+@torch.no_grad()
+def milliseconds(config: Config, policy: Policy, answers: int = 100) -> float:
+    """Median time of a greedy answer to one world, its step left out."""
+    worlds, noise, spent = make_envs(config, 1), torch.full((1, policy.draws), 0.5), []
+    obs, carry, first = worlds.reset(config.seed), policy.initial(1), torch.ones(1, dtype=torch.bool)
+    for _ in range(answers):
+        began = perf_counter()
+        act = policy.act(obs, carry, first, noise, True)
+        spent.append(perf_counter() - began)
+        step = worlds.step(act.action)
+        obs, carry, first = step.obs, act.carry, step.terminated | step.truncated
+    worlds.close()
+    return float(np.median(spent) * 1000)
+
+
+def play(loaded: LoadedRun) -> dict[str, float]:
+    """100 fresh episodes, in the worlds of the run's own first test."""
+    evaluate = Evaluate(replace(loaded.config, test_episodes=100), lambda n: make_envs(loaded.config, n))
+    tested = evaluate.test(loaded.agent.policy)
+    evaluate.close()
+    return tested
+
+
+def scores(row: Row) -> dict[str, float]:
+    return {key: row[name] for key, name in SCORES.items() if name in row}
+
+
+def exact(loaded: LoadedRun) -> dict[str, float]:
+    """The policy's true value, where the environment publishes its dynamics; else nothing."""
+    value = exact_value(loaded.config, loaded.agent.policy)
+    return {} if value is None else {"exact": value}
+
+
+def exact_value(config: Config, policy: Policy) -> float | None:
+    """Expected return of an episode under the time limit, of the policy as it is evaluated (greedy or sampled).
+
+    None where the table does not tell everything: other environments, no time limit, a policy that remembers.
+    """
+    if leaves(policy.initial(1)):
+        return None
+    if config.env_id == "Blackjack-v1":
+        return blackjack_value(config, policy)
+    if config.env_id not in PUBLISHED or config.env_kwargs.get("fickle_passenger"):
+        return None
+    worlds = make_envs(replace(config, env_backend="gym"), 1)
+    if not isinstance(worlds, GymEnv) or worlds.time_limit is None:
+        return None
+    table = read_table(worlds.envs[0])
+    return policy_value(table, answers(config, policy, worlds, len(table.start)), worlds.time_limit)
+
+
+def blackjack_value(config: Config, policy: Policy) -> float | None:
+    """The same for hands of cards, under the default rules and seen as they are."""
+    if config.env_kwargs or wrappers_of(config) or config.max_episode_steps is not None:
+        return None
+    table, seen = blackjack()
+    obs = {str(place): torch.from_numpy(column.copy()) for place, column in enumerate(seen.T)}
+    return policy_value(table, asked(config, policy, obs, 2), LONGEST)
+
+
+def answers(config: Config, policy: Policy, worlds: GymEnv, states: int) -> Floats:
+    """[S, A] probability of each action in each state, asked through the same wrappers that training used."""
+    world: Any = worlds.envs[0].unwrapped
+    seen = []
+    for state in range(states):
+        world.initial_state_distrib = np.eye(states)[state]  # an episode that begins there shows what is seen there
+        seen.append(tree_map(torch.clone, worlds.reset(0)))
+    return asked(config, policy, tree_map(lambda *parts: torch.cat(parts), *seen), len(world.P[0]))
+
+
+@torch.no_grad()
+def asked(config: Config, policy: Policy, obs: Obs, actions: int) -> Floats:
+    """[S, A] probability of each action where these are the observations."""
+    states = len(leaves(obs)[0])
+    first = torch.ones(states, dtype=torch.bool)
+    if config.eval_deterministic:
+        noise = torch.zeros(states, policy.draws)
+        return np.eye(actions)[policy.act(obs, (), first, noise, True).action.numpy()]
+    assert isinstance(policy, ActorCritic)
+    judged = [policy.evaluate(obs, (), first, torch.full((states,), action)) for action in range(actions)]
+    return torch.stack([each.log_prob.double().exp() for each in judged], -1).numpy()
+
+
+def coordinates(rows: list[dict[str, float]], name: str) -> list[list[float]]:
+    """A metric over env steps, short enough for a file that people diff."""
+    return [[int(x), float(f"{y:.5g}")] for x, y in points(rows, name)]
+
+
+if __name__ == "__main__":
+    entry.run(main)

@@ -1,0 +1,180 @@
+"""Measures the shipped variants: trains each on several seeds, plays 100 fresh episodes, writes docs/results.
+
+    python -m lab.evidence CartPole --seeds 5      every variant with CartPole in its name, seeds 1 to 5
+    python -m lab.evidence "*:ppo" --seeds 20      all variants called ppo; the seeds already there are kept
+    python -m lab.evidence --only-report           docs/results.md and the curves again, nothing is trained
+
+A variant's file grows seed by seed: after an interruption the same command goes on. A seed whose training fails is
+written down with its last line, and tried again by the next call. With --set the results are not those of the shipped
+variant: they go to another folder and say so.
+"""
+
+import argparse
+import fnmatch
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
+from config import bands
+from config.commands.machines import LOCAL, PLACES
+from config.listing import list_environments
+from config.loader import load_config, parse_config_id
+from lab.evidence.bands import text
+from lab.evidence.file import Evidence, configured, file_stem
+from lab.evidence.progress import Job, Progress
+from lab.evidence.report import write_results
+from runstore.many.pools import pool_on
+from runstore.many.process_pool import Finished
+from runstore.run_dir import runs_root
+from scripts.usage import called, parser_of
+from utils.durable_file import read_json
+from utils.provenance import PROJECT
+from utils.typography import duration, score
+from utils.user_error import UserError, nearest
+
+RESULTS = PROJECT / "docs" / "results"
+
+
+def main(argv: list[str]) -> int:
+    """Exit code: 1 when a seed failed."""
+    given = parse(argv)
+    folder = Path(given.out) if given.out else runs_root() / "evidence" if given.set else RESULTS
+    failed = 0
+    if not given.only_report:
+        files = {variant: begin(folder, variant, given) for variant in select(given.pattern)}
+        failed = train(files, folder, range(given.first, given.first + given.seeds), given.workers, given.on)
+    page = write_results(folder)
+    if folder == RESULTS:
+        bands.FILE.write_text(text(RESULTS), encoding="utf-8")
+    print(f"\n  {os.path.relpath(page)}")
+    return 1 if failed else 0
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = parser_of(__doc__)
+    parser.add_argument("pattern", nargs="?", default="", help="ENV:VARIANT, a part of it, or with * and ?")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="how many seeds (default 5)")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
+    parser.add_argument("--on", choices=PLACES, default=LOCAL, help="where (docs/scale.md; default local)")
+    parser.add_argument("--out", metavar="FOLDER", help="where the files go (default docs/results; page: FOLDER.md)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key, for a trial")
+    parser.add_argument("--again", action="store_true", help="measure seeds that are already there once more")
+    parser.add_argument("--only-report", action="store_true", help="train nothing, write the page from the files")
+    given = parser.parse_args(argv)
+    for name in ("seeds", "workers"):
+        if vars(given)[name] < 1:
+            raise UserError(f"--{name} takes a number from 1 on, not {vars(given)[name]}")
+    for word in given.set:
+        if word.partition("=")[0] == "seed":
+            raise UserError("--set seed: --first and --seeds choose the seeds")
+    return given
+
+
+def select(pattern: str) -> list[str]:
+    """The shipped ENV:VARIANT of that name, else those that contain it, or that it describes where it has * or ?."""
+    shipped = [f"{row.env}:{row.variant}" for row in list_environments()]
+    folded = pattern.casefold()
+    whole = any(sign in pattern for sign in "*?[")
+    found = [name for name in shipped if name.casefold() == folded] or [
+        name
+        for name in shipped
+        if (fnmatch.fnmatchcase(name.casefold(), folded) if whole else folded in name.casefold())
+    ]
+    if not found:
+        raise UserError(f"no shipped variant matches {pattern!r}{nearest(pattern, shipped)}")
+    return found
+
+
+def begin(folder: Path, variant: str, given: argparse.Namespace) -> Evidence:
+    """The variant's file as it stands where it measured the same config, else a new one; with this command in it."""
+    config = load_config(*parse_config_id(variant), given.set)
+    evidence = Evidence.begin(folder / f"{file_stem(variant)}.json", variant, config, given.set)
+    for seed in range(given.first, given.first + given.seeds) if given.again else ():
+        evidence.seeds.pop(seed, None)
+    evidence.commands += [] if called() in evidence.commands else [called()]
+    return evidence
+
+
+def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], workers: int, where: str = LOCAL) -> int:
+    """Trains what is missing, variant by variant, and keeps every seed as soon as it is there. -> seeds that failed"""
+    done = {(name, each["seed"]) for name, evidence in files.items() for each in evidence.finished()}
+    wanted = [(name, seed) for name in files for seed in seeds]
+    jobs = [
+        Job(name, seed, configured(name, files[name].overrides))
+        for name, seed in wanted
+        if (name, seed) not in done  # so who failed is trained again
+    ]
+    group = f"evidence-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    kept = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""
+    print(f"  {len(jobs)} seeds to train{kept}; group {group}", flush=True)
+    progress, failed = Progress(jobs, group), 0
+    threads = max((job.config.torch_threads for job in jobs), default=1)
+    with told_when_stopped(), records_seen(where) as records, pool_on(where, threads) as (pool, most):
+        paths = [Path(records, f"{index}.json") for index in range(len(jobs))]
+        commands = [
+            command(job, group, path, files[job.variant].overrides) for job, path in zip(jobs, paths, strict=True)
+        ]
+        for ended in pool(commands, workers if where == LOCAL else most, meanwhile=progress.tell):
+            job, record = jobs[ended.index], result(jobs[ended.index], paths[ended.index], ended)
+            progress.ended.add(ended.index)
+            failed += record["status"] != "finished"
+            files[job.variant].seeds[job.seed] = record
+            files[job.variant].write(folder / f"{file_stem(job.variant)}.json")
+            print(f"  {job.variant} seed {job.seed}: {words(record)}\n{progress.line()}", flush=True)
+    return failed
+
+
+@contextmanager
+def records_seen(where: str) -> Iterator[str]:
+    """A folder for what the seeds' processes write, on a cluster one that every node sees."""
+    shared = None if where == LOCAL else runs_root()
+    if shared:
+        shared.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".stride-evidence-", dir=shared) as records:
+        yield records
+
+
+def command(job: Job, group: str, record: Path, overrides: Sequence[str]) -> list[str]:
+    """The process of one seed."""
+    program = [sys.executable, "-m", "lab.evidence.seed"]
+    return [*program, job.variant, str(job.seed), group, str(record), *overrides]
+
+
+def result(job: Job, record: Path, ended: Finished) -> dict[str, Any]:
+    """What the seed's process left, or how it failed."""
+    if ended.returncode == 0 and record.is_file():
+        found: dict[str, Any] = read_json(record)
+        return found
+    lines = ended.output_tail.strip().splitlines() or ["no word"]
+    return {"seed": job.seed, "status": "failed", "code": ended.returncode, "line": lines[-1]}
+
+
+def words(record: dict[str, Any]) -> str:
+    if record["status"] != "finished":
+        return f"FAILED: {record['line']}"
+    reached = record["final"].get("mean")
+    exact = f", exactly {record['final']['exact']:.4f}" if "exact" in record["final"] else ""
+    what = "nothing" if reached is None else score(reached)
+    spent = f"{record['env_steps']:,} steps in {duration(record['seconds'])}"
+    return f"{'solved' if record['solved'] else 'not solved'}, {what}{exact}, {spent}"
+
+
+@contextmanager
+def told_when_stopped() -> Iterator[None]:
+    """However it is stopped, the trainings stop with it, and it is said what is kept."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\n  interrupted; finished seeds are kept, the same command goes on", file=sys.stderr)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

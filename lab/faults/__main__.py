@@ -1,0 +1,92 @@
+"""Plants a fault many times and counts how often all was right afterwards:   python -m lab.faults kill --trials 200
+
+    python -m lab.faults NAME --help      what it plants, and what it can be told
+    python -m lab.faults NAME --record    also writes the counts into docs/reliability.md
+
+NAME is one of these, a module of lab/faults each, whose `run` plants and judges: {names}.
+Exit code 0: all was right.
+"""
+
+import random
+import shutil
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from lab.faults.record import record
+from scripts.usage import parser_of
+from utils import entry
+from utils.provenance import git_hash
+from utils.user_error import UserError, nearest
+
+
+class Scenario(NamedTuple):
+    """One way to go wrong."""
+
+    title: str  # of its section in docs/reliability.md
+    counts: dict[str, int]  # how often what is planted
+
+
+SCENARIOS = {
+    "audience": Scenario("A training that is watched", {"windows": 12}),
+    "circumstances": Scenario(
+        "Other circumstances",
+        {"references": 16, "environments": 15, "limits": 15, "stops": 6, "resumes": 6, "cases": 45},
+    ),
+    "damage": Scenario("Damaged files", {"flips": 500, "cuts": 200}),
+    "disk": Scenario("Full and read-only disks", {"levels": 20}),
+    "door": Scenario("Who asks the inspector", {}),
+    "endurance": Scenario("A long training", {"seconds": 180}),
+    "environments": Scenario("Worlds that go wrong", {"faults": 58}),
+    "folder": Scenario("Hostile run folders", {"cases": 1000, "each": 7}),
+    "fuzz": Scenario("Wrong configs, hostile run ids", {"commands": 200, "ids": 60, "words": 20_000}),
+    "hostile": Scenario("Hostile checkpoints", {"files": 100}),
+    "hosts": Scenario("Two machines, one folder", {"races": 100, "stale": 20}),
+    "inspector": Scenario("Damaged runs in the inspector", {"runs": 10_000}),
+    "kill": Scenario("Killed and resumed", {"trials": 200, "groups": 10}),
+    "leaks": Scenario("Secrets in what is published", {"fills": 20}),
+    "monitor": Scenario(
+        "Files of metrics, read while they are written",
+        {"reads": 1_000_000, "kills": 200, "replacements": 100, "steps": 1_000_000},
+    ),
+    "nan": Scenario("Numbers that are none", {"rounds": 1, "runs": 333}),
+    "nodes": Scenario("Nodes of a cluster", {"kills": 20}),
+    "pauses": Scenario("Pauses", {"trials": 200}),
+    "races": Scenario("Many at once", {"processes": 100, "lookups": 100_000, "trainings": 6}),
+    "signals": Scenario("SIGTERM, Ctrl-C and SIGHUP", {"trials": 50, "groups": 24}),
+    "trackers": Scenario("Trackers", {"pairs": 5, "steps": 400_000}),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Exit code: 0 when all is as it should be."""
+    if not argv or argv[0].startswith("-"):
+        parser = parser_of((__doc__ or "").format(names=", ".join(SCENARIOS)))
+        parser.add_argument("name", metavar="NAME", help="what goes wrong; its own words follow")
+        parser.parse_args(argv)
+    name, *words = argv
+    if name not in SCENARIOS:
+        raise UserError(f"no fault {name!r}{nearest(name, SCENARIOS)}")
+    scenario, module = SCENARIOS[name], import_module(f"lab.faults.{name}")
+    parser = parser_of(module.__doc__)
+    parser.prog = f"{parser.prog} {name}"
+    for count, default in scenario.counts.items():
+        parser.add_argument(f"--{count}", type=int, default=default, metavar="N", help=f"default {default:,}")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn (default 0)")
+    parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
+    options, commit = parser.parse_args(words), git_hash()  # before it runs: the checkout may move
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    try:
+        counts = {count: getattr(options, count) for count in scenario.counts}
+        lines, good = module.run(counts, random.Random(options.seed), folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("\n".join(lines))
+    if options.record:
+        record(name, scenario.title, lines, commit)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    entry.run(main)

@@ -1,0 +1,158 @@
+"""What the inspector answers to those it should not: files by every route, other names, other pages, closed routes.
+
+    python -m lab.faults door
+
+The real run_inspect.py on a port of its own, asked over HTTP as it is, dots and all. Beside the runs lie secrets; no
+answer may hold one. Who asks by another name or from another page, or for a route the page does not use, gets 403 and
+nothing is stored. At the end it gets SIGTERM and must leave no file.
+"""
+
+import http.client
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from lab.faults.rig import TINY, finish, last_run
+from runstore.run_dir import RunDir
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SECRET = "sesame-4711"
+TELLING = (SECRET.encode(), b"root:x:", b"PATH=", b"train/clock")  # of the files that are asked for
+UNUSED = ("upload", "upload_progress", "proxy=http://127.0.0.1", "process_recording", "vibe-edit/", "api/x", "call/x",
+          "run/x", "stream/x", "component_server", "deep_link", "runs", "openapi.json", "file/etc/passwd")  # fmt: skip
+USED = ("/", "/config", "/gradio_api/queue/join", "/gradio_api/queue/data", "/static/x.js")
+
+
+class Probe(NamedTuple):
+    """One request, and what it is an example of."""
+
+    kind: str
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes = b""
+
+
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+    assert finish((*TINY, "video_freq_epochs=2"), folder / "runs").code == 0
+    sound = last_run(folder / "runs")
+    assert sound is not None
+    (folder / "secret.txt").write_text(SECRET)
+    (sound.path.parent / ".env").write_text(SECRET)
+    (sound.videos / "epoch=9.mp4").symlink_to(folder / "secret.txt")
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "run_inspect.py", "--port", "0"],
+        cwd=ROOT,
+        # TMPDIR is where Gradio would store what is uploaded
+        env={**os.environ, "STRIDE_RUNS": str(sound.path.parent), "TMPDIR": str(scratch)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as inspector:
+        try:
+            assert inspector.stdout is not None
+            host = (
+                next(line for line in inspector.stdout if line.startswith("http://"))
+                .split()[0]
+                .removeprefix("http://")
+                .rstrip("/")
+            )
+            probes = [*files(sound, folder / "secret.txt", scratch, host), *others(host), *closed(host)]
+            before = stored(scratch)
+            wrong = [f"{p.kind}: {p.method} {p.path}: {what}" for p in probes for what in answered(host, p)]
+            fine = ask(host, Probe("own", "GET", "/config", {"Host": host}))[0]
+            kept = stored(scratch) - before
+            inspector.send_signal(signal.SIGTERM)
+            code = inspector.wait(20)
+        finally:
+            inspector.kill()
+    left = stored(scratch)
+    number = Counter(probe.kind for probe in probes)
+    lines = [
+        f"{len(probes)} requests to a running inspector: {', '.join(f'{n} {kind}' for kind, n in number.items())}: "
+        f"**{len(wrong)} answered wrongly**",
+        f"its own page is answered afterwards with {fine}; {len(kept)} files stored meanwhile, {len(left)} left after "
+        f"SIGTERM (exit code {code})",
+    ]
+    return lines + wrong[:20], not wrong and fine == 200 and not kept and not left and code == 143
+
+
+def stored(scratch: Path) -> set[str]:
+    return {str(path) for path in scratch.rglob("*") if path.is_file()}
+
+
+def files(run: RunDir, secret: Path, scratch: Path, host: str) -> Iterator[Probe]:
+    """Ways people have got at files of such servers."""
+    served = next(iter(scratch.glob("stride-inspect-*")), scratch)
+    wanted = [secret, run.path.parent / ".env", run.config_json, run.videos / "epoch=9.mp4", run.metrics_csv]
+    for file in map(str, [*wanted, run.run_log, "/etc/passwd", "/proc/self/environ"]):
+        bare, up = file.lstrip("/"), f"{served}/{'../' * 12}{file.lstrip('/')}"
+        spelled = (file, quote(file, safe=""), quote(quote(file, safe=""), safe=""), up, quote(up, safe=""))
+        for path in (
+            *(f"/gradio_api/file={name}" for name in spelled),
+            f"/file={file}",
+            f"/gradio_api/file/{bare}",
+            f"/static/{'../' * 10}{bare}",
+            f"/assets/{'..%2f' * 10}{quote(bare, safe='')}",
+            f"/gradio_api/file={'%2e%2e/' * 12}{bare}",
+            f"/gradio_api/file=file://{file}",
+            f"/gradio_api/file=\\\\localhost{file}",
+            f"/gradio_api/file={file}%00.mp4",
+            f"/gradio_api/proxy=file://{file}",
+        ):
+            yield Probe("for a file", "GET", path, {"Host": host})
+
+
+def others(host: str) -> Iterator[Probe]:
+    """Another name for this machine, and pages of somebody else."""
+    port = host.rpartition(":")[2]
+    names = ("evil.com", f"evil.com:{port}", "", "127.0.0.1", "127.0.0.1:80", f"127.0.0.1.evil.com:{port}")
+    pages = (f"http://evil.com:{port}", "null", "http://localhost:9000", "file://", f"http://{host}.evil.com")
+    headers = [{"Host": name} for name in (*names, f"0.0.0.0:{port}", f"localhost.:{port}")]
+    headers += [{"Host": host, "Origin": page} for page in pages]
+    headers += [{"Host": host, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": dest} for dest in ("image", "iframe")]
+    headers += [{"Host": host, "Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "empty"}]
+    for each in headers:
+        kind = "from another page" if len(each) > 1 else "by another name"
+        for method in ("GET", "POST", "OPTIONS"):
+            yield from (Probe(kind, method, path, each) for path in USED)
+
+
+def closed(host: str) -> Iterator[Probe]:
+    """Routes of Gradio that our page does not use."""
+    form = b'--x\r\nContent-Disposition: form-data; name="files"; filename="x.html"\r\n\r\n<b>\r\n--x--\r\n'
+    for route in UNUSED:
+        for method in ("GET", "POST", "PUT"):
+            headers = {"Host": host, "Content-Type": "multipart/form-data; boundary=x"}
+            yield Probe("for a closed route", method, f"/gradio_api/{route}", headers, form)
+
+
+def ask(host: str, probe: Probe) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(host, timeout=20)
+    connection.putrequest(probe.method, probe.path, skip_host=True)
+    for name, value in {"Content-Length": str(len(probe.body)), **probe.headers}.items():
+        connection.putheader(name, value)
+    connection.endheaders(probe.body)
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
+
+
+def answered(host: str, probe: Probe) -> list[str]:
+    """What is wrong with the answer."""
+    began = time.monotonic()
+    status, body = ask(host, probe)
+    wrong = ["it tells what it must not"] if any(word in body for word in TELLING) else []
+    if status < 400 and (probe.kind != "for a file" or probe.path.startswith("/gradio_api/")):
+        wrong.append(f"answered with {status}")
+    return wrong + (["took over 5 s"] if time.monotonic() - began > 5 else [])

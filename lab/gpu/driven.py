@@ -1,0 +1,59 @@
+"""Worlds and agents of a machine, without a Trainer and its callbacks."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from agents.base import Agent
+from agents.engines.choice import build_agent
+from config.schema import PPOConfig
+from envs_fast.cuda_env import CudaEnv
+from envs_fast.registry import WORLDS
+from lab.bench.measure import setting
+from lab.gpu.parts import Machine
+from utils.cuda_kernels import compile_cuda
+from utils.device_source import Compile
+from utils.devices import prepare
+
+ENV = "CartPole-v1"
+
+
+def compiler(machine: Machine) -> Compile:
+    return machine.compile or compile_cuda
+
+
+def worlds(machine: Machine, env_id: str, num_envs: int, max_episode_steps: int | None = None) -> CudaEnv:
+    """The device's, which tests play on the CPU."""
+    return CudaEnv(WORLDS[env_id], num_envs, max_episode_steps, torch.device(machine.device), compiler(machine))
+
+
+def ppo(machine: Machine, engine: str, n_envs: int, n_steps: int = 128, **changes: Any) -> PPOConfig:
+    """The work that all benchmarks of PPO share: two 64 x 64 nets, 4 epochs of 4 minibatches."""
+    config = setting(ENV, n_envs, n_steps, threads=1)
+    same: dict[str, Any] = {"engine": engine, "device": machine.device, "log_freq_epochs": None}
+    return replace(config, **same | changes)
+
+
+def agent_of(machine: Machine, config: PPOConfig) -> Agent:
+    """The agent with its engine, on worlds that have just begun."""
+    device = torch.device(machine.device)
+    prepare(device, config.precision)
+    plug = machine.plug if config.engine != "eager" else None
+    agent = build_agent(replace(config, engine="eager") if plug else config, worlds(machine, ENV, config.n_envs))
+    if plug:
+        plug(agent, config.engine)
+    optimizer = agent.configure_optimizers()
+    agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
+    return agent
+
+
+def tick(agent: Agent) -> None:
+    """One iteration, as Lightning would make it."""
+    agent.training_step(iter([0]))
+
+
+def settle(device: torch.device) -> None:
+    """Wait until the device has done what was asked of it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,75 @@
+"""What machine this is: GPU, driver, clocks, CUDA, and the versions of all that computes."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from lab.gpu.parts import Found, Machine
+from lab.host import processor
+from utils.devices import training_device
+from utils.user_error import UserError
+
+PACKAGES = ("torch", "cupy-cuda13x", "numpy", "numba", "lightning", "gymnasium", "hydra-core")
+ASKED = (  # of nvidia-smi
+    "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem", "power.limit", "ecc.mode.current",
+    "mig.mode.current", "utilization.gpu", "memory.used",
+)  # fmt: skip
+
+
+def present(machine: Machine) -> Iterator[Found]:
+    """The GPU's name; wrong where there is none."""
+    try:
+        device = training_device(machine.device)
+    except UserError as error:
+        yield Found("", {}, [str(error)])
+    else:
+        yield Found(torch.cuda.get_device_name(device) if device.type == "cuda" else processor(), {})
+
+
+def check(machine: Machine, seconds: float) -> Iterator[Found]:
+    """Nothing here can be wrong."""
+    device = training_device(machine.device)
+    figures: dict[str, Any] = {
+        "host": {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()},
+        "python": platform.python_version(),
+        "versions": {name: installed(name) for name in PACKAGES},
+        "cuda": torch.version.cuda,
+        "gpu": None,
+        "nvidia_smi": None,
+    }
+    line = f"Python {figures['python']}, torch {torch.__version__}"
+    if device.type == "cuda":
+        about = torch.cuda.get_device_properties(device)
+        figures["gpu"] = {
+            "name": about.name,
+            "capability": f"{about.major}.{about.minor}",
+            "multiprocessors": about.multi_processor_count,
+            "memory_gib": round(about.total_memory / 2**30, 1),
+            "l2_mib": round(about.L2_cache_size / 2**20, 1),
+            "count": torch.cuda.device_count(),
+        }
+        figures["nvidia_smi"] = asked(str(about.uuid))
+        line = f"{about.name}, sm_{about.major}{about.minor}, {figures['gpu']['memory_gib']} GiB, {line}"
+    yield Found(line, figures)
+
+
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def asked(uuid: str) -> dict[str, str] | str:
+    """What the driver's own tool says of this GPU, idle; the error where it cannot."""
+    command = ["nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={','.join(ASKED)}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return dict(zip(ASKED, done.stdout.strip().split(", "), strict=True))

@@ -1,0 +1,185 @@
+"""How fast worlds and PPO are on the device, beside what it moves and multiplies at most, measured in the same run.
+
+PPO as in all benchmarks here: two 64 x 64 tanh nets, rollouts of 128 steps, 4 epochs of 4 minibatches, Adam, without a
+Trainer and its callbacks; and in PufferLib's two shapes, of whose second its contributors report 12.9 M env steps/s for
+another world (MinGRU, Muon, bf16, RTX 5090). An iteration is waited for and counted whole; figures are medians of
+iterations after some that warm up. Rollout and update are those of other iterations, as they too are waited for.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from agents.base import Agent
+from agents.sockets import Learner
+from config.schema import PPOConfig
+from envs_fast.registry import WORLDS
+from lab.bench.measure import EPOCHS, MINIBATCHES
+from lab.bench.train import flops
+from lab.gpu.ceilings import PRECISIONS, ceilings, seconds_of
+from lab.gpu.driven import ENV, agent_of, ppo, settle, tick, worlds
+from lab.gpu.hashes import actions
+from lab.gpu.parts import Found, Machine
+from utils.devices import prepare
+from utils.one_line import describe_error
+
+STEPS, WORLD_STEPS = 128, 32
+WIDTHS, SMALL_WIDTHS = (4096, 256, 1024, 16384, 65536), (8, 16)  # the one that is compared with others first
+BY_OTHERS = WIDTHS[::4]  # where eager and graphed are timed, too
+WARM, LEAST, TIMED, PHASED = 3, 5, 1.0, 3  # iterations; seconds of iterations that are timed; iterations for phases
+MARGIN = 6.0  # seconds: with less left no setting is begun
+PUFFER: dict[str, dict[str, Any]] = {
+    "4096 x 64, 1 pass, minibatch 32,768, one layer of 128": {
+        "n_envs": 4096, "n_steps": 64, "n_epochs": 1, "batch_size": 32_768, "hidden_dims": (128,), "share_trunk": True,
+    },
+    "8192 x 32, 3 passes, minibatch 8,192, one layer of 64": {
+        "n_envs": 8192, "n_steps": 32, "n_epochs": 3, "batch_size": 8192, "hidden_dims": (64,), "share_trunk": True,
+    },
+}  # fmt: skip
+
+
+class Row(NamedTuple):
+    """What is timed of PPO: an engine at a number of worlds, and what of the shared work is otherwise."""
+
+    engine: str
+    width: int
+    changes: Mapping[str, Any] = {}
+    shape: str = ""
+
+    def __str__(self) -> str:
+        """As it is called in the file."""
+        own = [] if self.shape else [f"{key} {value}" for key, value in self.changes.items()]
+        return ", ".join([self.engine, self.shape or f"{self.width} worlds", *own])
+
+    def config(self, machine: Machine) -> PPOConfig:
+        return replace(ppo(machine, self.engine, self.width, STEPS), **self.changes)
+
+
+def rows(machine: Machine) -> list[Row]:
+    """Of every engine the widths, what precision and lag change at the first of them, and PufferLib's shapes."""
+    widths, found = SMALL_WIDTHS if machine.small else WIDTHS, list[Row]()
+    for engine in reversed(machine.engines):  # whom time does not suffice for is the slowest
+        fused, first = engine == "fused_gpu", widths[0]
+        found += [Row(engine, width) for width in widths if fused or machine.small or width in BY_OTHERS]
+        found += [Row(engine, first, {"precision": name}) for name in PRECISIONS if name != "32"]
+        found += [Row(engine, width, {"lag": 1}) for width in (widths if fused else ())]
+        shapes = {} if machine.small else PUFFER
+        found += [Row(engine, changes["n_envs"], changes, shape) for shape, changes in shapes.items()]
+    return found
+
+
+def check(machine: Machine, seconds: float) -> Iterator[Found]:
+    """Ceilings, worlds, PPO; what time does not allow is null."""
+    until, device = time.monotonic() + seconds, torch.device(machine.device)
+    prepare(device, 32)  # before cuBLAS begins
+    limits = ceilings(device, machine.small)
+    asked, widths = {str(row): row for row in rows(machine)}, SMALL_WIDTHS[:1] if machine.small else WIDTHS
+    ppos: dict[str, Any] = dict.fromkeys(asked)
+    alones: dict[str, dict[str, Any]] = {env_id: dict.fromkeys(map(str, widths)) for env_id in WORLDS}
+    figures = {"ceilings": limits, "setting": setting_told(), "worlds": alones, "ppo": ppos}
+    for env_id in WORLDS:
+        for width in widths:
+            if time.monotonic() < until:
+                alones[env_id][str(width)] = told(alone, machine, env_id, width, limits)
+        yield Found(best(ppos), figures)
+    for name, row in asked.items():
+        if time.monotonic() < until - MARGIN:
+            ppos[name] = told(trained, machine, row, limits)
+            yield Found(best(ppos), figures)
+
+
+def told(measure: Any, *arguments: Any) -> dict[str, Any]:
+    """What it measures; where it does not fit into memory, or an engine refuses it, that."""
+    try:
+        found: dict[str, Any] = measure(*arguments)
+    except (RuntimeError, ValueError) as error:
+        found = {"error": describe_error(error)}
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return found
+
+
+def trained(machine: Machine, row: Row, limits: dict[str, Any]) -> dict[str, Any]:
+    """Of one row of PPO."""
+    device, config = torch.device(machine.device), row.config(machine)
+    agent = agent_of(machine, config)
+    for _ in range(WARM):
+        tick(agent)
+    times, ending = list[float](), time.perf_counter() + (0.05 if machine.small else TIMED)
+    while len(times) < LEAST or time.perf_counter() < ending:
+        settle(device)
+        began = time.perf_counter()
+        tick(agent)
+        settle(device)
+        times.append(time.perf_counter() - began)
+    rate = config.rollout_size / statistics.median(times)
+    return {
+        "env_steps_per_second": rate,
+        "iteration_milliseconds": statistics.median(times) * 1e3,
+        "fastest_milliseconds": min(times) * 1e3,
+        "slowest_milliseconds": max(times) * 1e3,
+        "iterations": len(times),
+        **phases(agent, device, config.rollout_size),
+        "flop_share": rate * flops(config) / limits["flops"][str(config.precision)],
+    }
+
+
+def phases(agent: Agent, device: torch.device, env_steps: int) -> dict[str, float]:
+    """Milliseconds of an iteration's two heavy verbs, and env steps per second of each alone."""
+    collecting, learning = Timed(device, agent.engine.play), Timed(device, agent.engine.learn)
+    agent.engine = agent.engine._replace(play=collecting, learn=learning)
+    for _ in range(PHASED):
+        tick(agent)
+    spent = {"rollout": statistics.median(collecting.seconds), "update": statistics.median(learning.seconds)}
+    rates = {f"{name}_env_steps_per_second": env_steps / each for name, each in spent.items()}
+    return rates | {f"{name}_milliseconds": each * 1e3 for name, each in spent.items()}
+
+
+class Timed:
+    """A socket in front of another, which is waited for."""
+
+    def __init__(self, device: torch.device, own: Any) -> None:
+        self.device, self.own, self.name, self.seconds = device, own, own.name, list[float]()
+
+    def collect(self, learner: Learner, steps: int) -> None:
+        self._time(self.own.collect, learner, steps)
+
+    def learn(self, learner: Learner, work: object) -> None:
+        self._time(self.own.learn, learner, work)
+
+    def _time(self, verb: Any, *arguments: object) -> None:
+        settle(self.device)
+        began = time.perf_counter()
+        verb(*arguments)
+        settle(self.device)
+        self.seconds.append(time.perf_counter() - began)
+
+
+def alone(machine: Machine, env_id: str, width: int, limits: dict[str, Any]) -> dict[str, float]:
+    """Of worlds without a policy: random actions, autoreset, WORLD_STEPS steps a launch into the same buffers."""
+    env = worlds(machine, env_id, width)
+    env.reset(0)
+    given, out = actions(env, 0, WORLD_STEPS), env.trajectory(WORLD_STEPS)
+    seconds = seconds_of(env.device, lambda: env.advance(given, out))
+    steps = WORLD_STEPS * width
+    # what every step reads and writes; the end of an episode is rare, and the state stays in registers
+    moved = sum(each.nbytes for each in (given, out.reward, out.terminated, out.truncated, out.arrays[0]))
+    return {"env_steps_per_second": steps / seconds, "copy_share": moved / seconds / limits["copy_bytes_per_second"]}
+
+
+def setting_told() -> dict[str, Any]:
+    nets = {"hidden_dims": [64, 64], "share_trunk": False, "activation": "tanh", "optimizer": "adam"}
+    return {"env_id": ENV, "n_steps": STEPS, "n_epochs": EPOCHS, "minibatches": MINIBATCHES, **nets}
+
+
+def best(found: dict[str, Any]) -> str:
+    """The fastest so far."""
+    rates = {name: each["env_steps_per_second"] for name, each in found.items() if each and "error" not in each}
+    if not rates:
+        return "nothing measured"
+    name = max(rates, key=lambda each: rates[each])
+    return f"{len(rates)} of {len(found)} settings; {name}: {rates[name]:,.0f} env steps/s"

@@ -1,0 +1,291 @@
+"""A checkout as its imports draw it: every product file, who imports whom, and the storeys an import may not climb.
+
+Read off the source, nothing is imported or run. docs/architecture.md says STOREYS and WINGS in words,
+tests/test_architecture.py holds the rules, lab/house.py counts.
+"""
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own storey and those above it in this list
+    ("utils/", "runstore/"),
+    ("config/",),
+    ("envs_fast/",),
+    ("envs_gym/",),
+    ("agents/experience/", "agents/networks/", "agents/returns.py", "agents/metric_sums.py"),
+    ("agents/sockets.py",),
+    ("agents/base.py", "agents/laprop.py", "agents/stopwatch.py"),
+    ("agents/on_policy.py", "agents/off_policy.py", "agents/model_learning.py"),
+    ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
+    ("agents/trained/",),
+    ("trainer_callbacks/",),
+    ("agents/engines/plan/",),
+    ("agents/engines/fused_cpu/",),
+    ("agents/engines/",),
+    ("agents/playing/", "export/", "inspector/", "publishing/", "report/", "runstore/many/"),
+    ("scripts/", "stride/", "*.py"),
+    ("lab/",),
+)
+ROOF = ("scripts/", "stride/", "lab/")  # and files at the top: they may import all, and hand wings to the core
+WINGS: dict[str, tuple[str, ...]] = {  # what is neither here nor the roof is the core; "!": but for this
+    "engines": ("agents/engines/",),
+    "compiled worlds": (
+        "envs_fast/",
+        "!envs_fast/vec_env.py",  # the contract of all environments
+        "!envs_fast/buffers.py",
+        "!envs_fast/world.py",  # that of a compiled world, and who steps many of one
+        "!envs_fast/compiled_env.py",
+        "!envs_fast/numba_env.py",
+        "!envs_fast/cuda_env.py",
+        "!envs_fast/device_code.py",
+        "envs_gym/backend_fast.py",
+        "envs_gym/bandits.py",
+    ),
+    "Atari": ("envs_gym/ale_env.py", "envs_gym/backend_ale.py", "envs_gym/wrappers/atari_objects.py"),
+    "VizDoom": ("envs_gym/doom.py", "envs_gym/wrappers/doom.py"),
+    "stable-retro": ("envs_gym/retro.py", "envs_gym/retro_emulator.py"),
+    "dm_control": ("envs_gym/dmc.py",),
+    "Brax": ("envs_gym/brax_worlds.py",),
+    "MiniGrid": ("envs_gym/wrappers/minigrid.py",),
+    "tensor worlds": ("envs_gym/tensor_env.py", "envs_gym/batches.py", "envs_gym/backend_torch.py"),
+    "worker processes": ("envs_gym/async_env.py", "envs_gym/async_pool.py", "envs_gym/async_worker.py"),
+    "check-env": ("envs_gym/check/",),
+    "playing": ("agents/playing/",),
+    "many runs": ("runstore/many/",),
+    "report": ("report/",),
+    "inspector": ("inspector/",),
+    "publishing": ("publishing/",),
+    "export": ("export/",),
+}
+TABLE = "utils/wings.py"  # where the core names wings by strings; nobody else does
+WRITTEN_IN = (
+    "lab/house_rules.py",
+    "scripts/house_rules.py",
+    "tests/test_architecture.py",
+)  # where a checkout says what its storeys are
+NOT_OURS = {"tests", "runs", "docs", "build", "dist", "node_modules"}
+
+
+class Import(NamedTuple):
+    """One name a file imports: the dotted module, the line, and whether it hides in a function or class."""
+
+    target: str
+    line: int
+    hidden: bool
+
+
+class Source(NamedTuple):
+    """A parsed file; `name` is how others import it, `nodes` is its tree walked once for all rules."""
+
+    path: str
+    name: str
+    text: str
+    tree: ast.Module
+    nodes: list[ast.AST]
+    imports: list[Import]
+
+
+House = dict[str, Source]  # by dotted name
+
+
+def read_house(root: Path) -> House:
+    """Every product file under `root`."""
+    sources = [read_source(root, path) for path in product_files(root)]
+    ours = {source.name for source in sources}
+    return {source.name: source._replace(imports=[*resolve(source, ours)]) for source in sources}
+
+
+def product_files(root: Path) -> Iterator[Path]:
+    """Every Python file of the checkout but tests, what runs and builds leave, and virtual environments."""
+    for folder, folders, files in os.walk(root):
+        unwanted = NOT_OURS if Path(folder) == root else {"__pycache__"}
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in unwanted)
+        if "pyvenv.cfg" in files:  # somebody's virtual environment
+            folders.clear()
+            continue
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def read_source(root: Path, file: Path) -> Source:
+    path, text = file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    tree = ast.parse(text, path)
+    return Source(path, name, text, tree, [*ast.walk(tree)], [])
+
+
+def resolve(source: Source, ours: set[str]) -> Iterator[Import]:
+    """Imports as modules: `from package import thing` is package.thing where that is a file of ours."""
+    hidden = {
+        id(node)
+        for scope in source.nodes
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for node in _imports_within(scope)
+    }
+    for node in source.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(_by_path(alias.name, ours), node.lineno, id(node) in hidden)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                inner = _by_path(f"{module}.{alias.name}", ours)
+                yield Import(inner if inner in ours else _by_path(module, ours), node.lineno, id(node) in hidden)
+
+
+def _by_path(module: str, ours: set[str]) -> str:
+    """`stride.agents.ppo` is agents.ppo where a checkout has agents/ppo.py at its top and imports it below one name."""
+    short = module.removeprefix("stride.")
+    return short if module not in ours and short in ours else module
+
+
+def _imports_within(statement: ast.AST) -> Iterator[ast.AST]:
+    """Of a scope, through whatever statements hold statements; no expression holds an import."""
+    for inner in ast.iter_child_nodes(statement):
+        if isinstance(inner, ast.Import | ast.ImportFrom):
+            yield inner
+        elif isinstance(inner, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _imports_within(inner)
+
+
+def storeys_of(root: Path) -> tuple[tuple[str, ...], ...]:
+    """The storeys that a checkout itself declares, ours where it declares none."""
+    for file in (root / place for place in WRITTEN_IN if (root / place).is_file()):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                if dotted(target) == "STOREYS":
+                    return tuple(tuple(line) for line in ast.literal_eval(node.value))
+    return STOREYS
+
+
+def storey(path: str, storeys: tuple[tuple[str, ...], ...] = STOREYS) -> int | None:
+    """Its place in the list: by its own name, else by the innermost folder listed, else as any file of its folder."""
+    folders = [f"{folder}/" for folder in PurePosixPath(path).parents][:-1]
+    for wanted in (path, *folders, f"{folders[0] if folders else ''}*.py"):
+        for place, patterns in enumerate(storeys):
+            if wanted in patterns:
+                return place
+    return None
+
+
+def imports_run_downward(house: House, storeys: tuple[tuple[str, ...], ...] = STOREYS) -> Iterator[str]:
+    for source in house.values():
+        mine = storey(source.path, storeys)
+        for target, line, _ in source.imports:
+            if target.startswith("."):
+                yield at(source, line, f"relative import of {target}; imports are absolute")
+            theirs = storey(house[target].path, storeys) if target in house else None
+            if mine is not None and theirs is not None and theirs > mine:
+                yield at(source, line, f"imports {target}, which stands higher")
+
+
+def wing(path: str) -> str:
+    """The wing that a file belongs to, "" of the core and the roof."""
+    for name, patterns in WINGS.items():
+        if path.startswith(patterns) and f"!{path}" not in patterns:
+            return name
+    return ""
+
+
+def is_core(path: str) -> bool:
+    """Whether it is neither of a wing nor of the roof."""
+    return not wing(path) and "/" in path and not path.startswith(ROOF)
+
+
+def core_imports_no_wing(house: House) -> Iterator[str]:
+    """Nor names one in a string, but for the table by which the core asks for them."""
+    for source in house.values():
+        if is_core(source.path):
+            for target, line in (*wings_imported(source, house), *wings_named(source, house)):
+                yield at(source, line, f"the core takes {target} from the wing {wing(house[target].path)}")
+
+
+def wings_import_no_wing(house: House) -> Iterator[str]:
+    """But their own, nor ask the core's table for one; what two of them want is of the core."""
+    for source in house.values():
+        mine = wing(source.path)
+        for target, line, _ in source.imports if mine else ():
+            if target in house and house[target].path == TABLE:
+                yield at(source, line, f"the wing {mine} asks for wings; the core does")
+        for target, line in (*wings_imported(source, house), *wings_named(source, house)) if mine else ():
+            if wing(house[target].path) != mine:
+                yield at(source, line, f"the wing {mine} takes {target} from the wing {wing(house[target].path)}")
+
+
+def wings_imported(source: Source, house: House) -> Iterator[tuple[str, int]]:
+    """Files of wings that it imports, each with the line."""
+    for target, line, _ in source.imports:
+        if target in house and wing(house[target].path):
+            yield target, line
+
+
+def wings_named(source: Source, house: House) -> Iterator[tuple[str, int]]:
+    """The same of those that a string names: `envs_gym.doom`, `envs_gym.doom:DoomWorld`."""
+    for node in source.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and source.path != TABLE:
+            target = node.value.partition(":")[0].removeprefix("stride.")
+            if target in house and "." in target and wing(house[target].path):
+                yield target, node.lineno
+
+
+def no_circles(house: House) -> Iterator[str]:
+    """Neither by imports nor through the addresses by which kernels call one another."""
+    finished: set[str] = set()
+    calls = calls_by_address(house)
+
+    def visit(name: str, trail: tuple[str, ...]) -> Iterator[str]:
+        for target, line, hidden in (*house[name].imports, *calls.get(name, ())):
+            if target in trail and not hidden:
+                yield at(house[name], line, f"circle {' -> '.join((*trail[trail.index(target) :], target))}")
+            elif target in house and target not in finished and not hidden:
+                yield from visit(target, (*trail, target))
+        finished.add(name)
+
+    for name in house:
+        if name not in finished:
+            yield from visit(name, (name,))
+
+
+def calls_by_address(house: House) -> dict[str, list[Import]]:
+    """By file, what `f[At.X]` reaches from there: the files whose kernels are bound, `{At.X: kernel}`, to such an X."""
+    bound: dict[str, set[str]] = {}
+    keys: set[int] = set()
+    for source in house.values():
+        for node in (node for node in source.nodes if isinstance(node, ast.Dict)):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if key and dotted(key).startswith("At.") and (home := home_of(source, value, house)):
+                    keys.add(id(key))
+                    bound.setdefault(dotted(key), set()).add(home)
+    kernels = {name for names in bound.values() for name in names}
+    return {
+        name: [
+            Import(target, node.lineno, False)
+            for node in house[name].nodes
+            if isinstance(node, ast.Attribute) and id(node) not in keys
+            for target in sorted(bound.get(dotted(node), set()) - {name})
+        ]
+        for name in kernels
+    }
+
+
+def home_of(source: Source, value: ast.expr, house: House) -> str:
+    """The file that defines `function` or `file.function`, "" where it is no kernel."""
+    owner, _, name = dotted(value).rpartition(".")
+    if owner:
+        return next((target for target, *_ in source.imports if target in house and target.endswith(f".{owner}")), "")
+    defined = {node.name for node in source.tree.body if isinstance(node, ast.FunctionDef)}
+    return source.name if name in defined else ""
+
+
+def at(source: Source, line: int, what: str) -> str:
+    return f"{source.path}:{line}: {what}"
+
+
+def dotted(node: ast.AST | None) -> str:
+    """`a.b.c` of an expression, "" where it is none."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,117 @@
+"""Carries out the notebooks of docs/notebooks, each in a folder and a kernel of its own, and keeps what they show.
+
+    python -m lab.notebooks                            all of them, in place
+    python -m lab.notebooks first_run --out pictures   one of them, written elsewhere as .ipynb and .html
+
+What a cell raises ends it, where the cell is not tagged `raises-exception`; then nothing is written.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scripts.usage import parser_of
+from utils import entry
+from utils.durable_file import replacing
+from utils.provenance import PROJECT
+from utils.user_error import UserError, nearest
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+FOLDER = PROJECT / "docs" / "notebooks"
+ORDER = ("first_run", "your_environment", "compare_and_publish")
+SECONDS = 600  # a cell may take, on a busy machine
+NEEDED = "notebooks need nbclient and ipykernel: pip install 'stride-rl[ci]'"
+
+
+def main(argv: list[str]) -> int:
+    """Exit code."""
+    parser = parser_of(__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ORDER)}; all of them by default")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write them there, as pages for a browser, too")
+    asked = parser.parse_args(argv)
+    for name in asked.names:
+        if name not in ORDER:
+            raise UserError(f"there is no notebook {name!r}{nearest(name, ORDER)}")
+    if asked.out:
+        asked.out.mkdir(parents=True, exist_ok=True)
+    for name in asked.names or ORDER:
+        print(f"{name} ...", flush=True)
+        written = carried_out(FOLDER / f"{name}.ipynb")
+        path = (asked.out or FOLDER) / f"{name}.ipynb"
+        write(path, as_text(written))
+        if asked.out:
+            write(path.with_suffix(".html"), as_page(written))
+        print(f"{path}, {path.stat().st_size:,} bytes", flush=True)
+    return 0
+
+
+def carried_out(path: Path) -> "NotebookNode":
+    """The notebook with what its cells show, by this interpreter, where there is nothing but the notebook."""
+    try:
+        import nbformat
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError
+    except ImportError as error:
+        raise UserError(NEEDED) from error
+    notebook = nbformat.read(path, as_version=4)
+    about = notebook.metadata.copy()
+    folder = Path(tempfile.mkdtemp(prefix="notebook-"))
+    client = NotebookClient(
+        notebook, timeout=SECONDS, kernel_name="python3", record_timing=False, coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+    )  # fmt: skip
+    try:
+        client.execute(env=surroundings())
+    except CellExecutionError as error:
+        place = max(cell.get("execution_count") or 0 for cell in notebook.cells)
+        raise UserError(f"{path.name}, cell [{place}]: {error.ename}: {error.evalue}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    notebook.metadata = about  # not the version of this interpreter
+    return notebook
+
+
+def surroundings() -> dict[str, str]:
+    """Runs lie beside the notebook; `stride` is this checkout, whatever is installed."""
+    path = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "STRIDE_RUNS": "runs", "PYTHONPATH": path, "VIRTUAL_ENV": sys.prefix, "COLUMNS": "110"}
+
+
+def as_text(notebook: "NotebookNode") -> str:
+    import nbformat
+
+    return nbformat.writes(notebook) + "\n"
+
+
+def as_page(notebook: "NotebookNode") -> str:
+    """As HTML, by nbconvert, which only whoever looks at pictures needs."""
+    try:
+        from nbconvert import HTMLExporter
+    except ImportError as error:
+        raise UserError("a page of a notebook needs nbconvert: pip install nbconvert") from error
+    page: str = HTMLExporter(embed_images=True).from_notebook_node(notebook)[0]
+    return page
+
+
+def shown(output: Mapping[str, Any]) -> str:
+    """What an output says in plain text; "" where it says nothing."""
+    if output["output_type"] == "stream":
+        return str(output["text"])
+    if output["output_type"] == "error":
+        return f"{output['ename']}: {output['evalue']}"
+    return str(output["data"].get("text/plain", ""))
+
+
+def write(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+if __name__ == "__main__":
+    entry.run(main)

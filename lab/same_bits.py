@@ -1,0 +1,229 @@
+"""Did a change of the code change a training? The same trainings in two checkouts, compared to the last bit.
+
+    git clone -q . ../before && git -C ../before checkout -q HASH
+    python -m lab.same_bits ../before                  every algorithm on every engine it has
+    python -m lab.same_bits ../before --only dqn sac --threads 1 2 3
+    python -m lab.same_bits --rounded ../before        numbers of evaluations may differ by rounding
+
+Each configuration is trained by both checkouts, with 1 thread and with 2; then half of such a training, made by the
+checkout before, is resumed by both. Each training is `python train.py` of a checkout in a process of its own. What a
+checkpoint holds (weights, optimizer, worlds, counters) and metrics.csv without its columns of wall time are read here,
+and their SHA-256 must be equal. A replay memory's rows are compared by what was learnt from them: how they are cut
+into files depends on the clock. With --rounded columns of evaluations and tests are no part of the hash: they are
+compared as numbers, and the largest distance is printed. Exit code 1: something differs.
+"""
+
+import csv
+import hashlib
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from scripts.usage import parser_of
+from utils import entry
+from utils.provenance import PROJECT
+from utils.user_error import UserError
+
+ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=32")
+HOST_GPU = (
+    "n_envs=4",
+    "n_steps=8",
+    "batch_size=16",
+    "n_epochs=2",
+    "hidden_dims=[16,16]",
+    "max_episode_steps=20",
+    "max_timesteps=320",
+)
+WORLD_MODEL = (
+    "n_envs=4",
+    "train_freq=16",
+    "batch_size=16",
+    "batch_length=6",
+    "train_ratio=4",
+    "buffer_size=1000",
+    "learning_starts=100",
+    "deter=16",
+    "stoch=3",
+    "width=16",
+    "horizon=4",
+    "max_timesteps=640",
+)
+PICTURES = ("obs=pixels", "resize_obs=36", "frame_stack=2", "policy=cnn", "max_timesteps=320")
+REPLAY = ("train_freq=16", "gradient_steps=2", "batch_size=16", "buffer_size=2000", "learning_starts=100")
+PRIORITISED = ("prioritised=true", "n_step=3", "replay_storage=memmap", "normalize_obs=true", "buffer_size=512")
+CONFIGS: dict[str, tuple[str, ...]] = {  # name: config, overrides; what is not named is shipped
+    "ppo fused": ("CartPole-v1:ppo", *ROLLOUT, "engine=fused_cpu", "normalize_obs=true", "normalize_reward=true"),
+    "ppo eager": ("CartPole-v1:ppo", *ROLLOUT, "engine=eager", "policy_lr=lin_0.001", "clip_range=lin_0.2"),
+    "ppo gym, gaussian": ("Pendulum-v1:ppo", *ROLLOUT, "engine=fused_cpu", "env_backend=gym", "normalize_obs=true"),
+    "ppo lstm": ("CartPole-v1:ppo_lstm", "n_envs=4", "n_steps=16", "n_epochs=2"),
+    "ppo workers": ("CartPole-v1:ppo", *ROLLOUT, "env_backend=gym", "workers=2"),
+    "ppo gpu": ("CartPole-v1:ppo", *HOST_GPU, "engine=eager"),  # engine: fused_gpu, as PROGRAMS says
+    "ppo cnn": ("CartPole-v1:ppo_pixels", "n_envs=2", "n_steps=8", "batch_size=8", "n_epochs=1", "max_timesteps=320"),
+    "ppo dict, masks": ("Taxi-v4:ppo", *ROLLOUT, "max_episode_steps=20"),
+    "reinforce fused": ("CartPole-v1:reinforce", "n_envs=4", "n_steps=16", "engine=fused_cpu"),
+    "reinforce eager": ("CartPole-v1:reinforce", "n_envs=4", "n_steps=16", "engine=eager", "normalize_obs=true"),
+    "dqn fused": ("CartPole-v1:dqn", *REPLAY, "engine=fused_cpu", "target_freq=160", "normalize_obs=true"),
+    "dqn eager, memmap": ("CartPole-v1:dqn", *REPLAY, *PRIORITISED, "engine=eager"),
+    "dqn pictures": ("CartPole-v1:dqn", *REPLAY, *PICTURES, "batch_size=8", "learning_starts=32"),
+    "sac fused": ("Pendulum-v1:sac", *REPLAY, "engine=fused_cpu", "max_episode_steps=30"),
+    "sac eager": ("Pendulum-v1:sac", *REPLAY, "engine=eager", "noise_correlation=0.5", "normalize_obs=true"),
+    "pqn": ("CartPole-v1:pqn", "n_envs=4", "n_steps=16", "batch_size=32"),
+    "dreamer fused": ("CartPole-v1:dreamer", *WORLD_MODEL, "imagined_starts=8", "engine=fused_cpu"),
+    "dreamer eager": ("CartPole-v1:dreamer", *WORLD_MODEL, "imagined_starts=8", "engine=eager"),
+    "planet": ("CartPole-v1:planet", *WORLD_MODEL, "candidates=8", "elites=3"),
+    "q_learning": ("FrozenLake-v1:q_learning", "n_envs=8", "n_steps=16", "visits_power=0.6"),
+}
+# train.py with worlds and kernels of fused_gpu, compiled for this processor by tests/host_kernels.py of the checkout
+ON_HOST = """\
+import sys
+import train
+from importlib import import_module
+from importlib.util import find_spec
+from tests.host_kernels import compile_host
+
+prefix = "stride." if find_spec("stride") and find_spec("stride.agents") else ""
+chooser = "agents.engines.choice" if find_spec(prefix + "agents.engines.choice") else "agents.algorithms"
+algorithms, engine, backend, cuda_env, registry = (import_module(prefix + name) for name in (
+    chooser, "agents.engines.fused_gpu.engine", "envs_gym.backend_fast", "envs_fast.cuda_env",
+    "envs_fast.registry"))
+
+def make(config, num_envs, device):
+    world, limit = registry.WORLDS[config.env_id], config.max_episode_steps
+    return cuda_env.CudaEnv(world, num_envs, limit, device, compile_host, **config.env_kwargs)
+
+def choose(config, agent):
+    return engine.fused_gpu(algorithms.RECIPES[type(agent)], agent, None, None)
+
+backend.make, algorithms.choose_on_cpu = make, choose
+sys.exit(train.command(sys.argv[1:]))
+"""
+PROGRAMS = {"ppo gpu": ("-c", ON_HOST)}  # all others: train.py
+ROUNDING = 1e-4  # of a number, or of 1 where it is smaller: what --rounded lets pass
+EVALUATED = ("val/", "test/")
+SHORT: tuple[str, ...] = ("max_timesteps=1280", "epoch_iterations=1", "log_freq_epochs=1", "test_episodes=4")
+SHORT += ("eval_freq_epochs=5", "eval_episodes=4", "eval_warmup_epochs=0", "early_stop_on_eval_threshold=false")
+
+
+def main(argv: list[str]) -> int:
+    """A line per configuration and number of threads: what was hashed, and whether it is the same."""
+    parser = parser_of(__doc__)
+    parser.add_argument("before", type=Path, help="the checkout to compare with")
+    parser.add_argument("now", type=Path, nargs="?", default=PROJECT, help="the other one (default: this)")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="configurations whose name begins so")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N", help="threads to train with")
+    parser.add_argument("--rounded", action="store_true", help=f"evaluations may differ by {ROUNDING:g}")
+    options = parser.parse_args(argv)
+    names = [name for name in CONFIGS if name.startswith(tuple(options.only))]
+    if not names:
+        raise UserError(f"no configuration begins with {' or '.join(options.only)}; there are {', '.join(CONFIGS)}")
+    for checkout in (options.before, options.now):
+        if not (checkout / "train.py").is_file():
+            raise UserError(f"{checkout} is no checkout: there is no train.py in it")
+    different = 0
+    last = " | evaluations, worst" if options.rounded else ""
+    print(f"| configuration | threads | straight | half resumed | {last} |\n|---|---|---|---|---|{'---|' * bool(last)}")
+    for name in names:
+        for threads in options.threads:
+            before, now = compared(name, threads, options.before.resolve(), options.now.resolve(), options.rounded)
+            apart = max(one.apart(other) for one, other in zip(before, now, strict=True))
+            same = [one.digest for one in before] == [one.digest for one in now] and apart <= ROUNDING
+            different += not same
+            hashes = [" -> ".join(dict.fromkeys((a.digest, b.digest))) for a, b in zip(before, now, strict=True)]
+            cells = [name, str(threads), *hashes, "equal" if same else "DIFFERENT"]
+            cells += [f"{apart:.1e}"] if options.rounded else []
+            print(f"| {' | '.join(cells)} |", flush=True)
+    print(f"{len(names) * len(options.threads) - different} of {len(names) * len(options.threads)} equal")
+    return int(different > 0)
+
+
+class Result(NamedTuple):
+    """Of one training."""
+
+    digest: str
+    """the first twelve letters of the SHA-256 of the last checkpoint and of the rows"""
+    evaluations: list[dict[str, str]]
+    """of each row what is no part of the hash"""
+
+    def apart(self, other: "Result") -> float:
+        """How far evaluations are apart at most, as a part of their size; infinite where others were made."""
+        if [row.keys() for row in self.evaluations] != [row.keys() for row in other.evaluations]:
+            return math.inf
+        pairs = [(float(row[name]), float(twin[name]))
+                 for row, twin in zip(self.evaluations, other.evaluations, strict=True) for name in row]  # fmt: skip
+        return max((abs(a - b) / max(1.0, abs(a)) for a, b in pairs), default=0.0)
+
+
+def compared(name: str, threads: int, before: Path, now: Path, rounded: bool) -> tuple[list[Result], list[Result]]:
+    """The straight and the resumed training, by the checkout before and by the one of now."""
+    config_id, *own = CONFIGS[name]
+    program = PROGRAMS.get(name, ("train.py",))
+    given = {word.partition("=")[0]: word for word in (*SHORT, *own, f"threads={threads}")}
+    steps = int(given.pop("max_timesteps").partition("=")[2])
+    with tempfile.TemporaryDirectory(prefix="same-bits-") as folder:
+        root = Path(folder)
+        words = [config_id, *given.values()]
+        straight = [trained(each, root / f"straight-{n}", program, *words, f"max_timesteps={steps}")
+                    for n, each in enumerate((before, now))]  # fmt: skip
+        half = trained(before, root / "half", program, *words, f"max_timesteps={steps // 2}")
+        resumed = []
+        for n, each in enumerate((before, now)):
+            copy = Path(shutil.copytree(half.parent, root / f"resumed-{n}", symlinks=True)) / half.name
+            resumed.append(trained(each, copy.parent, program, "--resume", half.name, f"max_timesteps={steps}"))
+        first, second = ([result_of(run[n], rounded) for run in (straight, resumed)] for n in (0, 1))
+        return first, second
+
+
+def trained(checkout: Path, root: Path, program: Sequence[str], *words: str) -> Path:
+    """The folder of the run that the `program` made in that checkout, or went on with, under `root`."""
+    environment = {**os.environ, "STRIDE_RUNS": str(root), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *program, *words, "-q"]
+    ended = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        said = ended.stderr.strip()[-200:]
+        raise UserError(f"{' '.join(words)} in {checkout}: exit code {ended.returncode}: {said}")
+    [run] = [each for each in root.iterdir() if not each.is_symlink() and (each / "config.json").is_file()]
+    return run
+
+
+def result_of(run: Path, rounded: bool) -> Result:
+    """Of a run's last checkpoint and its rows."""
+    state = torch.load(run / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
+    found, apart = hashlib.sha256(), EVALUATED if rounded else ()
+    for part in ("state_dict", "optimizer_states", "stride"):
+        feed(found, state[part])
+    with (run / "metrics.csv").open(newline="") as file:
+        rows = [
+            {name: cell for name, cell in sorted(row.items()) if "/time/" not in name} for row in csv.DictReader(file)
+        ]
+    for row in rows:
+        feed(found, {name: cell for name, cell in row.items() if not name.startswith(apart)})
+    evaluations = [{name: cell for name, cell in row.items() if name.startswith(apart) and cell} for row in rows]
+    return Result(found.hexdigest()[:12], evaluations)
+
+
+def feed(found: "hashlib._Hash", value: object) -> None:
+    """Every leaf with its name: tensors by their bytes, all else as Python writes it."""
+    if isinstance(value, torch.Tensor):
+        found.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        found.update(value.contiguous().numpy().tobytes())
+    elif isinstance(value, dict):
+        for key in (key for key in value if key != "segments"):
+            found.update(str(key).encode())
+            feed(found, value[key])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            feed(found, each)
+    else:
+        found.update(repr(value).encode())
+
+
+if __name__ == "__main__":
+    entry.run(main)

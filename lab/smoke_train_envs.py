@@ -1,0 +1,80 @@
+"""Trains every shipped variant for two iterations, evaluation included, each as the command a person would type.
+
+It proves that the variants run, not that they learn. Runs go to a temporary folder.
+"""
+
+import os
+import sys
+import tempfile
+import time
+
+import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
+from config.extras import missing
+from config.listing import list_environments
+from config.loader import load_config, parse_config_id
+from config.schema import ReplayConfig, RolloutConfig
+from runstore.many.process_pool import run_all
+from scripts.usage import parser_of
+from utils import entry
+from utils.provenance import PROJECT
+
+ITERATIONS = 2
+STEPS = 2000  # where an algorithm has no rollout to count in
+EVALUATION = ("eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=2", "eval_max_steps=50")  # of each world
+TAIL = 12  # lines shown of a variant that failed
+
+
+def main(argv: list[str]) -> int:
+    """Exit code: 1 when a variant failed."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--filter", default="", metavar="TERM", help="only variants that --list-envs TERM shows")
+    parser.add_argument(
+        "--timesteps", type=int, metavar="N", help=f"env steps of each (default: {ITERATIONS} iterations)"
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="variants side by side")
+    arguments = parser.parse_args(argv)
+
+    rows = list_environments(arguments.filter)
+    variants = [f"{row.env}:{row.variant}" for row in rows if not missing(row.env_id)]
+    commands = [command(variant, arguments.timesteps) for variant in variants]
+    began, failed = time.monotonic(), list[str]()
+    with tempfile.TemporaryDirectory(prefix="stride-smoke-") as runs:  # @last stays whose it is
+        for done in run_all(commands, arguments.workers, {"STRIDE_RUNS": runs}):
+            lines = done.output_tail.strip().splitlines() or ["(no output)"]
+            word = "FAILED" if done.returncode else "ok"
+            print(
+                f"{word:<7} {time.monotonic() - began:6.1f} s  {variants[done.index]:<32} {result(lines[-1])}",
+                flush=True,
+            )
+            if done.returncode:
+                failed.append(variants[done.index])
+                print("\n".join(f"        | {line}" for line in lines[-TAIL:]), flush=True)
+    count, seconds = f"{len(variants) - len(failed)} of {len(variants)}", time.monotonic() - began
+    print(f"\n{count} variants run, {seconds:.1f} s, {arguments.workers} at a time")
+    for env, extra in {row.env: missing(row.env_id) for row in rows}.items():
+        if extra:
+            print(f"{env} was not tried; it needs {extra.title}: {extra.cure}")
+    if failed:
+        print(f"failed: {', '.join(sorted(failed))}")
+    return 1 if failed else 0
+
+
+def command(variant: str, timesteps: int | None) -> list[str]:
+    """train.py for one variant; a budget below one rollout is raised to that."""
+    config = load_config(*parse_config_id(variant))
+    least, usual = 1, STEPS
+    if isinstance(config, RolloutConfig):
+        least, usual = config.rollout_size, ITERATIONS * config.rollout_size
+    if isinstance(config, ReplayConfig):
+        least = config.learning_starts + 1
+    budget = max(usual if timesteps is None else timesteps, least)
+    return [sys.executable, str(PROJECT / "train.py"), variant, f"max_timesteps={budget}", *EVALUATION, "--quiet"]
+
+
+def result(line: str) -> str:
+    """The closing line of a quiet run, without the folder that is about to vanish."""
+    return line.rpartition(". ")[0] or line
+
+
+if __name__ == "__main__":
+    entry.run(main)

@@ -1,0 +1,95 @@
+"""Each fault script as it is called, with few counts: its faults strike, nothing is lost to them, and it says so.
+
+docs/reliability.md holds the full counts; `make soak` takes the larger ones here.
+"""
+
+import os
+import re
+import runpy
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from lab.faults import record
+from lab.faults.__main__ import SCENARIOS, main
+from lab.faults.rig import start
+from utils import entry
+
+LIMIT = 900  # seconds
+COUNTS = {  # the least with which a script shows something, and more
+    "audience": ("--windows 1", "--windows 4"),
+    "circumstances": (
+        "--references 1 --environments 1 --limits 1 --stops 1 --resumes 1 --cases 1",
+        "--references 2 --environments 3 --limits 5 --stops 2 --resumes 1 --cases 16",
+    ),
+    "damage": ("--flips 2 --cuts 2", "--flips 20 --cuts 10"),
+    "disk": ("--levels 1", "--levels 3"),
+    "door": ("", ""),
+    "endurance": ("--seconds 3", "--seconds 30"),
+    "environments": ("--faults 1", "--faults 8"),
+    "folder": ("--cases 3 --each 2", "--cases 8 --each 2"),
+    "fuzz": (
+        "--commands 4 --ids 6 --words 40",
+        "--commands 30 --ids 60 --words 300",
+    ),
+    "hostile": ("--files 3", "--files 12"),
+    "hosts": ("--races 2 --stale 1", "--races 20 --stale 5"),
+    "inspector": ("--runs 3", "--runs 12"),
+    "kill": ("--trials 4 --groups 1", "--trials 14 --groups 1"),
+    "leaks": ("--fills 1", "--fills 20"),
+    "monitor": (
+        "--reads 3000 --kills 4 --replacements 5 --steps 250000",
+        "--reads 3000 --kills 10 --replacements 20 --steps 250000",
+    ),
+    "nan": ("--runs 6", "--runs 54"),
+    "nodes": ("--kills 1", "--kills 2"),
+    "pauses": ("--trials 3", "--trials 12"),
+    "races": ("--processes 4 --lookups 500 --trainings 2", "--processes 12 --lookups 2000 --trainings 2"),
+    "signals": ("--trials 1 --groups 1", "--trials 7 --groups 4"),
+    "trackers": ("--pairs 1 --steps 2048", "--pairs 1 --steps 8192"),
+}
+FOLDER = Path(record.__file__).parent
+
+
+def test_each_fault_has_its_counts_and_its_module():
+    assert [*COUNTS] == [*SCENARIOS] == sorted(SCENARIOS)
+    assert all((FOLDER / f"{name}.py").is_file() for name in SCENARIOS)
+
+
+def test_a_mistyped_fault_is_told_the_nearest(capsys):
+    assert entry.ended(main, ["kil"]) == 2
+    assert "no fault 'kil'; did you mean kill?" in capsys.readouterr().err
+
+
+def called(name: str, words: list[str]) -> int:
+    """`python -m lab.faults NAME WORDS` in this process."""
+    sys.argv[1:] = [name, *words]
+    with pytest.raises(SystemExit) as left:
+        runpy.run_module("lab.faults", run_name="__main__", alter_sys=True)
+    return int(left.value.code or 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["least", "more"])
+@pytest.mark.parametrize("name", COUNTS)
+def test_nothing_is_lost_to_a_planted_fault(name, more, tmp_path):
+    """Forked from a process that has trained before: a cold start is not what is tried here."""
+    if name == "nodes":
+        pytest.importorskip("ray", reason="pip install 'stride-rl[cluster]'")
+    before = record.PAGE.read_bytes()
+    child = start(COUNTS[name][more].split(), tmp_path / "runs", main=partial(called, name))
+    while child.lives() and time.monotonic() < child.began + LIMIT:
+        time.sleep(0.05)
+    if child.lives():
+        os.killpg(child.pid, signal.SIGKILL)
+    ended = child.wait()
+    if "a tmpfs could not be mounted here" in ended.said and name == "disk":
+        pytest.skip("mounting a small tmpfs needs root")
+    counts = re.findall(r"\*\*([\d,]+) of ([\d,]+)\*\*", ended.said)
+    assert ended.code == 0, ended.said[-6000:]
+    assert all(right in (total, "0") and total != "0" for right, total in counts), ended.said[-6000:]
+    assert record.PAGE.read_bytes() == before, "it recorded what nobody asked it to"

@@ -1,0 +1,367 @@
+"""What a GPU is asked, asked of the CPU: the same kernels by the host's compiler, a tape in the place of CUDA's graphs.
+
+Each part finds right what is right, and what is planted wrong.
+"""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from host_kernels import compile_host
+from tape import Tape, taped
+
+from agents.engines.choice import RECIPES, build_agent
+from agents.engines.fused_gpu.engine import fused_gpu
+from agents.engines.fused_gpu.learn import Updates
+from agents.engines.graphed import graphed
+from agents.engines.plan.ppo import PPORecipe
+from agents.experience.collector import Collector
+from config.checks import check
+from envs_fast import registry
+from envs_fast.cuda_env import CudaEnv
+from envs_gym.make import make_envs
+from lab import gpu_check
+from lab.evidence import comparison
+from lab.evidence.comparison import Ways
+from lab.evidence.ways import ENGINES
+from lab.gpu import (
+    commands,
+    crossing,
+    driven,
+    facts,
+    halves,
+    hashes,
+    kernels,
+    learning,
+    replays,
+    resume,
+    returns,
+    solving,
+    speed,
+    waits,
+)
+from lab.gpu.ceilings import PEAK, PEAK_CHAINS, PEAK_STEPS, PRECISIONS, fma_peak
+from lab.gpu.parts import PARTS, Machine, load
+from utils.device_source import read_source
+
+
+def by_tape(agent, engine):
+    agent.engine = graphed(agent, Tape) if engine == "graphed" else fused_gpu(RECIPES[type(agent)], agent, Tape)
+
+
+CPU = Machine("cpu", compile_host, ("eager",), small=True)
+BOTH = Machine("cpu", taped(compile_host), ("eager", "graphed"), by_tape, small=True)
+KERNELS = BOTH._replace(engines=("fused_gpu",))
+SOME = ("CartPole-v1", "Taxi-v4", "Blackjack-v1")
+
+
+def last(part, machine=CPU):
+    """What it has found in the end."""
+    return [*part.check(machine, 600.0)][-1]
+
+
+def test_every_check_of_the_table_is_there():
+    for checks in PARTS.values():
+        assert all(load(name).__module__ == f"lab.gpu.{name}" for name in checks)
+        assert sum(checks.values()) <= gpu_check.SECONDS < 9 * 60
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return json.loads(hashes.FILE.read_text())["groups"]
+
+
+@pytest.mark.parametrize("name", ["maths", "draws", *registry.WORLDS])
+def test_the_kernels_give_the_committed_hashes(golden, name):
+    assert dict(hashes.groups(CPU))[name]() == golden[name]
+
+
+NUMBAS = [pytest.param(name, marks=[] if name in ("draws", SOME[0]) else pytest.mark.slow)
+          for name in ("maths", "draws", *registry.WORLDS)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBAS)
+def test_the_committed_hashes_are_numbas(golden, name):
+    assert dict(hashes.groups(None))[name]() == golden[name]
+
+
+def test_hashes_are_of_something(golden):
+    """Episodes end in every world, and are cut; no two functions give the same."""
+    cut, free = (hashes.bits(torch.zeros(n, hashes.WORLDS)) for n in (hashes.CUT_STEPS, hashes.STEPS - 64))
+    for env_id in registry.WORLDS:
+        assert golden[env_id]["cut at 10, episode_length"] != cut
+        assert golden[env_id]["steps 64-1023, episode_length"] != free
+    assert len({*golden["maths"].values()}) == len(golden["maths"]) == 13
+
+
+def test_a_planted_wrong_hash_is_named_and_the_exit_code_is_1(monkeypatch, tmp_path, capsys, golden):
+    assert golden["draws"]["permutation"] != "0"
+    golden = {**golden, "draws": {**golden["draws"], "permutation": "0"}}
+    planted = tmp_path / "hashes.json"
+    planted.write_text(json.dumps({"groups": golden}))
+    monkeypatch.setattr(hashes, "FILE", planted)
+    monkeypatch.setattr(registry, "WORLDS", {})
+    path = tmp_path / "gpu.json"
+    asked = gpu_check.arguments(["--only", "facts", "hashes", "--json", str(path)])
+    assert gpu_check.measure(asked, CPU) == 1
+    file = json.loads(path.read_text())
+    assert file["right"] is False and file["checks"]["hashes"]["wrong"] == ["draws: permutation"]
+    assert file["checks"]["facts"]["figures"]["gpu"] is None and file["checks"]["halves"] is None
+    assert "draws: permutation" in capsys.readouterr().out
+
+
+def test_facts_and_the_name():
+    assert last(facts).figures["versions"]["torch"] == torch.__version__
+    [named] = facts.present(CPU)
+    assert named.line and named.wrong is None
+
+
+def test_cut_steps_are_the_same_steps(monkeypatch):
+    monkeypatch.setattr(halves, "WORLDS", SOME)
+    found = last(halves)
+    assert found.wrong == [] and found.figures == {"worlds": len(SOME)}
+
+
+def test_worlds_that_forget_between_launches_are_found(monkeypatch):
+    class Forgetful(CudaEnv):
+        def advance(self, actions, out=None):
+            self.ages.zero_()
+            return super().advance(actions, out)
+
+    monkeypatch.setattr(halves, "WORLDS", SOME[:1])
+    monkeypatch.setattr(driven, "CudaEnv", Forgetful)
+    assert last(halves).wrong == [f"CartPole-v1: {n} launches of {128 // n} steps are not one of 128" for n in (2, 128)]
+
+
+def test_estimators_are_the_cpus():
+    found = last(returns)
+    assert found.wrong == [] and len(found.figures) == 5
+
+
+def test_an_estimator_that_is_another_is_found(monkeypatch):
+    exact = returns.returns.launch
+    monkeypatch.setattr(
+        returns.returns, "launch", lambda name, *given, compile: exact(name, *given, compile=compile) + 1e-3
+    )
+    assert len(last(returns).wrong) == 5
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Rollouts and iterations so short that they take no time."""
+    monkeypatch.setattr(replays, "REPLAYS", 4)
+    monkeypatch.setattr(replays, "ITERATIONS", 3)
+    exact = driven.ppo
+    short = lambda machine, engine, width, **changes: exact(machine, engine, 4, 8, n_epochs=1, **changes)  # noqa: E731
+    monkeypatch.setattr(replays, "ppo", short)
+
+
+def test_replays_draw_afresh_and_learn_as_eager_does(few):
+    found = last(replays, BOTH)
+    assert found.wrong == [] and found.figures["different"] == {"eager": 4, "graphed": 4}
+    assert found.figures["weights_apart"].keys() == {"graphed"}
+
+
+@pytest.mark.slow  # the kernels that learn for two nets of 64 x 64
+def test_replays_of_kernels_are_their_launches_and_no_launch_that_is_left_out_passes(few, monkeypatch):
+    found = last(replays, KERNELS)
+    assert found.wrong == [] and found.figures["weights_apart"] == {"fused_gpu": 0.0}
+    monkeypatch.setattr(Updates, "give", lambda self: None)
+    exact = replays.fused_gpu
+
+    def giving(kind, agent, make):  # those without a graph alone
+        engine = exact(kind, agent, make)
+        learn = engine.learn.learn
+        engine.learn.learn = lambda learner, work: (learn(learner, work), engine.learn.updates.parameters.give(
+            engine.learn.updates._state[-1, 0]))  # fmt: skip
+        return engine
+
+    monkeypatch.setattr(replays, "fused_gpu", giving)
+    assert [line.partition(" is ")[0] for line in last(replays, KERNELS).wrong] == [
+        "fused_gpu: after 3 iterations a weight"
+    ]
+
+
+def test_draws_that_a_graph_has_frozen_are_found(few, monkeypatch):
+    """The counter of draws as a number of the host, which a graph keeps for good."""
+    exact = Collector.noise
+
+    def frozen(self, steps):
+        if self.counter is not None:
+            self.counter = torch.full((), self.calls + 1)
+        return exact(self, steps)
+
+    monkeypatch.setattr(Collector, "noise", frozen)
+    wrong = last(replays, BOTH).wrong
+    assert "graphed: only 2 of 4 rollouts are different" in wrong and "graphed plays otherwise than eager" in wrong
+
+
+def test_where_an_iteration_waits_is_named(monkeypatch):
+    modes = []
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def waiting():
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+    assert waits.waits(lambda: None) == "" and modes == ["error", "default"]
+    place, _, said = waits.waits(waiting).partition(": ")
+    assert place.startswith("tests/lab/gpu/test_gpu_parts.py:") and "synchronizing" in said
+    assert last(waits).wrong is None, "of a CPU nothing is claimed"
+
+
+def test_speed_is_told_of_every_row_and_what_fails_says_why(monkeypatch):
+    for name, value in {"STEPS": 4, "WARM": 1, "LEAST": 1, "PHASED": 1, "TIMED": 0.0, "SMALL_WIDTHS": (4,)}.items():
+        monkeypatch.setattr(speed, name, value)
+    monkeypatch.setattr(speed, "WORLDS", SOME)
+    exact = speed.alone
+
+    def failing(machine, env_id, *rest):
+        if env_id == "Taxi-v4":
+            raise torch.OutOfMemoryError("no room")
+        return exact(machine, env_id, *rest)
+
+    monkeypatch.setattr(speed, "alone", failing)
+    found = last(speed, CPU).figures
+    assert [*found["ppo"]] == ["eager, 4 worlds", "eager, 4 worlds, precision tf32", "eager, 4 worlds, precision bf16"]
+    for each in found["ppo"].values():
+        assert all(each[f"{what}env_steps_per_second"] > 0 for what in ("", "rollout_", "update_"))
+    assert found["worlds"]["Taxi-v4"]["4"] == {"error": "OutOfMemoryError: no room"}
+    assert found["worlds"]["CartPole-v1"]["4"]["copy_share"] > 0
+    assert {*found["ceilings"]["flops"]} == {*PRECISIONS}
+
+
+def test_what_is_timed_on_a_gpu_is_what_its_engines_take():
+    """Every row is a config that passes, and that nothing of the engine's own refuses."""
+    machine = Machine()
+    rows = {str(row): row for row in speed.rows(machine)}
+    assert len(rows) == len(speed.rows(machine)) == 14 + 6 + 6
+    fused = [name for name in rows if name.startswith("fused_gpu")]
+    assert fused[0] == "fused_gpu, 4096 worlds" and "fused_gpu, 65536 worlds, lag 1" in fused
+    assert "fused_gpu, 4096 worlds, precision bf16" in fused and sum("one layer of" in name for name in fused) == 2
+    seen = dict[str, tuple[int, int, int]]()
+    for name, row in rows.items():
+        config = row.config(machine)
+        check(config, name)
+        agent = build_agent(replace(config, device="cpu", engine="eager", precision=32, n_envs=2), make_envs(config, 2))
+        if row.engine == "fused_gpu" and "precision" not in row.changes:
+            assert PPORecipe.why_not(config, agent.policy, agent.collector.obs) is None
+        seen[name] = config.n_envs * config.n_steps, config.minibatch_size, config.n_epochs
+    assert seen["fused_gpu, 4096 x 64, 1 pass, minibatch 32,768, one layer of 128"] == (1 << 18, 32_768, 1)
+    assert seen["fused_gpu, 8192 x 32, 3 passes, minibatch 8,192, one layer of 64"] == (1 << 18, 8192, 3)
+    assert seen["graphed, 65536 worlds"] == (65536 * 128, 65536 * 32, 4)
+
+
+def test_the_peak_is_of_the_multiply_adds_it_counts():
+    """1024 steps of 8 chains from 0, 1, 2, ..: x = 0.5 x + 1 ends at 2."""
+    kernels, out = compile_host(read_source(PEAK), torch.device("cpu")), torch.zeros(5)
+    kernels.launch("peak", 5, out, np.float32(0.5), np.float32(1.0), np.int32(4))
+    assert out.tolist() == [2.0 * PEAK_CHAINS] * 4 + [0.0]
+    assert f"STEPS = {PEAK_STEPS}, CHAINS = {PEAK_CHAINS};" in PEAK.read_text()
+    assert fma_peak(torch.device("cpu"), compile_host, True) > 0
+
+
+@pytest.mark.slow
+def test_every_kernel_is_timed_and_the_flops_are_those_of_the_nets():
+    found = last(kernels).figures
+    names = {"cartpole_rollout", "note_episodes", "judge", "worth", "moments", "weigh", "gradient", "reduce", "descend"}
+    assert names < {*found["kernels"]} and all(each["milliseconds"] > 0 for each in found["kernels"].values())
+    rows, (first, middle) = 4 * 8, (2 * 4 * 64, 2 * 64 * 64)
+    nets = {"cartpole_rollout": first + middle + 2 * 64 * 2, "judge": 2 * (first + middle) + 2 * 64 * 3}
+    assert found["kernels"]["cartpole_rollout"]["flop"] == rows * nets["cartpole_rollout"]
+    assert found["kernels"]["gradient"]["flop"] == 4 * rows * (3 * nets["judge"] - 2 * first)
+    shared = {name for name, each in found["kernels"].items() if "share" in each}
+    assert shared == {"cartpole_rollout", "judge", "gradient"}
+    errors = found["gradient_errors"]
+    assert 0 < errors["tf32"] < 1e-2 and 4 * errors["tf32"] < errors["bf16"] < 1e-1
+
+
+def test_what_two_engines_learnt_is_compared_by_the_rule_of_engines(monkeypatch, tmp_path):
+    """The committed trainings in the place of those of a GPU; then with one that learnt less, and by another engine."""
+    shutil.copytree(comparison.RESULTS / "engines", tmp_path / "engines")
+    monkeypatch.setattr(comparison, "RESULTS", tmp_path)
+    trained = []
+    monkeypatch.setattr(Ways, "train_missing", lambda self, seeds, workers: trained.append(*self.variants) or 0)
+    variant = "Pendulum-v1:ppo"
+    monkeypatch.setattr(learning, "DEVICES", ENGINES._replace(variants={variant: ENGINES.variants[variant]}))
+    monkeypatch.setattr(learning, "WANTED", {})  # the engines were not noted yet
+    found = last(learning)
+    assert trained == [variant] and found.wrong == [] and len(found.figures) == 2
+    told = found.figures[f"{variant} final"]
+    assert told["same"] and told["seeds"] == 10 and told.keys() >= {"fused_cpu", "fused_gpu", "fused_gpu - fused_cpu"}
+    path = tmp_path / "engines" / "fused_cpu" / "Pendulum-v1-ppo.json"
+    file = json.loads(path.read_text())
+    for record in file["seeds"].values():
+        record["engine"], record["final"]["mean"] = "graphed", record["final"]["mean"] - 400
+    path.write_text(json.dumps(file))
+    monkeypatch.setattr(learning, "WANTED", {"fused_cpu": "fused_gpu"})
+    different, other = last(learning).wrong
+    assert (different, other) == (f"{variant} final is different", f"{variant} on fused_cpu was learnt by graphed")
+
+
+def test_speed_without_time_is_null(monkeypatch):
+    monkeypatch.setattr(speed, "ceilings", lambda device, small: {})
+    [*_, found] = speed.check(CPU, -1.0)
+    assert {*found.figures["ppo"].values()} == {None}
+    assert all(each == {"8": None} for each in found.figures["worlds"].values())
+
+
+def test_seeds_that_fail_are_listed_and_those_without_an_end_are_null():
+    good = {"solved": True, "env_steps": 100, "seconds": 2.0}
+    found = solving.answer({"1": good, "2": {"solved": False, "error": "sick"}, "3": None}, 2)
+    assert found.wrong == ["seed 2: sick"] and found.line.startswith("1 of 2 seeds solved, of 3, 100 env steps")
+    assert found.figures["seeds"]["3"] is None
+    assert solving.answer({"1": None}, 1).wrong is None
+    alone = solving.answer({"1": good}, 2, {**good, "seconds": 8.5})
+    assert (
+        not alone.wrong and alone.line.endswith("; alone 8.5 s, wanted are 8") and not alone.figures["alone"]["in_time"]
+    )
+    other = solving.answer({"1": good}, 2, {**good, "env_steps": 101})
+    assert other.wrong == ["alone the first seed took other env steps: 101"] and other.figures["alone"]["in_time"]
+
+
+def test_worlds_go_on_on_the_other_device():
+    there, here = driven.worlds(CPU, "CartPole-v1", 50), registry.make("CartPole-v1", 50)
+    assert crossing.same_rest(there, here) and crossing.same_rest(here, there)
+    here.load_state_dict = lambda state: None
+    assert not crossing.same_rest(there, here)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Commands of a second."""
+    monkeypatch.setattr(commands, "ROLLOUT", ("n_envs=4", "n_steps=16", "n_epochs=1", "batch_size=0.5"))
+    monkeypatch.setattr(commands, "ROWS", 64)
+    monkeypatch.setattr(resume, "ITERATIONS", 3)
+    monkeypatch.setenv("STRIDE_RUNS", "")
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_the_straight_one_and_another_is_found(short, monkeypatch):
+    assert last(resume).wrong == []
+    exact, asked = resume.state_of, []
+
+    def third_is_other(run):
+        asked.append(run)
+        state = exact(run)
+        if len(asked) == 3:
+            next(iter(state["weights"].values())).add_(1e-6)
+        return state
+
+    monkeypatch.setattr(resume, "state_of", third_is_other)
+    [line] = last(resume).wrong
+    assert line.startswith("eager, resumed: weights.") and "differs by up to" in line
+
+
+@pytest.mark.slow
+def test_runs_cross_and_play(short):
+    found = last(crossing)
+    assert found.wrong == [] and found.figures["eager, there to here"] >= 1
+
+
+@pytest.mark.slow
+def test_a_seed_is_solved():
+    found = last(solving)
+    assert found.wrong == [] and found.figures["solved"] == 1

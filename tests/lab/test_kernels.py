@@ -1,0 +1,90 @@
+"""Every kernel compiles for GPUs that are not here, and fits into their registers; the page says how many."""
+
+import re
+
+import pytest
+
+from lab import kernels, nvrtc
+from lab.nvrtc import Used
+from utils.device_source import Source, read_source
+
+pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(nvrtc.library_file() is None, reason=nvrtc.MISSING)]
+
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024, 2) greedy(float* x) {
+  float kept[64];
+#pragma unroll
+  for (int k = 0; k < 64; k++) kept[k] = x[threadIdx.x + 1024 * k];
+  for (int turn = 0; turn < 100; turn++) {
+#pragma unroll
+    for (int k = 0; k < 64; k++) kept[k] = kept[k] * kept[(k + 7) % 64] + 1.0f;
+  }
+#pragma unroll
+  for (int k = 0; k < 64; k++) x[threadIdx.x + 1024 * k] = kept[k];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "source", [*kernels.sources(), *kernels.rollouts(), *kernels.updates()], ids=lambda source: source.name
+)
+def test_a_source_compiles_without_spills_and_is_on_the_page(source):
+    table = kernels.measured([source], ["sm_90"])
+    assert kernels.unfit(table) == []
+    assert set(table) <= set(kernels.ROW.findall(kernels.PAGE.read_text()))
+
+
+@pytest.mark.parametrize("precision", kernels.LOWERED)
+def test_what_tensor_cores_multiply_compiles_without_spills_and_is_on_the_page(precision):
+    table = kernels.lowered(precision, ["sm_80"])
+    assert kernels.unfit(table) == []
+    assert set(table) <= set(kernels.ROW.findall(kernels.PAGE.read_text()))
+    with pytest.raises(RuntimeError, match="NVRTC refuses update"):
+        kernels.lowered(precision, ["sm_75"])
+
+
+@pytest.mark.slow
+def test_every_kernel_fits_into_the_oldest_gpu_as_the_page_says():
+    oldest = next(iter(kernels.ARCHITECTURES))
+    table = kernels.measured([*kernels.sources(), *kernels.rollouts(), *kernels.updates()], [oldest])
+    assert kernels.unfit(table) == []
+    page = kernels.PAGE.read_text()
+    if kernels.WRITTEN_BY.findall(page) == [nvrtc.version()]:
+        first = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
+        assert first == {kernel: str(row[oldest].registers) for kernel, row in table.items()}
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+def test_the_page_is_what_nvrtc_says_for_every_architecture():
+    assert kernels.main(["--check"]) == 0
+
+
+def test_a_spill_is_told(tmp_path, monkeypatch, capsys):
+    (tmp_path / "greedy.cu").write_text(SPILLING)
+    monkeypatch.setattr(kernels, "sources", lambda: [read_source(tmp_path / "greedy.cu")])
+    for made in ("rollouts", "updates"):
+        monkeypatch.setattr(kernels, made, list)
+    monkeypatch.setattr(kernels, "LOWERED", ())
+    monkeypatch.setattr(kernels, "ARCHITECTURES", {"sm_90": ""})
+    assert kernels.main([]) == 1
+    assert capsys.readouterr().err.startswith("greedy spills ")
+
+
+def test_a_page_of_another_version_is_stale_where_it_names_other_kernels():
+    def page(version: str, *used: Used) -> str:
+        return kernels.markdown({each.kernel: dict.fromkeys(kernels.ARCHITECTURES, each) for each in used}, version)
+
+    one, other, more = Used("one", 40, 0, 0), Used("one", 48, 0, 0), Used("two", 9, 0, 0)
+    assert not kernels.is_stale(page("13.5", one), page("13.5", one))
+    assert kernels.is_stale(page("13.5", one), page("13.5", other))
+    assert not kernels.is_stale(page("13.5", one), page("13.6", other))
+    assert kernels.is_stale(page("13.5", one), page("13.6", one, more))
+
+
+def test_nvrtc_names_the_file_and_the_line_that_it_refuses(tmp_path):
+    (tmp_path / "wrong.cu").write_text('\n#include "utils/device_math.cuh"\nWrods words;\n')
+    with pytest.raises(RuntimeError, match=r'(?s)NVRTC refuses wrong:.*wrong\.cu\(3\).*"Wrods" is undefined'):
+        nvrtc.resources(read_source(tmp_path / "wrong.cu"), "sm_90")
+    with pytest.raises(RuntimeError, match="does not say what nothing takes"):
+        nvrtc.resources(Source("nothing", "__device__ int x;"), "sm_90")

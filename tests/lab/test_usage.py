@@ -1,0 +1,67 @@
+"""Every script is run by its dotted name, from the root or from anywhere, and says how."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from commands import run_command
+
+from lab import same_bits
+from lab.bench import pairs, stepping, ticks
+from utils import entry
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MAIN = 'if __name__ == "__main__":'
+WALK = """\
+import runpy, sys
+for module in sys.argv[1:]:
+    sys.argv = [module, "--help"]
+    print(f"\\n<{module}>")
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        print(f"<ended with {ended.code}>")
+"""
+
+
+def test_every_script_has_a_help_with_its_own_name(tmp_path):
+    """One warm process walks through all of them, in another folder than the project's."""
+    walk = tmp_path / "walk.py"
+    walk.write_text(WALK)
+    files = [*sorted((ROOT / "lab").rglob("*.py")), *sorted((ROOT / "scripts").rglob("*.py"))]
+    paths = [path for path in files if MAIN in (text := path.read_text()) and '["run_lab"]' not in text]
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__") for path in paths]
+    assert {"lab.bench.train", "lab.evidence", "lab.faults", "lab.write_docs"} <= {*modules}
+    done = run_command(walk, *modules, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    said = dict(re.findall(r"^<((?:lab|scripts)[\w.]*)>\n(.*?)^<ended with 0>$", done.stdout, re.M | re.S))
+    assert [*said] == modules, done.stdout[-2000:] + done.stderr[-2000:]
+    for module, text in said.items():
+        assert text.startswith(f"usage: python -m {module} [-h]"), text
+        others = set(re.findall(r"python -m ((?:lab|scripts)[\w.]*)", text)) - {module}
+        assert others <= {*modules}, f"{module} names {others}"
+
+
+WRONG = [
+    (same_bits.main, [".", "--only", "nothing"], "no configuration begins with nothing"),
+    (same_bits.main, ["nowhere"], "nowhere is no checkout"),
+    (pairs.main, ["nowhere", "train.py"], "nowhere is no checkout"),
+    (pairs.main, ["."], "nothing to compare"),
+    (pairs.main, ["--pairs", "0", ".", "train.py"], "nothing to compare"),
+    (stepping.main, ["0"], "at least 1"),
+    (stepping.main, ["8", "Nope-v1"], "no fast environment 'Nope-v1'"),
+    (ticks.main, ["CartPole-v1:pppo"], "did you mean ppo?"),
+    (ticks.main, ["CartPole-v1:ppo", "n_env=3"], "did you mean n_envs?"),
+]
+
+
+@pytest.mark.parametrize(
+    ("main", "words", "said"), WRONG, ids=lambda value: str(value) if isinstance(value, list) else ""
+)
+def test_what_compares_checkouts_refuses_what_it_cannot_compare(main, words, said, monkeypatch, capsys):
+    """Nothing compared must never look like nothing different."""
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as left:
+        sys.exit(entry.ended(main, words))
+    assert left.value.code == 2 and said in capsys.readouterr().err.splitlines()[-1]
