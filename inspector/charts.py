@@ -13,7 +13,7 @@ from inspector.markup import Markup, note, tag
 from inspector.runs import RunFacts
 from report.curve import Point
 from report.typography import plain
-from utils.run_tail import SECONDS
+from utils.metrics_table import SECONDS
 
 POINTS = 400  # more cannot be seen, and in small half of them
 LARGEST = 1e100  # what is beyond is not drawn

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from inspector.middle import middle
 from report.curve import Point
-from report.ledger.curves import Curves
 from report.ledger.query import Query, parse
+from utils.metrics_table import MetricsTable
 from utils.run_brief import Brief, facts_of
 from utils.run_dir import RunDir, runs_root
 from utils.run_index import RunIndex
@@ -49,7 +49,7 @@ class RunFacts:
     run: RunDir
     brief: Brief
     facts: dict[str, Any]
-    curves: Curves = field(compare=False)
+    curves: MetricsTable = field(compare=False)
 
     @property
     def fault(self) -> str:
@@ -143,7 +143,7 @@ class Runs:
             brief, stamp = self._index.brief(run.id), self._index.entry(run.id).config
             before, room = self._rooms.get(run.id, ("", None))
             facts = room.facts if room and before == stamp else facts_of(run.path)
-            room = RunFacts(run, brief, facts, room.curves if room else Curves(run.metrics_csv))
+            room = RunFacts(run, brief, facts, room.curves if room else MetricsTable(run.metrics_csv, spread=True))
             self._rooms[run.id] = stamp, room
             self._rooms.move_to_end(run.id)
             while len(self._rooms) > LOOKED_INTO:

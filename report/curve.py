@@ -7,6 +7,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from report.typography import plain, short
+from utils.metrics_table import Point as Point
 
 WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 72, 24, 56, 48
@@ -39,11 +40,6 @@ STYLE = """
 """
 MOST_BESIDE = 3  # names beside the title
 PLACES = ("first", "second", "third", "fourth", "fifth")
-
-
-class Point(NamedTuple):
-    x: float
-    y: float
 
 
 class Band(NamedTuple):

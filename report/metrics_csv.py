@@ -16,9 +16,10 @@ from config.metrics import load_metrics
 from report.outcome import Outcome
 from report.sink import Sink
 from utils import run_files
+from utils.metrics_table import STEPS as STEPS
+from utils.metrics_table import MetricsTable, Row, rows_of
 
 log = logging.getLogger("stride")
-STEPS = "train/clock/env_steps"
 COLUMN = re.compile(r"[A-Za-z0-9_.+-]{1,80}(/[A-Za-z0-9_.+-]{1,80}){0,5}")
 EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
 
@@ -29,19 +30,9 @@ def format_number(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < EXACT else f"{value:.7g}"
 
 
-def read_csv(path: Path | str) -> list[dict[str, float]]:
+def read_csv(path: Path | str) -> list[Row]:
     """The rows of a metrics.csv, empty cells left out. Lines that were cut or overwritten are skipped."""
-    columns, lines = _read_lines(Path(path))
-    rows = [_parse(columns, cells) for cells in lines]
-    return [row for row in rows if row]
-
-
-def _parse(columns: list[str], cells: list[str]) -> dict[str, float]:
-    """{} for a line that is damaged."""
-    try:
-        return {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
-    except ValueError:  # a power cut can leave zero bytes in the middle of a file
-        return {}
+    return MetricsTable(Path(path)).rows()
 
 
 def _read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -51,11 +42,16 @@ def _read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
     return (whole[0].split(","), [line.split(",") for line in whole[1:]]) if whole else ([], [])
 
 
+def _row_of(columns: list[str], cells: list[str]) -> Row:
+    """{} for a line that is damaged."""
+    return next(rows_of([",".join(cells).encode()], columns), {})
+
+
 def _before(columns: list[str], lines: list[list[str]], resume_at: int) -> list[list[str]]:
     """The lines up to `resume_at` env steps, less the closing test; a line without a clock goes with the last."""
     kept, steps = [], 0.0
     for cells in lines:
-        row = _parse(columns, cells)
+        row = _row_of(columns, cells)
         steps = row.get(STEPS, steps)
         if row and steps <= resume_at and not any(name.startswith("test/") for name in row):
             kept.append(cells)
@@ -68,10 +64,10 @@ def _damage(columns: list[str], lines: list[list[str]], kept: list[list[str]], r
         return "it is empty" if resume_at else ""
     if STEPS not in columns or len({*columns}) < len(columns) or not all(map(COLUMN.fullmatch, columns)):
         return "its first line does not hold the names of metrics"
-    damaged = sum(not _parse(columns, cells) for cells in lines)
+    damaged = sum(not _row_of(columns, cells) for cells in lines)
     if damaged:
         return f"{damaged:,} of its lines are damaged"
-    last = max((_parse(columns, cells).get(STEPS, 0.0) for cells in kept), default=0.0)
+    last = max((_row_of(columns, cells).get(STEPS, 0.0) for cells in kept), default=0.0)
     return f"its rows end at {last:,.0f} env steps" if last < resume_at else ""
 
 

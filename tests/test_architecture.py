@@ -42,7 +42,7 @@ TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
 LIGHT_UTILS += ("seed_group", "places", "project", "run_brief", "run_index", "run_labels", "run_listing", "run_shelf")
-LIGHT_UTILS += ("own_sqlite", "run_columns", "run_tail", "runs_root", "search_journal", "search_rules")
+LIGHT_UTILS += ("own_sqlite", "run_columns", "metrics_table", "runs_root", "search_journal", "search_rules")
 LIGHT = ("config/", "report/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT_ROOMS = (
     "charts",

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils import run_files
+from utils.metrics_table import Tail
 from utils.run_facts import LARGEST, episodes_of, failure, finite, mapping, read_facts, verdict, verdict_words
 from utils.run_labels import Labels
-from utils.run_tail import Tail
 from utils.runs_root import STAMP
 from utils.user_error import UserError
 from utils.whole_score import whole_score

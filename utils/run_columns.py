@@ -12,7 +12,7 @@ from zlib import crc32
 from utils.run_brief import Brief
 from utils.run_facts import LARGEST
 from utils.run_labels import Labels
-from utils.run_tail import Tail
+from utils.metrics_table import Tail
 
 Keys = dict[str, tuple[int, int]]
 NOTHING = Labels()

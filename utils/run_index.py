@@ -15,7 +15,7 @@ from utils.run_columns import FIELDS, Columns, is_text
 from utils.run_labels import read_labels
 from utils.run_listing import Listing
 from utils.run_shelf import Kept, Rest, Shelf, Value, details_of
-from utils.run_tail import Tail, read_tail
+from utils.metrics_table import MetricsTable, Tail
 from utils.runs_root import runs_root
 from utils.user_error import UserError
 
@@ -238,7 +238,7 @@ def _read(entry: Entry, folder: Path, before: tuple[str, ...], now: tuple[str, .
         fault = head.fault.replace(own, "")
         entry.head = head._replace(fault=fault, score=entry.head.score, labels=entry.head.labels)
     if now[2] != before[2]:
-        tail = read_tail(folder / "metrics.csv") if now[2] else Tail()
+        tail = MetricsTable(folder / "metrics.csv").tail() if now[2] else Tail()
         entry.tail = tail._replace(fault=tail.fault.replace(own, ""))
     if now[3] != before[3]:
         score, wrong = best_of(folder)

@@ -26,7 +26,7 @@ from utils.run_columns import NAMES, TAILS, Columns, Keys, check_rows, checksum_
 from utils.run_facts import finite, mapping
 from utils.run_files import read_json
 from utils.run_labels import Labels
-from utils.run_tail import Tail, last_values
+from utils.metrics_table import MetricsTable, Tail
 from utils.user_error import UserError
 
 NAME = ".index.sqlite"
@@ -247,7 +247,7 @@ def details_of(folder: Path) -> Details:
         config = mapping(mapping(read_json(folder / "config.json", LARGEST_DETAIL)).get("config"))
     except UserError:
         config = {}
-    final = {key: value for key, value in last_values(folder / "metrics.csv").items() if math.isfinite(value)}
+    final = {key: value for key, value in MetricsTable(folder / "metrics.csv").last().items() if math.isfinite(value)}
     return {key: _plain(value) for key, value in config.items()}, final
 
 

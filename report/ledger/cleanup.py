@@ -21,6 +21,7 @@ from report.ledger.show import size_of
 from report.typography import duration, score
 from utils import run_files
 from utils.durable_file import sweep, sync_folder, temporary
+from utils.metrics_table import MetricsTable
 from utils.run_brief import GONE, Brief
 from utils.run_dir import LAST
 from utils.run_facts import PAUSED, read_facts
@@ -29,7 +30,6 @@ from utils.run_labels import read_labels
 from utils.run_lock import locked
 from utils.run_names import GROUP
 from utils.run_state import DEAD, FAILED, FINISHED, HALTED, INTERRUPTED, SILENT
-from utils.run_tail import last_values
 from utils.runs_root import runs_root
 from utils.user_error import UserError
 
@@ -160,7 +160,7 @@ def keep(root: Path, folder: Path) -> None:
     labels = read_labels(folder)
     record = {
         "id": folder.name, "removed": time.strftime("%Y-%m-%dT%H:%M:%S"), "facts": read_facts(folder),
-        "labels": {"tags": [*labels.tags], "note": labels.note}, "metrics": last_values(folder / "metrics.csv"),
+        "labels": {"tags": [*labels.tags], "note": labels.note}, "metrics": MetricsTable(folder / "metrics.csv").last(),
     }  # fmt: skip
     run_files.make_folder(root / REMOVED)
     run_files.write_json(root / REMOVED / f"{folder.name}.json", record)

@@ -10,8 +10,8 @@ from inspector.middle import middle
 from inspector.runs import Page, Runs
 from inspector.table import HEAD, filters, runs_table
 from report.ledger.query import parse
+from utils.metrics_table import Tail
 from utils.run_brief import Brief
-from utils.run_tail import Tail
 
 NOW = time.time()
 
