@@ -34,6 +34,7 @@ SPANS = (1 << 14, 1 << 17, 1 << 20)  # bytes from the end, more only while no ev
 LAST_ROWS = 40  # in which the last number of a metric is looked for
 WHOLE = 2 << 20  # bytes that are read at once where rows from all over the file are wanted
 PIECE = 1 << 13  # bytes of each part of a larger file
+MARK = 256  # bytes before the place where reading goes on, by which the file is recognized
 POINTS = 800  # of a curve; more cannot be seen
 EPOCHS = 5000  # evaluations whose epoch is remembered
 
@@ -104,7 +105,7 @@ class MetricsTable:
         self.sampled = 0
         """bytes of a file of which only parts were read, else 0"""
         self._stamp = (0, 0, 0)  # inode, size and time of change at the last look
-        self._header = b""
+        self._header = self._before = b""
         self._end, self._steps = 0, 0.0
         self.version += 1
         self.begin()
@@ -179,15 +180,23 @@ class MetricsTable:
             return
         with open_file(self.path) as file:
             now, line = os.fstat(file.fileno()), _first_line(file)
-            grown = now.st_ino == self._stamp[0] and now.st_size > self._stamp[1] and line == self._header
-            if not grown:
+            if not self._has_grown(file, now, line):
                 columns = _with_clock(_names_of(line))  # else it stays unread, and is looked at again
                 self._forget(columns)
-                self._header, self._end = line, file.tell()
+                self._header = self._before = line
+                self._end = file.tell()
             self._stamp = _stamp_of(now)
             self.version += 1
             if self.columns:
                 self._read(file, now.st_size)
+
+    def _has_grown(self, file: BinaryIO, now: os.stat_result, line: bytes) -> bool:
+        """Whether it is the file of the last look, and more; a new one may have the number of one that was deleted."""
+        begin = file.tell()
+        file.seek(self._end - len(self._before))
+        same = file.read(len(self._before)) == self._before and line == self._header
+        file.seek(begin)
+        return same and now.st_ino == self._stamp[0] and now.st_size > self._stamp[1]
 
     def _read(self, file: BinaryIO, size: int) -> None:
         names = self.columns[:MOST_COLUMNS]
@@ -214,7 +223,7 @@ class MetricsTable:
         file.seek(start)
         text = file.read(max(0, size - start))
         whole = text.rfind(b"\n") + 1
-        self._end = start + whole
+        self._end, self._before = start + whole, text[max(0, whole - MARK) : whole]
         yield text[:whole].split(b"\n")[:-1]
 
     def _add(self, row: Row) -> None:

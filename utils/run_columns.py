@@ -9,10 +9,10 @@ from itertools import chain
 from typing import Any
 from zlib import crc32
 
+from utils.metrics_table import Tail
 from utils.run_brief import Brief
 from utils.run_facts import LARGEST
 from utils.run_labels import Labels
-from utils.metrics_table import Tail
 
 Keys = dict[str, tuple[int, int]]
 NOTHING = Labels()

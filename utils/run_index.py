@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
+from utils.metrics_table import MetricsTable, Tail
 from utils.run_brief import GONE, Brief, best_of, head_of
 from utils.run_columns import FIELDS, Columns, is_text
 from utils.run_labels import read_labels
 from utils.run_listing import Listing
 from utils.run_shelf import Kept, Rest, Shelf, Value, details_of
-from utils.metrics_table import MetricsTable, Tail
 from utils.runs_root import runs_root
 from utils.user_error import UserError
 

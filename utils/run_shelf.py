@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from utils.metrics_table import MetricsTable, Tail
 from utils.own_sqlite import OwnSqlite, is_elsewhere
 from utils.run_brief import Brief
 from utils.run_columns import FIELDS as FIELDS
@@ -26,7 +27,6 @@ from utils.run_columns import NAMES, TAILS, Columns, Keys, check_rows, checksum_
 from utils.run_facts import finite, mapping
 from utils.run_files import read_json
 from utils.run_labels import Labels
-from utils.metrics_table import MetricsTable, Tail
 from utils.user_error import UserError
 
 NAME = ".index.sqlite"

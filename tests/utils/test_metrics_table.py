@@ -141,6 +141,7 @@ def test_every_question_is_answered_as_by_a_naive_reading(tmp_path, number):
             last = {name: value for row in wanted[-40:] for name, value in row.items()}
             told = sorted(MetricsTable(path).last().items())
             assert wanted[40:] or repr(told) == repr(sorted(last.items()) if STEPS in columns else [])
+        if path.exists() and path.stat().st_size < SPANS[0]:
             check_tail(MetricsTable(path).tail(), *naive(path, OF_TAIL))
         change(draw, path)
 
