@@ -87,7 +87,8 @@ class Runs:
             known = self._index.ids()
             if query.newest:
                 return Page(query.arrange(self._newest([*known], most), middle), len(known), query)
-            found = query.select(self._all(known))
+            self._look_by_turns(known)
+            found = self._index.select(*query.where)
             if self._arranged[:3] != (words, most, found):
                 page = Page(_cut(query.arrange(found, middle), most), len(found), query)
                 self._arranged = words, most, found, page
@@ -116,8 +117,8 @@ class Runs:
     def group(self, name: str) -> list[Brief]:
         """Its runs by their seeds."""
         with self._lock:
-            found = [line for line in self._all(self._index.ids()) if line.group == name]
-        return sorted(found, key=lambda line: (line.seed or 0, line.id))
+            self._look_by_turns(self._index.ids())
+            return self._index.select("[group] = ?", [name], "coalesce(seed, 0), id")
 
     def find(self, selector: str) -> RunDir:
         """RunDir.find for what a browser sent: folders elsewhere on the disk are not to be had that way."""
@@ -151,13 +152,12 @@ class Runs:
             room.curves.refresh()
             return room
 
-    def _all(self, known: Iterable[str]) -> list[Brief]:
-        """Runs that have ended are looked at again by turns: there are many, and only a resume changes one."""
-        self._turn, found = self._turn + 1, []
+    def _look_by_turns(self, known: Iterable[str]) -> None:
+        """At every run, but at those that have ended by turns: there are many, and only a resume changes one."""
+        self._turn, ended = self._turn + 1, self._index.ended()
         for place, run_id in enumerate(known, self._turn):
-            line = self._index.known(run_id) if place % TURNS else None
-            found.append(line or self._index.brief(run_id))
-        return found
+            if run_id not in ended or not place % TURNS:
+                self._index.brief(run_id)
 
 
 def _cut(items: list[list[Brief]], most: int) -> list[list[Brief]]:

@@ -57,6 +57,10 @@ class Brief(NamedTuple):
     labels: Labels = Labels()
     episodes: int = 0
     """of its test that ended"""
+    budget: int = 0
+    """env steps; 0 where nobody said"""
+    standing: str = "damaged"
+    """its status, whatever is wrong with files other than config.json"""
 
     @property
     def verdict(self) -> str:
@@ -121,7 +125,15 @@ def head_of(folder: Path) -> Brief:
         commit=str(facts.get("git_hash", "")),
         settings=settings_of(facts),
         episodes=episodes_of(outcome),
+        budget=budget_of(mapping(facts.get("config"))),
+        standing=str(facts.get("status", "?")),
     )
+
+
+def budget_of(config: Mapping[str, Any]) -> int:
+    """Env steps, 0 where the config says none."""
+    steps = finite(config.get("max_timesteps")) or 0.0
+    return int(steps) if 0 <= steps < LARGEST else 0
 
 
 def settings_of(facts: Mapping[str, Any]) -> str:

@@ -265,9 +265,9 @@ def run_lines() -> list[Brief]:
         _index.save()
         faulty = {line.id: _index.entry(line.id) for line in lines if line.fault}
         for run_id, entry in faulty.items():
-            if fault := (entry.head.fault if entry.config else "") or entry.best:  # without one it is still being made
+            if fault := (entry.head_fault if entry.config else "") or entry.best_fault:  # else it is being made
                 log.warning("left out: %s: %s", run_id, fault)
-        return [line for line in lines if line.id not in faulty or not faulty[line.id].head.fault]
+        return [line for line in lines if line.id not in faulty or not faulty[line.id].head_fault]
 
 
 def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:

@@ -151,7 +151,7 @@ def _has_changed(folder: Path, shown: Brief) -> bool:
     """Whether the files of a run, whose lock we hold, say anything else than was shown."""
     now = look_at(folder)
     if now.status in BUSY:  # by its own account: it is ours that is seen to hold it
-        now = now._replace(status=DEAD, reason=GONE)
+        now = now._replace(status=DEAD, standing=DEAD, reason=GONE)
     return repr(now._replace(id=shown.id, started=shown.started)) != repr(shown)  # a NaN is not equal to itself
 
 
