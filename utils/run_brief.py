@@ -68,12 +68,6 @@ class Brief(NamedTuple):
         return verdict_words(self.result, self.episodes)
 
     @property
-    def words(self) -> str:
-        """What a filter looks for words in."""
-        told = (self.id, self.variant, self.status, self.result, self.group, self.reason, *self.labels.tags)
-        return " ".join(told).casefold()
-
-    @property
     def took(self) -> float | None:
         """Seconds of training so far."""
         return self.spent if self.tail.seconds is None else self.tail.seconds

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from typing import Any
-from zlib import crc32
 
 from utils.metrics_table import Tail
 from utils.run_brief import Brief
@@ -14,7 +13,7 @@ NAN = "nan"  # SQLite has no such number; of a line only the last return may be 
 # what shows that a run has changed, and what was wrong with which of its files
 BEHIND = {
     "seen": WHOLE, "folder": TEXT, "config": TEXT, "metrics": TEXT, "checkpoints": TEXT, "own": TEXT,
-    "head_fault": TEXT, "best_fault": TEXT, "labels_fault": TEXT, "rest": WHOLE,
+    "head_fault": TEXT, "best_fault": TEXT, "labels_fault": TEXT, "rest": WHOLE, "kept": WHOLE,
 }  # fmt: skip
 # what a line tells, in the order of Brief, of Tail and of Labels
 LINE = {
@@ -27,36 +26,26 @@ LINE = {
 COLUMNS = {"id": f"{TEXT} PRIMARY KEY", **BEHIND, **LINE}
 NAMES = ", ".join(f"[{name}]" for name in COLUMNS)
 LINE_NAMES = ", ".join(f"[{name}]" for name in ("id", *LINE))
-# `checksum` is that of the other columns, NULL of a row that is not kept between two commands
-RUNS = f"runs ({', '.join(f'[{name}] {kind}' for name, kind in COLUMNS.items())}, checksum INTEGER) STRICT"
+RUNS = f"runs ({', '.join(f'[{name}] {kind}' for name, kind in COLUMNS.items())}) STRICT, WITHOUT ROWID"
+SAID = ("own", "head_fault", "best_fault", "labels_fault", *(name for name, kind in LINE.items() if kind == TEXT))
+TEXTS = " || ".join(f"[{name}]" for name in ("id", *SAID))  # that people see
+NO_LABELS = Labels()
 
 
 def cells_of(line: Brief) -> list[Any]:
     """Of LINE."""
     _, status, variant, tail, *others = line
     labels, *rest = others[-4:]
-    steps, best, last, *of_tail = tail
-    last = NAN if last is not None and math.isnan(last) else last
-    return [status, variant, steps, best, last, *of_tail, *others[:-4], " ".join(labels.tags), labels.note, *rest]
+    steps, best, last, fault, seconds, evaluated, rate = tail
+    last_cell = NAN if last is not None and math.isnan(last) else last
+    of_tail = (steps, best, last_cell, fault, seconds, int(evaluated), rate)
+    return [status, variant, *of_tail, *others[:-4], " ".join(labels.tags), labels.note, *rest]
 
 
 def line_of(row: Sequence[Any]) -> Brief:
     """Of LINE_NAMES."""
     run_id, status, variant, steps, best, last, fault, seconds, evaluated, rate, *others = row
     tail = Tail(steps, best, math.nan if last == NAN else last, fault, seconds, bool(evaluated), rate)
-    *others, tags, note, episodes, budget, standing = others
-    labels = Labels(tuple(tags.split()), note)
-    return Brief(run_id, status, variant, tail, *others, labels, episodes, budget, standing)
-
-
-def checksum_of(*cells: object) -> int:
-    return crc32(repr(cells).encode())
-
-
-def is_sound(*row: Any) -> bool:
-    """Whether a row has the checksum at its end, and no text that a terminal would not print."""
-    *cells, checksum = row
-    text = repr(tuple(cells))
-    if crc32(text.encode()) != checksum:
-        return False
-    return "\\" not in text or all(cell.isprintable() for cell in cells if isinstance(cell, str))
+    tags, note = others[-5:-3]
+    labels = Labels(tuple(tags.split()), note) if tags or note else NO_LABELS
+    return Brief(run_id, status, variant, tail, *others[:-5], labels, *others[-3:])

@@ -29,7 +29,7 @@ FILES = ("", "/config.json", "/metrics.csv", "/checkpoints")
 # ids begin with the time; folders that were named by hand come last
 NEWEST_FIRST = f"id GLOB '{'[0-9]' * 8}-{'[0-9]' * 6}-*' DESC, id DESC"
 MAY_CHANGE = "own = 'running' OR status = 'damaged'"  # runs that are looked into each time
-PUT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
+PUT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (len(COLUMNS)))})"
 Report = Callable[[int, int], None]
 
 
@@ -51,10 +51,10 @@ class Entry(NamedTuple):
     labels_fault: str = ""
     rest: int = 0
     """ns from the last change of its files to the look at them"""
+    kept: int = 0
+    """whether the file that is kept holds just this"""
     line: Brief = Brief("")
     """as it was told last"""
-    checksum: int | None = None
-    """of its row in the file that is kept; None where that has none, or another one"""
 
     @property
     def stamps(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class RunIndex:
 
     def entry(self, run_id: str) -> Entry:
         """What the table has of a run."""
-        row = self._table.execute(f"SELECT {NAMES}, checksum FROM runs WHERE id = ?", [run_id]).fetchone()
+        row = self._table.execute(f"SELECT {NAMES} FROM runs WHERE id = ?", [run_id]).fetchone()
         return _entry_of(row) if row else Entry(run_id)
 
     def brief(self, run_id: str) -> Brief:
@@ -146,11 +146,11 @@ class RunIndex:
         if stamps != [*before.stamps] or not before.config:
             entry = _read(before, Path(folder), stamps)
             changed = max((found.st_ctime_ns for found in stats if found), default=0)
-            entry = entry._replace(seen=seen(*stats[:2]), rest=looked - changed, checksum=None)
+            entry = entry._replace(seen=seen(*stats[:2]), rest=looked - changed, kept=0)
         is_known_dead = before.line.reason == GONE and entry is before
         entry = entry._replace(line=judged(entry, Path(folder), is_known_dead))
         if entry != before:
-            self._table.execute(PUT, [*entry.row, entry.checksum])
+            self._table.execute(PUT, entry.row)
         return entry.line
 
     def values(self, keys: Sequence[str]) -> dict[str, dict[str, Value]]:
@@ -159,12 +159,13 @@ class RunIndex:
         `cells` of the table holds them from here on, for conditions of `select`."""
         kept = self._shelf.values(keys) if self._shelf and self._shelf.there else {}
         values: dict[str, dict[str, Value]] = {key: {} for key in keys}
-        for run_id, mark, checksum in self._table.execute("SELECT id, seen, checksum FROM runs").fetchall():
-            known = kept.get((run_id, mark)) if checksum is not None else None
+        for run_id, mark, is_kept in self._table.execute("SELECT id, seen, kept FROM runs").fetchall():
+            known = kept.get((run_id, mark)) if is_kept else None
             for key, value in (known or picked(Path(self._root, run_id), keys)).items():
                 values[key][run_id] = value
-        cells = [(key, *pair) for key, of_key in values.items() for pair in of_key.items()]
-        self._table.executemany("INSERT OR REPLACE INTO cells VALUES (?, ?, ?)", cells)
+        self._table.execute("DELETE FROM cells")
+        cells = [(key, *pair) for key, of_key in values.items() for pair in of_key.items() if pair[1] is not None]
+        self._table.executemany("INSERT INTO cells VALUES (?, ?, ?)", cells)
         return values
 
     def save(self) -> None:
@@ -172,12 +173,12 @@ class RunIndex:
         known = self._listing.ids()
         if self._shelf is None or len(known) < FEWEST:
             return
-        rows = self._table.execute(f"SELECT {NAMES}, checksum FROM runs WHERE checksum IS NULL")
+        rows = self._table.execute(f"SELECT {NAMES} FROM runs WHERE kept = 0")
         fresh = [_entry_of(row) for row in rows.fetchall()]
         settled = [entry for entry in fresh if entry.rest > _rest_of(entry)]
-        kept = [entry._replace(line=by_own_account(entry)).row for entry in settled]
+        kept = [entry._replace(kept=1, line=by_own_account(entry)).row for entry in settled]
         if kept and self._shelf.write(kept, known):
-            self._table.executemany("UPDATE runs SET checksum = 0 WHERE id = ?", [[entry.id] for entry in settled])
+            self._table.executemany("UPDATE runs SET kept = 1 WHERE id = ?", [[entry.id] for entry in settled])
 
 
 def folded(value: object) -> str:
@@ -262,7 +263,7 @@ def _opened(data: bytes) -> sqlite3.Connection:
 
 def _entry_of(row: Sequence[object]) -> Entry:
     behind = 1 + len(BEHIND)
-    return Entry(*row[:behind], line=line_of((row[0], *row[behind:-1])), checksum=row[-1])  # type: ignore[arg-type]
+    return Entry(*row[:behind], line_of((row[0], *row[behind:])))  # type: ignore[arg-type]
 
 
 def _stat(path: str) -> os.stat_result | None:

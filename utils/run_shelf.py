@@ -2,7 +2,7 @@
 
 The file is never the truth. Whatever it is (damaged, of another version, a link, not to be written to) a command does
 without it, or puts another one in its place. Anybody may have written it: it is opened by own_sqlite, thrown away where
-it is not ours or does not answer in time, and a row counts by its checksum, its types and its printable texts.
+it is not ours or does not answer in time, and its rows count by a checksum, their types and their printable texts.
 """
 
 import json
@@ -13,10 +13,11 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 from utils.metrics_table import MetricsTable
 from utils.own_sqlite import OwnSqlite, is_elsewhere
-from utils.run_columns import NAMES, RUNS, checksum_of, is_sound
+from utils.run_columns import RUNS, TEXTS
 from utils.run_facts import finite, mapping
 from utils.run_files import read_json
 from utils.user_error import UserError
@@ -25,10 +26,13 @@ NAME = ".index.sqlite"
 KEY = re.compile(r"[A-Za-z0-9_.+/-]{1,120}")
 LARGEST_DETAIL = 1 << 17  # characters of a config or of a row
 MOST_WHOLE = 2.0**63  # of what a cell holds
+ATTACH, HEAD = "ATTACH ':memory:' AS copy", 100  # bytes in which a database tells its version
 READING, WRITING_ROW = 0.5, 0.01  # seconds that the file may take, and those for each row that is written
 SLICE = 1000  # runs whose details are in memory at a time
 TABLES = {
     "runs": f"CREATE TABLE {RUNS}",
+    # of all rows of `runs`, in the one row that is here
+    "checksums": "CREATE TABLE checksums (runs INTEGER NOT NULL) STRICT",
     # the keys of a run's config and the last values of its metrics, as JSON
     "details": "CREATE TABLE details (id TEXT NOT NULL PRIMARY KEY, seen INTEGER NOT NULL, contents TEXT NOT NULL, "
     "checksum INTEGER NOT NULL) STRICT",
@@ -51,46 +55,50 @@ class Shelf:
         return os.path.lexists(self._file.path)
 
     def table(self) -> bytes:
-        """A database that holds the sound rows of `runs`; b"" where the file is not what we write."""
+        """A database that holds the rows of `runs`; b"" where the file is not what we write."""
 
-        def copy(file: sqlite3.Connection) -> bytes:
-            file.create_function("is_sound", -1, is_sound, deterministic=True)
-            file.execute("ATTACH ':memory:' AS sound")
-            file.execute(f"CREATE TABLE sound.{RUNS}")
-            row = f"{NAMES}, checksum"
-            file.execute(f"INSERT INTO sound.runs SELECT {row} FROM main.runs WHERE is_sound({row})")
-            file.commit()
-            return file.serialize(name="sound")
+        def read(file: sqlite3.Connection) -> bytes:
+            file.execute(ATTACH)
+            file.execute("BEGIN")
+            data = _copied(file)
+            if [(crc32(data[HEAD:]),)] != file.execute("SELECT runs FROM checksums").fetchall():
+                raise ValueError("a row is damaged")
+            [texts] = file.execute(f"SELECT group_concat({TEXTS}, '') FROM copy.runs").fetchone()
+            if not (texts or "").isprintable():
+                raise ValueError("a text is none of ours")
+            return data
 
-        return self._ask(copy, b"")
+        return self._ask(read, b"")
 
     def values(self, keys: Sequence[str]) -> dict[tuple[str, int], dict[str, Value]]:
         """By run and its `seen`, what is kept of it under these keys; nothing where nobody can read it."""
 
         def read(file: sqlite3.Connection) -> dict[tuple[str, int], dict[str, Value]]:
             rows = file.execute("SELECT id, seen, contents, checksum FROM details")
-            return {row[:2]: _picked_from(row[2], keys) for row in rows if checksum_of(*row[:-1]) == row[-1]}
+            return {row[:2]: _picked_from(row[2], keys) for row in rows if _checksum_of(*row[:-1]) == row[-1]}
 
         return self._ask(read, {})
 
     def write(self, rows: Sequence[Row], known: Collection[str]) -> bool:
-        """Keep these rows (id and `seen` first, no checksum), and none of a run that is gone; whether it could be."""
+        """Keep these rows (id and `seen` first), and none of a run that is gone; whether that was possible."""
         names = json.dumps([*known])
         return all(self._write(rows[first : first + SLICE], names) for first in range(0, len(rows), SLICE))
 
     def _write(self, rows: Sequence[Row], known: str) -> bool:
-        full = [(*row, checksum_of(*row)) for row in rows]
         details = [(*row[:2], json.dumps(_merged(details_of(self._root / row[0])))) for row in rows]
-        details = [(*row, checksum_of(*row)) for row in details]
+        details = [(*row, _checksum_of(*row)) for row in details]
         for _ in range(2):  # the second time into a file of our own
             try:
                 with self._file.opened(READING + WRITING_ROW * len(rows)) as file, file:
+                    file.execute(ATTACH)
                     file.execute("BEGIN IMMEDIATE")
                     self._file.make(file)
-                    for table, fresh in (("runs", full), ("details", details)):
+                    for table, fresh in (("runs", rows), ("details", details)):
                         file.execute(f"DELETE FROM {table} WHERE id NOT IN (SELECT value FROM json_each(?))", [known])
                         places = ", ".join("?" * len(fresh[0]))
                         file.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", fresh)
+                    file.execute("DELETE FROM checksums")
+                    file.execute("INSERT INTO checksums VALUES (?)", [crc32(_copied(file)[HEAD:])])
                 return True
             except (UserError, OSError):
                 return False
@@ -111,6 +119,17 @@ class Shelf:
             if not (isinstance(error, sqlite3.Error) and is_elsewhere(error)):
                 self._file.discard()
         return nothing
+
+
+def _copied(file: sqlite3.Connection) -> bytes:
+    """All rows in a database of their own: equal rows give equal bytes, but for its head."""
+    file.execute(f"CREATE TABLE copy.{RUNS}")
+    file.execute("INSERT INTO copy.runs SELECT * FROM main.runs WHERE true")  # the condition has their types checked
+    return file.serialize(name="copy")
+
+
+def _checksum_of(run_id: str, seen: int, contents: str) -> int:
+    return crc32(f"{run_id} {seen} {contents}".encode())
 
 
 def details_of(folder: Path) -> Details:

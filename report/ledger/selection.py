@@ -34,11 +34,10 @@ def select(
     index = index or RunIndex()
     refreshed(index)
     keys = [*dict.fromkeys([*further(text, sort), *(name for name in columns if name not in FIELDS)])]
-    newest = index.select(limit=NEWEST)
-    if not newest:
+    if not index.ids():
         return Selection([], FIELDS)
     values = index.values(keys) if keys else {}
-    more = looks(keys, values, lambda: _keys_of(newest))
+    more = looks(keys, values, lambda: _keys_of(index.select(limit=NEWEST)))
     texts = [key for key in keys if any(isinstance(value, str) for value in values[key].values())]
     order = f"{order_of(sort, texts)}, {NEWEST_FIRST}" if sort else NEWEST_FIRST
     return Selection(index.select(*asked(text, more), order, limit), {**FIELDS, **more})
