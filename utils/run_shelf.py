@@ -26,7 +26,7 @@ NAME = ".index.sqlite"
 KEY = re.compile(r"[A-Za-z0-9_.+/-]{1,120}")
 LARGEST_DETAIL = 1 << 17  # characters of a config or of a row
 MOST_WHOLE = 2.0**63  # of what a cell holds
-ATTACH, HEAD = "ATTACH ':memory:' AS copy", 100  # bytes in which a database tells its version
+HEAD = 100  # bytes in which a database tells its version
 READING, WRITING_ROW = 0.5, 0.01  # seconds that the file may take, and those for each row that is written
 SLICE = 1000  # runs whose details are in memory at a time
 TABLES = {
@@ -58,11 +58,9 @@ class Shelf:
         """A database that holds the rows of `runs`; b"" where the file is not what we write."""
 
         def read(file: sqlite3.Connection) -> bytes:
-            file.execute(ATTACH)
+            file.execute("ATTACH ':memory:' AS copy")
             file.execute("BEGIN")
-            data = _copied(file)
-            if [(crc32(data[HEAD:]),)] != file.execute("SELECT runs FROM checksums").fetchall():
-                raise ValueError("a row is damaged")
+            data = _checked(file)
             [texts] = file.execute(f"SELECT group_concat({TEXTS}, '') FROM copy.runs").fetchone()
             if not (texts or "").isprintable():
                 raise ValueError("a text is none of ours")
@@ -90,15 +88,17 @@ class Shelf:
         for _ in range(2):  # the second time into a file of our own
             try:
                 with self._file.opened(READING + WRITING_ROW * len(rows)) as file, file:
-                    file.execute(ATTACH)
+                    for name in ("copy", "result"):
+                        file.execute(f"ATTACH ':memory:' AS {name}")
                     file.execute("BEGIN IMMEDIATE")
-                    self._file.make(file)
+                    if not self._file.make(file):
+                        _checked(file)  # what somebody has changed there is not taken for ours
                     for table, fresh in (("runs", rows), ("details", details)):
                         file.execute(f"DELETE FROM {table} WHERE id NOT IN (SELECT value FROM json_each(?))", [known])
                         places = ", ".join("?" * len(fresh[0]))
                         file.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", fresh)
                     file.execute("DELETE FROM checksums")
-                    file.execute("INSERT INTO checksums VALUES (?)", [crc32(_copied(file)[HEAD:])])
+                    file.execute("INSERT INTO checksums VALUES (?)", [crc32(_copied(file, "result")[HEAD:])])
                 return True
             except (UserError, OSError):
                 return False
@@ -121,11 +121,19 @@ class Shelf:
         return nothing
 
 
-def _copied(file: sqlite3.Connection) -> bytes:
+def _copied(file: sqlite3.Connection, to: str) -> bytes:
     """All rows in a database of their own: equal rows give equal bytes, but for its head."""
-    file.execute(f"CREATE TABLE copy.{RUNS}")
-    file.execute("INSERT INTO copy.runs SELECT * FROM main.runs WHERE true")  # the condition has their types checked
-    return file.serialize(name="copy")
+    file.execute(f"CREATE TABLE {to}.{RUNS}")
+    file.execute(f"INSERT INTO {to}.runs SELECT * FROM main.runs WHERE true")  # the condition has their types checked
+    return file.serialize(name=to)
+
+
+def _checked(file: sqlite3.Connection) -> bytes:
+    """The same, where the rows are those of the checksum; ValueError where they are not."""
+    data = _copied(file, "copy")
+    if [(crc32(data[HEAD:]),)] != file.execute("SELECT runs FROM checksums LIMIT 2").fetchall():
+        raise ValueError("a row is damaged")
+    return data
 
 
 def _checksum_of(run_id: str, seen: int, contents: str) -> int:
@@ -162,7 +170,9 @@ def _picked_from(contents: str, keys: Iterable[str]) -> dict[str, Value]:
 
 
 def _is_value(value: object) -> bool:
-    return value is None or type(value) in (float, str) or (type(value) is int and abs(value) < MOST_WHOLE)
+    if type(value) is int:
+        return abs(value) < MOST_WHOLE
+    return value is None or type(value) is str or (type(value) is float and math.isfinite(value))
 
 
 def _merged(details: Details) -> dict[str, Value]:
