@@ -69,7 +69,6 @@ OPENERS = {
     "report/detached.py": "where tmux is",
     "report/monitor/band.py": "docs/results, the project's own evidence",
     "report/monitor/faces.py": "metrics.yaml",
-    "report/monitor/fleet.py": "the folder of all runs",
     "report/monitor/machine.py": "/proc",
     "report/trackers/child.py": "its own stdin",
     "utils/cuda_kernels.py": "compiled kernels",

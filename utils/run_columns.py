@@ -34,18 +34,17 @@ NO_LABELS = Labels()
 
 def cells_of(line: Brief) -> list[Any]:
     """Of LINE."""
-    _, status, variant, tail, *others = line
-    labels, *rest = others[-4:]
-    steps, best, last, fault, seconds, evaluated, rate = tail
+    steps, best, last, fault, seconds, evaluated, rate = line.tail
     last_cell = NAN if last is not None and math.isnan(last) else last
     of_tail = (steps, best, last_cell, fault, seconds, int(evaluated), rate)
-    return [status, variant, *of_tail, *others[:-4], " ".join(labels.tags), labels.note, *rest]
+    labels = " ".join(line.labels.tags), line.labels.note
+    return [line.status, line.variant, *of_tail, *line[4:-4], *labels, line.episodes, line.budget, line.standing]
 
 
 def line_of(row: Sequence[Any]) -> Brief:
     """Of LINE_NAMES."""
-    run_id, status, variant, steps, best, last, fault, seconds, evaluated, rate, *others = row
+    steps, best, last, fault, seconds, evaluated, rate = row[3:10]
     tail = Tail(steps, best, math.nan if last == NAN else last, fault, seconds, bool(evaluated), rate)
-    tags, note = others[-5:-3]
+    tags, note = row[-5:-3]
     labels = Labels(tuple(tags.split()), note) if tags or note else NO_LABELS
-    return Brief(run_id, status, variant, tail, *others[:-5], labels, *others[-3:])
+    return Brief._make((*row[:3], tail, *row[10:-5], labels, *row[-3:]))

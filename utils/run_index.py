@@ -263,7 +263,7 @@ def _opened(data: bytes) -> sqlite3.Connection:
 
 def _entry_of(row: Sequence[object]) -> Entry:
     behind = 1 + len(BEHIND)
-    return Entry(*row[:behind], line_of((row[0], *row[behind:])))  # type: ignore[arg-type]
+    return Entry._make((*row[:behind], line_of((row[0], *row[behind:]))))
 
 
 def _stat(path: str) -> os.stat_result | None:
