@@ -287,8 +287,8 @@ def _with_clock(columns: list[str]) -> list[str]:
     return columns
 
 
-def _stamp_of(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_ino, found.st_size, found.st_ctime_ns
+def _stamp_of(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_ino, stat.st_size, stat.st_ctime_ns
 
 
 def _next_line(file: BinaryIO, at: int) -> int:

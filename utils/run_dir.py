@@ -23,6 +23,7 @@ from utils.run_brief import Brief
 from utils.run_facts import read_facts
 from utils.run_files import write_json
 from utils.run_index import RunIndex
+from utils.run_listing import Listing
 from utils.runs_root import ID as ID
 from utils.runs_root import STAMP as STAMP
 from utils.runs_root import check_id as check_id
@@ -178,10 +179,7 @@ def _group(selector: str) -> UserError:
 def list_runs() -> list[RunDir]:
     """All runs under the root, newest first (ids begin with the time); folders named by hand come last."""
     root = runs_root()
-    if not root.is_dir():
-        return []
-    runs = [RunDir(path) for path in root.iterdir() if not path.is_symlink() and _is_run(path)]
-    return sorted(runs, key=lambda run: (bool(STAMP.match(run.id)), run.id), reverse=True)
+    return [RunDir(root / run_id) for run_id in Listing().ids()]
 
 
 def _is_run(path: Path) -> bool:

@@ -142,10 +142,10 @@ class RunIndex:
         before, folder, looked = self.entry(run_id), f"{self._root}/{run_id}", time.time_ns()
         entry = before
         stats = [_stat(f"{folder}{name}") for name in FILES]
-        stamps = [_stamp(found) for found in stats]
+        stamps = [_stamp(stat) for stat in stats]
         if stamps != [*before.stamps] or not before.config:
             entry = _read(before, Path(folder), stamps)
-            changed = max((found.st_ctime_ns for found in stats if found), default=0)
+            changed = max((stat.st_ctime_ns for stat in stats if stat), default=0)
             entry = entry._replace(seen=seen(*stats[:2]), rest=looked - changed, kept=0)
         is_known_dead = before.line.reason == GONE and entry is before
         entry = entry._replace(line=judged(entry, Path(folder), is_known_dead))
@@ -274,8 +274,8 @@ def _stat(path: str) -> os.stat_result | None:
         return None
 
 
-def _stamp(found: os.stat_result | None) -> str:
-    return f"{found.st_ino} {found.st_size} {found.st_ctime_ns}" if found else ""
+def _stamp(stat: os.stat_result | None) -> str:
+    return f"{stat.st_ino} {stat.st_size} {stat.st_ctime_ns}" if stat else ""
 
 
 def _rest_of(entry: Entry) -> int:
