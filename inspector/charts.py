@@ -11,9 +11,9 @@ import numpy as np
 
 from inspector.markup import Markup, note, tag
 from inspector.runs import RunFacts
-from report.curve import Point
-from report.typography import plain
+from utils.curve import Point
 from utils.metrics_table import SECONDS
+from utils.typography import plain
 
 POINTS = 400  # more cannot be seen, and in small half of them
 LARGEST = 1e100  # what is beyond is not drawn

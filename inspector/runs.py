@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from inspector.middle import middle
-from report.curve import Point
-from report.ledger.query import Query, parse
+from runstore.run_brief import Brief, facts_of
+from runstore.run_dir import RunDir, runs_root
+from runstore.run_index import RunIndex
+from runstore.run_query import Query, parse
+from utils.curve import Point
 from utils.metrics_table import MetricsTable
-from utils.run_brief import Brief, facts_of
-from utils.run_dir import RunDir, runs_root
-from utils.run_index import RunIndex
 from utils.user_error import UserError
 
 BREATH = 5e-4  # seconds between two runs that nobody waits for

@@ -2,9 +2,9 @@
 
 from config.metrics import load_metrics
 from report.metrics_csv import format_number
-from utils import run_files
+from runstore import run_files
+from runstore.run_dir import RunDir
 from utils.metrics_table import MetricsTable, Row
-from utils.run_dir import RunDir
 from utils.user_error import UserError
 
 Rows = list[Row]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from report.history import RATE, STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, History
+from runstore.history import RATE, STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, History
 from utils.metrics_table import MetricsTable, Row
 
 SHOWN = (STEPS, RATE, TRAIN, VAL, TRAIN_BEST, VAL_BEST)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from report.alerts import Alert, Event
+from runstore.alerts import Alert, Event
 from utils.metrics_table import RATE as RATE
 from utils.metrics_table import STEPS as STEPS
 from utils.metrics_table import TRAIN as TRAIN

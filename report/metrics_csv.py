@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from config.metrics import load_metrics
-from report.outcome import Outcome
-from report.sink import Sink
-from utils import run_files
+from runstore import run_files
+from runstore.outcome import Outcome
+from trainer_callbacks.sink import Sink
 from utils.metrics_table import STEPS as STEPS
 from utils.metrics_table import MetricsTable, Row, rows_of
 

@@ -13,13 +13,13 @@ from config.commands.runs import parse_runs
 from report.ledger.selection import chosen, refreshed, select
 from report.ledger.table import COLUMNS, data, table
 from report.ledger.written import written
+from runstore.run_brief import Brief
+from runstore.run_index import RunIndex
+from runstore.run_labels import Labels, read_labels, write_labels
+from runstore.runs_root import runs_root
 from scripts.usage import spelled
 from utils import entry
 from utils.one_line import printable
-from utils.run_brief import Brief
-from utils.run_index import RunIndex
-from utils.run_labels import Labels, read_labels, write_labels
-from utils.runs_root import runs_root
 
 NARROWEST = 80
 MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given
@@ -111,7 +111,7 @@ def explain(asked: argparse.Namespace) -> list[str]:
 
 
 def diff(asked: argparse.Namespace) -> list[str]:
-    from agents.playing.tensors import first_tensor  # brings torch
+    from agents.trained.tensors import first_tensor  # brings torch
     from report.ledger.diff import configs, first_row, in_words
 
     first, second = chosen(asked.runs, least=2)

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from utils.run_facts import LARGEST
-from utils.run_files import open_file, status
+from runstore.run_facts import LARGEST
+from runstore.run_files import open_file, status
 from utils.user_error import UserError
 
 STEPS = "train/clock/env_steps"

@@ -1,6 +1,6 @@
 """A run in one line: what its config.json and the end of its metrics.csv say, and the words for how it stands.
 
-The words of a verdict and of a failure are those of utils/run_facts.py and run_fate.py.
+The words of a verdict and of a failure are those of runstore/run_facts.py and run_fate.py.
 """
 
 import json
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from utils import run_files
+from runstore import run_files
+from runstore.run_facts import LARGEST, episodes_of, failure, finite, mapping, read_facts, verdict, verdict_words
+from runstore.run_labels import Labels
+from runstore.runs_root import STAMP
+from runstore.whole_score import whole_score
 from utils.metrics_table import Tail
-from utils.run_facts import LARGEST, episodes_of, failure, finite, mapping, read_facts, verdict, verdict_words
-from utils.run_labels import Labels
-from utils.runs_root import STAMP
 from utils.user_error import UserError
-from utils.whole_score import whole_score
 
 MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
 DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
@@ -30,7 +30,7 @@ class Brief(NamedTuple):
 
     id: str
     status: str = "damaged"
-    """one of STATUSES, as utils/run_state.py tells them of one that is running by its own account"""
+    """one of STATUSES, as runstore/run_state.py tells them of one that is running by its own account"""
     variant: str = "?"
     tail: Tail = Tail()
     goal: float | None = None

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
+from runstore.own_sqlite import OwnSqlite, is_elsewhere
+from runstore.run_columns import RUNS, TEXTS
+from runstore.run_facts import finite, mapping
+from runstore.run_files import read_json
 from utils.metrics_table import MetricsTable
-from utils.own_sqlite import OwnSqlite, is_elsewhere
-from utils.run_columns import RUNS, TEXTS
-from utils.run_facts import finite, mapping
-from utils.run_files import read_json
 from utils.user_error import UserError
 
 NAME = ".index.sqlite"

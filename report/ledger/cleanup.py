@@ -18,19 +18,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from report.ledger.show import size_of
-from report.typography import duration, score
-from utils import run_files
+from runstore import run_files
+from runstore.run_brief import GONE, Brief
+from runstore.run_dir import LAST
+from runstore.run_facts import PAUSED, read_facts
+from runstore.run_index import look_at
+from runstore.run_labels import read_labels
+from runstore.run_lock import locked
+from runstore.run_names import GROUP
+from runstore.run_state import DEAD, FAILED, FINISHED, HALTED, INTERRUPTED, SILENT
+from runstore.runs_root import runs_root
 from utils.durable_file import sweep, sync_folder, temporary
 from utils.metrics_table import MetricsTable
-from utils.run_brief import GONE, Brief
-from utils.run_dir import LAST
-from utils.run_facts import PAUSED, read_facts
-from utils.run_index import look_at
-from utils.run_labels import read_labels
-from utils.run_lock import locked
-from utils.run_names import GROUP
-from utils.run_state import DEAD, FAILED, FINISHED, HALTED, INTERRUPTED, SILENT
-from utils.runs_root import runs_root
+from utils.typography import duration, score
 from utils.user_error import UserError
 
 REMOVED = "removed"

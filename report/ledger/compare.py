@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from config.written import IDENTITY, written
-from report.curve import Point, lines_svg
-from report.history import TRAIN, VAL
 from report.ledger.explain import meant
 from report.ledger.plot import MARKS, overlay
-from report.ledger.query import FIELDS, SHOWN
 from report.ledger.table import aligned, cell, plain
 from report.ledger.written import written as written_file
+from runstore.history import TRAIN, VAL
+from runstore.run_brief import Brief
+from runstore.run_dir import RunDir
+from runstore.run_facts import mapping
+from runstore.run_index import look_at
+from runstore.run_query import FIELDS, SHOWN
+from utils.curve import Point, lines_svg
 from utils.metrics_table import MetricsTable
-from utils.run_brief import Brief
-from utils.run_dir import RunDir
-from utils.run_facts import mapping
-from utils.run_index import look_at
 
 FIRST = 12  # keys that differ, as many as are shown
 HEIGHT, WIDEST = 14, 120

@@ -8,8 +8,8 @@ from config.metrics import load_metrics
 from report.ledger.compare import differences
 from report.ledger.table import plain
 from report.metrics_csv import read_csv
+from runstore.run_dir import RunDir
 from utils.metrics_table import STEPS
-from utils.run_dir import RunDir
 
 CIRCUMSTANCES = ("engine", "device", "env_backend", "git_hash", "versions", "host", "parent")
 

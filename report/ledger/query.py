@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from utils.run_brief import Brief
-from utils.run_shelf import KEY, Value
+from runstore.run_brief import Brief
+from runstore.run_shelf import KEY, Value
 from utils.user_error import UserError, nearest
 
 FIELDS: dict[str, Callable[[Brief], Value]] = {

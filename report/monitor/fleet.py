@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from utils import run_brief
-from utils.run_index import RunIndex
-from utils.run_lock import NAME
-from utils.run_state import FINISHED, IN_TRAINING, LIVE
-from utils.runs_root import runs_root
+from runstore import run_brief
+from runstore.run_index import RunIndex
+from runstore.run_lock import NAME
+from runstore.run_state import FINISHED, IN_TRAINING, LIVE
+from runstore.runs_root import runs_root
 
 NEWEST = 200  # runs that are listed
 OLDER = 300  # folders behind them that a look searches for one in training, by turns

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from report.history import RATE, TRAIN, VAL, VAL_BEST, History, Score
-from report.phases import PHASES, PREFIX, shares
-from utils.metrics_layout import NAME
-from utils.metrics_reader import MetricsReader, Snapshot
+from runstore.history import RATE, TRAIN, VAL, VAL_BEST, History, Score
+from runstore.metrics_layout import NAME
+from runstore.metrics_reader import MetricsReader, Snapshot
+from runstore.phases import PHASES, PREFIX, shares
+from runstore.run_dir import RunDir
+from runstore.run_facts import LARGEST, finite, mapping, whole
+from runstore.run_fate import conclusion, continuation, died, failure
+from runstore.run_files import status
+from runstore.run_lock import is_here, owner
+from runstore.run_state import DEAD, FAILED, FINISHED, IN_TRAINING, INTERRUPTED, PAUSED, state_of
 from utils.metrics_table import MOST_COLUMNS, SECONDS, MetricsTable, Row
-from utils.run_dir import RunDir
-from utils.run_facts import LARGEST, finite, mapping, whole
-from utils.run_fate import conclusion, continuation, died, failure
-from utils.run_files import status
-from utils.run_lock import is_here, owner
-from utils.run_state import DEAD, FAILED, FINISHED, IN_TRAINING, INTERRUPTED, PAUSED, state_of
 from utils.user_error import UserError
 
 UNREAD = 1 << 12  # rows that wait for whoever judges them

@@ -10,18 +10,19 @@ from typing import get_args
 
 import pytest
 
-from agents.playing.player import Mode
+from agents.trained.player import Mode
 from inspector import app, rooms, runs
 from inspector.episode import MOST_STEPS
 from inspector.runs import PAGE, Runs
-from report.history import STEPS, TRAIN, VAL, VAL_BEST
-from utils import metrics_table, run_state
-from utils import run_brief as brief
-from utils import run_listing as listing
+from runstore import run_brief as brief
+from runstore import run_listing as listing
+from runstore import run_state
+from runstore.history import STEPS, TRAIN, VAL, VAL_BEST
+from runstore.run_dir import list_runs
+from runstore.run_listing import Listing
+from runstore.run_lock import locked
+from utils import metrics_table
 from utils.metrics_table import POINTS, WHOLE, MetricsTable, Tail
-from utils.run_dir import list_runs
-from utils.run_listing import Listing
-from utils.run_lock import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = f"{STEPS},{TRAIN},{VAL},{VAL_BEST},{'a' * 60}\n"

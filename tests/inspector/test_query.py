@@ -9,10 +9,10 @@ import pytest
 from inspector.middle import middle
 from inspector.runs import Page, Runs
 from inspector.table import HEAD, filters, runs_table
-from report.ledger.query import parse
+from runstore.run_brief import Brief
+from runstore.run_index import PUT, Entry, RunIndex
+from runstore.run_query import parse
 from utils.metrics_table import Tail
-from utils.run_brief import Brief
-from utils.run_index import PUT, Entry, RunIndex
 
 NOW = time.time()
 
@@ -116,7 +116,7 @@ def test_a_failed_run_tells_why_and_one_whose_process_is_gone_is_dead(tmp_path, 
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(facts))
-    monkeypatch.setattr("utils.run_state.BEGINNING", -1.0)
+    monkeypatch.setattr("runstore.run_state.BEGINNING", -1.0)
     gone, failed = Runs().page().lines
     assert failed.reason == "RuntimeError: out of licences (env.py:3)"
     assert (failed.status, gone.status) == ("failed", "dead")

@@ -17,14 +17,15 @@ import train
 from report.group import read_group
 from report.group_page import report, write_group
 from report.ledger import cleanup
+from runstore import claim, run_index
+from runstore.run_dir import RunDir
+from runstore.run_labels import Labels, write_labels
+from runstore.run_lock import BOOT, locked
+from runstore.seed_group import Part, Plan, write_plan
 from scripts import runs
 from tests.pretended_run import facts, outcome
 from tests.tiny_runs import tiny_run
-from utils import claim, entry, run_index
-from utils.run_dir import RunDir
-from utils.run_labels import Labels, write_labels
-from utils.run_lock import BOOT, locked
-from utils.seed_group import Part, Plan, write_plan
+from utils import entry
 
 RACES = int(os.environ.get("STRIDE_RACES", "20"))
 ENDED = {"status": "finished"}

@@ -11,13 +11,14 @@ from contextlib import closing
 
 import pytest
 
+from runstore import run_index
+from runstore.own_sqlite import OwnSqlite
+from runstore.run_columns import COLUMNS, TEXT
+from runstore.run_index import RunIndex
+from runstore.run_shelf import HEAD, NAME, TABLES, _checksum_of, _copied
 from scripts import runs
 from scripts.bench.runs import make
-from utils import entry, run_index
-from utils.own_sqlite import OwnSqlite
-from utils.run_columns import COLUMNS, TEXT
-from utils.run_index import RunIndex
-from utils.run_shelf import HEAD, NAME, TABLES, _checksum_of, _copied
+from utils import entry
 
 RUNS = 60
 COUNT = int(os.environ.get("STRIDE_DAMAGED", "48"))

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from report.metrics_csv import read_csv
+from runstore.run_facts import LARGEST
 from utils.metrics_table import (
     EPOCH,
     OF_TAIL,
@@ -23,7 +24,6 @@ from utils.metrics_table import (
     Point,
     Tail,
 )
-from utils.run_facts import LARGEST
 from utils.user_error import UserError
 
 NAMES = (STEPS, EPOCH, SECONDS, RATE, TRAIN, VAL, VAL_BEST, "train/loss/policy")

@@ -9,13 +9,13 @@ from contextlib import closing
 
 import pytest
 
-from report.ledger.query import FIELDS, in_sql, parse
+from runstore import run_brief, run_index, run_shelf
+from runstore.run_dir import RunDir
+from runstore.run_index import RunIndex
+from runstore.run_labels import Labels, write_labels
+from runstore.run_query import FIELDS, in_sql, parse
+from runstore.run_shelf import NAME
 from scripts.bench.runs import make
-from utils import run_brief, run_index, run_shelf
-from utils.run_dir import RunDir
-from utils.run_index import RunIndex
-from utils.run_labels import Labels, write_labels
-from utils.run_shelf import NAME
 
 RUNS = 60
 
