@@ -11,7 +11,7 @@ import numpy as np
 
 from inspector.markup import Markup, note, tag
 from inspector.runs import RunFacts
-from runstore.run_tail import SECONDS
+from runstore.metrics_table import SECONDS
 from utils.curve import Point
 from utils.typography import plain
 

@@ -67,7 +67,7 @@ def alerts(each: RunFacts) -> Markup:
 
 def multiples(each: RunFacts) -> Markup:
     """A small chart for each measurement of learning, declared ones first, others under their own name."""
-    declared, there = load_metrics(), each.curves.series.keys()
+    declared, there = load_metrics(), each.curves.curves.keys()
     names = [name for name in declared if name in there] + sorted(there - declared.keys())
     names = [name for name in names if name.startswith(SMALL_AREAS) or name not in declared]
     charts, still = [], []

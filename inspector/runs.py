@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from inspector.middle import middle
+from runstore.metrics_table import MetricsTable
 from runstore.run_brief import Brief, facts_of
-from runstore.run_curves import Curves
 from runstore.run_dir import RunDir, runs_root
 from runstore.run_index import RunIndex
 from runstore.run_query import Query, parse
@@ -49,7 +49,7 @@ class RunFacts:
     run: RunDir
     brief: Brief
     facts: dict[str, Any]
-    curves: Curves = field(compare=False)
+    curves: MetricsTable = field(compare=False)
 
     @property
     def fault(self) -> str:
@@ -87,7 +87,8 @@ class Runs:
             known = self._index.ids()
             if query.newest:
                 return Page(query.arrange(self._newest([*known], most), middle), len(known), query)
-            found = query.select(self._all(known))
+            self._look_by_turns(known)
+            found = self._index.select(*query.where)
             if self._arranged[:3] != (words, most, found):
                 page = Page(_cut(query.arrange(found, middle), most), len(found), query)
                 self._arranged = words, most, found, page
@@ -116,8 +117,8 @@ class Runs:
     def group(self, name: str) -> list[Brief]:
         """Its runs by their seeds."""
         with self._lock:
-            found = [line for line in self._all(self._index.ids()) if line.group == name]
-        return sorted(found, key=lambda line: (line.seed or 0, line.id))
+            self._look_by_turns(self._index.ids())
+            return self._index.select("[group] = ?", [name], "coalesce(seed, 0), id")
 
     def find(self, selector: str) -> RunDir:
         """RunDir.find for what a browser sent: folders elsewhere on the disk are not to be had that way."""
@@ -143,7 +144,7 @@ class Runs:
             brief, stamp = self._index.brief(run.id), self._index.entry(run.id).config
             before, room = self._rooms.get(run.id, ("", None))
             facts = room.facts if room and before == stamp else facts_of(run.path)
-            room = RunFacts(run, brief, facts, room.curves if room else Curves(run.metrics_csv))
+            room = RunFacts(run, brief, facts, room.curves if room else MetricsTable(run.metrics_csv, spread=True))
             self._rooms[run.id] = stamp, room
             self._rooms.move_to_end(run.id)
             while len(self._rooms) > LOOKED_INTO:
@@ -151,13 +152,12 @@ class Runs:
             room.curves.refresh()
             return room
 
-    def _all(self, known: Iterable[str]) -> list[Brief]:
-        """Runs that have ended are looked at again by turns: there are many, and only a resume changes one."""
-        self._turn, found = self._turn + 1, []
+    def _look_by_turns(self, known: Iterable[str]) -> None:
+        """At every run, but at those that have ended by turns: there are many, and only a resume changes one."""
+        self._turn, ended = self._turn + 1, self._index.ended()
         for place, run_id in enumerate(known, self._turn):
-            line = self._index.known(run_id) if place % TURNS else None
-            found.append(line or self._index.brief(run_id))
-        return found
+            if run_id not in ended or not place % TURNS:
+                self._index.brief(run_id)
 
 
 def _cut(items: list[list[Brief]], most: int) -> list[list[Brief]]:

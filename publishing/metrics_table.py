@@ -3,23 +3,23 @@
 from config.metrics import load_metrics
 from runstore import run_files
 from runstore.metrics_csv import format_number
+from runstore.metrics_table import MetricsTable, Row
 from runstore.run_dir import RunDir
 from utils.user_error import UserError
 
-Rows = list[dict[str, float]]
+Rows = list[Row]
 
 
 def read_metrics(run: RunDir) -> Rows:
     """The rows of a run, [] where it has none yet; UserError for a file that is no table of metrics."""
     if not run_files.exists(run.metrics_csv):
         return []
-    head, *lines = run_files.read_bytes(run.metrics_csv).decode("utf-8", "replace").split("\n")
-    names = head.split(",") if head else []
-    for number, name in enumerate(names, 1):
+    table = MetricsTable(run.metrics_csv)
+    rows = table.rows()
+    for number, name in enumerate(table.columns, 1):
         if name not in load_metrics():
             raise UserError(f"{run.id}: column {number} of metrics.csv is not a declared metric; nothing was published")
-    rows = [_numbers(names, line.split(",")) for line in lines[:-1]]  # the last was never finished, or is empty
-    return [row for row in rows if row]
+    return rows
 
 
 def write_metrics(rows: Rows) -> bytes:
@@ -28,13 +28,3 @@ def write_metrics(rows: Rows) -> bytes:
     columns = [name for name in names if any(name in row for row in rows)]
     lines = [",".join(format_number(row[name]) if name in row else "" for name in columns) for row in rows]
     return "".join(f"{line}\n" for line in (",".join(columns), *lines)).encode()
-
-
-def _numbers(names: list[str], cells: list[str]) -> dict[str, float]:
-    """A row; {} for a line that was cut or overwritten."""
-    if len(names) != len(cells):
-        return {}
-    try:
-        return {name: float(cell) for name, cell in zip(names, cells, strict=True) if cell}
-    except ValueError:
-        return {}

@@ -15,12 +15,18 @@ from pathlib import Path
 from config.metrics import load_metrics
 from runstore import run_files
 from runstore.metrics_csv import format_number, parse, read_lines
+from runstore.metrics_table import STEPS as STEPS
+from runstore.metrics_table import Row, rows_of
 from runstore.outcome import Outcome
 from trainer_callbacks.sink import Sink
 
 log = logging.getLogger("stride")
-STEPS = "train/clock/env_steps"
 COLUMN = re.compile(r"[A-Za-z0-9_.+-]{1,80}(/[A-Za-z0-9_.+-]{1,80}){0,5}")
+
+
+def _row_of(columns: list[str], cells: list[str]) -> Row:
+    """{} for a line that is damaged."""
+    return next(rows_of([",".join(cells).encode()], columns), {})
 
 
 def _before(columns: list[str], lines: list[list[str]], resume_at: int) -> list[list[str]]:

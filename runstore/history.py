@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from runstore.alerts import Alert, Event
-from runstore.run_tail import STEPS as STEPS
-from runstore.run_tail import TRAIN as TRAIN
-from runstore.run_tail import TRAIN_BEST as TRAIN_BEST
-from runstore.run_tail import VAL as VAL
-from runstore.run_tail import VAL_BEST as VAL_BEST
+from runstore.metrics_table import RATE as RATE
+from runstore.metrics_table import STEPS as STEPS
+from runstore.metrics_table import TRAIN as TRAIN
+from runstore.metrics_table import TRAIN_BEST as TRAIN_BEST
+from runstore.metrics_table import VAL as VAL
+from runstore.metrics_table import VAL_BEST as VAL_BEST
 
-RATE = "train/time/env_steps_per_second"
 ENDED = "train/roll/episodes"
 TAIL = 40  # values in a sparkline
 

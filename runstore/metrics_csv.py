@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runstore import run_files
-from runstore.history import STEPS
+from runstore.metrics_table import STEPS, MetricsTable, Row, rows_of
 from utils.curve import Point
 
 EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
@@ -19,11 +19,9 @@ def format_number(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < EXACT else f"{value:.7g}"
 
 
-def read_csv(path: Path | str) -> list[dict[str, float]]:
+def read_csv(path: Path | str) -> list[Row]:
     """The rows of a metrics.csv, empty cells left out. Lines that were cut or overwritten are skipped."""
-    columns, lines = read_lines(Path(path))
-    rows = [parse(columns, cells) for cells in lines]
-    return [row for row in rows if row]
+    return MetricsTable(Path(path)).rows()
 
 
 def points(rows: Sequence[Mapping[str, float]], name: str) -> list[Point]:
@@ -36,12 +34,9 @@ def points(rows: Sequence[Mapping[str, float]], name: str) -> list[Point]:
     return found
 
 
-def parse(columns: list[str], cells: list[str]) -> dict[str, float]:
+def parse(columns: list[str], cells: list[str]) -> Row:
     """{} for a line that is damaged."""
-    try:
-        return {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
-    except ValueError:  # a power cut can leave zero bytes in the middle of a file
-        return {}
+    return next(rows_of([",".join(cells).encode()], columns), {})
 
 
 def read_lines(path: Path) -> tuple[list[str], list[list[str]]]:

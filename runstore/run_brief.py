@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runstore import run_files
+from runstore.metrics_table import Tail
 from runstore.run_facts import LARGEST, episodes_of, failure, finite, mapping, read_facts, verdict, verdict_words
 from runstore.run_labels import Labels
-from runstore.run_tail import Tail
 from runstore.runs_root import STAMP
 from runstore.whole_score import whole_score
 from utils.user_error import UserError
@@ -57,17 +57,15 @@ class Brief(NamedTuple):
     labels: Labels = Labels()
     episodes: int = 0
     """of its test that ended"""
+    budget: int = 0
+    """env steps; 0 where nobody said"""
+    standing: str = "damaged"
+    """its status, whatever is wrong with files other than config.json"""
 
     @property
     def verdict(self) -> str:
         """The result as people see it: `solved (5 episodes)` where its test had fewer than 100."""
         return verdict_words(self.result, self.episodes)
-
-    @property
-    def words(self) -> str:
-        """What a filter looks for words in."""
-        told = (self.id, self.variant, self.status, self.result, self.group, self.reason, *self.labels.tags)
-        return " ".join(told).casefold()
 
     @property
     def took(self) -> float | None:
@@ -121,7 +119,15 @@ def head_of(folder: Path) -> Brief:
         commit=str(facts.get("git_hash", "")),
         settings=settings_of(facts),
         episodes=episodes_of(outcome),
+        budget=budget_of(mapping(facts.get("config"))),
+        standing=str(facts.get("status", "?")),
     )
+
+
+def budget_of(config: Mapping[str, Any]) -> int:
+    """Env steps, 0 where the config says none."""
+    steps = finite(config.get("max_timesteps")) or 0.0
+    return int(steps) if 0 <= steps < LARGEST else 0
 
 
 def settings_of(facts: Mapping[str, Any]) -> str:

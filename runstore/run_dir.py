@@ -22,6 +22,7 @@ from runstore.run_brief import Brief
 from runstore.run_facts import read_facts
 from runstore.run_files import write_json
 from runstore.run_index import RunIndex
+from runstore.run_listing import Listing
 from runstore.runs_root import ID as ID
 from runstore.runs_root import STAMP as STAMP
 from runstore.runs_root import check_id as check_id
@@ -178,10 +179,7 @@ def _group(selector: str) -> UserError:
 def list_runs() -> list[RunDir]:
     """All runs under the root, newest first (ids begin with the time); folders named by hand come last."""
     root = runs_root()
-    if not root.is_dir():
-        return []
-    runs = [RunDir(path) for path in root.iterdir() if not path.is_symlink() and _is_run(path)]
-    return sorted(runs, key=lambda run: (bool(STAMP.match(run.id)), run.id), reverse=True)
+    return [RunDir(root / run_id) for run_id in Listing().ids()]
 
 
 def _is_run(path: Path) -> bool:
@@ -265,9 +263,9 @@ def run_lines() -> list[Brief]:
         _index.save()
         faulty = {line.id: _index.entry(line.id) for line in lines if line.fault}
         for run_id, entry in faulty.items():
-            if fault := (entry.head.fault if entry.config else "") or entry.best:  # without one it is still being made
+            if fault := (entry.head_fault if entry.config else "") or entry.best_fault:  # else it is being made
                 log.warning("left out: %s: %s", run_id, fault)
-        return [line for line in lines if line.id not in faulty or not faulty[line.id].head.fault]
+        return [line for line in lines if line.id not in faulty or not faulty[line.id].head_fault]
 
 
 def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:

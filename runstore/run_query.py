@@ -6,14 +6,11 @@ must occur in a run, a list after a colon or `=` may hold any of its values, `so
 looked for as a word; `asked` refuses it, and understands keys of configs and names of metrics, too.
 """
 
-import operator
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from runstore import run_shelf
 from runstore.run_brief import Brief
 from runstore.run_shelf import KEY, Value
 from utils.user_error import UserError, nearest
@@ -44,35 +41,47 @@ FIELDS: dict[str, Callable[[Brief], Value]] = {
 }
 # as people see it, where programs get another word
 SHOWN: dict[str, Callable[[Brief], Value]] = {"result": lambda line: line.verdict}
-# of which fields of a line it is made, where that is not the one that is called so
-MADE_OF = {
-    "result": {"result", "episodes"}, "test_episodes": {"episodes"},
-    "run": {"variant"}, "age": {"started"}, "took": {"spent", "tail.seconds"}, "steps": {"tail.steps"},
-    "speed": {"spent", "tail.seconds", "tail.steps"}, "last": {"tail.last"}, "best": {"tail.best"}, "tag": {"labels"},
-    "note": {"labels"}, "": {"variant", "status", "result", "group", "reason", "labels"},
+# what SQLite reads for a field where that is not the column of its name
+TOOK = "coalesce(seconds, spent)"
+IN_SQL = {
+    "run": "variant", "age": "(now() - started)", "took": TOOK, "speed": f"(nullif(steps, 0) / nullif({TOOK}, 0.0))",
+    "last": "(CASE typeof(last) WHEN 'real' THEN last END)", "test_episodes": "episodes", "tag": "tags",
 }  # fmt: skip
+# what a word is looked for in
+LOOKED_IN = "folded(id || ' ' || variant || ' ' || status || ' ' || result || ' ' || [group] || ' ' || reason || "
+LOOKED_IN += "' ' || tags)"
 WORDS = {"run", "status", "result", "group", "id", "env", "tag", "note", "commit", "settings"}
 EXACT = {"status", "result"}
 EQUAL = (":", "=")
-MOST_WORDS = 500  # characters of a line
+MOST_WORDS = 500  # characters of a line in the browser
+MOST_TERMS = 400  # SQLite takes no more than a thousand
 TERM = re.compile(r"([a-z][a-z0-9_./+-]*?)(!=|:|>=|<=|=|>|<)(.+)")
 SPACED = re.compile(r"\s*(!=|>=|<=|=|>|<)\s*")
 FILLERS = ("and", "&&")
 NUMBER = re.compile(r"(-?\d+(?:\.\d*)?(?:e[+-]?\d+)?)([smhdwk]?)", re.IGNORECASE)
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "k": 1000.0}
-COMPARE: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le,
-}  # fmt: skip
 T = TypeVar("T")
 Look = Callable[[Brief], Value]
-Test = Callable[[Brief], bool]
 Middle = Callable[[Sequence[Value]], Value]
+
+
+class Condition(NamedTuple):
+    """Of SQL, and the values of its question marks."""
+
+    text: str
+    values: tuple[object, ...] = ()
+
+
+def all_of(conditions: Sequence[Condition]) -> Condition:
+    """What holds where each of them does."""
+    text = " AND ".join(f"({condition.text})" for condition in conditions)
+    return Condition(text or "1", tuple(value for condition in conditions for value in condition.values))
 
 
 class Query(NamedTuple):
     """What was understood of a line."""
 
-    tests: tuple[Test, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     sort: str = "started"
     descending: bool = True
     grouped: bool = True
@@ -80,10 +89,11 @@ class Query(NamedTuple):
     @property
     def newest(self) -> bool:
         """Whether it asks for nothing but the newest, which needs no look at the others."""
-        return not self.tests and self.sort == "started" and self.descending
+        return not self.conditions and self.sort == "started" and self.descending
 
-    def select(self, lines: Iterable[Brief]) -> list[Brief]:
-        return [line for line in lines if all(test(line) for test in self.tests)]
+    @property
+    def where(self) -> Condition:
+        return all_of(self.conditions)
 
     def arrange(self, lines: Sequence[Brief], middle: Middle) -> list[list[Brief]]:
         """In order, the seeds of a group together, where the middle of their values stands."""
@@ -115,23 +125,26 @@ def in_order(keyed: Sequence[tuple[Value, T]], descending: bool) -> list[T]:
 
 
 def parse(text: str) -> Query:
-    query, tests = Query(), []
+    query, conditions = Query(), []
     for word in text[:MOST_WORDS].casefold().split():
-        found = TERM.fullmatch(word)
-        key, how, value = found.groups() if found else ("", "", "")
+        term = TERM.fullmatch(word)
+        key, how, value = term.groups() if term else ("", "", "")
         if key == "sort" and value.lstrip("-") in FIELDS:
             query = query._replace(sort=value.lstrip("-"), descending=value.startswith("-"))
         elif word == "by:run":
             query = query._replace(grouped=False)
         elif word not in FILLERS:
-            tests.append(_test(key, how, value, FIELDS.get(key)) or _has(word))
-    return query._replace(tests=tuple(tests))
+            conditions.append((_condition(key, how, value) if key in FIELDS else None) or _has(word))
+    return query._replace(conditions=tuple(conditions))
 
 
 def terms(text: str) -> list[tuple[str, str, str, str]]:
     """(word, key, how, value) of a filter, the last three "" for a word that is looked for; `or` is refused."""
     found = []
-    for word in SPACED.sub(r"\1", text.casefold()).split():
+    words = SPACED.sub(r"\1", text.casefold()).split()
+    if len(words) + text.count(",") > MOST_TERMS:
+        raise UserError(f"a filter has at most {MOST_TERMS} words and values")
+    for word in words:
         term = TERM.fullmatch(word)
         if word in ("or", "not", "||"):
             raise UserError(f"a filter has no {word!r}; a list is any of them: seed=1,2, and != is not")
@@ -150,22 +163,34 @@ def further(text: str, sort: str = "") -> list[str]:
     return [*dict.fromkeys(key for key in names_in(text, sort) if key and key not in FIELDS)]
 
 
-def made_of(names: Iterable[str]) -> set[str]:
-    """What of a line is read for these."""
-    return {"id"}.union(*(MADE_OF.get(name, {name}) for name in names)) & run_shelf.FIELDS
-
-
-def asked(text: str, more: Mapping[str, Look]) -> tuple[Test, ...]:
-    """What a filter asks for; UserError for what is not understood."""
-    tests = []
+def asked(text: str, more: Collection[str]) -> Condition:
+    """What a filter asks for, of FIELDS and of the keys in `more`; UserError for what is not understood."""
+    conditions = []
     for word, key, how, value in terms(text):
-        look = FIELDS.get(key) or more.get(key)
-        test = _test(key, how, value, look) if look else _has(word) if not key else None
-        if test is None:
-            wanted = "a number, such as 400, 20k, 10m or 2d" if look else "a field"
-            raise UserError(f"{word!r} is not understood: {value if look else key!r} is not {wanted}")
-        tests.append(test)
-    return tuple(tests)
+        is_field = key in FIELDS or key in more
+        condition = _condition(key, how, value) if is_field else _has(word) if not key else None
+        if condition is None:
+            wanted = "a number, such as 400, 20k, 10m or 2d" if is_field else "a field"
+            raise UserError(f"{word!r} is not understood: {value if is_field else key!r} is not {wanted}")
+        conditions.append(condition)
+    return all_of(conditions)
+
+
+def order_of(sort: str, texts: Collection[str]) -> str:
+    """By a field, what has no value last; `texts` are the fields beside FIELDS some of whose values are texts."""
+    key = sort.lstrip("-")
+    field = in_sql(key)
+    value = f"CAST({field} AS TEXT)" if key in texts else field
+    return f"{field} IS NULL, {value}{' DESC' * sort.startswith('-')}"
+
+
+def in_sql(key: str) -> str:
+    """What SQLite reads for a field; a key of a config or the name of a metric is looked up in `cells`."""
+    if key in FIELDS:
+        return IN_SQL.get(key, f"[{key}]")
+    if not KEY.fullmatch(key):
+        raise UserError(f"{key[:60]!r} is no field")
+    return f"(SELECT value FROM cells WHERE cells.key = '{key}' AND cells.id = runs.id)"
 
 
 def looks(
@@ -179,57 +204,36 @@ def looks(
     return {key: lambda line, of=values[key]: of[line.id] for key in keys}  # type: ignore[misc]
 
 
-def _has(word: str) -> Test:
-    return lambda line: word in line.words
+def _has(word: str) -> Condition:
+    return Condition(f"instr({LOOKED_IN}, ?) > 0", (word,))
 
 
-def _test(key: str, how: str, value: str, look: Look | None) -> Test | None:
+def _condition(key: str, how: str, value: str) -> Condition | None:
     """None where it makes no sense."""
-    if look is None:
-        return None
+    field = in_sql(key)
     if how == "!=":
-        inner = _test(key, "=", value, look)
-        return (lambda line: not inner(line)) if inner else None
+        inner = _condition(key, "=", value)
+        return Condition(f"NOT ({inner.text})", inner.values) if inner else None
     if key in WORDS:
-        return _one_of(look, value.split(","), key in EXACT) if how in EQUAL else None
+        return _one_of(field, value.split(","), key in EXACT) if how in EQUAL else None
+    is_number = f"typeof({field}) IN ('integer', 'real')"  # of nothing no comparison holds
     if how not in EQUAL:
-        return _compared(look, how, value)
+        bound = _number(value)
+        return None if bound is None else Condition(f"{is_number} AND {field} {how} ?", (bound,))
     ranges = [_range(part) for part in value.split(",")]
     sound = [pair for pair in ranges if pair]
     if len(sound) < len(ranges):
-        return None if key in FIELDS else _one_of(look, value.split(","), exact=True)
-    return _within(look, sound)
+        return None if key in FIELDS else _one_of(field, value.split(","), exact=True)
+    within = " OR ".join([f"{field} BETWEEN ? AND ?"] * len(sound))
+    return Condition(f"{is_number} AND ({within})", tuple(bound for pair in sound for bound in pair))
 
 
-def _one_of(look: Look, wanted: Sequence[str], exact: bool) -> Test:
-    @cache  # thousands of runs have a dozen environments
-    def fits(value: Value) -> bool:
-        found = str(value or "").casefold().replace(" ", "-")
-        if exact:
-            return found in wanted
-        return any(each in found or (each == "none" and not found) for each in wanted)
-
-    return lambda line: fits(look(line))
-
-
-def _compared(look: Look, how: str, value: str) -> Test | None:
-    bound = _number(value)
-    if bound is None:
-        return None
-
-    def test(line: Brief) -> bool:
-        found = look(line)
-        return isinstance(found, float | int) and COMPARE[how](found, bound)
-
-    return test
-
-
-def _within(look: Look, ranges: Sequence[tuple[float, float]]) -> Test:
-    def test(line: Brief) -> bool:
-        found = look(line)
-        return isinstance(found, float | int) and any(low <= found <= high for low, high in ranges)
-
-    return test
+def _one_of(field: str, wanted: Sequence[str], exact: bool) -> Condition:
+    words = f"replace(folded({field}), ' ', '-')"
+    if exact:
+        return Condition(f"{words} IN ({', '.join('?' * len(wanted))})", tuple(wanted))
+    parts = [f"instr({words}, ?) > 0" + f" OR {words} = ''" * (word == "none") for word in wanted]
+    return Condition(" OR ".join(parts), tuple(wanted))
 
 
 def _range(part: str) -> tuple[float, float] | None:

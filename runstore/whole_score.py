@@ -4,14 +4,11 @@ Older versions wrote a score for evaluations and tests of which some episodes ne
 metrics.csv does: it is asked for sidecars without `score_episodes`, as far as the end of the file tells.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from runstore.metrics_table import STEPS, MetricsTable
 from runstore.run_facts import finite, mapping
-from runstore.run_files import open_file
-from runstore.run_tail import SPANS, STEPS, header
-from utils.user_error import UserError
 
 PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}  # the first that is there counts
 
@@ -31,26 +28,8 @@ def whole_score(sidecar: Mapping[str, object], run: Path) -> float | None:
 
 def _played_at(path: Path, steps: float) -> dict[str, float]:
     """How many episodes ended in the evaluation and in the test at these env steps, as far as they are found."""
-    found: dict[str, float] = {}
-    try:
-        with open_file(path) as file:
-            columns = header(file)
-            begin, size = file.tell(), os.fstat(file.fileno()).st_size
-            start = file.seek(max(begin, size - SPANS[-1]))
-            lines = file.read(SPANS[-1]).split(b"\n")[0 if start == begin else 1 : -1]
-    except (UserError, OSError):
-        return {}
-    places = {name: columns.index(name) for name in (STEPS, *PLAYED) if name in columns}
-    for line in lines if len(places) > 1 else ():
-        cells = line.split(b",")
-        if len(cells) == len(columns) and _number(cells[places[STEPS]]) == steps:
-            numbers = {name: _number(cells[place]) for name, place in places.items() if name in PLAYED}
-            found |= {name: number for name, number in numbers.items() if number is not None}
-    return found
-
-
-def _number(cell: bytes) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
+    played: dict[str, float] = {}
+    for row in MetricsTable(path, (STEPS, *PLAYED)).end():
+        if row.get(STEPS) == steps:
+            played |= {name: number for name, number in row.items() if name in PLAYED}
+    return played

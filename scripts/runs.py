@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from config.commands.runs import parse_runs
-from report.ledger.selection import all_lines, chosen, select
+from report.ledger.selection import chosen, refreshed, select
 from report.ledger.table import COLUMNS, data, table
 from report.ledger.written import written
 from runstore.run_brief import Brief
@@ -35,9 +35,8 @@ def main(argv: list[str]) -> int:
 def list_runs(asked: argparse.Namespace) -> list[str]:
     columns = _names(asked.columns)
     if asked.rebuild:
-        all_lines(RunIndex(), rebuild=True)
-    shown = None if asked.json else (*(columns or COLUMNS), "fault", "reason")
-    lines, fields = select(asked.filter, asked.sort, columns, asked.limit, shown)
+        refreshed(RunIndex(), rebuild=True)
+    lines, fields = select(asked.filter, asked.sort, columns, asked.limit)
     if asked.json:
         return [json.dumps([data(line, fields) for line in lines])]
     if not lines:

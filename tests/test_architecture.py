@@ -69,7 +69,6 @@ OPENERS = {
     "envs_gym/recorder.py": "a recording, which lies where its caller says",
     "scripts/train_detached.py": "where tmux is",
     "report/monitor/faces.py": "metrics.yaml",
-    "report/monitor/fleet.py": "the folder of all runs",
     "report/monitor/machine.py": "/proc",
     "report/trackers/child.py": "its own stdin",
     "utils/cuda_kernels.py": "compiled kernels",

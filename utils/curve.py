@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from runstore.metrics_table import Point as Point
 from utils.typography import plain, short
 
 WIDTH, HEIGHT = 760, 360
@@ -39,11 +40,6 @@ STYLE = """
 """
 MOST_BESIDE = 3  # names beside the title
 PLACES = ("first", "second", "third", "fourth", "fifth")
-
-
-class Point(NamedTuple):
-    x: float
-    y: float
 
 
 class Band(NamedTuple):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from report.ledger.show import size_of
 from runstore import run_files
+from runstore.metrics_table import MetricsTable
 from runstore.run_brief import GONE, Brief
 from runstore.run_dir import LAST
 from runstore.run_facts import PAUSED, read_facts
@@ -27,7 +28,6 @@ from runstore.run_labels import read_labels
 from runstore.run_lock import locked
 from runstore.run_names import GROUP
 from runstore.run_state import DEAD, FAILED, FINISHED, HALTED, INTERRUPTED, SILENT
-from runstore.run_tail import last_values
 from runstore.runs_root import runs_root
 from utils.durable_file import sweep, sync_folder, temporary
 from utils.typography import duration, score
@@ -151,7 +151,7 @@ def _has_changed(folder: Path, shown: Brief) -> bool:
     """Whether the files of a run, whose lock we hold, say anything else than was shown."""
     now = look_at(folder)
     if now.status in BUSY:  # by its own account: it is ours that is seen to hold it
-        now = now._replace(status=DEAD, reason=GONE)
+        now = now._replace(status=DEAD, standing=DEAD, reason=GONE)
     return repr(now._replace(id=shown.id, started=shown.started)) != repr(shown)  # a NaN is not equal to itself
 
 
@@ -160,7 +160,7 @@ def keep(root: Path, folder: Path) -> None:
     labels = read_labels(folder)
     record = {
         "id": folder.name, "removed": time.strftime("%Y-%m-%dT%H:%M:%S"), "facts": read_facts(folder),
-        "labels": {"tags": [*labels.tags], "note": labels.note}, "metrics": last_values(folder / "metrics.csv"),
+        "labels": {"tags": [*labels.tags], "note": labels.note}, "metrics": MetricsTable(folder / "metrics.csv").last(),
     }  # fmt: skip
     run_files.make_folder(root / REMOVED)
     run_files.write_json(root / REMOVED / f"{folder.name}.json", record)

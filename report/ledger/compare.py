@@ -9,13 +9,12 @@ from report.ledger.plot import MARKS, overlay
 from report.ledger.table import aligned, cell, plain
 from report.ledger.written import written as written_file
 from runstore.history import TRAIN, VAL
+from runstore.metrics_table import MetricsTable
 from runstore.run_brief import Brief
-from runstore.run_curves import Curves
 from runstore.run_dir import RunDir
 from runstore.run_facts import mapping
 from runstore.run_index import look_at
 from runstore.run_query import FIELDS, SHOWN
-from runstore.run_tail import last_values
 from utils.curve import Point, lines_svg
 
 FIRST = 12  # keys that differ, as many as are shown
@@ -27,7 +26,7 @@ def compared(runs: Sequence[RunDir], metrics: Sequence[str], width: int) -> list
     names, lines = _names(runs), [look_at(run.path) for run in runs]
     wanted = [meant(word).name for word in metrics]
     rows = [(name, [cell(name, SHOWN.get(name, FIELDS[name])(line)) for line in lines]) for name in TOLD]
-    last = [last_values(run.metrics_csv) for run in runs]
+    last = [MetricsTable(run.metrics_csv).last() for run in runs]
     rows += [(name, [plain(each[name]) if name in each else "" for each in last]) for name in wanted]
     apart = differences(runs)
     rows += [(key, [*values]) for key, values in [*apart.items()][:FIRST]]
@@ -42,7 +41,7 @@ def compared(runs: Sequence[RunDir], metrics: Sequence[str], width: int) -> list
 def told(runs: Sequence[RunDir], metrics: Sequence[str]) -> dict[str, object]:
     """The same for programs."""
     wanted = [meant(word).name for word in metrics]
-    lines, last = [look_at(run.path) for run in runs], [last_values(run.metrics_csv) for run in runs]
+    lines, last = [look_at(run.path) for run in runs], [MetricsTable(run.metrics_csv).last() for run in runs]
     fields = [{name: FIELDS[name](line) for name in ("id", *TOLD, "test_episodes")} for line in lines]
     numbers = [{"metrics": {name: each.get(name) for name in wanted}} for each in last]
     return {
@@ -72,7 +71,7 @@ def differences(runs: Sequence[RunDir]) -> dict[str, tuple[str, ...]]:
 
 def curve(run: RunDir, metrics: Sequence[str]) -> list[Point]:
     """Of a metric, else evaluation, or training where there is none."""
-    curves = Curves(run.metrics_csv)
+    curves = MetricsTable(run.metrics_csv, spread=True)
     curves.refresh()
     return next((found for name in metrics or (VAL, TRAIN) if (found := curves.points(name))), [])
 

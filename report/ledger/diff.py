@@ -8,8 +8,8 @@ from config.metrics import load_metrics
 from report.ledger.compare import differences
 from report.ledger.table import plain
 from runstore.metrics_csv import read_csv
+from runstore.metrics_table import STEPS
 from runstore.run_dir import RunDir
-from runstore.run_tail import STEPS
 
 CIRCUMSTANCES = ("engine", "device", "env_backend", "git_hash", "versions", "host", "parent")
 

@@ -13,14 +13,13 @@ from report.ledger.plot import overlay
 from report.ledger.table import LONGEST, aligned, data
 from runstore.checkpoint_set import names
 from runstore.history import TRAIN, VAL
-from runstore.run_curves import Curves
+from runstore.metrics_table import MetricsTable
 from runstore.run_dir import RunDir
 from runstore.run_facts import mapping
 from runstore.run_fate import conclusion, fate
 from runstore.run_index import look_at
 from runstore.run_labels import read_labels
 from runstore.run_query import FIELDS
-from runstore.run_tail import last_values
 from trainer_callbacks.watch import read_alerts
 from utils.one_line import one_line
 from utils.typography import number
@@ -49,7 +48,7 @@ def shown(run: RunDir, width: int) -> list[str]:
 def told(run: RunDir) -> dict[str, object]:
     """The same for programs."""
     line = look_at(run.path)
-    return {**data(line, FIELDS), "facts": run.facts(), "metrics": last_values(run.metrics_csv),
+    return {**data(line, FIELDS), "facts": run.facts(), "metrics": MetricsTable(run.metrics_csv).last(),
             "checkpoints": names(run.checkpoints), "bytes": size_of(run.path)}  # fmt: skip
 
 
@@ -85,7 +84,7 @@ def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _numbers(run: RunDir) -> Iterator[str]:
     """The last value of every metric, those that are declared in their order and their precision."""
-    found, declared = last_values(run.metrics_csv), load_metrics()
+    found, declared = MetricsTable(run.metrics_csv).last(), load_metrics()
     if not found:
         return
     order = [name for name in declared if name in found] + sorted(found.keys() - declared.keys())
@@ -109,7 +108,7 @@ def _alerts(run: RunDir) -> Iterator[str]:
 
 
 def _curve(run: RunDir, goal: float | None, width: int) -> list[str]:
-    curves = Curves(run.metrics_csv)
+    curves = MetricsTable(run.metrics_csv, spread=True)
     curves.refresh()
     points = curves.points(VAL) or curves.points(TRAIN)
     return ["", *overlay({"return": points}, goal, min(width, 100), HEIGHT)] if len(points) > 1 else []

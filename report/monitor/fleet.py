@@ -1,21 +1,19 @@
 """The runs there are, a line each: the newest, and every older one that a process still holds; groups together.
 
-A folder's time says whether runs came or went, a file's whether it changed: a look at 200 runs costs their stats.
+What a line tells is asked of the index of all runs: a look at 200 of them costs their stats.
 """
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from report.follow import Follower
-from runstore.run_dir import ID, STAMP, RunDir, runs_root
-from runstore.run_facts import episodes_of, finite, mapping, verdict, verdict_words
+from runstore import run_brief
+from runstore.run_dir import runs_root
+from runstore.run_index import RunIndex
 from runstore.run_lock import NAME
-from runstore.run_state import FINISHED, IN_TRAINING, state_of
-from utils.user_error import UserError
+from runstore.run_state import FINISHED, IN_TRAINING, LIVE
 
 NEWEST = 200  # runs that are listed
 OLDER = 300  # folders behind them that a look searches for one in training, by turns
@@ -90,25 +88,19 @@ class Fleet:
     def __init__(self, only: str = "") -> None:
         self.only = only
         self.briefs: list[Brief] = []
-        self._names: list[str] = []
-        self._stamp = 0
+        self._index = RunIndex()
         self._turn = 0
         self._old: set[str] = set()  # older ones that somebody holds
-        self._facts: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {}
-        self._followed: dict[str, Follower] = {}
 
     def look(self) -> None:
-        root = runs_root()
-        self._list(root)
-        later = self._names[NEWEST:]
+        root, names = runs_root(), [*self._index.ids()]
+        later = names[NEWEST:]
         turn = later[self._turn : self._turn + OLDER]
         self._turn = self._turn + OLDER if self._turn + OLDER < len(later) else 0
         self._old = {name for name in {*self._old, *turn} if os.path.lexists(root / name / NAME)} & {*later}
-        names = [*self._names[:NEWEST], *sorted(self._old, reverse=True)]
-        found = (self._brief(root / name) for name in names)
-        self.briefs = [each for each in found if each and self.only in ("", each.group)]
-        kept = {each.id for each in self.briefs}
-        self._followed = {name: each for name, each in self._followed.items() if name in kept}
+        listed = [*names[:NEWEST], *sorted(self._old, reverse=True)]
+        lines = [self._index.brief(name) for name in listed if os.path.lexists(root / name / "config.json")]
+        self.briefs = [brief_of(line) for line in lines if self.only in ("", line.group)]
 
     def rows(self, sort: str) -> list[Row]:
         """Each group where its newest run would stand."""
@@ -130,68 +122,18 @@ class Fleet:
         """The ids of those in training, the newest first."""
         return [each.id for each in self.briefs if each.trains]
 
-    def _list(self, root: Path) -> None:
-        try:
-            stamp = os.stat(root).st_mtime_ns
-        except OSError:
-            self._names, self._stamp = [], 0
-            return
-        if stamp != self._stamp:
-            self._names = sorted(_runs_in(root), key=lambda name: (bool(STAMP.match(name)), name), reverse=True)
-            self._stamp = stamp
 
-    def _brief(self, folder: Path) -> Brief | None:
-        """None of what is no run, or is still being made."""
-        run = RunDir(folder)
-        facts = self._read(run)
-        if facts is None:
-            return None
-        if not facts:
-            return Brief(run.id)
-        state = state_of(folder, facts)
-        config, outcome = mapping(facts.get("config")), mapping(facts.get("outcome"))
-        brief = Brief(
-            run.id, state, f"{facts.get('env_id', '?')}:{facts.get('variant', '?')}", facts.get("seed"),
-            facts.get("group") or "", finite(facts.get("goal")), int(finite(config.get("max_timesteps")) or 0),
-        )  # fmt: skip
-        mean = finite(outcome.get("test_mean"))
-        if state == FINISHED and mean is not None:
-            brief.state = verdict_words(verdict(outcome), episodes_of(outcome))
-            brief.kind, brief.value = "test", mean
-            brief.env_steps = int(outcome.get("env_steps") or 0)
-        else:
-            self._follow(run, brief)
-        return brief
-
-    def _follow(self, run: RunDir, brief: Brief) -> None:
-        follower = self._followed.setdefault(run.id, Follower(run.metrics_csv))
-        follower.look()
-        history = follower.history
-        brief.env_steps, brief.rate = history.env_steps, history.rate if brief.trains else math.nan
-        brief.kind, brief.value = ("train", history.train.last)
-        if math.isfinite(history.val.last):
-            brief.kind, brief.value = ("val", history.val.last)
-
-    def _read(self, run: RunDir) -> dict[str, Any] | None:
-        """config.json, {} where it is damaged; None where there is none."""
-        try:
-            found = os.lstat(run.config_json)
-        except OSError:
-            return None
-        stamp = found.st_ino, found.st_size, found.st_mtime_ns
-        known = self._facts.get(run.id)
-        if known is None or known[0] != stamp:
-            try:
-                facts = run.facts()
-            except UserError:
-                facts = {}
-            known = self._facts[run.id] = stamp, facts
-        return known[1]
-
-
-def _runs_in(root: Path) -> Iterator[str]:
-    with os.scandir(root) as entries:
-        yield from (each.name for each in entries if ID.fullmatch(each.name) and each.is_dir(follow_symlinks=False))
+def brief_of(line: run_brief.Brief) -> Brief:
+    """What the index tells of a run; a test decides, else the last return."""
+    state = LIVE if line.standing == "running" else line.standing
+    brief = Brief(line.id, state, line.variant, line.seed, line.group, line.goal, line.budget, line.tail.steps)
+    last = math.nan if line.tail.last is None else line.tail.last
+    if state == FINISHED and line.test is not None:
+        brief.state, brief.kind, brief.value = line.verdict, "test", line.test
+    else:
+        brief.kind, brief.value = "val" if line.tail.evaluated and math.isfinite(last) else "train", last
+        brief.rate = line.tail.rate if brief.trains and line.tail.rate is not None else math.nan
+    return brief
 
 
 def opened(rows: Sequence[Row], open_groups: set[str]) -> list[tuple[Row, Brief | None]]:

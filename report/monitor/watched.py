@@ -6,16 +6,16 @@ Nothing is written and nobody waits. The files of a run that ended tell the same
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from report.follow import Follower
 from runstore.history import RATE, TRAIN, VAL, VAL_BEST, History, Score
 from runstore.metrics_layout import NAME
 from runstore.metrics_reader import MetricsReader, Snapshot
+from runstore.metrics_table import MOST_COLUMNS, SECONDS, MetricsTable, Row
 from runstore.phases import PHASES, PREFIX, shares
 from runstore.run_dir import RunDir
 from runstore.run_facts import LARGEST, finite, mapping, whole
@@ -25,8 +25,6 @@ from runstore.run_lock import is_here, owner
 from runstore.run_state import DEAD, FAILED, FINISHED, IN_TRAINING, INTERRUPTED, PAUSED, state_of
 from utils.user_error import UserError
 
-SECONDS = "train/time/seconds"
-POINTS = 512  # of a curve, before every other one is left out
 UNREAD = 1 << 12  # rows that wait for whoever judges them
 
 Points = Sequence[tuple[float, float]]
@@ -72,21 +70,17 @@ class Look:
         return max(0, self.budget - self.env_steps) / self.mean_rate
 
 
-class Rows(Follower):
-    """metrics.csv: the tails of all columns, the curves of both returns, and rows that nobody has judged yet."""
+class Rows(MetricsTable):
+    """metrics.csv: the tails of all columns, and rows that nobody has judged yet."""
 
-    def wanted(self, columns: Sequence[str]) -> Collection[str]:
-        return columns
-
-    def begin(self, columns: Sequence[str]) -> None:
-        self.history = History(columns)
+    def begin(self) -> None:
+        self.history = History(self.columns[:MOST_COLUMNS])
         self.values: dict[str, float] = {}
         self.spent = dict.fromkeys(PHASES, 0.0)
-        self.curves: dict[str, list[tuple[float, float]]] = {TRAIN: [], VAL: []}
         self.unjudged: deque[Mapping[str, float]] = deque(maxlen=UNREAD)
         self.anew = True  # what was judged so far comes again
 
-    def take(self, row: Mapping[str, float]) -> None:
+    def take(self, row: Row) -> None:
         self.history.add(row)
         since = row.get(SECONDS, math.nan) - self.values.get(SECONDS, 0.0)
         if since > 0:  # else a resumed process counts from zero again
@@ -94,11 +88,6 @@ class Rows(Follower):
                 self.spent[name] += since * row.get(PREFIX + name, 0.0)
         self.values |= row
         self.unjudged.append(row)
-        for name, points in self.curves.items():
-            if name in row:
-                points.append((float(self.history.env_steps), row[name]))
-                if len(points) > POINTS:
-                    del points[-2::-2]
 
 
 class Watched:
@@ -121,7 +110,7 @@ class Watched:
     def look(self) -> Look:
         facts = self._read_facts()
         snapshot = self._read_file()
-        self.rows.look()
+        self.rows.refresh()
         state = state_of(self.run.path, facts)
         look = self._of_facts(facts, state)
         if snapshot is None:
@@ -140,8 +129,8 @@ class Watched:
 
     def points(self, name: str) -> Points:
         """(env steps, value), oldest first: of a return the whole curve, of others what is remembered."""
-        if self.rows.curves.get(name):
-            return self.rows.curves[name]
+        if name in (TRAIN, VAL) and (curve := self.rows.points(name)):
+            return curve
         if self._reader is not None and self._before is not None and name in self._before.values:
             count = self._before.values[name].times
             if self._tails.get(name, (0, ()))[0] != count:

@@ -9,22 +9,20 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from runstore.run_curves import POINTS, WHOLE
 
 from agents.trained.player import Mode
 from inspector import app, rooms, runs
 from inspector.episode import MOST_STEPS
 from inspector.runs import PAGE, Runs
+from runstore import metrics_table, run_state
 from runstore import run_brief as brief
-from runstore import run_curves as curves
-from runstore import run_index, run_state
 from runstore import run_listing as listing
-from runstore import run_tail as tail
 from runstore.history import STEPS, TRAIN, VAL, VAL_BEST
-from runstore.run_curves import POINTS, WHOLE, Curves
+from runstore.metrics_table import MetricsTable, Tail
 from runstore.run_dir import list_runs
 from runstore.run_listing import Listing
 from runstore.run_lock import locked
-from runstore.run_tail import Tail, read_tail
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = f"{STEPS},{TRAIN},{VAL},{VAL_BEST},{'a' * 60}\n"
@@ -62,7 +60,7 @@ def counted(monkeypatch):
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda path, *rest: (found.append(path), real(path, *rest))[1])
 
-    for module, name in ((brief, "read_facts"), (run_index, "read_tail"), (curves, "open_file")):
+    for module, name in ((brief, "read_facts"), (metrics_table, "open_file")):
         count(module, name)
     return found
 
@@ -136,12 +134,14 @@ def test_runs_that_come_and_go_are_listed(root, monkeypatch):
 def test_the_end_of_a_long_file_tells_the_best(root, monkeypatch):
     folder = make(root, "20260101-000001-a", rows=20_000)
     size, taken = (folder / "metrics.csv").stat().st_size, []
-    real = tail.open_file
-    monkeypatch.setattr(tail, "open_file", lambda path: Reading(real(path), taken))
-    assert read_tail(folder / "metrics.csv") == Tail(19_999 * 8, 500.0, float(500 - abs(19_990 - 500)))
+    real = metrics_table.open_file
+    monkeypatch.setattr(metrics_table, "open_file", lambda path: Reading(real(path), taken))
+    assert MetricsTable(folder / "metrics.csv").tail() == Tail(19_999 * 8, 500.0, float(500 - abs(19_990 - 500)))
     assert size > 300_000 and sum(taken) < 30_000
     (folder / "metrics.csv").write_text(f"{STEPS},{VAL}\n" + "".join(f"{n},{n % 7}\n" for n in range(300_000)))
-    assert read_tail(folder / "metrics.csv") == Tail(299_999, None, float(299_999 % 7))  # only all of it would tell
+    assert MetricsTable(folder / "metrics.csv").tail() == Tail(
+        299_999, None, float(299_999 % 7)
+    )  # only all of it would tell
 
 
 class Reading:
@@ -167,11 +167,11 @@ class Reading:
 
 def test_a_large_file_is_sampled_and_read_on(root, monkeypatch):
     folder = make(root, "20260101-000001-a", rows=0)
-    path, taken, real = folder / "metrics.csv", [], curves.open_file
-    monkeypatch.setattr(curves, "open_file", lambda path: Reading(real(path), taken))
+    path, taken, real = folder / "metrics.csv", [], metrics_table.open_file
+    monkeypatch.setattr(metrics_table, "open_file", lambda path: Reading(real(path), taken))
     with open(path, "a") as file:
         file.writelines(row(number, padding=200) for number in range(30_000))
-    found = Curves(path)
+    found = MetricsTable(path, spread=True)
     found.refresh()
     assert found.sampled == path.stat().st_size > 3 * WHOLE and sum(taken) < 1.2 * WHOLE
     xs, ys = zip(*found.points(TRAIN), strict=True)
@@ -197,7 +197,7 @@ def test_a_large_file_is_sampled_and_read_on(root, monkeypatch):
 
 def test_a_replaced_file_is_read_anew_and_a_curve_keeps_its_end(root):
     folder = make(root, "20260101-000001-a", rows=5)
-    found = Curves(folder / "metrics.csv")
+    found = MetricsTable(folder / "metrics.csv", spread=True)
     found.refresh()
     (folder / "other").write_text(HEAD + "".join(row(number + 100) for number in range(3 * POINTS)))
     (folder / "other").replace(folder / "metrics.csv")

@@ -9,11 +9,19 @@ import pytest
 from inspector.middle import middle
 from inspector.runs import Page, Runs
 from inspector.table import HEAD, filters, runs_table
+from runstore.metrics_table import Tail
 from runstore.run_brief import Brief
+from runstore.run_index import PUT, Entry, RunIndex
 from runstore.run_query import parse
-from runstore.run_tail import Tail
 
 NOW = time.time()
+
+
+def selected(words):
+    """The lines that SQLite finds among LINES."""
+    index = RunIndex()
+    index._table.executemany(PUT, [Entry(each.id, line=each).row for each in LINES])
+    return index.select(*parse(words).where)
 
 
 def line(number, **changes):
@@ -58,7 +66,7 @@ LINES = [
     ],
 )
 def test_words_find_runs(words, seeds):
-    assert {each.seed for each in parse(words).select(LINES)} == seeds
+    assert {each.seed for each in selected(words)} == seeds
 
 
 def order(words):
@@ -94,9 +102,10 @@ def test_the_menus_say_what_the_line_understands():
     terms = [term for term in re.findall(r'value="([^"]+)"', filters()) if term]
     assert len(terms) > 15
     for term in terms:
-        query = parse(term.replace("&gt;", ">").replace("&lt;", "<"))
-        assert query.tests or not query.grouped
-        assert {each.seed for each in query.select(LINES)} != {1, 2, 3, 4, 5} or not query.grouped or "<30d" in term
+        words = term.replace("&gt;", ">").replace("&lt;", "<")
+        query = parse(words)
+        assert query.conditions or not query.grouped
+        assert {each.seed for each in selected(words)} != {1, 2, 3, 4, 5} or not query.grouped or "<30d" in term
 
 
 def test_a_failed_run_tells_why_and_one_whose_process_is_gone_is_dead(tmp_path, monkeypatch):

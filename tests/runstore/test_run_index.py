@@ -10,12 +10,12 @@ from contextlib import closing
 import pytest
 
 from lab.bench.runs import make
-from runstore import run_brief, run_index
+from runstore import run_brief, run_index, run_shelf
 from runstore.run_dir import RunDir
 from runstore.run_index import RunIndex
 from runstore.run_labels import Labels, write_labels
-from runstore.run_query import FIELDS, made_of
-from runstore.run_shelf import NAME, Shelf
+from runstore.run_query import FIELDS, in_sql, parse
+from runstore.run_shelf import NAME
 
 RUNS = 60
 
@@ -40,6 +40,11 @@ def indexed():
     lines = index.all()
     index.save()
     return lines
+
+
+def in_file(root, *statements):
+    with closing(sqlite3.connect(root / NAME)) as file, file:
+        return [file.execute(statement).fetchall() for statement in statements][-1]
 
 
 def test_a_second_command_reads_nothing_and_knows_the_same(root, reads):
@@ -98,14 +103,34 @@ def test_whatever_the_file_is_the_lines_are_right(root, spoil):
         assert (root / "elsewhere").read_bytes() == text  # neither read nor written through
 
 
-def test_a_line_whose_rest_is_damaged_is_read_anew(root):
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE runs SET variant = 'x'",
+        "UPDATE runs SET seen = 5 WHERE seed = 3",
+        "DELETE FROM runs WHERE seed = 3",
+        "DELETE FROM checksums",
+        "INSERT INTO checksums VALUES (1)",
+        "UPDATE details SET contents = replace(contents, 'policy_lr', 'gamma')",
+        "UPDATE details SET contents = '{' || contents",
+        "DELETE FROM details WHERE id LIKE '%-s3-%'",
+        "UPDATE details SET seen = 5",
+    ],
+)
+def test_what_was_changed_in_the_file_is_read_anew(root, reads, statement):
     make(root, RUNS)
-    first = indexed()
-    with sqlite3.connect(root / NAME) as file:
-        file.execute("UPDATE lines SET rest = '[1'")
-    index = RunIndex()
-    index.ids()
-    assert [index.brief(line.id) for line in first] == first
+    first, values = indexed(), values_of(RunIndex())
+    in_file(root, statement)
+    reads.clear()
+    assert indexed() == first and bool(reads) == ("details" not in statement)
+    assert values_of(RunIndex()) == values
+    reads.clear()
+    assert indexed() == first and not reads
+
+
+def values_of(index):
+    index.refresh()
+    return index.values(["policy_lr"])
 
 
 def test_another_command_that_holds_the_file_is_not_waited_for(root):
@@ -141,14 +166,17 @@ def test_best_is_that_of_the_files_themselves(root):
     assert RunDir.find("@best:CartPole-v1").id == new
 
 
-def test_values_of_keys_and_metrics_are_the_same_with_and_without_the_file(root):
+def test_values_of_keys_and_metrics_are_the_same_with_and_without_the_file(root, monkeypatch):
     ids = make(root, RUNS, damaged=0)
     keys = ["policy_lr", "train/policy/entropy", "nothing"]
     index = RunIndex()
-    direct = index.values(keys, index.all())
+    index.refresh()
+    direct = index.values(keys)
     index.save()
     later = RunIndex()
-    shelved = later.values(keys, later.all())
+    later.refresh()
+    monkeypatch.setattr(run_index, "picked", None)  # nothing is read from the files of a run
+    shelved = later.values(keys)
     assert shelved == direct and [*direct] == keys and all({*each} == {*ids} for each in direct.values())
     assert {*direct["policy_lr"].values()} <= {1e-3, 3e-4, 1e-4} and {*direct["nothing"].values()} == {None}
     last = (root / ids[0] / "metrics.csv").read_text().splitlines()[-1].split(",")
@@ -169,9 +197,9 @@ def test_what_only_json_can_say_is_kept_as_it_is_told_without_the_file(root):
     assert math.isnan(next(line for line in first if line.id == ids[1]).tail.last)
     keys = ["large", "half", "list", "on", "lines"]
     told = RunIndex()
-    told.all()
-    shelved = {key: values[ids[0]] for key, values in told.values(keys, told.all()).items()}
-    assert shelved == run_index.picked(root / ids[0], keys)
+    told.refresh()
+    shelved = {key: values[ids[0]] for key, values in told.values(keys).items()}
+    assert shelved == run_shelf.picked(root / ids[0], keys)
     assert shelved == {"large": 1e30, "half": "?!", "list": "[1, 2]", "on": "true", "lines": "a\nb"}
 
 
@@ -185,64 +213,41 @@ def test_a_run_that_was_kept_has_only_the_values_it_has_now(root):
     index = RunIndex()
     index.all()
     index.save()
-    with closing(sqlite3.connect(root / NAME)) as file:
-        left = file.execute("SELECT count(*) FROM cells WHERE line NOT IN (SELECT number FROM lines)").fetchone()
-    assert left == (0,)
-    later = RunIndex()
-    values = later.values(["policy_lr"], later.all())["policy_lr"]
+    for table in ("runs", "details"):
+        assert {run_id for (run_id,) in in_file(root, f"SELECT id FROM {table}")} == {*index.ids()}
+    values = values_of(RunIndex())["policy_lr"]
     assert values[ids[3]] is None and ids[4] not in values and values["20270101-000000-moved"] is not None
 
 
-@pytest.mark.parametrize("name", ["id", "seen", "status", "test", "tail.steps", "labels", "settings"])
-@pytest.mark.parametrize("told", ["[1", "[]", "7", '{"a": 1}', None])
-def test_columns_that_are_damaged_are_made_anew(root, reads, name, told):
-    make(root, RUNS)
-    first = indexed()
-    with sqlite3.connect(root / NAME) as file:
-        file.execute("UPDATE columns SET told = ? WHERE name = ?", [told, name])
-    assert indexed() == first
-    reads.clear()
-    assert indexed() == first and not reads
-
-
-def test_a_row_that_another_command_put_there_meanwhile_is_not_taken_for_what_was_seen(root):
-    ids = make(root, RUNS, damaged=0)
-    indexed()
-    early = RunIndex()
-    some = early.all(fields={"id", "env"})
-    facts = json.loads((root / ids[3] / "config.json").read_text())
-    (root / ids[3] / "config.json").write_text(json.dumps({**facts, "seed": 77}))
-    indexed()
-    assert [line.seed for line in early.whole(some) if line.id == ids[3]] == [77]
-    with sqlite3.connect(root / NAME) as file:
-        file.execute("UPDATE lines SET seen = 5")
-    early = RunIndex()
-    assert early.whole(early.all(fields={"id"})) == RunIndex().all()
-
-
-@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("name", FIELDS)
-def test_each_field_says_the_same_of_a_line_of_which_nothing_else_is_read(root, name, many, monkeypatch):
-    """MADE_OF says what is read for it; None stands for all else."""
-    if many:
-        monkeypatch.setattr(run_index, "FEW", 1)
+def test_each_field_is_the_same_for_sqlite(root, name, monkeypatch):
     ids = make(root, RUNS)
-    write_labels(root / ids[5], Labels(("good",), "a note"))
+    write_labels(root / ids[5], Labels(("good", "best"), "a note"))
     monkeypatch.setattr(time, "time", lambda: 1.8e9)  # an age is the same
-    whole = indexed()
     index = RunIndex()
-    some = index.all(fields=made_of([name]))
-    told = [FIELDS[name](line) for line in whole]
-    assert [FIELDS[name](line) for line in some] == told and {*told} != {None}
-    assert all(line.commit is None for line in some[:-3]) or name == "commit"
-    assert index.whole(some) == whole
+    lines = index.all()
+    for value in (value for value in (FIELDS[name](line) for line in lines) if value is not None):
+        equal = index.select(f"{in_sql(name)} = ?", [value])
+        assert equal == [line for line in lines if FIELDS[name](line) == value]
+    assert index.select(f"{in_sql(name)} IS NULL") == [line for line in lines if FIELDS[name](line) is None]
 
 
-def test_words_are_looked_for_in_all_that_they_were_looked_for_in(root):
+@pytest.mark.parametrize(
+    "word", ["cartpole-v1:ppo", "GOOD", "failed", "s3", "20260921", "solved", "stra\u00dfe", "nothing"]
+)
+def test_words_are_looked_for_in_all_that_a_line_says(root, word):
     ids = make(root, RUNS)
     write_labels(root / ids[5], Labels(("good",), ""))
-    whole = indexed()
-    assert [line.words for line in RunIndex().all(fields=made_of([""]))] == [line.words for line in whole]
+    facts = json.loads((root / ids[3] / "config.json").read_text())
+    (root / ids[3] / "config.json").write_text(json.dumps({**facts, "status": "failed", "failure": "STRASSE (x.py:3)"}))
+    index = RunIndex()
+    lines = index.all()
+    said = {
+        line.id: " ".join((line.id, line.variant, line.status, line.result, line.group, line.reason, *line.labels.tags))
+        for line in lines
+    }
+    wanted = [line for line in lines if word.casefold() in said[line.id].casefold()]
+    assert index.select(*parse(word).where) == wanted and bool(wanted) == (word != "nothing")
 
 
 def test_a_running_run_is_not_written_down_as_long_as_it_moves(root, monkeypatch):
@@ -253,7 +258,7 @@ def test_a_running_run_is_not_written_down_as_long_as_it_moves(root, monkeypatch
     index = RunIndex()
     index.all()
     index.save()
-    assert {*Shelf(root).columns().marks()} == {*ids[1:]}
+    assert {run_id for (run_id,) in in_file(root, "SELECT id FROM runs")} == {*ids[1:]}
     monkeypatch.setattr(run_index, "QUIET", -1)
     indexed()
-    assert {*Shelf(root).columns().marks()} == {*ids}
+    assert {run_id for (run_id,) in in_file(root, "SELECT id FROM runs")} == {*ids}

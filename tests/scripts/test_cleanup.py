@@ -329,7 +329,7 @@ def test_no_index_is_believed(made, capsys, monkeypatch):
     (made.path(2) / "labels.json").write_text('{"tags": ["keep"], "note": ""}')
     (made.path(3) / "checkpoints" / "best.json").write_text('{"score": 999.0}')
     with sqlite3.connect(made.root / ".index.sqlite") as file:
-        file.execute("UPDATE columns SET told = replace(told, 'good', 'none')")
+        file.execute("UPDATE runs SET tags = 'none' WHERE tags = 'good'")
     code, _, wrong = cleaned(capsys, "--keep-best", "1", "--yes")
     assert code == 0 and left(made.root) == {made.ids[2], made.ids[3]}, wrong
 

@@ -1,0 +1,340 @@
+"""metrics.csv of a run as everybody reads it: all of it, its end, or on from where the last look ended. No torch.
+
+A row is a line with as many cells as the first line has names, of which those that are asked for are numbers or empty.
+The last line counts once its newline is written; where a name stands twice, its first column counts. Whoever wants more
+than `rows` gets none whose clock no training can have shown, and reads a bounded part of a file of any size.
+"""
+
+import math
+import os
+import sys
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from runstore.run_facts import LARGEST
+from runstore.run_files import open_file, status
+from utils.user_error import UserError
+
+STEPS = "train/clock/env_steps"
+EPOCH = "train/clock/epoch"
+SECONDS = "train/time/seconds"
+RATE = "train/time/env_steps_per_second"
+TRAIN = "train/roll/ep_rew/mean"
+TRAIN_BEST = "train/roll/ep_rew/best"
+VAL = "val/roll/ep_rew/mean"
+VAL_BEST = "val/roll/ep_rew/best"
+OF_TAIL = (STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, SECONDS, RATE)
+
+MOST_HEADER = 1 << 16  # bytes of the line with the names
+MOST_COLUMNS = 400  # that a look reads
+SPANS = (1 << 14, 1 << 17, 1 << 20)  # bytes from the end, more only while no evaluation was found in less
+LAST_ROWS = 40  # in which the last number of a metric is looked for
+WHOLE = 2 << 20  # bytes that are read at once where rows from all over the file are wanted
+PIECE = 1 << 13  # bytes of each part of a larger file
+MARK = 256  # bytes before the place where reading goes on, by which the file is recognized
+POINTS = 800  # of a curve; more cannot be seen
+EPOCHS = 5000  # evaluations whose epoch is remembered
+
+Row = dict[str, float]
+
+
+class Point(NamedTuple):
+    """Of a curve."""
+
+    x: float
+    y: float
+
+
+class Tail(NamedTuple):
+    """Where a run stands by the end of its file; the best is None where only all of a large file would tell."""
+
+    steps: int = 0
+    best: float | None = None
+    last: float | None = None
+    fault: str = ""
+    seconds: float | None = None
+    evaluated: bool = True
+    """whether best and last are evaluations; else they are returns of training"""
+    rate: float | None = None
+    """env steps per second by its last row"""
+
+
+class Curve:
+    """The points of one metric: every n-th of many, and the last."""
+
+    def __init__(self) -> None:
+        self._xs, self._ys = array("d"), array("d")
+        self._last = Point(0.0, math.nan)
+        self._count, self._every = 0, 1
+
+    def add(self, x: float, y: float) -> None:
+        self._last = Point(x, y)
+        if self._count % self._every == 0:
+            self._xs.append(x)
+            self._ys.append(y)
+            if len(self._xs) > POINTS:
+                self._xs, self._ys, self._every = self._xs[::2], self._ys[::2], 2 * self._every
+        self._count += 1
+
+    def points(self) -> list[Point]:
+        points = [*map(Point, self._xs, self._ys)]
+        return points if points and points[-1] == self._last else [*points, self._last]
+
+
+class MetricsTable:
+    """One metrics.csv. Of `names` only these columns are read, of none all.
+
+    `spread`: of a large file parts from all over it are read instead of its end.
+    """
+
+    def __init__(self, path: Path, names: Collection[str] = (), spread: bool = False) -> None:
+        self.path, self._names, self._spread = path, names, spread
+        self.version = 0
+        """changes with what is told"""
+        self._forget()
+
+    def _forget(self, columns: Sequence[str] = ()) -> None:
+        self.fault = ""
+        self.columns = [*columns]
+        self.curves: dict[str, Curve] = {}
+        self.returns: dict[int, float] = {}
+        """by epoch, those of evaluations"""
+        self.sampled = 0
+        """bytes of a file of which only parts were read, else 0"""
+        self._stamp = (0, 0, 0)  # inode, size and time of change at the last look
+        self._header = self._before = b""
+        self._end, self._steps = 0, 0.0
+        self.version += 1
+        self.begin()
+
+    def begin(self) -> None:
+        """The rows that were taken so far do not count, because the file is another one; for classes below."""
+
+    def take(self, row: Row) -> None:
+        """A row, in the order of the file; for classes below."""
+
+    def rows(self) -> list[Row]:
+        """All rows of the file, whatever their clock; [] where its first line is too long to be one of names."""
+        with open_file(self.path) as file:
+            size = os.fstat(file.fileno()).st_size
+            self.columns = []
+            with suppress(UserError):
+                self.columns = _names_of(_first_line(file))
+            lines = file.read(size - file.tell()).split(b"\n")[:-1] if self.columns else []
+        return [*rows_of(lines, self.columns, self._names)]
+
+    def last(self) -> Row:
+        """The last number of each metric, as far as the end of the file tells; {} where it tells nothing."""
+        values: Row = {}
+        for row in self.end(SPANS[1], LAST_ROWS):
+            values |= row
+        return values
+
+    def end(self, span: int = SPANS[-1], most: int = sys.maxsize) -> list[Row]:
+        """The rows, `most` at most, in so many bytes at the end; [] where the file cannot be read."""
+        try:
+            with open_file(self.path) as file:
+                columns = _with_clock(_names_of(_first_line(file)))
+                lines = _lines_from(file, file.tell(), span)
+        except (UserError, OSError):
+            return []
+        return [*rows_of(lines[-most:], columns, self._names)]
+
+    def tail(self) -> Tail:
+        """Evaluations, or training where nothing was evaluated; what is wrong with the file is its `fault`."""
+        try:
+            with open_file(self.path) as file:
+                return _tail_of(file)
+        except UserError as error:
+            return Tail(fault=str(error))
+        except OSError as error:
+            return Tail(fault=f"cannot read {self.path}: {error.strerror}")
+
+    def points(self, name: str) -> list[Point]:
+        """(env steps, value) of what `refresh` read; [] where it was never measured."""
+        return self.curves[name].points() if name in self.curves else []
+
+    def refresh(self) -> None:
+        """Read what was appended since, or a file that is another one anew; `fault` says what is wrong."""
+        try:
+            self._look()
+            return
+        except UserError as error:
+            fault = str(error)
+        except OSError as error:
+            fault = f"cannot read {self.path}: {error.strerror}"
+        if fault != self.fault:
+            self._forget()
+            self.fault = fault
+
+    def _look(self) -> None:
+        there = status(self.path)
+        if there is None:
+            if self._stamp[0] or self.fault:
+                self._forget()
+            return
+        if _stamp_of(there) == self._stamp:
+            return
+        with open_file(self.path) as file:
+            now, line = os.fstat(file.fileno()), _first_line(file)
+            if not self._has_grown(file, now, line):
+                columns = _with_clock(_names_of(line))  # else it stays unread, and is looked at again
+                self._forget(columns)
+                self._header = self._before = line
+                self._end = file.tell()
+            self._stamp = _stamp_of(now)
+            self.version += 1
+            if self.columns:
+                self._read(file, now.st_size)
+
+    def _has_grown(self, file: BinaryIO, now: os.stat_result, line: bytes) -> bool:
+        """Whether it is the file of the last look, and more; a new one may have the number of one that was deleted."""
+        begin = file.tell()
+        file.seek(self._end - len(self._before))
+        same = file.read(len(self._before)) == self._before and line == self._header
+        file.seek(begin)
+        return same and now.st_ino == self._stamp[0] and now.st_size > self._stamp[1]
+
+    def _read(self, file: BinaryIO, size: int) -> None:
+        names = self.columns[:MOST_COLUMNS]
+        wanted = [name for name in names if not self._names or name in self._names]
+        for lines in self._pieces(file, size):
+            for row in rows_of(lines, self.columns, wanted):
+                self._add(row)
+
+    def _pieces(self, file: BinaryIO, size: int) -> Iterator[list[bytes]]:
+        """Whole lines from where the last look ended; of what is too much parts from all over it, or the end."""
+        start = self._end
+        if self._spread and size - start > WHOLE:
+            self.sampled = size
+            piece = max(PIECE, 8 * len(self._header))  # lines are about as long as the first
+            count = WHOLE // piece
+            last = size - 4 * piece
+            for number in range(count):
+                at = file.seek(start + (last - start) * number // count)
+                lines = file.read(piece).split(b"\n")
+                yield lines[:-1] if at == start else lines[1:-1]
+            start = _next_line(file, last)
+        elif not self._spread and size - start > SPANS[-1]:
+            start = _next_line(file, size - SPANS[-1])
+        file.seek(start)
+        text = file.read(max(0, size - start))
+        whole = text.rfind(b"\n") + 1
+        self._end, self._before = start + whole, text[max(0, whole - MARK) : whole]
+        yield text[:whole].split(b"\n")[:-1]
+
+    def _add(self, row: Row) -> None:
+        try:
+            self._steps = float(steps_of(row.get(STEPS, self._steps)))
+        except UserError as error:
+            self.fault = str(error)
+            return
+        for name, value in row.items():
+            if name not in self.curves:
+                self.curves[name] = Curve()
+            self.curves[name].add(self._steps, value)
+        if VAL in row and 0 <= row.get(EPOCH, -1.0) < 2**53 and len(self.returns) < EPOCHS:
+            self.returns[int(row[EPOCH])] = row[VAL]
+        self.take(row)
+
+
+def steps_of(value: float) -> int:
+    """A clock as a whole number; UserError for one that no training can have shown."""
+    if not math.isfinite(value) or not 0 <= value < LARGEST:
+        raise UserError(f"metrics.csv is damaged: {STEPS} is {value:g}")
+    return int(value)
+
+
+def rows_of(lines: Iterable[bytes], columns: Sequence[str], names: Collection[str] = ()) -> Iterator[Row]:
+    """What lines hold under these names (all, where none are given); one that was cut or overwritten is left out."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(columns):
+        if not names or name in names:
+            places.setdefault(name, place)
+    commas, depth = len(columns) - 1, max(places.values(), default=-1) + 1
+    for line in lines:
+        if line.count(b",") != commas:
+            continue
+        cells = line.split(b",", depth)
+        try:
+            row = {name: float(cells[place]) for name, place in places.items() if cells[place]}
+        except ValueError:  # a power cut can leave zero bytes in the middle of a file
+            continue
+        if row:
+            yield row
+
+
+def _first_line(file: BinaryIO) -> bytes:
+    """b"" as long as it is not written whole; UserError where it comes to no end."""
+    line = file.readline(MOST_HEADER)
+    if line.endswith(b"\n"):
+        return line
+    if len(line) == MOST_HEADER:
+        raise UserError("metrics.csv begins with no line of names")
+    return b""
+
+
+def _names_of(line: bytes) -> list[str]:
+    return line.decode("utf-8", "replace").rstrip("\r\n").split(",") if line else []
+
+
+def _with_clock(columns: list[str]) -> list[str]:
+    if columns and STEPS not in columns:
+        raise UserError(f"metrics.csv has no column {STEPS}")
+    return columns
+
+
+def _stamp_of(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_ino, stat.st_size, stat.st_ctime_ns
+
+
+def _next_line(file: BinaryIO, at: int) -> int:
+    """Where the first whole line behind this place begins."""
+    file.seek(at)
+    file.readline(SPANS[-1])
+    return file.tell()
+
+
+def _lines_from(file: BinaryIO, begin: int, span: int) -> list[bytes]:
+    """The whole lines in so many bytes at the end, none of which begins before `begin`."""
+    size = os.fstat(file.fileno()).st_size
+    start = file.seek(max(begin, size - span))
+    lines = file.read(max(0, size - start)).split(b"\n")[:-1]
+    return lines if start == begin else lines[1:]
+
+
+def _tail_of(file: BinaryIO) -> Tail:
+    columns = _with_clock(_names_of(_first_line(file)))
+    if not columns:
+        return Tail()
+    begin, size = file.tell(), os.fstat(file.fileno()).st_size
+    wanted = VAL if VAL in columns else TRAIN
+    lines: list[bytes] = []
+    values: dict[str, list[float]] = {}
+    whole = False
+    for span in SPANS:
+        lines, values, whole = _lines_from(file, begin, span), {}, size - span <= begin
+        for row in rows_of(lines, columns, OF_TAIL):
+            for name, value in row.items():
+                values.setdefault(name, []).append(value)
+        if whole or wanted in values:
+            break
+    if not values and (lines or not whole):
+        raise UserError("metrics.csv is damaged: none of its rows can be read")
+    return _judged(values, whole)
+
+
+def _judged(values: dict[str, list[float]], whole: bool) -> Tail:
+    """`values`: by name, top to bottom; `whole`: whether they are all that the file has."""
+    steps = max(map(steps_of, values.get(STEPS, ())), default=0)
+    name, record = (VAL, VAL_BEST) if VAL in values else (TRAIN, TRAIN_BEST)
+    records = [value for value in values.get(record, ()) if math.isfinite(value)]
+    returns = [value for value in values.get(name, ()) if math.isfinite(value)]
+    best = max([*records, *returns], default=None) if whole or records else None
+    last = values[name][-1] if name in values else None
+    seconds = next((value for value in reversed(values.get(SECONDS, ())) if 0 <= value < LARGEST), None)
+    rate = next((value for value in reversed(values.get(RATE, ())) if math.isfinite(value)), None)
+    return Tail(steps, best, last, "", seconds, name == VAL, rate)
