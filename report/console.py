@@ -1,35 +1,27 @@
 """The sink a person looks at: a live table on a terminal, plain lines in a pipe, one closing line when quiet.
 
-When to draw is decided here, what it looks like in dashboard.
+When to draw is decided here, what it looks like in dashboard and terminal.
 """
 
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from rich import console as rich_console
 from rich.live import Live
 from rich.text import Text
 
-from config.metrics import load_metrics
 from config.schema import Config
 from report.alerts import Alert, Event
-from report.dashboard import (
-    Page,
-    closing_block,
-    head,
-    header_block,
-    open_alerts,
-    plain_line,
-    recap,
-    shown_metrics,
-    table,
-)
+from report.dashboard import closing_block, header_block, live_page, plain_line, recap
 from report.history import VAL, History
+from report.metric_format import MetricFormat, console_formats
 from report.outcome import FAILED, Header, Outcome, next_commands
+from report.run_view import RunView, live_view
 from report.sink import Sink
+from report.terminal import Page
 from utils.one_line import printable
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
@@ -65,8 +57,8 @@ class Console(Sink):
         terminal: rich_console.Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._shown = shown_metrics(list(load_metrics().values()))
-        self._history = History([metric.name for metric in self._shown], first_step)
+        self._metrics = console_formats()
+        self._history = History([metric.name for metric in self._metrics], first_step)
         self._quiet = quiet
         self._terminal = terminal or standard_output()
         self._in_place = self._terminal.is_interactive and not quiet
@@ -154,18 +146,18 @@ class Console(Sink):
         if self._in_place:
             self._refresh(self._page(elapsed))
         else:
-            line = plain_line(self._history, self._header.max_timesteps, self._header.goal, elapsed)
-            self._print(Text(line))
+            self._print(Text(plain_line(self._view(elapsed, []))))
 
     def _page(self, elapsed: float) -> Text:
         width, height = self._terminal.size
         rows = max(LEAST_ROWS, height - AROUND)
-        page = Page(width, rows, self._terminal.options.ascii_only)
-        top = head(self._history, self._header.max_timesteps, self._header.goal, elapsed, page)
-        alerts = open_alerts(self._history, page)
-        page = page._replace(height=max(4, page.height - len(alerts)))
-        lines = [*top, Text(), *table(self._history, self._shown, page), *alerts]
+        page = Page(width - 1, rows, self._terminal.options.ascii_only)
+        lines = live_page(self._view(elapsed, self._metrics), page)
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
+
+    def _view(self, elapsed: float, metrics: Sequence[MetricFormat]) -> RunView:
+        header = self._header
+        return live_view(header.config_id, self._history, header.max_timesteps, header.goal, elapsed, metrics)
 
     def _refresh(self, page: Text) -> None:
         if self._live is not None and self._terminal.size != self._size:

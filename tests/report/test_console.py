@@ -4,18 +4,21 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from rich.console import Console as Terminal
 
 from config.loader import load_config
-from config.metrics import Metric, load_metrics
+from config.metrics import load_metrics
 from report.alerts import Alert, Event
 from report.console import Console
-from report.dashboard import Page, head, shown_metrics, table
+from report.dashboard import live_head, live_page
 from report.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
+from report.metric_format import MetricFormat, arranged, console_formats, declared_formats, format_of
 from report.outcome import Header, Outcome
+from report.run_view import live_view
+from report.terminal import Page, metric_table
 from report.typography import bar, duration, number, score, sparkline
 from utils.places import spelled
 
@@ -120,8 +123,8 @@ def test_no_word_of_the_clock_is_cut_at_60_columns() -> None:
     history = History([])
     history.add(row(29_000, 500.0, val=500.0) | {VAL_BEST: 500.0})
     for width in range(40, 130):
-        steps, goal, *_ = head(history, 150_000, 475.0, 10.0, Page(width, 20, False))
-        assert max(steps.cell_len, goal.cell_len) < width or width < 46, width
+        steps, goal, *_ = live_head(live_view("", history, 150_000, 475.0, 10.0), Page(width, 20))
+        assert max(steps.cell_len, goal.cell_len) <= width
         assert "val 500.0 / 475" in goal.plain
 
 
@@ -239,12 +242,12 @@ def test_brackets_are_text_and_not_markup() -> None:
     assert "wrappers [bold] kept" in written(terminal)
 
 
-def metric(name: str, better: Literal["up", "down"] | None = None) -> Metric:
-    return replace(METRICS[TRAIN], name=name, title=name, better=better, precision=2, table=True)
+def metric(name: str, better: str | None = None) -> MetricFormat:
+    return MetricFormat(name, title=name, better=better, precision=2)
 
 
 def cells(
-    values: Sequence[float], shown: Metric, ascii_only: bool = False, event: Event | None = None
+    values: Sequence[float], shown: MetricFormat, ascii_only: bool = False, event: Event | None = None
 ) -> list[tuple[str, str]]:
     """(text, style) of the pieces of the one line of the table."""
     history = History([shown.name])
@@ -252,7 +255,8 @@ def cells(
         history.note(event)
     for value in values:
         history.add({shown.name: value})
-        (line,) = table(history, [shown], Page(80, 10, ascii_only))
+        view = live_view("", history, 1, None, 0.0, [shown])
+    (line,) = metric_table(view.rows, Page(80, 10, ascii_only))
     return [(line.plain[span.start : span.end].strip(), str(span.style)) for span in line.spans]
 
 
@@ -270,7 +274,7 @@ def test_violated_bound_is_marked_and_named() -> None:
     over = cells([0.01, 0.2], metric("train/policy/kl"), event=Event(False, alert, 30, "0.20"))
     assert ("0.20", "bold") in over
     assert ("! nan", "bold yellow") in cells([float("nan")], metric("train/policy/kl"))
-    assert ("nan", "bold") in cells([float("nan")], replace(metric("train/value/variance"), nan=True))
+    assert ("nan", "bold") in cells([float("nan")], metric("train/value/variance")._replace(nan=True))
 
 
 def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
@@ -283,14 +287,30 @@ def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
         "train/other/x",
         "train/loss/y",
     ]
-    shown = shown_metrics([metric(name) for name in [STEPS, *names]])  # the clock stands above the table
+    shown = arranged([STEPS, "train/time/seconds", *names])  # the clock stands above the table
     assert [one.name.removesuffix("/x") for one in shown] == [
         "val/roll", "test/roll", "train/roll", "train/loss", "train/loss/y", "train/time", "train/other"
     ]  # fmt: skip
     history = History(names)
     history.add(dict.fromkeys(names, 1.0))
-    lines = table(history, shown, Page(80, 4, False))
-    assert len(lines) == 4 and "4 more in metrics.csv" in lines[-1].plain
+    lines = live_page(live_view("", history, 100, None, 0.0, shown), Page(80, 4))
+    assert [line.plain.split()[:1] for line in lines[-4:-1]] == [["val"], ["test"], ["roll"]]
+    assert "4 more in metrics.csv" in lines[-1].plain
+
+
+def test_formats_are_those_of_the_checked_metrics() -> None:
+    assert [*declared_formats()] == [*METRICS]
+    for name, one in declared_formats().items():
+        other = METRICS[name]
+        assert (one.title, one.meaning, one.precision, one.better) == (
+            other.title, other.meaning, other.precision, other.better
+        )  # fmt: skip
+        assert (one.table, one.highlight, one.nan) == (other.table, other.highlight, other.nan)
+        assert one.unit == ("" if other.unit == "none" else other.unit)
+    shown = {one.name for one in arranged(METRICS)}
+    assert shown == {name for name in METRICS if "/clock/" not in name} - {"train/time/seconds"}
+    assert {one.name for one in console_formats()} == {name for name in shown if METRICS[name].table}
+    assert format_of("train/my/loss")[:3] == ("train/my/loss", "my/loss", "") and format_of("loss").area == ""
 
 
 def test_history_keeps_a_tail_and_the_best() -> None:
