@@ -14,8 +14,9 @@ from rich.text import Text
 from report.console import standard_output
 from report.follow import Follower
 from report.group import caution, read_group, seed_of, together
-from report.group_rows import ENDED, Page, Row, page_of, plain_progress, table
+from report.group_rows import ENDED, Row, page_of, plain_progress, table
 from report.in_place import InPlace
+from report.terminal import Page
 from utils.run_dir import ID, RunDir, runs_root
 from utils.run_facts import finite, mapping
 from utils.run_files import exists, list_names
@@ -131,7 +132,7 @@ class GroupConsole(Watcher):
         if self._in_place:
             for row in self._rows:
                 row.state = "not begun" if row.state == "waiting" else row.state
-            page = Page(self._terminal.size.width, 1 + len(self._rows), self._terminal.options.ascii_only)
+            page = Page(self._terminal.size.width - 1, 1 + len(self._rows), self._terminal.options.ascii_only)
             for line in table(self._rows, page, reasons=False) if self._rows else []:
                 self._terminal.print(line, no_wrap=True, overflow="crop", highlight=False)
             for row in self._rows:
@@ -198,9 +199,8 @@ class GroupConsole(Watcher):
     def _draw(self) -> None:
         if self._in_place and self._rows:
             size = self._terminal.size
-            page = Page(size.width, size.height - 2, self._terminal.options.ascii_only)
-            elapsed = self._clock() - self._began
-            lines = page_of(self._rows, self._workers, elapsed, page._replace(height=page.height - 2))
+            page = Page(size.width - 1, size.height - 4, self._terminal.options.ascii_only)
+            lines = page_of(self._rows, self._workers, self._clock() - self._began, page)
             self._in_place.draw([Text(self._header), Text(), *lines])
 
     def _print(self, *lines: str, whole: bool = True) -> None:

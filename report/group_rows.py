@@ -4,20 +4,22 @@ Columns are set by hand, as the console's are; what a narrow terminal has no roo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from rich.text import Text
 
 from report.history import History
+from report.terminal import INDENT, Page, line_of
 from report.typography import bar, duration, score
 from utils.run_facts import few, verdict_words
 from utils.statistics import mean_and_deviation
 
-INDENT = "  "
 STATE, KIND, LEFT = 10, 5, 8  # widths of columns
-NARROWEST = 54  # of all columns but the first, with a bar of 4
+AT_LEFT = ("state", "bar", "kind")  # columns whose text stands at the left, two blanks before it
+SHORTEST_BAR, LONGEST_BAR = 4, 30
+NARROWEST = 53  # columns of all but the first, with the shortest bar
+UNENDED = ("starting", "training", "waiting")
 ENDED = ("solved", "not solved", "not tested", "trained", "failed", "stopped", "paused")
 STYLES = {"solved": "bold green", "not solved": "bold yellow", "failed": "bold red", "training": "bold cyan"}
 
@@ -65,19 +67,9 @@ class Row:
         return "train", self.history.train.last
 
 
-class Page(NamedTuple):
-    """Where is drawn."""
-
-    width: int
-    height: int
-    ascii_only: bool = False
-    state: int = STATE
-    """columns of a state"""
-
-
 def page_of(rows: Sequence[Row], workers: int, elapsed: float, page: Page) -> list[Text]:
     """All of it."""
-    foot = [Text(), all_line(rows, workers, elapsed), band_line(rows, page)]
+    foot = [line_of(), all_line(rows, workers, elapsed), band_line(rows, page)]
     return [*table(rows, page._replace(height=page.height - len(foot))), *foot]
 
 
@@ -86,18 +78,18 @@ def table(rows: Sequence[Row], page: Page, reasons: bool = True) -> list[Text]:
 
     `reasons`: who failed says why in place of how far it came.
     """
-    most = max(4, page.width - NARROWEST)
-    seed = min(most, max(4, *(len(row.name) for row in rows))) if rows else 4
-    chosen, hidden = _chosen(rows, max(2, page.height - 1))
-    page = page._replace(state=max([STATE, *(len(row.words) for row in chosen)]))
-    head = "run" if any(row.label for row in rows) else "seed"
-    lines = [_heads(head, seed, page), *(_row(row, seed, page, reasons) for row in chosen)]
+    shown, hidden = _chosen(rows, max(2, page.height - 1))
+    longest = max([4, *(len(row.name) for row in rows)])
+    name = min(longest, max(4, page.width - NARROWEST))
+    columns = _columns(name, max([STATE, *(len(row.words) for row in shown)]), page)
+    heads = {"name": "run" if any(row.label for row in rows) else "seed", "state": "state", "bar": "budget",
+             "steps": "env steps", "value": "return", "speed": "steps/s", "left": "left"}  # fmt: skip
+    lines = [_line(columns, heads, dict.fromkeys(heads, "dim"))]
+    lines += [_row(row, columns, page, reasons) for row in shown]
     if hidden:
-        counts = [
-            (name, sum(row.state == name for row in hidden)) for name in ("starting", "training", "waiting", *ENDED)
-        ]
-        words = ", ".join(f"{count} {name}" for name, count in counts if count)
-        lines.append(Text(f"{INDENT}{'':<{seed}}  and {words}", "dim", no_wrap=True))
+        counts = {state: sum(row.state == state for row in hidden) for state in (*UNENDED, *ENDED)}
+        words = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        lines.append(line_of(f"{INDENT}{'':<{name}}  and {words}", "dim"))
     return lines
 
 
@@ -111,56 +103,52 @@ def _chosen(rows: Sequence[Row], most: int) -> tuple[list[Row], list[Row]]:
     return [row for row in rows if id(row) in kept], [row for row in rows if id(row) not in kept]
 
 
-class Columns(NamedTuple):
-    """Which columns there is room for, and how long the bar is."""
-
-    bar: int
-    steps: bool
-    speed: bool
-
-
-def _columns(seed: int, page: Page) -> Columns:
-    room = page.width - 1 - len(INDENT) - seed - 2 - page.state - 2 - 5 - 2 - KIND - 1 - 8 - 2 - LEFT
-    speed = room >= 10 + 11
-    room -= 11 if speed else 0
-    steps = room >= 12 + 13
-    room -= 13 if steps else 0
-    return Columns(max(4, min(30, room)), steps, speed)
+def _columns(name: int, state: int, page: Page) -> dict[str, int]:
+    """Their widths, blanks before them among these; what there is no room for is left out."""
+    columns = {"name": len(INDENT) + name, "state": 2 + state, "bar": 2, "percent": 5, "steps": 13, "kind": 3 + KIND,
+               "value": 8, "speed": 11, "left": 2 + LEFT}  # fmt: skip
+    for optional, shortest_bar in (("steps", 12), ("speed", 10)):
+        if page.width - sum(columns.values()) < shortest_bar:
+            del columns[optional]
+    columns["bar"] += max(SHORTEST_BAR, min(LONGEST_BAR, page.width - sum(columns.values())))
+    return columns
 
 
-def _heads(head: str, seed: int, page: Page) -> Text:
-    columns = _columns(seed, page)
-    words = f"{INDENT}{head:>{seed}}  {'state':<{page.state}}  {'budget':<{columns.bar + 5}}"
-    words += f"{'env steps':>13}" if columns.steps else ""
-    words += f"  {'return':>{KIND + 1 + 8}}"
-    words += f"{'steps/s':>11}" if columns.speed else ""
-    return Text(f"{words}  {'left':>{LEFT}}", "dim", no_wrap=True)
+def _line(columns: Mapping[str, int], cells: Mapping[str, str], styles: Mapping[str, str]) -> Text:
+    line = line_of()
+    for column, width in columns.items():
+        text = cells.get(column, "")
+        line.append(f"  {text:<{width - 2}}" if column in AT_LEFT else f"{text:>{width}}", styles.get(column, ""))
+    return line
 
 
-def _row(row: Row, seed: int, page: Page, reasons: bool) -> Text:
-    columns = _columns(seed, page)
-    line = Text(f"{INDENT}{_cut(row.name, seed):>{seed}}  ", no_wrap=True, overflow="crop")
-    line.append(f"{row.words:<{page.state}}  ", STYLES.get(row.state, "dim"))
+def _row(row: Row, columns: Mapping[str, int], page: Page, reasons: bool) -> Text:
+    names = {"name": _cut(row.name, columns["name"] - len(INDENT)), "state": row.words}
+    styles = {"state": STYLES.get(row.state, "dim")}
     if row.why and reasons:
-        room = page.width - 1 - line.cell_len
-        return line.append(row.why if len(row.why) <= room else f"{row.why[: room - 3]}...", "dim")
-    steps = row.history.env_steps
+        line = _line({column: columns[column] for column in names}, names, styles)
+        room = page.width - line.cell_len - 2
+        return line.append("  " + (row.why if len(row.why) <= room else f"{row.why[: room - 3]}..."), "dim")
+    steps, rate, (kind, value) = row.history.env_steps, row.history.rate, row.value
     fraction = min(1.0, steps / row.budget) if row.budget else 0.0
-    done, rest = bar(fraction, columns.bar, page.ascii_only)
-    line.append(done, "green" if row.state == "solved" else "cyan").append(rest, "dim")
-    line.append(f"{f'{100 * fraction:.0f}%' if row.budget else '':>5}", "bold" if row.state == "training" else "dim")
-    if columns.steps:
-        line.append(f"{f'{steps:,}' if steps else '':>13}", "" if row.state == "training" else "dim")
-    kind, value = row.value
-    shown = "" if math.isnan(value) else score(value)
-    line.append(f"  {kind if shown else '':<{KIND}} ", "dim").append(f"{shown:>8}", "bold")
-    if columns.speed:
-        rate = row.history.rate
-        line.append(f"{'' if row.ended or math.isnan(rate) else f'{rate:,.0f}':>11}", "dim")
-    last = f"in {duration(row.seconds)}" if row.ended and row.seconds else ""
-    last = duration(row.left) if row.state == "training" else last
-    line.append(f"  {last:>{LEFT}}", "" if row.state == "training" else "dim")
-    line.truncate(page.width - 1)
+    done, rest = bar(fraction, columns["bar"] - 2, page.ascii_only)
+    trains, is_known = row.state == "training", not math.isnan(value)
+    took = f"in {duration(row.seconds)}" if row.ended and row.seconds else ""
+    cells = {
+        "bar": done + rest,
+        "percent": f"{100 * fraction:.0f}%" if row.budget else "",
+        "steps": f"{steps:,}" if steps else "",
+        "kind": kind if is_known else "",
+        "value": score(value) if is_known else "",
+        "speed": "" if row.ended or math.isnan(rate) else f"{rate:,.0f}",
+        "left": duration(row.left) if trains else took,
+    }
+    faint = dict.fromkeys(("kind", "speed") if trains else ("kind", "speed", "percent", "steps", "left"), "dim")
+    styles |= {**faint, "value": "bold", "bar": "dim"} | ({"percent": "bold"} if trains else {})
+    line = _line(columns, names | cells, styles)
+    start = columns["name"] + columns["state"] + 2
+    line.stylize("not dim green" if row.state == "solved" else "not dim cyan", start, start + len(done))
+    line.truncate(page.width)
     return line
 
 
