@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from rich import console as rich_console
 from rich.text import Text
 
+from config.metrics import Metric
 from config.schema import Config
 from report.alerts import Alert, Event
 from report.dashboard import closing_block, header_block, live_page, plain_line, recap
 from report.history import VAL, History
 from report.in_place import InPlace
-from report.metric_format import MetricFormat, console_formats
+from report.metric_order import console_metrics
 from report.outcome import FAILED, Header, Outcome, next_commands
 from report.run_view import RunView, live_view
 from report.sink import Sink
@@ -57,7 +58,7 @@ class Console(Sink):
         terminal: rich_console.Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._metrics = console_formats()
+        self._metrics = console_metrics()
         self._history = History([metric.name for metric in self._metrics], first_step)
         self._quiet = quiet
         self._terminal = terminal or standard_output()
@@ -152,7 +153,7 @@ class Console(Sink):
         page = Page(width - 1, rows, self._terminal.options.ascii_only)
         return live_page(self._view(elapsed, self._metrics), page)
 
-    def _view(self, elapsed: float, metrics: Sequence[MetricFormat]) -> RunView:
+    def _view(self, elapsed: float, metrics: Sequence[Metric]) -> RunView:
         header = self._header
         return live_view(header.config_id, self._history, header.max_timesteps, header.goal, elapsed, metrics)
 

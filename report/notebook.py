@@ -12,7 +12,7 @@ from config.schema import Config
 from report.alerts import Event
 from report.curve import Point
 from report.history import TRAIN, VAL, History
-from report.metric_format import console_formats
+from report.metric_order import console_metrics
 from report.notebook_page import Display, page, words
 from report.outcome import Header, Outcome
 from report.page import points
@@ -62,7 +62,7 @@ class Notebook(Sink):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._first_step = run, first_step
-        self._metrics = console_formats()
+        self._metrics = console_metrics()
         self._history = History([metric.name for metric in self._metrics], first_step)
         self._train: list[Point] = []
         self._val: list[Point] = []

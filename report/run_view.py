@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from config.metrics import Metric
 from report.alerts import Alert
 from report.history import History, Score
-from report.metric_format import MetricFormat
 from report.typography import duration, number, plain, score
 
 NOT_A_NUMBER = "not a number"
@@ -20,7 +20,7 @@ NOT_A_NUMBER = "not a number"
 class MetricRow(NamedTuple):
     """A line of the table of metrics."""
 
-    metric: MetricFormat
+    metric: Metric
     value: str
     change: str
     """the size of the last change; "" where it rounds to nothing"""
@@ -113,7 +113,7 @@ class RunView:
 
 
 def metric_row(
-    metric: MetricFormat, value: float, before: float, tail: Sequence[float], alerts: Iterable[Alert]
+    metric: Metric, value: float, before: float, tail: Sequence[float], alerts: Iterable[Alert]
 ) -> MetricRow:
     """`before`: the value that the viewer saw last, NaN for none."""
     bound = next((alert.bound for alert in alerts if alert.name == metric.name), "")
@@ -132,7 +132,7 @@ def live_view(
     budget: int,
     goal: float | None,
     elapsed: float,
-    metrics: Sequence[MetricFormat] = (),
+    metrics: Sequence[Metric] = (),
     is_over: bool = False,
 ) -> RunView:
     """A training as its own process sees it; the values of `metrics` count as seen from now on."""

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from report.alerts import Alert
 from report.history import TAIL
+from report.metric_order import area_of
 from report.run_view import MetricRow, Progress
 from report.typography import area_chart, bar, sparkline
 
@@ -113,9 +114,8 @@ def metric_table(rows: Sequence[MetricRow], page: Page, hidden: str = "") -> lis
     width = min(most, max((len(row.metric.title) for row in rows), default=0))
     lines, area = [], ""
     for row in rows:
-        label = row.metric.area if row.metric.area != area else ""
-        lines.append(_metric_line(row, label, width, page))
-        area = row.metric.area
+        before, area = area, area_of(row.metric.name)
+        lines.append(_metric_line(row, area if area != before else "", width, page))
     return [*lines, *([line_of(f"{INDENT}{hidden}", "dim")] if hidden else [])]
 
 
@@ -144,7 +144,9 @@ def _metric_line(row: MetricRow, area: str, title_width: int, page: Page) -> Tex
 
 
 def _unit(unit: str, page: Page) -> str:
-    return clean(unit).encode("ascii", "replace").decode() if page.ascii_only else clean(unit)
+    if unit == "none":
+        return ""
+    return unit.encode("ascii", "replace").decode() if page.ascii_only else unit
 
 
 def _change(row: MetricRow, page: Page) -> tuple[str, str]:

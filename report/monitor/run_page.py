@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from rich.text import Text
 
+from config.metrics import Metric
 from report.alerts import Alert
 from report.history import TAIL, TRAIN, VAL
-from report.metric_format import MetricFormat, arranged
+from report.metric_order import arranged
 from report.monitor.machine import Gpu, Use
 from report.monitor.watched import Look, Points
 from report.phases import told
@@ -147,13 +148,13 @@ def table(shown: Shown, page: Page) -> list[Text]:
     return metric_table(rows, page, hidden)[: max(0, page.height)]
 
 
-def _row(shown: Shown, metric: MetricFormat) -> MetricRow:
+def _row(shown: Shown, metric: Metric) -> MetricRow:
     values = [value for _, value in shown.points(metric.name)[-TAIL:]]
     before = values[-2] if len(values) > 1 else math.nan
     return metric_row(metric, shown.look.values[metric.name], before, values, shown.alerts)
 
 
-def ordered(shown: Shown) -> list[MetricFormat]:
+def ordered(shown: Shown) -> list[Metric]:
     """All metrics that have a value, as the person wants them sorted."""
     metrics = arranged(shown.look.values)
     if shown.sort == "name":

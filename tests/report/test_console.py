@@ -4,18 +4,18 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from rich.console import Console as Terminal
 
 from config.loader import load_config
-from config.metrics import load_metrics
+from config.metrics import Metric, load_metrics
 from report.alerts import Alert, Event
 from report.console import Console
 from report.dashboard import live_head, live_page
 from report.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
-from report.metric_format import MetricFormat, arranged, console_formats, declared_formats, format_of
+from report.metric_order import area_of, arranged, console_metrics, metric_of
 from report.outcome import Header, Outcome
 from report.run_view import live_view
 from report.terminal import Page, metric_table
@@ -242,12 +242,12 @@ def test_brackets_are_text_and_not_markup() -> None:
     assert "wrappers [bold] kept" in written(terminal)
 
 
-def metric(name: str, better: str | None = None) -> MetricFormat:
-    return MetricFormat(name, title=name, better=better, precision=2)
+def metric(name: str, better: Literal["up", "down"] | None = None) -> Metric:
+    return replace(METRICS[TRAIN], name=name, title=name, better=better, precision=2)
 
 
 def cells(
-    values: Sequence[float], shown: MetricFormat, ascii_only: bool = False, event: Event | None = None
+    values: Sequence[float], shown: Metric, ascii_only: bool = False, event: Event | None = None
 ) -> list[tuple[str, str]]:
     """(text, style) of the pieces of the one line of the table."""
     history = History([shown.name])
@@ -274,7 +274,7 @@ def test_violated_bound_is_marked_and_named() -> None:
     over = cells([0.01, 0.2], metric("train/policy/kl"), event=Event(False, alert, 30, "0.20"))
     assert ("0.20", "bold") in over
     assert ("! nan", "bold yellow") in cells([float("nan")], metric("train/policy/kl"))
-    assert ("nan", "bold") in cells([float("nan")], metric("train/value/variance")._replace(nan=True))
+    assert ("nan", "bold") in cells([float("nan")], replace(metric("train/value/variance"), nan=True))
 
 
 def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
@@ -298,19 +298,11 @@ def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
     assert "4 more in metrics.csv" in lines[-1].plain
 
 
-def test_formats_are_those_of_the_checked_metrics() -> None:
-    assert [*declared_formats()] == [*METRICS]
-    for name, one in declared_formats().items():
-        other = METRICS[name]
-        assert (one.title, one.meaning, one.precision, one.better) == (
-            other.title, other.meaning, other.precision, other.better
-        )  # fmt: skip
-        assert (one.table, one.highlight, one.nan) == (other.table, other.highlight, other.nan)
-        assert one.unit == ("" if other.unit == "none" else other.unit)
+def test_what_is_shown_where() -> None:
     shown = {one.name for one in arranged(METRICS)}
     assert shown == {name for name in METRICS if "/clock/" not in name} - {"train/time/seconds"}
-    assert {one.name for one in console_formats()} == {name for name in shown if METRICS[name].table}
-    assert format_of("train/my/loss")[:3] == ("train/my/loss", "my/loss", "") and format_of("loss").area == ""
+    assert {one.name for one in console_metrics()} == {name for name in shown if METRICS[name].table}
+    assert (metric_of("train/my/loss").title, area_of("train/my/loss")) == ("my/loss", "my") and area_of("loss") == ""
 
 
 def test_history_keeps_a_tail_and_the_best() -> None:
