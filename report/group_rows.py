@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
+from report.follow import Follower
 from report.history import History
 from report.terminal import INDENT, Page, line_of
 from report.typography import bar, duration, score
-from utils.run_facts import few, verdict_words
+from utils.run_dir import RunDir
+from utils.run_facts import few, finite, mapping, verdict_words
 from utils.statistics import mean_and_deviation
 
+SMOOTH = 0.3  # weight of the newest speed in the one that time left is told by
 STATE, KIND, LEFT = 10, 5, 8  # widths of columns
 AT_LEFT = ("state", "bar", "kind")  # columns whose text stands at the left, two blanks before it
 SHORTEST_BAR, LONGEST_BAR = 4, 30
@@ -41,8 +44,15 @@ class Row:
     """of the test that ended"""
     seconds: float = 0.0
     """it took, once it has ended"""
-    left: float = math.nan
     why: str = ""
+    started: float = 0.0
+    line: str = ""
+    """what it said at its end"""
+    run: RunDir | None = None
+    """None until its folder is found"""
+    follower: Follower | None = None
+    speed: float = math.nan
+    """env steps per second, smooth: time left is told by it"""
 
     @property
     def name(self) -> str:
@@ -56,6 +66,33 @@ class Row:
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def left(self) -> float:
+        """Seconds until its budget is spent; NaN where nobody knows."""
+        if self.ended:
+            return 0.0
+        return max(0, self.budget - self.history.env_steps) / self.speed if self.budget else math.nan
+
+    def follow(self, run: RunDir, facts: Mapping[str, object]) -> None:
+        """This is its folder, and that its config.json."""
+        self.run, self.follower = run, Follower(run.metrics_csv)
+        self.budget = int(finite(mapping(facts.get("config")).get("max_timesteps")) or 0)
+
+    def refresh(self) -> None:
+        """What its metrics.csv says by now."""
+        if self.follower is None:
+            return
+        before = self.follower.history.env_steps
+        self.follower.look()
+        self.history = self.follower.history
+        steps, rate = self.history.env_steps, self.history.rate
+        if self.ended:
+            return
+        if steps:
+            self.state = "training"
+        if steps != before and rate > 0:
+            self.speed = rate if math.isnan(self.speed) else self.speed + SMOOTH * (rate - self.speed)
 
     @property
     def value(self) -> tuple[str, float]:
