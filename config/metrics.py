@@ -129,7 +129,8 @@ def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
 
 
 def _rule(entry: Mapping[str, Any]) -> Rule:
-    return Rule(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return Rule(**values)
 
 
 def declared(name: str) -> Metric:

@@ -121,7 +121,7 @@ def table(rows: Sequence[Row], page: Page, reasons: bool = True) -> list[Text]:
     columns = _columns(name, max([STATE, *(len(row.words) for row in shown)]), page)
     heads = {"name": "run" if any(row.label for row in rows) else "seed", "state": "state", "bar": "budget",
              "steps": "env steps", "value": "return", "speed": "steps/s", "left": "left"}  # fmt: skip
-    lines = [_line(columns, heads, dict.fromkeys(heads, "dim"))]
+    lines = [_line(columns, {column: (head, "dim") for column, head in heads.items()})]
     lines += [_row(row, columns, page, reasons) for row in shown]
     if hidden:
         counts = {state: sum(row.state == state for row in hidden) for state in (*UNENDED, *ENDED)}
@@ -151,38 +151,38 @@ def _columns(name: int, state: int, page: Page) -> dict[str, int]:
     return columns
 
 
-def _line(columns: Mapping[str, int], cells: Mapping[str, str], styles: Mapping[str, str]) -> Text:
+def _line(columns: Mapping[str, int], cells: Mapping[str, tuple[str, str]]) -> Text:
+    """`cells`: text and style by column; the others stay empty."""
     line = line_of()
     for column, width in columns.items():
-        text = cells.get(column, "")
-        line.append(f"  {text:<{width - 2}}" if column in AT_LEFT else f"{text:>{width}}", styles.get(column, ""))
+        text, style = cells.get(column, ("", ""))
+        line.append(f"  {text:<{width - 2}}" if column in AT_LEFT else f"{text:>{width}}", style)
     return line
 
 
 def _row(row: Row, columns: Mapping[str, int], page: Page, reasons: bool) -> Text:
-    names = {"name": _cut(row.name, columns["name"] - len(INDENT)), "state": row.words}
-    styles = {"state": STYLES.get(row.state, "dim")}
+    cells = {"name": (_cut(row.name, columns["name"] - len(INDENT)), ""),
+             "state": (row.words, STYLES.get(row.state, "dim"))}  # fmt: skip
     if row.why and reasons:
-        line = _line({column: columns[column] for column in names}, names, styles)
+        line = _line({column: columns[column] for column in cells}, cells)
         room = page.width - line.cell_len - 2
         return line.append("  " + (row.why if len(row.why) <= room else f"{row.why[: room - 3]}..."), "dim")
+    tone = "" if row.state == "training" else "dim"
     steps, rate, (kind, value) = row.history.env_steps, row.history.rate, row.value
     fraction = min(1.0, steps / row.budget) if row.budget else 0.0
     done, rest = bar(fraction, columns["bar"] - 2, page.ascii_only)
-    trains, is_known = row.state == "training", not math.isnan(value)
-    took = f"in {duration(row.seconds)}" if row.ended and row.seconds else ""
-    cells = {
-        "bar": done + rest,
-        "percent": f"{100 * fraction:.0f}%" if row.budget else "",
-        "steps": f"{steps:,}" if steps else "",
-        "kind": kind if is_known else "",
-        "value": score(value) if is_known else "",
-        "speed": "" if row.ended or math.isnan(rate) else f"{rate:,.0f}",
-        "left": duration(row.left) if trains else took,
+    cells |= {
+        "bar": (done + rest, "dim"),
+        "percent": (f"{100 * fraction:.0f}%" if row.budget else "", tone or "bold"),
+        "steps": (f"{steps:,}" if steps else "", tone),
+        "kind": ("" if math.isnan(value) else kind, "dim"),
+        "value": ("" if math.isnan(value) else score(value), "bold"),
+        "speed": ("" if row.ended or math.isnan(rate) else f"{rate:,.0f}", "dim"),
+        "left": (f"in {duration(row.seconds)}" if row.ended and row.seconds else "", tone),
     }
-    faint = dict.fromkeys(("kind", "speed") if trains else ("kind", "speed", "percent", "steps", "left"), "dim")
-    styles |= {**faint, "value": "bold", "bar": "dim"} | ({"percent": "bold"} if trains else {})
-    line = _line(columns, names | cells, styles)
+    if row.state == "training":
+        cells["left"] = duration(row.left), ""
+    line = _line(columns, cells)
     start = columns["name"] + columns["state"] + 2
     line.stylize("not dim green" if row.state == "solved" else "not dim cyan", start, start + len(done))
     line.truncate(page.width)
