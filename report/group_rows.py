@@ -11,6 +11,7 @@ from rich.text import Text
 
 from report.follow import Follower
 from report.history import History
+from report.run_view import newest_return
 from report.terminal import INDENT, Page, line_of
 from report.typography import bar, duration, score
 from utils.run_dir import RunDir
@@ -99,9 +100,8 @@ class Row:
         """Which return is told, and it: of the test, else of the last evaluation, else of training."""
         if self.test is not None:
             return "test", self.test
-        if not math.isnan(self.history.val.last):
-            return "val", self.history.val.last
-        return "train", self.history.train.last
+        kind, newest = newest_return(self.history.val, self.history.train)
+        return kind, newest.last
 
 
 def page_of(rows: Sequence[Row], workers: int, elapsed: float, page: Page) -> list[Text]:

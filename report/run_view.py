@@ -99,7 +99,7 @@ class RunView:
 
     def toward_goal(self) -> Progress | None:
         """The last evaluation against the goal, or training's return before there is one; None of neither."""
-        kind, result = ("val", self.val) if math.isfinite(self.val.last) else ("train", self.train)
+        kind, result = newest_return(self.val, self.train)
         if not math.isfinite(result.last):
             waiting = [] if self.is_over else ["no evaluation yet"]
             return None if self.goal is None else Progress("goal", None, plain(self.goal), waiting)
@@ -112,14 +112,17 @@ class RunView:
         return Progress("goal", result.toward(self.goal), f"{words} / {plain(self.goal)}", more, reached)
 
 
-def metric_row(
-    metric: Metric, value: float, before: float, tail: Sequence[float], alerts: Iterable[Alert]
-) -> MetricRow:
-    """`before`: the value that the viewer saw last, NaN for none."""
+def newest_return(val: Score, train: Score) -> tuple[str, Score]:
+    """That of evaluations; of training where nothing was evaluated yet. NaN where no episode has ended."""
+    return ("val", val) if math.isfinite(val.last) else ("train", train)
+
+
+def metric_row(metric: Metric, value: float, tail: Sequence[float], alerts: Iterable[Alert]) -> MetricRow:
+    """`tail`: its last values, oldest first; the change is that from the last but one to the value."""
     bound = next((alert.bound for alert in alerts if alert.name == metric.name), "")
     if not math.isfinite(value):
         bound = "" if metric.nan else NOT_A_NUMBER
-    change = value - before
+    change = value - tail[-2] if len(tail) > 1 else math.nan
     is_small = not math.isfinite(change) or abs(change) < 0.5 * 10.0**-metric.precision
     size = "" if is_small else number(abs(change), metric.precision)
     good = None if metric.better is None else (metric.better == "up") == (change > 0)
@@ -135,14 +138,10 @@ def live_view(
     metrics: Sequence[Metric] = (),
     is_over: bool = False,
 ) -> RunView:
-    """A training as its own process sees it; the values of `metrics` count as seen from now on."""
+    """A training as its own process sees it, with a row for each of `metrics` that has a value."""
     alerts = list(history.alerts.values())
-    rows = []
-    for metric in metrics:
-        series = history.series[metric.name]
-        if series.values:
-            series.show()
-            rows.append(metric_row(metric, series.shown, series.before, list(series.values), alerts))
+    tails = [(metric, [*history.series[metric.name].values]) for metric in metrics]
+    rows = [metric_row(metric, tail[-1], tail, alerts) for metric, tail in tails if tail]
     return RunView(
         title=title,
         env_steps=history.env_steps,

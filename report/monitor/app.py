@@ -15,6 +15,7 @@ from report.monitor.run_page import Shown, run_page
 from report.monitor.runs_page import runs_page
 from report.monitor.screen import Screen
 from report.monitor.watched import Look, Watched
+from report.run_view import newest_return
 from report.terminal import Page, line_of
 from utils.run_dir import runs_root
 
@@ -194,8 +195,8 @@ class Monitor:
 def band_words(look: Look) -> tuple[str, str]:
     """Against the shipped seeds of its variant, and which of its settings are others than theirs; "" for none."""
     found = shipped(look.title)
-    kept = look.val if math.isfinite(look.val.last) else look.train
-    words = standing(found, look.env_steps, kept.last) if found and math.isfinite(kept.last) else ""
+    value = newest_return(look.val, look.train)[1].last
+    words = standing(found, look.env_steps, value) if found and math.isfinite(value) else ""
     other = differing(found, look.config) if found and words else []
     more = f" and {len(other) - 2} more" if len(other) > 2 else ""
     return words, f"; other {', '.join(other[:2])}{more}" if other else ""

@@ -149,9 +149,8 @@ def table(shown: Shown, page: Page) -> list[Text]:
 
 
 def _row(shown: Shown, metric: Metric) -> MetricRow:
-    values = [value for _, value in shown.points(metric.name)[-TAIL:]]
-    before = values[-2] if len(values) > 1 else math.nan
-    return metric_row(metric, shown.look.values[metric.name], before, values, shown.alerts)
+    tail = [value for _, value in shown.points(metric.name)[-TAIL:]]
+    return metric_row(metric, shown.look.values[metric.name], tail, shown.alerts)
 
 
 def ordered(shown: Shown) -> list[Metric]:
