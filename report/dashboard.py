@@ -114,22 +114,28 @@ def agent_words(algo_id: str, *seeds: int) -> str:
     return f"{algo_id}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
-def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bool) -> Text:
-    """The result, what it took, where it lies and what to type next."""
-    style = {"solved": "bold green", "not solved": "bold yellow"}.get(outcome.verdict, "bold")
+def closing_facts(outcome: Outcome) -> list[tuple[str, str]]:
+    """What came out, what it took and where it lies, each with its label."""
     speed = f", {outcome.env_steps / outcome.seconds:,.0f} steps/s" if outcome.seconds > 0 else ""
     against = "" if outcome.goal is None else f", goal {plain(outcome.goal)}"
     facts = [
         ("val", "" if outcome.val_best is None else f"best {score(outcome.val_best)}{against}"),
-        ("test", outcome.test_words().replace("±", "+-" if ascii_only else "±")),
+        ("test", outcome.test_words()),
         ("goal", plain(outcome.goal) if outcome.goal is not None and outcome.val_best is None else ""),
         ("dreams", words(outcome.dreams)),
         ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
         ("time", told(outcome.phases)),
         ("run", outcome.run_path),
     ]
+    return [fact for fact in facts if fact[1]]
+
+
+def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bool) -> Text:
+    """The result, what it took, where it lies and what to type next."""
+    style = {"solved": "bold green", "not solved": "bold yellow"}.get(outcome.verdict, "bold")
+    facts = [(label, fact.replace("±", "+-") if ascii_only else fact) for label, fact in closing_facts(outcome)]
     title = Text.assemble((outcome.verdict_words, style), f": {outcome.why}" if outcome.why else "")
-    block = _block(title, [fact for fact in facts if fact[1]])
+    block = _block(title, facts)
     if next_commands:
         block.append("\n\n" + INDENT + "next", "dim")
     for command in next_commands:

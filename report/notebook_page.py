@@ -11,10 +11,10 @@ from html import escape
 from typing import NamedTuple
 
 from report.curve import Point, curve_svg
+from report.dashboard import closing_facts
 from report.outcome import Header, Outcome
-from report.phases import told
 from report.run_view import MetricRow, Progress, RunView
-from report.typography import duration, score, sparkline
+from report.typography import score, sparkline
 
 PAGE = "max-width:1080px;margin:4px 0;font:13px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif"
 SIDES = "display:flex;flex-wrap:wrap;gap:4px 24px;align-items:flex-start"
@@ -146,16 +146,9 @@ def _end(outcome: Outcome | None) -> str:
     """The result, what it took, where it lies and how a program gets at it."""
     if outcome is None:
         return ""
-    speed = f", {outcome.env_steps / outcome.seconds:,.0f} steps/s" if outcome.seconds > 0 else ""
     run = outcome.run_path.replace("\\", "/").rpartition("/")[2]
-    facts = [
-        ("test", f"<b>{escape(outcome.test_words())}</b>" if outcome.test_words() else ""),
-        ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
-        ("time", escape(told(outcome.phases))),
-        ("folder", escape(outcome.run_path.removesuffix(run))),
-        ("again", f'<code>stride.load("{escape(run)}")</code>'),
-    ]
-    return _table(_row(_faint(label), fact) for label, fact in facts if fact)
+    lines = [_row(_faint(label), escape(fact)) for label, fact in closing_facts(outcome)]
+    return _table([*lines, _row(_faint("again"), f'<code>stride.load("{escape(run)}")</code>')])
 
 
 def _faint(text: str) -> str:
