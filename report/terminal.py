@@ -132,7 +132,7 @@ def _metric_line(row: MetricRow, area: str, title_width: int, page: Page) -> Tex
     line.append(*_change(row, page))
     room = page.width - line.cell_len - len(INDENT)
     # words that leave too little room for the sparkline stand below the table alone
-    words = row.bound if row.bound and room - len(row.bound) - len(INDENT) >= SPARK else ""
+    words = clean(row.bound) if room - len(row.bound) - len(INDENT) >= SPARK else ""
     cells = min(TAIL, room - len(words) - len(INDENT) if words else room)
     if cells >= FEWEST_CELLS:
         spark = sparkline(row.tail, cells, page.ascii_only)
@@ -146,7 +146,7 @@ def _metric_line(row: MetricRow, area: str, title_width: int, page: Page) -> Tex
 def _unit(unit: str, page: Page) -> str:
     if unit == "none":
         return ""
-    return unit.encode("ascii", "replace").decode() if page.ascii_only else unit
+    return unit.encode("ascii", "replace").decode() if page.ascii_only else clean(unit)
 
 
 def _change(row: MetricRow, page: Page) -> tuple[str, str]:

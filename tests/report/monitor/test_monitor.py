@@ -11,13 +11,17 @@ import tracemalloc
 import pytest
 
 from config.loader import load_config, to_plain
+from config.metrics import Metric
+from report import notebook_page
+from report.alerts import Alert
 from report.metrics_csv import MetricsCsv
 from report.monitor import band, judge, machine, run_page
 from report.monitor.app import Monitor
 from report.monitor.chosen import chosen
 from report.monitor.told import as_json, as_text
 from report.monitor.watched import Watched
-from report.terminal import Page, clean, encoded, line_of
+from report.run_view import metric_row
+from report.terminal import Page, alert_lines, clean, encoded, line_of, metric_table
 from scripts import monitor as door
 from tests.pretended_run import BUDGET, facts, outcome, row
 from utils.metrics_layout import NAME
@@ -247,6 +251,18 @@ def test_what_a_stranger_wrote_commands_no_terminal_and_is_as_wide_as_it_is_coun
     line = line_of().append("a", "bold").append("±▲", "red")
     assert encoded([line], unicode=False, colours=False) == ["a+-?"]
     assert encoded([line], unicode=True, colours=True) == ["\x1b[1ma\x1b[0m\x1b[31m±▲\x1b[0m"]
+
+
+@pytest.mark.parametrize("width", [30, 79, 120])
+def test_no_word_of_a_table_or_an_alert_commands_a_terminal_or_a_page(width):
+    evil = "\x1b]0;x\x07\x1b[2J<script>\u4e2d\u202e"
+    alert = Alert(evil, evil, evil, 1, 2, 1, 1, None, "x", evil, evil)
+    row = metric_row(Metric(evil, evil, evil, evil, 2), 1.0, [0.0, 1.0], [alert])
+    lines = [*metric_table([row], Page(width, 10)), *alert_lines([alert], Page(width, 10))]
+    text = encoded(lines, unicode=True, colours=False)
+    assert len(text) == 2 and all(line.isprintable() and len(line) <= width for line in text)
+    assert not any("\u4e2d" in line for line in text)
+    assert "<script>" not in notebook_page._metric_table([row])
 
 
 def test_this_process_takes_memory_and_processor_time():
