@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from config.field_types import schedulable
-from config.metric_checks import checked_metrics
 from config.metrics import declared, load_metrics
 from config.schema import PPOConfig
+from tests.metric_checks import checked_metrics
 from utils.user_error import UserError
 
 RULE = "train/x: {{title: X, meaning: M., unit: u, precision: 1, alerts: [{{{}, means: M., tries: [lower it]}}]}}\n"

@@ -1,4 +1,4 @@
-"""Holds metrics.yaml to its rules, for whoever edits it and for a test; commands read it unchecked."""
+"""Holds metrics.yaml to its rules; commands read it unchecked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
