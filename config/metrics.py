@@ -19,7 +19,7 @@ KEY = re.compile(r"\{(\w+)\}")  # a config key in what a rule says to try
 
 @dataclass(frozen=True)
 class Rule:
-    """When a metric is alarming, what that means and what to try; report/watch.py judges by it."""
+    """When a metric is alarming, what that means and what to try; trainer_callbacks/watch.py judges by it."""
 
     of: Literal["value", "start", "before", "change", "run", "returns", "gained", "stalled"] = "value"
     """What is compared: the value; the value as a multiple of the first one, of the median of the rows before (with

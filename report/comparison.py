@@ -9,9 +9,9 @@ from typing import Any
 from config.written import written
 from report.group import Group, Seed, caution, together
 from report.ledger.table import aligned
-from report.typography import duration, plain, score
-from utils.run_facts import mapping
+from runstore.run_facts import mapping
 from utils.statistics import FEWEST, chance_of_more, difference_interval, interval, iqm, mean_and_deviation
+from utils.typography import duration, plain, score
 
 LETTERS = string.ascii_uppercase
 NAMES = {"seed", "description", "variant", "env_id"}  # of a config: told elsewhere

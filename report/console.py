@@ -14,15 +14,15 @@ from rich.text import Text
 
 from config.metrics import Metric
 from config.schema import Config
-from report.alerts import Alert, Event
 from report.dashboard import closing_block, header_block, live_page, plain_line, recap
-from report.history import VAL, History
 from report.in_place import InPlace
 from report.metric_order import console_metrics
-from report.outcome import FAILED, Header, Outcome, next_commands
 from report.run_view import RunView, live_view
-from report.sink import Sink
 from report.terminal import Page
+from runstore.alerts import Alert, Event
+from runstore.history import VAL, History
+from runstore.outcome import FAILED, Header, Outcome, next_commands
+from trainer_callbacks.sink import Sink
 from utils.one_line import printable
 
 DRAW_SECONDS = 0.25  # between two drawings of the table

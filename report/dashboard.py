@@ -10,10 +10,6 @@ from textwrap import wrap
 from rich.text import Text
 
 from config.schema import Config
-from report.alerts import Alert, counted
-from report.dreams import words
-from report.outcome import Header, Outcome
-from report.phases import told
 from report.run_view import RunView
 from report.terminal import (
     INDENT,
@@ -26,7 +22,11 @@ from report.terminal import (
     metric_table,
     progress_lines,
 )
-from report.typography import duration, plain, score
+from runstore.alerts import Alert, counted
+from runstore.dreams import words
+from runstore.outcome import Header, Outcome
+from runstore.phases import told
+from utils.typography import duration, plain, score
 
 MOST_TOLD = 8  # alerts at the end
 LEAST_ROWS = 4  # of the table, however many alerts stand below it

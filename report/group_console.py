@@ -16,9 +16,9 @@ from report.group import caution, read_group, seed_of, together
 from report.group_rows import ENDED, Row, page_of, plain_progress, table
 from report.in_place import InPlace
 from report.terminal import Page
-from utils.run_dir import ID, RunDir, runs_root
-from utils.run_files import exists, list_names
-from utils.seed_group import Ending, Job, Standing, Watcher
+from runstore.run_dir import ID, RunDir, runs_root
+from runstore.run_files import exists, list_names
+from runstore.seed_group import Ending, Job, Standing, Watcher
 from utils.user_error import UserError
 
 LOOK_SECONDS = 0.5  # between two looks at the files

@@ -10,14 +10,14 @@ import os
 import sys
 from statistics import median
 
-from report.curve import PLACES, bands_svg, group_svg
 from report.group import Group, Seed, band_of, caution, curve_of, middle, read_group
 from report.markdown import markdown_table, shell_commands
-from report.typography import area_chart, duration, plain, score
-from utils import run_files
+from runstore import run_files
+from runstore.seed_group import Ending, Watcher
+from utils.curve import PLACES, bands_svg, group_svg
 from utils.one_line import one_line
-from utils.seed_group import Ending, Watcher
 from utils.statistics import iqm
+from utils.typography import area_chart, duration, plain, score
 from utils.user_error import UserError
 
 COLUMNS = ("group", "env_id", "variant", "part", "seed", "run", "verdict", "status", "goal", "test_mean", "test_std",

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from report.follow import Follower
-from report.history import History
 from report.run_view import newest_return
 from report.terminal import INDENT, Page, line_of
-from report.typography import bar, duration, score
-from utils.run_dir import RunDir
-from utils.run_facts import few, finite, mapping, verdict_words
+from runstore.history import History
+from runstore.run_dir import RunDir
+from runstore.run_facts import few, finite, mapping, verdict_words
 from utils.statistics import mean_and_deviation
+from utils.typography import bar, duration, score
 
 SMOOTH = 0.3  # weight of the newest speed in the one that time left is told by
 STATE, KIND, LEFT = 10, 5, 8  # widths of columns

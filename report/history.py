@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from report.alerts import Alert, Event
-from utils.run_tail import STEPS as STEPS
-from utils.run_tail import TRAIN as TRAIN
-from utils.run_tail import TRAIN_BEST as TRAIN_BEST
-from utils.run_tail import VAL as VAL
-from utils.run_tail import VAL_BEST as VAL_BEST
+from runstore.alerts import Alert, Event
+from runstore.run_tail import STEPS as STEPS
+from runstore.run_tail import TRAIN as TRAIN
+from runstore.run_tail import TRAIN_BEST as TRAIN_BEST
+from runstore.run_tail import VAL as VAL
+from runstore.run_tail import VAL_BEST as VAL_BEST
 
 RATE = "train/time/env_steps_per_second"
 ENDED = "train/roll/episodes"

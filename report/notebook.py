@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Mapping
 
 from config.schema import Config
-from report.alerts import Event
-from report.curve import Point
-from report.history import TRAIN, VAL, History
 from report.metric_order import console_metrics
 from report.notebook_page import Display, page, words
-from report.outcome import Header, Outcome
 from report.page import points
 from report.run_view import live_view
-from report.sink import Sink
-from report.watch import past_rows
-from utils.run_dir import RunDir
+from runstore.alerts import Event
+from runstore.history import TRAIN, VAL, History
+from runstore.outcome import Header, Outcome
+from runstore.run_dir import RunDir
+from trainer_callbacks.sink import Sink
+from trainer_callbacks.watch import past_rows
+from utils.curve import Point
 
 Show = Callable[[Mapping[str, str]], None]
 DRAW_SECONDS = 0.5  # between two drawings; each is sent whole, some 15 kB

@@ -12,19 +12,19 @@ from config.loader import to_plain
 from config.metrics import Metric, load_metrics
 from config.schema import Config
 from config.written import differing, written
-from report.alerts import Alert
-from report.curve import Point, curve_svg
-from report.dreams import MEANING, read_dreams
-from report.history import STEPS, TRAIN, VAL
 from report.markdown import markdown_table, shell_commands
 from report.metrics_csv import read_csv
-from report.outcome import Header, Outcome
-from report.phases import told
-from report.sink import Sink
-from report.typography import area_chart, number
-from utils import run_files
-from utils.run_dir import RunDir
-from utils.run_facts import UNENDED, mapping
+from runstore import run_files
+from runstore.alerts import Alert
+from runstore.dreams import MEANING, read_dreams
+from runstore.history import STEPS, TRAIN, VAL
+from runstore.outcome import Header, Outcome
+from runstore.phases import told
+from runstore.run_dir import RunDir
+from runstore.run_facts import UNENDED, mapping
+from trainer_callbacks.sink import Sink
+from utils.curve import Point, curve_svg
+from utils.typography import area_chart, number
 
 Row = Mapping[str, float]
 

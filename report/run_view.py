@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from config.metrics import Metric
-from report.alerts import Alert
-from report.history import History, Score
-from report.typography import duration, number, plain, score
+from runstore.alerts import Alert
+from runstore.history import History, Score
+from utils.typography import duration, number, plain, score
 
 NOT_A_NUMBER = "not a number"
 

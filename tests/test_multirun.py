@@ -13,10 +13,10 @@ from config.multirun import combinations
 from report.group import read_group
 from report.group_rows import Row, table
 from report.terminal import Page
-from utils import claim
-from utils.run_dir import list_runs
-from utils.run_files import write_json
-from utils.seed_group import Part, Plan, folder_of, read_plan, standings
+from runstore import claim
+from runstore.run_dir import list_runs
+from runstore.run_files import write_json
+from runstore.seed_group import Part, Plan, folder_of, read_plan, standings
 from utils.user_error import UserError
 
 

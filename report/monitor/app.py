@@ -17,7 +17,7 @@ from report.monitor.screen import Screen
 from report.monitor.watched import Look, Watched
 from report.run_view import newest_return
 from report.terminal import Page, line_of
-from utils.run_dir import runs_root
+from runstore.run_dir import runs_root
 
 EVERY = 1.0  # seconds between two looks; a key is answered at once
 SECOND_LOOK = 0.1  # after the first

@@ -7,14 +7,14 @@ a fifth of a second to load, so it is loaded when the first screen stands.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from report.alerts import Alert
-from report.history import STEPS
 from report.monitor.watched import Look, Rows
-from utils.run_facts import LARGEST
+from runstore.alerts import Alert
+from runstore.history import STEPS
+from runstore.run_facts import LARGEST
 from utils.user_error import UserError
 
 if TYPE_CHECKING:
-    from report.watch import Watch
+    from trainer_callbacks.watch import Watch
 
 
 class Judge:
@@ -41,7 +41,7 @@ class Judge:
 
     def _begin(self, look: Look) -> bool:
         from config.loader import from_plain  # what they import takes longer than the first screen may
-        from report.watch import Watch
+        from trainer_callbacks.watch import Watch
 
         try:
             self._watch = Watch(from_plain(look.config, look.id), look.goal)

@@ -7,12 +7,9 @@ from typing import NamedTuple
 from rich.text import Text
 
 from config.metrics import Metric
-from report.alerts import Alert
-from report.history import TAIL, TRAIN, VAL
 from report.metric_order import arranged
 from report.monitor.machine import Gpu, Use
 from report.monitor.watched import Look, Points
-from report.phases import told
 from report.run_view import MetricRow, RunView, metric_row
 from report.terminal import (
     INDENT,
@@ -27,6 +24,9 @@ from report.terminal import (
     metric_table,
     progress_lines,
 )
+from runstore.alerts import Alert
+from runstore.history import TAIL, TRAIN, VAL
+from runstore.phases import told
 
 VERY_WIDE = 140  # columns from which there is room for curves
 BESIDE = 104  # columns of the table beside them

@@ -8,7 +8,7 @@ from rich.text import Text
 from report.monitor.fleet import Brief, Row
 from report.monitor.run_page import STYLES
 from report.terminal import Page, clean, line_of
-from report.typography import bar, score
+from utils.typography import bar, score
 
 STATE, TITLE, SEED, VALUE, KIND, DONE, BAR = 12, 24, 5, 9, 6, 6, 12  # widths of columns
 WIDE = 100  # columns from which there is room for bars

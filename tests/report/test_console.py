@@ -11,16 +11,16 @@ from rich.console import Console as Terminal
 
 from config.loader import load_config
 from config.metrics import Metric, load_metrics
-from report.alerts import Alert, Event
 from report.console import Console
 from report.dashboard import live_head, live_page
-from report.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
 from report.metric_order import area_of, arranged, console_metrics, metric_of
-from report.outcome import Header, Outcome
 from report.run_view import live_view
 from report.terminal import Page, metric_table
-from report.typography import bar, duration, number, score, sparkline
+from runstore.alerts import Alert, Event
+from runstore.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
+from runstore.outcome import Header, Outcome
 from utils.places import spelled
+from utils.typography import bar, duration, number, score, sparkline
 
 METRICS = load_metrics()
 CONFIG = load_config("CartPole-v1", "ppo")

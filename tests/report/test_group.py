@@ -22,10 +22,10 @@ from report.group import band_of, curve_of, read_group, together
 from report.group_console import GroupConsole
 from report.group_page import GroupPage, write_group
 from report.metrics_csv import MetricsCsv
+from runstore.run_dir import RunDir, list_runs
+from runstore.run_files import write_json
+from runstore.seed_group import Ending, Job, Part, Plan, folder_of, read_plan, write_plan
 from tests.tiny_runs import tiny_run
-from utils.run_dir import RunDir, list_runs
-from utils.run_files import write_json
-from utils.seed_group import Ending, Job, Part, Plan, folder_of, read_plan, write_plan
 from utils.user_error import UserError
 
 NAME, OTHER = "20200101-000000-abcd", "20200102-000000-abcd"

@@ -13,7 +13,6 @@ import pytest
 from config.loader import load_config, to_plain
 from config.metrics import Metric
 from report import notebook_page
-from report.alerts import Alert
 from report.metrics_csv import MetricsCsv
 from report.monitor import band, judge, machine, run_page
 from report.monitor.app import Monitor
@@ -22,13 +21,14 @@ from report.monitor.told import as_json, as_text
 from report.monitor.watched import Watched
 from report.run_view import metric_row
 from report.terminal import Page, alert_lines, clean, encoded, line_of, metric_table
+from runstore.alerts import Alert
+from runstore.metrics_layout import NAME
+from runstore.metrics_writer import MetricsWriter
+from runstore.run_dir import RunDir
+from runstore.run_files import write_json
+from runstore.run_lock import locked
 from scripts import monitor as door
 from tests.pretended_run import BUDGET, facts, outcome, row
-from utils.metrics_layout import NAME
-from utils.metrics_writer import MetricsWriter
-from utils.run_dir import RunDir
-from utils.run_files import write_json
-from utils.run_lock import locked
 from utils.user_error import UserError
 
 GROUP = "20260101-000000-abcd"
