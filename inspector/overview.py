@@ -6,6 +6,7 @@ from inspector.charts import Line, board, bound, chart, clock, constant
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
 from inspector.table import badge, moment, verdict_badge
+from report.metric_order import metric_of
 from runstore.dreams import MEANING, read_dreams
 from runstore.history import TRAIN, VAL
 from runstore.run_facts import whole
@@ -68,13 +69,13 @@ def alerts(each: RunFacts) -> Markup:
 def multiples(each: RunFacts) -> Markup:
     """A small chart for each measurement of learning, declared ones first, others under their own name."""
     declared, there = load_metrics(), each.curves.curves.keys()
-    names = [name for name in declared if name in there] + sorted(there - declared.keys())
-    names = [name for name in names if name.startswith(SMALL_AREAS) or name not in declared]
+    names = [name for name in declared if name in there and name.startswith(SMALL_AREAS)]
+    names += sorted(there - declared.keys())
     charts, still = [], []
     for name in names[:MOST_CHARTS]:
-        title = declared[name].title if name in declared else name[:MOST_TEXT]
-        meaning = declared[name].meaning if name in declared else "not declared in metrics.yaml"
-        points, about = each.points(name), f"{name[:MOST_TEXT]}: {meaning}"
+        metric = metric_of(name)
+        title, points = metric.title[:MOST_TEXT], each.points(name)
+        about = f"{name[:MOST_TEXT]}: {metric.meaning or 'not declared in metrics.yaml'}"
         value = constant(points)
         if value is None:
             charts.append(chart(title, [Line(title, points, "c2")], small=True, about=about))

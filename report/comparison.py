@@ -2,21 +2,21 @@
 
 import os
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from config.written import written
 from report.group import Group, Seed, caution, together
+from report.ledger.table import aligned
 from runstore.run_facts import mapping
 from utils.statistics import FEWEST, chance_of_more, difference_interval, interval, iqm, mean_and_deviation
 from utils.typography import duration, plain, score
 
 LETTERS = string.ascii_uppercase
 NAMES = {"seed", "description", "variant", "env_id"}  # of a config: told elsewhere
-GAP = "  "
 RUN = "run"  # head of the column that is the widest
-Column = tuple[str, Sequence[str], bool]  # head, cells, and whether they stand at the left
+AT_LEFT = {"", "variant", "verdict", RUN}  # columns of words
 
 
 def told(groups: Sequence[Group], how: str, width: int) -> list[str]:
@@ -28,15 +28,15 @@ def told(groups: Sequence[Group], how: str, width: int) -> list[str]:
 
 def _one(group: Group, how: str, width: int) -> list[str]:
     seeds = group.seeds
-    columns: list[Column] = [
-        ("seed", [str(each.seed) for each in seeds], False),
-        ("verdict", [each.verdict_words for each in seeds], True),
-        ("return", [_return(each) for each in seeds], False),
-        ("env steps", ["" if each.env_steps is None else f"{each.env_steps:,}" for each in seeds], False),
-        ("best val", ["" if each.best is None else score(each.best) for each in seeds], False),
-        ("time", ["" if each.seconds is None else duration(each.seconds) for each in seeds], False),
-        (RUN, [each.run.id if each.run else "" for each in seeds], True),
-    ]
+    columns = {
+        "seed": [str(each.seed) for each in seeds],
+        "verdict": [each.verdict_words for each in seeds],
+        "return": [_return(each) for each in seeds],
+        "env steps": ["" if each.env_steps is None else f"{each.env_steps:,}" for each in seeds],
+        "best val": ["" if each.best is None else score(each.best) for each in seeds],
+        "time": ["" if each.seconds is None else duration(each.seconds) for each in seeds],
+        RUN: [each.run.id if each.run else "" for each in seeds],
+    }
     table = _table(columns, width, ("time", "best val", "env steps", RUN))
     reasons = [f"seed {each.seed}: {each.why}" for each in seeds if each.why]
     goal = "" if group.goal is None else f", goal {plain(group.goal)}"
@@ -55,17 +55,17 @@ def _return(seed: Seed) -> str:
 
 def _several(groups: Sequence[Group], how: str, width: int) -> list[str]:
     names = letters(groups)
-    columns: list[Column] = [
-        ("", names, True),
-        ("variant", [each.title for each in groups], True),
-        ("seeds", [str(len(each.seeds)) for each in groups], False),
-        ("solved", [f"{each.solved}{each.few}" if each.goal is not None else "" for each in groups], False),
-        ("mean", [_mean(each.tested) for each in groups], False),
-        ("IQM", [f"{iqm(each.tested):.2f}" if each.tested else "" for each in groups], False),
-        ("95 % interval", [_interval(each.tested) for each in groups], False),
-        ("env steps", [_median(each, "env_steps") for each in groups], False),
-        ("time", [_median(each, "seconds") for each in groups], False),
-    ]
+    columns = {
+        "": names,
+        "variant": [each.title for each in groups],
+        "seeds": [str(len(each.seeds)) for each in groups],
+        "solved": [f"{each.solved}{each.few}" if each.goal is not None else "" for each in groups],
+        "mean": [_mean(each.tested) for each in groups],
+        "IQM": [f"{iqm(each.tested):.2f}" if each.tested else "" for each in groups],
+        "95 % interval": [_interval(each.tested) for each in groups],
+        "env steps": [_median(each, "env_steps") for each in groups],
+        "time": [_median(each, "seconds") for each in groups],
+    }
     table = _table(columns, width, ("time", "env steps", "solved", "mean"))
     which = [
         f"{name}  group:{group.name}  {group.command if group.words else group.title}"
@@ -176,15 +176,6 @@ def _median(group: Group, name: str) -> str:
     return duration(median(found)) if name == "seconds" else f"{median(found):,.0f}"
 
 
-def _table(columns: Sequence[Column], width: int, dispensable: Sequence[str]) -> list[str]:
-    """Aligned; columns are left out, in the order of `dispensable`, until the rest fits."""
-    left_out: set[str] = set()
-    for name in (None, *dispensable):
-        left_out |= {name} if name else set()
-        kept = [column for column in columns if column[0] not in left_out]
-        widths = [max([len(head), *map(len, cells)]) for head, cells, _ in kept]
-        if sum(widths) + len(GAP) * (len(widths) - 1) <= width:
-            break
-    rows = zip(*([head, *cells] for head, cells, _ in kept), strict=True)
-    sides = ["<" if at_left else ">" for _, _, at_left in kept]
-    return [GAP.join(f"{c:{s}{w}}" for c, s, w in zip(row, sides, widths, strict=True)).rstrip() for row in rows]
+def _table(columns: Mapping[str, Sequence[str]], width: int, dispensable: Sequence[str]) -> list[str]:
+    """By their heads; columns are left out, in the order of `dispensable`, until the rest fits."""
+    return aligned({head: [head, *cells] for head, cells in columns.items()}, AT_LEFT, width, dispensable)

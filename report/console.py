@@ -1,31 +1,24 @@
 """The sink a person looks at: a live table on a terminal, plain lines in a pipe, one closing line when quiet.
 
-When to draw is decided here, what it looks like in dashboard.
+When to draw is decided here, what it looks like in dashboard and terminal.
 """
 
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from rich import console as rich_console
-from rich.live import Live
 from rich.text import Text
 
-from config.metrics import load_metrics
+from config.metrics import Metric
 from config.schema import Config
-from report.dashboard import (
-    Page,
-    closing_block,
-    head,
-    header_block,
-    open_alerts,
-    plain_line,
-    recap,
-    shown_metrics,
-    table,
-)
+from report.dashboard import closing_block, header_block, live_page, plain_line, recap
+from report.in_place import InPlace
+from report.metric_order import console_metrics
+from report.run_view import RunView, live_view
+from report.terminal import Page
 from runstore.alerts import Alert, Event
 from runstore.history import VAL, History
 from runstore.outcome import FAILED, Header, Outcome, next_commands
@@ -65,14 +58,13 @@ class Console(Sink):
         terminal: rich_console.Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._shown = shown_metrics(list(load_metrics().values()))
-        self._history = History([metric.name for metric in self._shown], first_step)
+        self._metrics = console_metrics()
+        self._history = History([metric.name for metric in self._metrics], first_step)
         self._quiet = quiet
         self._terminal = terminal or standard_output()
-        self._in_place = self._terminal.is_interactive and not quiet
-        self._interval = DRAW_SECONDS if self._in_place else LINE_SECONDS
-        self._live: Live | None = None
-        self._size = self._terminal.size
+        is_drawn = self._terminal.is_interactive and not quiet
+        self._in_place = InPlace(self._terminal, self._print_header) if is_drawn else None
+        self._interval = DRAW_SECONDS if is_drawn else LINE_SECONDS
         self._header: Header
         self._is_begun = False
         self._alerts: dict[tuple[str, str], Alert] = {}
@@ -125,9 +117,8 @@ class Console(Sink):
         """The last state of the table, then the result and what to type next; the cursor is given back."""
         if self._stale:
             self._draw(self._clock())
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self._in_place:
+            self._in_place.leave()
         if self._quiet and (outcome := outcome or self._failed()):
             self._print(Text(printable(outcome.line())))
         if self._quiet or outcome is None:
@@ -152,38 +143,21 @@ class Console(Sink):
         self._drawn, self._stale = now, False
         elapsed = now - self._begun
         if self._in_place:
-            self._refresh(self._page(elapsed))
+            self._in_place.draw(self._page(elapsed))
         else:
-            line = plain_line(self._history, self._header.max_timesteps, self._header.goal, elapsed)
-            self._print(Text(line))
+            self._print(Text(plain_line(self._view(elapsed, []))))
 
-    def _page(self, elapsed: float) -> Text:
+    def _page(self, elapsed: float) -> list[Text]:
         width, height = self._terminal.size
         rows = max(LEAST_ROWS, height - AROUND)
-        page = Page(width, rows, self._terminal.options.ascii_only)
-        top = head(self._history, self._header.max_timesteps, self._header.goal, elapsed, page)
-        alerts = open_alerts(self._history, page)
-        page = page._replace(height=max(4, page.height - len(alerts)))
-        lines = [*top, Text(), *table(self._history, self._shown, page), *alerts]
-        return Text("\n", no_wrap=True, overflow="crop").join(lines)
+        page = Page(width - 1, rows, self._terminal.options.ascii_only)
+        return live_page(self._view(elapsed, self._metrics), page)
 
-    def _refresh(self, page: Text) -> None:
-        if self._live is not None and self._terminal.size != self._size:
-            self._begin_anew()
-        self._size = self._terminal.size
-        if self._live is None:
-            self._live = Live(page, console=self._terminal, auto_refresh=False, vertical_overflow="crop")
-            self._live.start(refresh=True)
-        else:
-            self._live.update(page, refresh=True)
+    def _view(self, elapsed: float, metrics: Sequence[Metric]) -> RunView:
+        header = self._header
+        return live_view(header.config_id, self._history, header.max_timesteps, header.goal, elapsed, metrics)
 
-    def _begin_anew(self) -> None:
-        """On an empty screen: a terminal that changed its width folded our lines, and nobody knows where they are."""
-        assert self._live is not None
-        self._live.transient = True
-        self._live.stop()
-        self._live = None
-        self._terminal.clear()
+    def _print_header(self) -> None:
         self._print(header_block(self._header))
         self._print(Text())
 

@@ -1,133 +1,59 @@
-"""The look of the console: pure functions from a History, a Header or an Outcome to rich Text.
+"""What the console says around the table of a training, as rich Text: header, progress, alerts at the end, result.
 
-Columns are set by hand: a table of twenty rows is drawn four times a second next to the training and must stay cheap.
+A piped console gets `plain_line`. How the table and the bars look is in terminal.py, which the monitor has in common.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from textwrap import wrap
-from typing import NamedTuple
 
 from rich.text import Text
 
-from config.metrics import Metric
 from config.schema import Config
+from report.run_view import RunView
+from report.terminal import (
+    INDENT,
+    LABEL,
+    WIDE,
+    Page,
+    alert_lines,
+    labelled,
+    line_of,
+    metric_table,
+    progress_lines,
+)
 from runstore.alerts import Alert, counted
 from runstore.dreams import words
-from runstore.history import TAIL, History, Series
 from runstore.outcome import Header, Outcome
 from runstore.phases import told
-from utils.typography import bar, duration, number, plain, score, sparkline
+from utils.typography import duration, plain, score
 
-ABOVE = {"train/time/seconds"}  # like the clock: it stands above the table
-ORDER = ("val", "test", "train")
-AREAS = ("roll", "loss", "policy", "value", "time")
-GROUP, VALUE, UNIT, CHANGE = 8, 11, 8, 10  # widths of columns
-WIDE = 100  # from here on there is room for units and for everything about the clock in one line
-INDENT = "  "
-SHORTEST = 8  # of a bar
-SPARK = 6  # cells of a sparkline that words beside it leave
-MOST_ALERTS, MOST_TOLD = 3, 8  # alerts below the table; at the end
+MOST_TOLD = 8  # alerts at the end
+LEAST_ROWS = 4  # of the table, however many alerts stand below it
 
 
-class Page(NamedTuple):
-    """Where is drawn."""
-
-    width: int
-    height: int
-    ascii_only: bool
-
-
-def shown_metrics(metrics: Sequence[Metric]) -> list[Metric]:
-    """Those of the table, grouped: what decides comes first, evaluation and test; then training's areas in order."""
-
-    def place(metric: Metric) -> tuple[int, int, str]:
-        group = _group(metric)
-        return ORDER.index(metric.name.split("/")[0]), AREAS.index(group) if group in AREAS else len(AREAS), group
-
-    return sorted((one for one in metrics if one.table and _group(one) != "clock" and one.name not in ABOVE), key=place)
+def live_page(view: RunView, page: Page) -> list[Text]:
+    """All that is drawn again and again; the table has at most `page.height` lines, alerts among them."""
+    alerts = alert_lines(view.alerts, page)
+    rows, room = view.rows, max(LEAST_ROWS, page.height - len(alerts))
+    hidden = ""
+    if len(rows) > room:
+        hidden = f"{len(rows) - room + 1} more in metrics.csv"
+        rows = rows[: room - 1]
+    return [*live_head(view, page), line_of(), *metric_table(rows, page, hidden), *alerts]
 
 
-def _group(metric: Metric) -> str:
-    stage, area = metric.name.split("/")[:2]
-    return area if stage == "train" else stage
-
-
-def table(history: History, metrics: Sequence[Metric], page: Page) -> list[Text]:
-    """A line per metric that has a value; as many as the page holds."""
-    rows = [(metric, history.series[metric.name]) for metric in metrics if history.series[metric.name].values]
-    title_width = min(28, max((len(metric.title) for metric, _ in rows), default=0))
-    lines, group = [], ""
-    for metric, series in rows:
-        shown = "" if _group(metric) == group else _group(metric)
-        lines.append(_row(metric, series, shown, title_width, page, history.alerts.values()))
-        group = _group(metric)
-    if len(lines) > page.height:
-        hidden = len(lines) - page.height + 1
-        lines = [*lines[: page.height - 1], Text(f"{INDENT}{hidden} more in metrics.csv", "dim")]
-    return lines
-
-
-def _row(metric: Metric, series: Series, group: str, title_width: int, page: Page, alerts: Iterable[Alert]) -> Text:
-    """group, title, value, change, sparkline; the unit where the page is wide enough."""
-    series.show()
-    outside = _outside(metric, series.shown, alerts)
-    line = Text(INDENT, no_wrap=True, overflow="crop")
-    line.append(f"{group:<{GROUP}}", "dim")
-    line.append(f"{metric.title[:title_width]:<{title_width}}", "bold" if metric.highlight else "")
-    value = number(series.shown, metric.precision)
-    line.append(f"{'! ' + value if outside else value:>{VALUE}}", "bold yellow" if outside else "bold")
+def live_head(view: RunView, page: Page) -> list[Text]:
+    """The bar of the budget and, below it and as long, the bar of the goal; the clock where there is room."""
+    steps, clock = view.steps(), "   ".join(view.clock)
     if page.width >= WIDE:
-        line.append(f" {_unit(metric, page.ascii_only):<{UNIT}}"[: UNIT + 1], "dim")
-    line.append_text(_change(metric, series, page.ascii_only))
-    # in cells of the terminal: two blanks before the sparkline, and the last column stays free, or some terminals wrap
-    room = page.width - line.cell_len - 3
-    words = outside if room - len(outside) - 2 >= SPARK else ""  # what does not fit stands below the table
-    cells = max(0, min(TAIL, room - len(words) - 2 if words else room))
-    line.append(f"  {sparkline(series.values, cells, page.ascii_only):<{cells}}", "cyan")
-    if words:
-        line.append(f"  {words}", "yellow")
-    line.truncate(page.width - 1)
-    return line
-
-
-def _unit(metric: Metric, ascii_only: bool) -> str:
-    unit = "" if metric.unit == "none" else metric.unit
-    return unit.encode("ascii", "replace").decode() if ascii_only else unit
-
-
-def _change(metric: Metric, series: Series, ascii_only: bool) -> Text:
-    """An arrow and the difference, green when it is for the better; blank when it rounds to nothing."""
-    change = series.shown - series.before
-    size = number(abs(change), metric.precision)
-    if not math.isfinite(change) or abs(change) < 0.5 * 10.0**-metric.precision:
-        return Text(" " * (CHANGE + 2))
-    up, down = ("+", "-") if ascii_only else ("▲", "▼")
-    style = "dim" if metric.better is None else "green" if (metric.better == "up") == (change > 0) else "red"
-    return Text(f"  {up if change > 0 else down} {size:<{CHANGE - 2}}", style)
-
-
-def _outside(metric: Metric, value: float, alerts: Iterable[Alert]) -> str:
-    """What is alarming about it, in words."""
-    if not math.isfinite(value):
-        return "" if metric.nan else "not a number"
-    return next((alert.bound for alert in alerts if alert.name == metric.name), "")
-
-
-def open_alerts(history: History, page: Page) -> list[Text]:
-    """Below the table a line for each alert that is open: what is outside, and what to try."""
-    lines = []
-    for alert in history.alerts.values():
-        line = Text(f"{INDENT}! ", "bold yellow", no_wrap=True, overflow="crop")
-        line.append(f"{alert.title} {alert.bound}", "yellow").append(f"  {alert.tip}", "dim")
-        if len(line) > page.width - 1:
-            line.truncate(page.width - 4)
-            line.append("...", "dim")
-        lines.append(line)
-    return [
-        *lines[:MOST_ALERTS],
-        *([Text(f"{INDENT}! and {len(lines) - MOST_ALERTS} more", "yellow")] if len(lines) > MOST_ALERTS else []),
-    ]
+        steps = steps._replace(more=[clock])
+    lines = progress_lines(steps, view.toward_goal(), page)
+    if page.width < WIDE:
+        lines.append(labelled("time", clock, "dim"))
+    if view.doing:
+        lines.append(labelled("now", view.doing, "dim"))
+    return lines
 
 
 def recap(alerts: Sequence[Alert], report: str, width: int | None = None) -> list[Text]:
@@ -137,56 +63,12 @@ def recap(alerts: Sequence[Alert], report: str, width: int | None = None) -> lis
         lines += [(1, alert.sentence(), "yellow"), (2, f"{alert.means} {alert.tip}", "dim")]
     if len(alerts) > MOST_TOLD:
         lines.append((1, f"and {len(alerts) - MOST_TOLD} more in {report}", ""))
-    found = []
+    texts = []
     for depth, line, style in lines:
         indent = INDENT * (depth + 1)
-        folded = wrap(line, max(20, width - len(indent) - 1)) if width else [line]
-        found += [Text(f"{indent}{part}", style) for part in folded]
-    return found
-
-
-def head(history: History, max_timesteps: int, goal: float | None, elapsed: float, page: Page) -> list[Text]:
-    """The bar of the budget and, below it and as long, the bar of the goal; the clock where there is room."""
-    done = min(1.0, history.env_steps / max(1, max_timesteps))
-    budget = f"{100 * done:.0f}%  {history.env_steps:,} / {max_timesteps:,}"
-    rate = "" if math.isnan(history.rate) else f"   {history.rate:,.0f} steps/s"
-    clock = f"{duration(elapsed)}   left {duration(history.seconds_left(max_timesteps, elapsed))}{rate}"
-    beside = f"   {clock}" if page.width >= WIDE else ""
-    room = page.width - len(INDENT) - GROUP - 3
-    standing = next(text for text in _standing(history, goal) if text.cell_len + SHORTEST <= room or not text.plain)
-    length = max(SHORTEST, min(40, room - len(budget) - len(beside), room - standing.cell_len))
-    steps = _bar_line("steps", done, length, "cyan", page).append(budget, "bold").append(beside, "dim")
-    if goal is None or math.isnan(history.val.last):
-        against = Text(f"{INDENT}{'goal':<{GROUP}}", "dim")
-    else:
-        reached = history.val.last >= goal
-        against = _bar_line("goal", history.val.toward(goal), length, "green" if reached else "magenta", page)
-    below = [] if beside else [Text(f"{INDENT}{'time':<{GROUP}}{clock}", "dim")]
-    now = [Text(f"{INDENT}{'now':<{GROUP}}{history.now()}", "dim")] if history.now() else []
-    return [steps, against.append_text(standing), *below, *now]
-
-
-def _standing(history: History, goal: float | None) -> Iterator[Text]:
-    """The last evaluation against the goal and the best one, in fewer and fewer words."""
-    val = history.val
-    words = "none" if goal is None else plain(goal)
-    if math.isnan(val.last):
-        yield Text(f"{words}, no evaluation yet", "dim")
-        yield Text(words, "dim")
-    else:
-        reached = goal is not None and val.last >= goal
-        text = Text(f"val {score(val.last)}", "bold green" if reached else "bold magenta")
-        text.append("" if goal is None else f" / {words}")
-        at = f" at {val.best_at:,}" if val.best_at else ""
-        for more in (f"   best {score(val.best)}{at}", f"   best {score(val.best)}", ""):
-            yield text.copy().append(more, "dim")
-    yield Text()
-
-
-def _bar_line(label: str, fraction: float, length: int, style: str, page: Page) -> Text:
-    done, rest = bar(fraction, length, page.ascii_only)
-    line = Text(f"{INDENT}{label:<{GROUP}}", no_wrap=True, overflow="crop")
-    return line.append(done, style).append(rest, "dim").append("  ")
+        parts = wrap(line, max(20, width - len(indent) - 1)) if width else [line]
+        texts += [Text(f"{indent}{part}", style) for part in parts]
+    return texts
 
 
 def header_block(header: Header, told: Collection[str] = ()) -> Text:
@@ -232,22 +114,28 @@ def agent_words(algo_id: str, *seeds: int) -> str:
     return f"{algo_id}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
-def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bool) -> Text:
-    """The result, what it took, where it lies and what to type next."""
-    style = {"solved": "bold green", "not solved": "bold yellow"}.get(outcome.verdict, "bold")
+def closing_facts(outcome: Outcome) -> list[tuple[str, str]]:
+    """What came out, what it took and where it lies, each with its label."""
     speed = f", {outcome.env_steps / outcome.seconds:,.0f} steps/s" if outcome.seconds > 0 else ""
     against = "" if outcome.goal is None else f", goal {plain(outcome.goal)}"
     facts = [
         ("val", "" if outcome.val_best is None else f"best {score(outcome.val_best)}{against}"),
-        ("test", outcome.test_words().replace("±", "+-" if ascii_only else "±")),
+        ("test", outcome.test_words()),
         ("goal", plain(outcome.goal) if outcome.goal is not None and outcome.val_best is None else ""),
         ("dreams", words(outcome.dreams)),
         ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
         ("time", told(outcome.phases)),
         ("run", outcome.run_path),
     ]
+    return [fact for fact in facts if fact[1]]
+
+
+def closing_block(outcome: Outcome, next_commands: Sequence[str], ascii_only: bool) -> Text:
+    """The result, what it took, where it lies and what to type next."""
+    style = {"solved": "bold green", "not solved": "bold yellow"}.get(outcome.verdict, "bold")
+    facts = [(label, fact.replace("±", "+-") if ascii_only else fact) for label, fact in closing_facts(outcome)]
     title = Text.assemble((outcome.verdict_words, style), f": {outcome.why}" if outcome.why else "")
-    block = _block(title, [fact for fact in facts if fact[1]])
+    block = _block(title, facts)
     if next_commands:
         block.append("\n\n" + INDENT + "next", "dim")
     for command in next_commands:
@@ -260,20 +148,20 @@ def _block(title: Text, facts: Sequence[tuple[str, str]]) -> Text:
 
 
 def fact_lines(facts: Sequence[tuple[str, str]]) -> Text:
-    return Text("\n").join(Text(INDENT).append(f"{label:<{GROUP}}", "dim").append(words) for label, words in facts)
+    return Text("\n").join(Text(INDENT).append(f"{label:<{LABEL}}", "dim").append(words) for label, words in facts)
 
 
-def plain_line(history: History, max_timesteps: int, goal: float | None, elapsed: float) -> str:
+def plain_line(view: RunView) -> str:
     """One line of plain ASCII for pipes and CI logs."""
-    parts = [f"{history.env_steps:>{len(f'{max_timesteps:,}')},} steps"]
-    parts.append(f"{100 * min(1.0, history.env_steps / max(1, max_timesteps)):3.0f}%")
-    if not math.isnan(history.train.last):
-        parts.append(f"ep_rew {score(history.train.last)} (best {score(history.train.best)})")
-    if not math.isnan(history.val.last):
-        against = "" if goal is None else f" / goal {plain(goal)}"
-        parts.append(f"val {score(history.val.last)}{against}")
-    if not math.isnan(history.rate):
-        parts.append(f"{history.rate:,.0f} steps/s")
-    parts.append(f"left {duration(history.seconds_left(max_timesteps, elapsed))}")
-    parts += [history.now()] if history.now() else []
+    parts = [f"{view.env_steps:>{len(f'{view.budget:,}')},} steps"]
+    parts.append(f"{view.percent:>4}")
+    if math.isfinite(view.train.last):
+        parts.append(f"ep_rew {score(view.train.last)} (best {score(view.train.best)})")
+    if math.isfinite(view.val.last):
+        against = "" if view.goal is None else f" / goal {plain(view.goal)}"
+        parts.append(f"val {score(view.val.last)}{against}")
+    if math.isfinite(view.rate):
+        parts.append(f"{view.rate:,.0f} steps/s")
+    parts.append(f"left {duration(view.left)}")
+    parts += [view.doing] if view.doing else []
     return INDENT + "  ".join(parts)

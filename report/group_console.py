@@ -12,19 +12,17 @@ from rich import console as rich_console
 from rich.text import Text
 
 from report.console import standard_output
-from report.follow import Follower
 from report.group import caution, read_group, seed_of, together
-from report.group_rows import ENDED, Page, Row, page_of, plain_progress, table
+from report.group_rows import ENDED, Row, page_of, plain_progress, table
 from report.in_place import InPlace
+from report.terminal import Page
 from runstore.run_dir import ID, RunDir, runs_root
-from runstore.run_facts import finite, mapping
 from runstore.run_files import exists, list_names
 from runstore.seed_group import Ending, Job, Standing, Watcher
 from utils.user_error import UserError
 
 LOOK_SECONDS = 0.5  # between two looks at the files
 LINE_SECONDS = 30.0  # between two plain lines
-SMOOTH = 0.3  # weight of the newest speed in the one that time left is told by
 FIRST_WORD = len("20260101-000000")  # of a run's name and of a group's: the time it was begun
 
 
@@ -41,13 +39,8 @@ class GroupConsole(Watcher):
         self._terminal = terminal or standard_output()
         self._in_place = InPlace(self._terminal) if self._terminal.is_interactive and not quiet else None
         self._rows: list[Row] = []
-        self._speeds: dict[int, float] = {}
-        self._followed: dict[int, Follower] = {}
-        self._runs: dict[int, RunDir] = {}
-        self._started: dict[int, float] = {}
-        self._lines: dict[int, str] = {}  # what those that ended said
-        self._told = 0
-        self._known: set[str] = set()
+        self._told = 0  # results that are told, in the order of seeds
+        self._known: set[str] = set()  # folders of runs that were looked at
 
     def begin(self, group: str, jobs: Sequence[Job], workers: int) -> None:
         self._group, self._jobs, self._workers = group, jobs, workers
@@ -62,10 +55,11 @@ class GroupConsole(Watcher):
         self._draw()
 
     def began(self, index: int) -> None:
-        self._rows[index].state = "starting"
-        self._started[index] = self._clock()
+        row = self._rows[index]
+        row.state, row.started = "starting", self._clock()
         if run := self._jobs[index].run:
-            self._follow(index, run, _facts(run))
+            row.follow(run, _facts(run))
+            self._known.add(run.id)
 
     def look(self) -> None:
         now = self._clock()
@@ -79,14 +73,13 @@ class GroupConsole(Watcher):
 
     def ended(self, index: int, code: int, line: str) -> None:
         row = self._rows[index]
-        if self._in_place and index not in self._runs:
+        if self._in_place and row.run is None:
             self._find()  # quicker than a look
-        row.seconds = self._clock() - self._started[index]
-        row.state, row.left = "stopped" if code > 128 else "failed" if code else "trained", 0.0
-        self._lines[index] = line
+        row.seconds = self._clock() - row.started
+        row.state, row.line = "stopped" if code > 128 else "failed" if code else "trained", line
         if self._in_place:
             self._refresh()
-            self._judge(index, line)
+            _judge(row)
             self._draw()
         else:
             self._tell_in_order()
@@ -122,8 +115,10 @@ class GroupConsole(Watcher):
             self._print(f"  compare   python run_play.py --run-id group:{group}", f"  group {group}", "")
 
     def _tell_in_order(self) -> None:
-        while self._told in self._lines:
-            self._say(self._told)
+        for row in self._rows[self._told :]:
+            if not row.ended:
+                break
+            self._say(row)
             self._told += 1
 
     def _tell_all(self) -> None:
@@ -131,43 +126,25 @@ class GroupConsole(Watcher):
         if self._in_place:
             for row in self._rows:
                 row.state = "not begun" if row.state == "waiting" else row.state
-            page = Page(self._terminal.size.width, 1 + len(self._rows), self._terminal.options.ascii_only)
+            page = Page(self._terminal.size.width - 1, 1 + len(self._rows), self._terminal.options.ascii_only)
             for line in table(self._rows, page, reasons=False) if self._rows else []:
                 self._terminal.print(line, no_wrap=True, overflow="crop", highlight=False)
             for row in self._rows:
                 self._print(*([f"  {row.label or 'seed'} {row.seed}: {row.why}"] if row.why else []), whole=False)
             return
-        for index in sorted(index for index in self._lines if index >= self._told):
-            self._say(index)
+        for row in self._rows[self._told :]:
+            if row.ended:
+                self._say(row)
 
-    def _say(self, index: int) -> None:
-        job = self._jobs[index]
-        self._print(f"  {job.label or 'seed'} {job.seed:>3}  {self._lines[index]}")
-
-    def _follow(self, index: int, run: RunDir, facts: Mapping[str, object]) -> None:
-        budget = finite(mapping(facts.get("config")).get("max_timesteps"))
-        self._rows[index].budget = int(budget or 0)
-        self._runs[index], self._followed[index] = run, Follower(run.metrics_csv)
-        self._known.add(run.id)
+    def _say(self, row: Row) -> None:
+        self._print(f"  {row.label or 'seed'} {row.seed:>3}  {row.line}")
 
     def _refresh(self) -> None:
         """What the files say by now."""
         if any(row.state == "starting" for row in self._rows):
             self._find()
-        for index, follower in self._followed.items():
-            row = self._rows[index]
-            before = follower.history.env_steps
-            follower.look()
-            row.history = follower.history
-            if row.ended:
-                continue
-            if row.history.env_steps:
-                row.state = "training"
-            if row.history.env_steps != before and row.history.rate > 0:
-                speed = self._speeds.get(index, row.history.rate)
-                self._speeds[index] = speed + SMOOTH * (row.history.rate - speed)
-            if index in self._speeds and row.budget:
-                row.left = max(0, row.budget - row.history.env_steps) / self._speeds[index]
+        for row in self._rows:
+            row.refresh()
 
     def _find(self) -> None:
         """The folders of runs that have begun since the last look."""
@@ -179,28 +156,15 @@ class GroupConsole(Watcher):
             facts = _facts(run)
             if facts:
                 self._known.add(name)
-            for index, job in enumerate(self._jobs):
-                if not self._rows[index].ended and job.is_of(run, self._group, facts):
-                    self._follow(index, run, facts)
-
-    def _judge(self, index: int, line: str) -> None:
-        """The row of one that ended, as its config.json tells it."""
-        row = self._rows[index]
-        run = self._runs.get(index)
-        if run is None:
-            row.why = line
-            return
-        seed = seed_of(Standing(row.seed, run, _facts(run)))
-        row.state, row.test = seed.verdict if seed.verdict in ENDED else "failed", seed.mean
-        row.episodes = seed.episodes
-        row.why = (seed.why if seed.verdict == "failed" else line) if row.state == "failed" else ""
+            for row, job in zip(self._rows, self._jobs, strict=True):
+                if not row.ended and job.is_of(run, self._group, facts):
+                    row.follow(run, facts)
 
     def _draw(self) -> None:
         if self._in_place and self._rows:
             size = self._terminal.size
-            page = Page(size.width, size.height - 2, self._terminal.options.ascii_only)
-            elapsed = self._clock() - self._began
-            lines = page_of(self._rows, self._workers, elapsed, page._replace(height=page.height - 2))
+            page = Page(size.width - 1, size.height - 4, self._terminal.options.ascii_only)
+            lines = page_of(self._rows, self._workers, self._clock() - self._began, page)
             self._in_place.draw([Text(self._header), Text(), *lines])
 
     def _print(self, *lines: str, whole: bool = True) -> None:
@@ -217,3 +181,15 @@ def _facts(run: RunDir) -> Mapping[str, object]:
         return run.facts()
     except UserError:
         return {}
+
+
+def _judge(row: Row) -> None:
+    """The row of one that ended, as its config.json tells it."""
+    if row.run is None:
+        row.why = row.line
+        return
+    seed = seed_of(Standing(row.seed, row.run, _facts(row.run)))
+    row.state, row.test = seed.verdict if seed.verdict in ENDED else "failed", seed.mean
+    row.episodes = seed.episodes
+    if row.state == "failed":
+        row.why = seed.why if seed.verdict == "failed" else row.line

@@ -8,10 +8,10 @@ import io
 import math
 import os
 import sys
-from collections.abc import Sequence
 from statistics import median
 
 from report.group import Group, Seed, band_of, caution, curve_of, middle, read_group
+from report.markdown import markdown_table, shell_commands
 from runstore import run_files
 from runstore.seed_group import Ending, Watcher
 from utils.curve import PLACES, bands_svg, group_svg
@@ -137,7 +137,7 @@ def _seed_table(group: Group) -> str:
         rows.append((each.name, each.verdict_words, tested(each), _number(each.best), _whole(each.env_steps),
                      "" if each.seconds is None else duration(each.seconds), run))  # fmt: skip
     first = "run" if len(group.parts) > 1 else "seed"
-    return _table(
+    return markdown_table(
         (
             first,
             "verdict",
@@ -156,7 +156,7 @@ def _variants(group: Group) -> str:
     for part in group.parts:
         goal = "" if part.goal is None else f"{part.solved} of {len(part.seeds)}{part.few}, goal {plain(part.goal)}"
         rows.append((part.label, str(len(part.seeds)), goal, middle(part.tested) if part.tested else "none was tested"))
-    return _table(("variant", "runs", "solved", "tests"), rows)
+    return markdown_table(("variant", "runs", "solved", "tests"), rows)
 
 
 def tested(seed: Seed) -> str:
@@ -184,14 +184,17 @@ def _together(group: Group) -> str:
         rows.append(("time, median (longest)", f"{duration(median(seconds))} ({duration(max(seconds))})"))
     why = caution(len(means))
     interval = "IQM: the mean of the middle half of the seeds; its 95 % interval is a bootstrap over the seeds."
-    return f"{_table(('what', 'value'), rows)}\n\n{f'{why[:1].upper()}{why[1:]}.' if why else interval}" if rows else ""
+    if not rows:
+        return ""
+    note = f"{why[:1].upper()}{why[1:]}." if why else interval
+    return f"{markdown_table(('what', 'value'), rows)}\n\n{note}"
 
 
 def _unfinished(group: Group) -> list[str]:
     if not group.unfinished:
         return []
     rows = [(each.name, each.verdict, each.why) for each in group.unfinished]
-    return ["## Unfinished", _table(("seed", "state", "why"), rows)]
+    return ["## Unfinished", markdown_table(("seed", "state", "why"), rows)]
 
 
 def commands(group: Group) -> str:
@@ -210,7 +213,7 @@ def commands(group: Group) -> str:
         ("Play the best", f"python run_play.py --run-id {best.run.id}" if best and best.run else ""),
         ("Repeat it", f"{checkout}{group.command}" if group.words else ""),
     ]  # fmt: skip
-    return "\n\n".join(f"{title}:\n\n```sh\n{text}\n```" for title, text in lines if text)
+    return shell_commands(lines)
 
 
 def _where(group: Group) -> str:
@@ -220,7 +223,7 @@ def _where(group: Group) -> str:
         said = {str(_plain(each.facts[key])) for each in group.seeds if key in each.facts}
         if said:
             rows.append((key, said.pop() if len(said) == 1 else f"{len(said)} different ones: see the runs"))
-    return _table(("what", "value"), rows) if rows else "Nothing is known of it."
+    return markdown_table(("what", "value"), rows) if rows else "Nothing is known of it."
 
 
 def _plain(value: object) -> object:
@@ -233,10 +236,3 @@ def _number(value: float | None) -> str:
 
 def _whole(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in row) + " |" for row in lines
-    )

@@ -4,20 +4,26 @@ Columns are set by hand, as the console's are; what a narrow terminal has no roo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from rich.text import Text
 
+from report.follow import Follower
+from report.run_view import newest_return
+from report.terminal import INDENT, Page, line_of
 from runstore.history import History
-from runstore.run_facts import few, verdict_words
+from runstore.run_dir import RunDir
+from runstore.run_facts import few, finite, mapping, verdict_words
 from utils.statistics import mean_and_deviation
 from utils.typography import bar, duration, score
 
-INDENT = "  "
+SMOOTH = 0.3  # weight of the newest speed in the one that time left is told by
 STATE, KIND, LEFT = 10, 5, 8  # widths of columns
-NARROWEST = 54  # of all columns but the first, with a bar of 4
+AT_LEFT = ("state", "bar", "kind")  # columns whose text stands at the left, two blanks before it
+SHORTEST_BAR, LONGEST_BAR = 4, 30
+NARROWEST = 53  # columns of all but the first, with the shortest bar
+UNENDED = ("starting", "training", "waiting")
 ENDED = ("solved", "not solved", "not tested", "trained", "failed", "stopped", "paused")
 STYLES = {"solved": "bold green", "not solved": "bold yellow", "failed": "bold red", "training": "bold cyan"}
 
@@ -39,8 +45,15 @@ class Row:
     """of the test that ended"""
     seconds: float = 0.0
     """it took, once it has ended"""
-    left: float = math.nan
     why: str = ""
+    started: float = 0.0
+    line: str = ""
+    """what it said at its end"""
+    run: RunDir | None = None
+    """None until its folder is found"""
+    follower: Follower | None = None
+    speed: float = math.nan
+    """env steps per second, smooth: time left is told by it"""
 
     @property
     def name(self) -> str:
@@ -56,28 +69,44 @@ class Row:
         return self.state in ENDED
 
     @property
+    def left(self) -> float:
+        """Seconds until its budget is spent; NaN where nobody knows."""
+        if self.ended:
+            return 0.0
+        return max(0, self.budget - self.history.env_steps) / self.speed if self.budget else math.nan
+
+    def follow(self, run: RunDir, facts: Mapping[str, object]) -> None:
+        """This is its folder, and that its config.json."""
+        self.run, self.follower = run, Follower(run.metrics_csv)
+        self.budget = int(finite(mapping(facts.get("config")).get("max_timesteps")) or 0)
+
+    def refresh(self) -> None:
+        """What its metrics.csv says by now."""
+        if self.follower is None:
+            return
+        before = self.follower.history.env_steps
+        self.follower.look()
+        self.history = self.follower.history
+        steps, rate = self.history.env_steps, self.history.rate
+        if self.ended:
+            return
+        if steps:
+            self.state = "training"
+        if steps != before and rate > 0:
+            self.speed = rate if math.isnan(self.speed) else self.speed + SMOOTH * (rate - self.speed)
+
+    @property
     def value(self) -> tuple[str, float]:
         """Which return is told, and it: of the test, else of the last evaluation, else of training."""
         if self.test is not None:
             return "test", self.test
-        if not math.isnan(self.history.val.last):
-            return "val", self.history.val.last
-        return "train", self.history.train.last
-
-
-class Page(NamedTuple):
-    """Where is drawn."""
-
-    width: int
-    height: int
-    ascii_only: bool = False
-    state: int = STATE
-    """columns of a state"""
+        kind, newest = newest_return(self.history.val, self.history.train)
+        return kind, newest.last
 
 
 def page_of(rows: Sequence[Row], workers: int, elapsed: float, page: Page) -> list[Text]:
     """All of it."""
-    foot = [Text(), all_line(rows, workers, elapsed), band_line(rows, page)]
+    foot = [line_of(), all_line(rows, workers, elapsed), band_line(rows, page)]
     return [*table(rows, page._replace(height=page.height - len(foot))), *foot]
 
 
@@ -86,18 +115,18 @@ def table(rows: Sequence[Row], page: Page, reasons: bool = True) -> list[Text]:
 
     `reasons`: who failed says why in place of how far it came.
     """
-    most = max(4, page.width - NARROWEST)
-    seed = min(most, max(4, *(len(row.name) for row in rows))) if rows else 4
-    chosen, hidden = _chosen(rows, max(2, page.height - 1))
-    page = page._replace(state=max([STATE, *(len(row.words) for row in chosen)]))
-    head = "run" if any(row.label for row in rows) else "seed"
-    lines = [_heads(head, seed, page), *(_row(row, seed, page, reasons) for row in chosen)]
+    shown, hidden = _chosen(rows, max(2, page.height - 1))
+    longest = max([4, *(len(row.name) for row in rows)])
+    name = min(longest, max(4, page.width - NARROWEST))
+    columns = _columns(name, max([STATE, *(len(row.words) for row in shown)]), page)
+    heads = {"name": "run" if any(row.label for row in rows) else "seed", "state": "state", "bar": "budget",
+             "steps": "env steps", "value": "return", "speed": "steps/s", "left": "left"}  # fmt: skip
+    lines = [_line(columns, {column: (head, "dim") for column, head in heads.items()})]
+    lines += [_row(row, columns, page, reasons) for row in shown]
     if hidden:
-        counts = [
-            (name, sum(row.state == name for row in hidden)) for name in ("starting", "training", "waiting", *ENDED)
-        ]
-        words = ", ".join(f"{count} {name}" for name, count in counts if count)
-        lines.append(Text(f"{INDENT}{'':<{seed}}  and {words}", "dim", no_wrap=True))
+        counts = {state: sum(row.state == state for row in hidden) for state in (*UNENDED, *ENDED)}
+        words = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        lines.append(line_of(f"{INDENT}{'':<{name}}  and {words}", "dim"))
     return lines
 
 
@@ -111,56 +140,52 @@ def _chosen(rows: Sequence[Row], most: int) -> tuple[list[Row], list[Row]]:
     return [row for row in rows if id(row) in kept], [row for row in rows if id(row) not in kept]
 
 
-class Columns(NamedTuple):
-    """Which columns there is room for, and how long the bar is."""
-
-    bar: int
-    steps: bool
-    speed: bool
-
-
-def _columns(seed: int, page: Page) -> Columns:
-    room = page.width - 1 - len(INDENT) - seed - 2 - page.state - 2 - 5 - 2 - KIND - 1 - 8 - 2 - LEFT
-    speed = room >= 10 + 11
-    room -= 11 if speed else 0
-    steps = room >= 12 + 13
-    room -= 13 if steps else 0
-    return Columns(max(4, min(30, room)), steps, speed)
+def _columns(name: int, state: int, page: Page) -> dict[str, int]:
+    """Their widths, blanks before them among these; what there is no room for is left out."""
+    columns = {"name": len(INDENT) + name, "state": 2 + state, "bar": 2, "percent": 5, "steps": 13, "kind": 3 + KIND,
+               "value": 8, "speed": 11, "left": 2 + LEFT}  # fmt: skip
+    for optional, shortest_bar in (("steps", 12), ("speed", 10)):
+        if page.width - sum(columns.values()) < shortest_bar:
+            del columns[optional]
+    columns["bar"] += max(SHORTEST_BAR, min(LONGEST_BAR, page.width - sum(columns.values())))
+    return columns
 
 
-def _heads(head: str, seed: int, page: Page) -> Text:
-    columns = _columns(seed, page)
-    words = f"{INDENT}{head:>{seed}}  {'state':<{page.state}}  {'budget':<{columns.bar + 5}}"
-    words += f"{'env steps':>13}" if columns.steps else ""
-    words += f"  {'return':>{KIND + 1 + 8}}"
-    words += f"{'steps/s':>11}" if columns.speed else ""
-    return Text(f"{words}  {'left':>{LEFT}}", "dim", no_wrap=True)
+def _line(columns: Mapping[str, int], cells: Mapping[str, tuple[str, str]]) -> Text:
+    """`cells`: text and style by column; the others stay empty."""
+    line = line_of()
+    for column, width in columns.items():
+        text, style = cells.get(column, ("", ""))
+        line.append(f"  {text:<{width - 2}}" if column in AT_LEFT else f"{text:>{width}}", style)
+    return line
 
 
-def _row(row: Row, seed: int, page: Page, reasons: bool) -> Text:
-    columns = _columns(seed, page)
-    line = Text(f"{INDENT}{_cut(row.name, seed):>{seed}}  ", no_wrap=True, overflow="crop")
-    line.append(f"{row.words:<{page.state}}  ", STYLES.get(row.state, "dim"))
+def _row(row: Row, columns: Mapping[str, int], page: Page, reasons: bool) -> Text:
+    cells = {"name": (_cut(row.name, columns["name"] - len(INDENT)), ""),
+             "state": (row.words, STYLES.get(row.state, "dim"))}  # fmt: skip
     if row.why and reasons:
-        room = page.width - 1 - line.cell_len
-        return line.append(row.why if len(row.why) <= room else f"{row.why[: room - 3]}...", "dim")
-    steps = row.history.env_steps
+        line = _line({column: columns[column] for column in cells}, cells)
+        room = page.width - line.cell_len - 2
+        return line.append("  " + (row.why if len(row.why) <= room else f"{row.why[: room - 3]}..."), "dim")
+    tone = "" if row.state == "training" else "dim"
+    steps, rate, (kind, value) = row.history.env_steps, row.history.rate, row.value
     fraction = min(1.0, steps / row.budget) if row.budget else 0.0
-    done, rest = bar(fraction, columns.bar, page.ascii_only)
-    line.append(done, "green" if row.state == "solved" else "cyan").append(rest, "dim")
-    line.append(f"{f'{100 * fraction:.0f}%' if row.budget else '':>5}", "bold" if row.state == "training" else "dim")
-    if columns.steps:
-        line.append(f"{f'{steps:,}' if steps else '':>13}", "" if row.state == "training" else "dim")
-    kind, value = row.value
-    shown = "" if math.isnan(value) else score(value)
-    line.append(f"  {kind if shown else '':<{KIND}} ", "dim").append(f"{shown:>8}", "bold")
-    if columns.speed:
-        rate = row.history.rate
-        line.append(f"{'' if row.ended or math.isnan(rate) else f'{rate:,.0f}':>11}", "dim")
-    last = f"in {duration(row.seconds)}" if row.ended and row.seconds else ""
-    last = duration(row.left) if row.state == "training" else last
-    line.append(f"  {last:>{LEFT}}", "" if row.state == "training" else "dim")
-    line.truncate(page.width - 1)
+    done, rest = bar(fraction, columns["bar"] - 2, page.ascii_only)
+    cells |= {
+        "bar": (done + rest, "dim"),
+        "percent": (f"{100 * fraction:.0f}%" if row.budget else "", tone or "bold"),
+        "steps": (f"{steps:,}" if steps else "", tone),
+        "kind": ("" if math.isnan(value) else kind, "dim"),
+        "value": ("" if math.isnan(value) else score(value), "bold"),
+        "speed": ("" if row.ended or math.isnan(rate) else f"{rate:,.0f}", "dim"),
+        "left": (f"in {duration(row.seconds)}" if row.ended and row.seconds else "", tone),
+    }
+    if row.state == "training":
+        cells["left"] = duration(row.left), ""
+    line = _line(columns, cells)
+    start = columns["name"] + columns["state"] + 2
+    line.stylize("not dim green" if row.state == "solved" else "not dim cyan", start, start + len(done))
+    line.truncate(page.width)
     return line
 
 

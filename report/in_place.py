@@ -1,42 +1,50 @@
-"""Lines of a terminal that are drawn over themselves; on an empty screen where it has changed its size meanwhile."""
+"""Lines of a terminal that are drawn over themselves; what others print meanwhile stands above them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
+from rich.live import Live
 from rich.text import Text
 
-HIDE, SHOW, ERASE, CLEAR = "\x1b[?25l", "\x1b[?25h", "\x1b[J", "\x1b[H\x1b[2J"
+
+def nothing() -> None:
+    """Nothing stands above the lines."""
 
 
 class InPlace:
-    """`draw` again and again, then `erase`; the cursor is hidden in between."""
+    """`draw` again and again, then `leave` or `erase`; the cursor is hidden in between.
 
-    def __init__(self, terminal: Console) -> None:
-        self._terminal = terminal
+    A terminal that changes its width folds what is there, and nobody knows where it lies then: such a screen is
+    cleared, and `above` prints anew what belongs above the lines.
+    """
+
+    def __init__(self, terminal: Console, above: Callable[[], None] = nothing) -> None:
+        self._terminal, self._above = terminal, above
         self._size = terminal.size
-        self._rows = 0  # on the screen
+        self._live: Live | None = None
 
     def draw(self, lines: Sequence[Text]) -> None:
         """Each line shorter than the terminal is wide, all of them fewer than it has rows."""
-        with self._terminal.capture() as captured:
-            for line in lines:
-                self._terminal.print(line, no_wrap=True, overflow="crop", crop=True, highlight=False)
-        self._write(HIDE + self._back() + captured.get())
-        self._rows = len(lines)
+        page = Text("\n", no_wrap=True, overflow="crop").join(lines)
+        if self._live is not None and self._terminal.size != self._size:
+            self.erase()
+            self._terminal.clear()
+            self._above()
+        self._size = self._terminal.size
+        if self._live is None:
+            self._live = Live(page, console=self._terminal, auto_refresh=False, vertical_overflow="crop")
+            self._live.start(refresh=True)
+        else:
+            self._live.update(page, refresh=True)
+
+    def leave(self) -> None:
+        """The lines stay as they were drawn last."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def erase(self) -> None:
         """As if nothing had been drawn."""
-        self._write(self._back() + SHOW)
-        self._rows = 0
-
-    def _back(self) -> str:
-        """To where the first line begins, and nothing below. A terminal that changes its width folds what is there, and
-        nobody knows where it lies then."""
-        before, self._size = self._size, self._terminal.size
-        if self._rows and before != self._size:
-            return CLEAR
-        return "\r" + (f"\x1b[{self._rows}A" if self._rows else "") + ERASE
-
-    def _write(self, text: str) -> None:
-        self._terminal.file.write(text)
-        self._terminal.file.flush()
+        if self._live is not None:
+            self._live.transient = True
+        self.leave()

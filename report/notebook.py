@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from config.metrics import load_metrics
 from config.schema import Config
-from report.dashboard import shown_metrics
-from report.notebook_page import View, page, words
+from report.metric_order import console_metrics
+from report.notebook_page import Display, page, words
+from report.run_view import live_view
 from runstore.alerts import Event
 from runstore.history import TRAIN, VAL, History
 from runstore.metrics_csv import points
@@ -62,7 +62,7 @@ class Notebook(Sink):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._first_step = run, first_step
-        self._metrics = shown_metrics(list(load_metrics().values()))
+        self._metrics = console_metrics()
         self._history = History([metric.name for metric in self._metrics], first_step)
         self._train: list[Point] = []
         self._val: list[Point] = []
@@ -103,9 +103,13 @@ class Notebook(Sink):
         self._draw(outcome, failed=outcome is None)
 
     def _draw(self, outcome: Outcome | None = None, failed: bool = False) -> None:
-        if self._header is None:  # failed before there was anything to show
+        header = self._header
+        if header is None:  # failed before there was anything to show
             return
         self._drawn = self._clock()
-        seconds = self._drawn - self._begun
-        view = View(self._header, self._history, self._metrics, self._train, self._val, seconds, outcome, failed)
-        self._show({"text/html": page(view), "text/plain": words(view)})
+        seconds, is_over = self._drawn - self._begun, failed or outcome is not None
+        run = live_view(
+            header.config_id, self._history, header.max_timesteps, header.goal, seconds, self._metrics, is_over
+        )
+        display = Display(header, run, self._train, self._val, outcome)
+        self._show({"text/html": page(display), "text/plain": words(display)})

@@ -1,4 +1,4 @@
-"""The look of a run in a notebook: pure functions from what its display remembers to HTML, for pages light and dark.
+"""The look of a run in a notebook: pure functions from a RunView to HTML, for pages light and dark.
 
 Styles stand in the tags: a stylesheet of ours would be the whole notebook's, and front ends take it out of what they
 did not see made. For the same reason the curve is an image, whose colours stay inside.
@@ -6,17 +6,15 @@ did not see made. For the same reason the curve is an image, whose colours stay 
 
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from config.metrics import Metric
-from runstore.alerts import Alert
-from runstore.history import History, Series
+from report.dashboard import closing_facts
+from report.run_view import MetricRow, Progress, RunView
 from runstore.outcome import Header, Outcome
-from runstore.phases import told
 from utils.curve import Point, curve_svg
-from utils.typography import duration, number, plain, score, sparkline
+from utils.typography import score, sparkline
 
 PAGE = "max-width:1080px;margin:4px 0;font:13px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif"
 SIDES = "display:flex;flex-wrap:wrap;gap:4px 24px;align-items:flex-start"
@@ -32,50 +30,44 @@ CELLS = 16  # of a sparkline
 MOST_ALERTS = 4
 
 
-class View(NamedTuple):
+class Display(NamedTuple):
     """All that is shown of a run, at one moment."""
 
     header: Header
-    history: History
-    metrics: Sequence[Metric]
+    run: RunView
     train: Sequence[Point]
     val: Sequence[Point]
-    seconds: float
     outcome: Outcome | None = None
-    failed: bool = False
-
-    @property
-    def is_over(self) -> bool:
-        return self.failed or self.outcome is not None
 
 
-def page(view: View) -> str:
+def page(display: Display) -> str:
     """While it trains how far it is and its numbers; afterwards what came out, the numbers folded away."""
-    side = _table(view.history, view.metrics)
-    if view.is_over and side:
-        side = f'{_end(view)}<details style="margin:6px"><summary>last numbers</summary>{side}</details>'
-    sides = f'<div style="{SIDES}">{_curve(view)}<div style="{SIDE}">{side or _end(view)}</div></div>'
-    return f'<div style="{PAGE}">{_title(view)}{_bars(view)}{sides}{_alerts(view)}</div>'
+    end, side = _end(display.outcome), _metric_table(display.run.rows)
+    if display.run.is_over and side:
+        side = f'{end}<details style="margin:6px"><summary>last numbers</summary>{side}</details>'
+    sides = f'<div style="{SIDES}">{_curve(display)}<div style="{SIDE}">{side or end}</div></div>'
+    return f'<div style="{PAGE}">{_title(display)}{_progress(display.run)}{sides}{_alerts(display)}</div>'
 
 
-def words(view: View) -> str:
+def words(display: Display) -> str:
     """The same as a few lines of text, for front ends that show no HTML."""
-    if view.outcome is not None:
-        return f"{view.header.config_id}: {view.outcome.sentence()}\nrun {view.outcome.run_path}"
-    state = "failed" if view.failed else f"{view.history.env_steps:,} of {view.header.max_timesteps:,} env steps"
-    last = view.history.val.last
-    return f"{view.header.config_id}: {state}" + ("" if math.isnan(last) else f", val {score(last)}")
+    run, outcome = display.run, display.outcome
+    if outcome is not None:
+        return f"{run.title}: {outcome.sentence()}\nrun {outcome.run_path}"
+    state = "failed" if run.is_over else f"{run.env_steps:,} of {run.budget:,} env steps"
+    evaluated = "" if math.isnan(run.val.last) else f", val {score(run.val.last)}"
+    return f"{run.title}: {state}{evaluated}"
 
 
-def _title(view: View) -> str:
+def _title(display: Display) -> str:
     """The run in a line, how it ended behind it, and below what is known before it."""
-    header, state = view.header, ""
-    if view.is_over:
-        outcome = view.outcome
-        verdict = "failed" if outcome is None else outcome.verdict
-        shown = "failed" if outcome is None else outcome.verdict_words
-        why = f": {outcome.why}" if outcome and outcome.why else ""
-        state = f' &nbsp;<b style="color:{VERDICTS.get(verdict, BLUE)}">{escape(shown)}</b>{escape(why)}'
+    header, outcome, state = display.header, display.outcome, ""
+    if display.run.is_over:
+        verdict, verdict_words, why = "failed", "failed", ""
+        if outcome is not None:
+            verdict, verdict_words = outcome.verdict, outcome.verdict_words
+            why = f": {outcome.why}" if outcome.why else ""
+        state = f' &nbsp;<b style="color:{VERDICTS.get(verdict, BLUE)}">{escape(verdict_words)}</b>{escape(why)}'
     facts = [
         f"{header.algo_id}, seed {header.seed}",
         f"{header.engine}, {header.device}",
@@ -83,116 +75,92 @@ def _title(view: View) -> str:
         f"{header.n_envs} worlds, {header.env_backend}",
         *filter(None, [header.settings]),
     ]
-    title = f'<b style="font-size:15px">{escape(header.config_id)}</b>{state}'
-    return f'<div>{title}<br><span style="{FAINT}">{escape(" · ".join(facts))}</span></div>'
+    title = f'<b style="font-size:15px">{escape(display.run.title)}</b>{state}'
+    return f"<div>{title}<br>{_faint(' · '.join(facts))}</div>"
 
 
-def _bars(view: View) -> str:
+def _progress(run: RunView) -> str:
     """Budget and, where something is known of it, the goal."""
-    history, header = view.history, view.header
-    done = min(1.0, history.env_steps / max(1, header.max_timesteps))
-    clock = duration(view.seconds)
-    if not view.is_over:
-        left, rate = duration(history.seconds_left(header.max_timesteps, view.seconds)), history.rate
-        clock += f", left {left}" + ("" if math.isnan(rate) else f", {rate:,.0f} steps/s")
-    clock += f" · {history.now()}" if history.now() and not view.is_over else ""
-    lines = [_bar("steps", done, BLUE, f"{history.env_steps:,} / {header.max_timesteps:,}", clock)]
-    val, goal = history.val, header.goal
-    if not math.isnan(val.last):
-        against = "" if goal is None else f" / {plain(goal)}"
-        best = f"best {score(val.best)}" + (f" at {val.best_at:,}" if val.best_at else "")
-        reached = goal is not None and val.last >= goal
-        part = 0.0 if goal is None else val.toward(goal)
-        lines.append(_bar("val", part, GREEN if reached else PINK, f"{score(val.last)}{against}", best))
-    elif goal is not None:
-        lines.append(_bar("val", 0.0, PINK, f"goal {plain(goal)}", "" if view.is_over else "no evaluation yet"))
-    return f'<table style="{TABLE}">{"".join(lines)}</table>'
+    clock = ", ".join(run.clock)
+    if run.doing and not run.is_over:
+        clock += f" · {run.doing}"
+    goal = run.toward_goal()
+    lines = [_bar(run.steps(), clock, BLUE)]
+    if goal:
+        lines.append(_bar(goal, next(iter(goal.more), ""), GREEN if goal.reached else PINK))
+    return _table(lines)
 
 
-def _bar(label: str, part: float, colour: str, first: str, second: str) -> str:
-    fill = f"display:block;height:7px;border-radius:4px;background:{colour};width:{100 * part:.1f}%"
+def _bar(progress: Progress, beside: str, colour: str) -> str:
+    fill = f"display:block;height:7px;border-radius:4px;background:{colour};width:{100 * (progress.fraction or 0):.1f}%"
     bar = f'<span style="{TRACK}"><span style="{fill}"></span></span>'
-    cells = (
-        f'<span style="{FAINT}">{label}</span>', bar, f"<b>{escape(first)}</b>",
-        f'<span style="{FAINT}">{escape(second)}</span>',
-    )  # fmt: skip
-    return _row([(cell, "left") for cell in cells])
+    return _row(_faint(progress.label), bar, f"<b>{escape(progress.words)}</b>", _faint(beside))
 
 
-def _row(cells: Sequence[tuple[str, str]]) -> str:
-    shown = (f'<td style="{CELL};text-align:{side}">{cell}</td>' for cell, side in cells)
-    return f'<tr style="background:transparent">{"".join(shown)}</tr>'
-
-
-def _curve(view: View) -> str:
+def _curve(display: Display) -> str:
     """ "" until there is a line to draw."""
-    if max(len(view.train), len(view.val)) < 2:
+    if max(len(display.train), len(display.val)) < 2:
         return ""
-    title = f"{view.header.config_id}, seed {view.header.seed}"
-    svg = curve_svg(title, view.train, view.val, view.header.goal)
+    title = f"{display.run.title}, seed {display.header.seed}"
+    svg = curve_svg(title, display.train, display.val, display.run.goal)
     image = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
     return f'<img style="{CURVE}" alt="episode reward over env steps" src="{image}">'
 
 
-def _table(history: History, metrics: Sequence[Metric]) -> str:
-    """A line per metric that has a value: last value, what changed since the drawing before, and its tail."""
-    alarming = {alert.name: alert.bound for alert in history.alerts.values()}
-    lines = []
-    for metric in metrics:
-        series = history.series[metric.name]
-        if not series.values:
-            continue
-        series.show()
-        outside = alarming.get(metric.name, "")
-        value = f"<b>{escape(number(series.shown, metric.precision))}</b>"
-        title, tail = escape(metric.title), sparkline(series.values, CELLS)
-        lines.append(
-            _row(
-                [
-                    (f'<span title="{escape(metric.meaning)}">{title}</span>', "left"),
-                    (f'<span style="color:{AMBER}">! {value}</span>' if outside else value, "right"),
-                    (_change(metric, series), "left"),
-                    (f'<span style="font-family:monospace;color:{BLUE}">{tail}</span>', "left"),
-                ]
-            )
-        )
-    return f'<table style="{TABLE}">{"".join(lines)}</table>' if lines else ""
+def _metric_table(rows: Sequence[MetricRow]) -> str:
+    """A line per metric: last value, what changed since the drawing before, and its tail."""
+    return _table(_metric_row(row) for row in rows) if rows else ""
 
 
-def _change(metric: Metric, series: Series) -> str:
-    """An arrow and the difference, green where it is for the better; nothing where it rounds to nothing."""
-    change = series.shown - series.before
-    if not math.isfinite(change) or abs(change) < 0.5 * 10.0**-metric.precision:
+def _metric_row(row: MetricRow) -> str:
+    value = f"<b>{escape(row.value)}</b>"
+    return _row(
+        f'<span title="{escape(row.metric.meaning)}">{escape(row.metric.title)}</span>',
+        f'<span style="color:{AMBER}" title="{escape(row.bound)}">! {value}</span>' if row.bound else value,
+        _change(row),
+        f'<span style="font-family:monospace;color:{BLUE}">{sparkline(row.tail, CELLS)}</span>',
+        right=1,
+    )
+
+
+def _change(row: MetricRow) -> str:
+    """An arrow and the difference, green where it is for the better."""
+    if not row.change:
         return ""
-    style = FAINT if metric.better is None else f"color:{GREEN if (metric.better == 'up') == (change > 0) else RED}"
-    return f'<span style="{style}">{"▲" if change > 0 else "▼"} {number(abs(change), metric.precision)}</span>'
+    style = FAINT if row.good is None else f"color:{GREEN if row.good else RED}"
+    return f'<span style="{style}">{"▲" if row.rises else "▼"} {row.change}</span>'
 
 
-def _alerts(view: View) -> str:
+def _alerts(display: Display) -> str:
     """What is alarming now; afterwards all that was."""
-    alerts: list[Alert] = [*(view.outcome.alerts if view.outcome else view.history.alerts.values())]
+    alerts = display.outcome.alerts if display.outcome else display.run.alerts
     lines = [
-        f'<div><b style="color:{AMBER}">! {escape(alert.title)} {escape(alert.bound)}</b> '
-        f'<span style="{FAINT}">{escape(alert.tip)}</span></div>'
+        f'<div><b style="color:{AMBER}">! {escape(alert.title)} {escape(alert.bound)}</b> {_faint(alert.tip)}</div>'
         for alert in alerts[:MOST_ALERTS]
     ]
     more = len(alerts) - MOST_ALERTS
     return "".join([*lines, *([f"<div>and {more} more in report.md</div>"] if more > 0 else [])])
 
 
-def _end(view: View) -> str:
+def _end(outcome: Outcome | None) -> str:
     """The result, what it took, where it lies and how a program gets at it."""
-    outcome = view.outcome
     if outcome is None:
         return ""
-    speed = f", {outcome.env_steps / outcome.seconds:,.0f} steps/s" if outcome.seconds > 0 else ""
     run = outcome.run_path.replace("\\", "/").rpartition("/")[2]
-    facts = [
-        ("test", f"<b>{escape(outcome.test_words())}</b>" if outcome.test_words() else ""),
-        ("spent", f"{outcome.env_steps:,} env steps in {duration(outcome.seconds)}{speed}"),
-        ("time", escape(told(outcome.phases))),
-        ("folder", escape(outcome.run_path.removesuffix(run))),
-        ("again", f'<code>stride.load("{escape(run)}")</code>'),
-    ]
-    lines = [_row([(f'<span style="{FAINT}">{label}</span>', "left"), (fact, "left")]) for label, fact in facts if fact]
-    return f'<table style="{TABLE}">{"".join(lines)}</table>'
+    lines = [_row(_faint(label), escape(fact)) for label, fact in closing_facts(outcome)]
+    return _table([*lines, _row(_faint("again"), f'<code>stride.load("{escape(run)}")</code>')])
+
+
+def _faint(text: str) -> str:
+    return f'<span style="{FAINT}">{escape(text)}</span>'
+
+
+def _table(rows: Iterable[str]) -> str:
+    return f'<table style="{TABLE}">{"".join(rows)}</table>'
+
+
+def _row(*cells: str, right: int = -1) -> str:
+    """A row of cells of HTML; `right`: the column whose numbers stand at their right edge."""
+    sides = ["right" if place == right else "left" for place in range(len(cells))]
+    tags = [f'<td style="{CELL};text-align:{side}">{cell}</td>' for cell, side in zip(cells, sides, strict=True)]
+    return f'<tr style="background:transparent">{"".join(tags)}</tr>'

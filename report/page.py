@@ -12,6 +12,7 @@ from config.loader import to_plain
 from config.metrics import Metric, load_metrics
 from config.schema import Config
 from config.written import differing, written
+from report.markdown import markdown_table, shell_commands
 from runstore import run_files
 from runstore.alerts import Alert
 from runstore.dreams import MEANING, read_dreams
@@ -75,7 +76,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
         "## Config",
         _config_table(config),
         "## Where it ran",
-        _table(("what", "value"), _where(facts)),
+        markdown_table(("what", "value"), _where(facts)),
     ]
     run_files.write_text(run.report, "\n\n".join(part for part in parts if part) + "\n")
 
@@ -110,7 +111,7 @@ def _metrics_table(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
         shown = best if isinstance(best, str) else number(best, metric.precision)
         unit = "" if metric.unit == "none" else metric.unit
         lines.append((f"{metric.title} `{name}`", number(values[-1], metric.precision), shown, unit, metric.meaning))
-    return _table(("metric", "last", "best", "unit", "meaning"), lines) if lines else "No metric was recorded."
+    return markdown_table(("metric", "last", "best", "unit", "meaning"), lines) if lines else "No metric was recorded."
 
 
 def _alerts_table(alerts: Sequence[Alert]) -> str:
@@ -118,7 +119,7 @@ def _alerts_table(alerts: Sequence[Alert]) -> str:
     if not alerts:
         return "None."
     head = ("alert", "first", "last", "rows", "worst", "what it says and what to try")
-    return _table(
+    return markdown_table(
         head,
         [
             (
@@ -137,7 +138,7 @@ def _alerts_table(alerts: Sequence[Alert]) -> str:
 def _dreams(run: RunDir, outcome: Outcome) -> str:
     """How far a world model's dreams stray, by observation; "" without one."""
     found = read_dreams(run) if outcome.dreams else None
-    return "" if found is None else f"## Dreams\n\n{MEANING}\n\n{_table(*found.table())}"
+    return "" if found is None else f"## Dreams\n\n{MEANING}\n\n{markdown_table(*found.table())}"
 
 
 def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str:
@@ -150,7 +151,7 @@ def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str
         ("Train it further", f"python train.py --resume {run.id}{budget}"),
         ("Repeat it", f"git checkout {facts['git_hash']}\n{exact}" if facts.get("git_hash") else exact),
     ]
-    return "\n\n".join(f"{title}:\n\n```sh\n{text}\n```" for title, text in lines if text)
+    return shell_commands(lines)
 
 
 def _config_table(config: Config) -> str:
@@ -159,7 +160,7 @@ def _config_table(config: Config) -> str:
     return "\n\n".join(
         [
             f"Different from the defaults of {config.algo_id}; all keys are in config.json.",
-            _table(("key", "value"), changed),
+            markdown_table(("key", "value"), changed),
         ]
     )
 
@@ -170,12 +171,3 @@ def _where(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     for name in ("versions", "host"):
         lines += [(key, str(value)) for key, value in mapping(facts.get(name)).items()]
     return [line for line in lines if line[1]]
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -22,17 +22,9 @@ TAIL = 40  # values in a sparkline
 
 @dataclass
 class Series:
-    """The last values of one metric, and the two values a viewer compares: shown now, shown before."""
+    """The last values of one metric."""
 
     values: deque[float] = field(default_factory=lambda: deque(maxlen=TAIL))
-    fresh: bool = False
-    shown: float = math.nan
-    before: float = math.nan
-
-    def show(self) -> None:
-        """Take the newest value as the one on the screen; a metric without a new value keeps its old change."""
-        if self.fresh:
-            self.before, self.shown, self.fresh = self.shown, self.values[-1], False
 
 
 @dataclass
@@ -85,7 +77,6 @@ class History:
         for name, series in self.series.items():
             if name in row:
                 series.values.append(row[name])
-                series.fresh = True
 
     def tick(self, env_steps: int, seconds: float, playing: str) -> None:
         """How far it is without a row, so many seconds after the last one."""

@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import dataclass
 
+from config.commands.one_line import OneLineParser
 from utils.user_error import UserError, nearest
 
 EXAMPLES = """\
@@ -22,13 +23,6 @@ states:
 exit codes:
   0; 2 there is no such run, or the words are wrong
 """
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """argparse whose complaints are one line; that of config.commands.train loads all schemas, a third of a second."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise UserError(f"{message}; --help shows the flags")
 
 
 @dataclass(frozen=True)

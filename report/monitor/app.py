@@ -1,19 +1,22 @@
-"""The monitor: what is looked at and when, and what each key does. What it looks like is in run_view and runs_view."""
+"""The monitor: what is looked at and when, and what each key does. What it looks like is in run_page and runs_page."""
 
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from report.monitor import run_view, runs_view
+from rich.text import Text
+
 from report.monitor.band import differing, shipped, standing
 from report.monitor.fleet import SORTS, Brief, Fleet, Row, opened
 from report.monitor.judge import Judge
-from report.monitor.lines import Line
 from report.monitor.machine import Machine
-from report.monitor.run_view import Shown
+from report.monitor.run_page import SORTS as METRIC_SORTS
+from report.monitor.run_page import Shown, run_page
+from report.monitor.runs_page import runs_page
 from report.monitor.screen import Screen
 from report.monitor.watched import Look, Watched
+from report.run_view import newest_return
+from report.terminal import Page, line_of
 from runstore.run_dir import runs_root
 
 EVERY = 1.0  # seconds between two looks; a key is answered at once
@@ -31,7 +34,7 @@ class Monitor:
     def __init__(self, folder: Path | None, group: str = "") -> None:
         self.mode = "run" if folder else "runs"
         self.frozen = False
-        self.sort = {"run": run_view.SORTS[0], "runs": next(iter(SORTS))}
+        self.sort = {"run": METRIC_SORTS[0], "runs": next(iter(SORTS))}
         self._fleet = Fleet()
         self._fleet_at = -FLEET_EVERY
         self._watched = Watched(folder) if folder else None
@@ -63,7 +66,7 @@ class Monitor:
         return Shown(
             look,
             watched.points,
-            self._judge.alarming(look, watched.rows) if later else {},
+            self._judge.alarming(look, watched.rows) if later else (),
             *band_words(look),
             self._machine.look(look.pid) if look.pid else None,
             self._machine.gpus() if later and look.trains else (),
@@ -84,19 +87,29 @@ class Monitor:
     def _lines(self) -> list[tuple[Row, Brief | None]]:
         return opened(self._fleet.rows(self.sort["runs"]), self._open)
 
-    def page(self, width: int, height: int, unicode: bool) -> list[Line]:
-        """The screen as it is now, its last line the keys."""
-        keys = f" {(KEYS if width >= NARROW else SHORT_KEYS)[self.mode]} {self.sort[self.mode]}"
-        foot = Line(keys if unicode else keys.replace("←→", "<>").replace("↑↓", "^v"), "dim").cut(width)
+    def page(self, page: Page) -> list[Text]:
+        """The screen as it is now, its last line the keys; no line wider than it."""
+        keys = f" {(KEYS if page.width >= NARROW else SHORT_KEYS)[self.mode]} {self.sort[self.mode]}"
+        if page.ascii_only:
+            keys = keys.replace("←→", "<>").replace("↑↓", "^v")
+        above = self._above(page._replace(height=page.height - 1))[: page.height - 1]
+        blank = [line_of() for _ in range(page.height - 1 - len(above))]
+        lines = [*above, *blank, line_of(keys, "dim")]
+        for line in lines:
+            line.truncate(page.width)
+        return lines
+
+    def _above(self, page: Page) -> list[Text]:
+        """All but the line of keys."""
         if self.mode == "runs":
             lines = self._lines
             self._chosen = max(0, min(self._chosen, len(lines) - 1))
-            return filled(runs_view.page(lines, self._chosen, self._open, width, height - 1, unicode), foot, height)
+            return runs_page(lines, self._chosen, self._open, page)
         assert self._shown is not None
         shown = self._shown._replace(sort=self.sort["run"], first=self._first, place=self._place(), frozen=self.frozen)
         most = max(0, len(shown.look.values) - 1)
         self._first = min(self._first, most)
-        return filled(run_view.page(shown, width, height - 1, unicode), foot, height)
+        return run_page(shown, page)
 
     def _place(self) -> str:
         live = self._fleet.live()
@@ -110,7 +123,7 @@ class Monitor:
         if key == "p":
             self.frozen = not self.frozen
         elif key == "s":
-            words = list(run_view.SORTS if self.mode == "run" else SORTS)
+            words = list(METRIC_SORTS if self.mode == "run" else SORTS)
             self.sort[self.mode] = words[(words.index(self.sort[self.mode]) + 1) % len(words)]
         elif key == "m":
             self._change_mode()
@@ -179,17 +192,11 @@ class Monitor:
         self._shown = self._look_at_one(self._watched)
 
 
-def filled(lines: Sequence[Line], foot: Line, height: int) -> list[Line]:
-    """The foot on the last line."""
-    above = list(lines[: height - 1])
-    return [*above, *(Line() for _ in range(height - 1 - len(above))), foot]
-
-
 def band_words(look: Look) -> tuple[str, str]:
     """Against the shipped seeds of its variant, and which of its settings are others than theirs; "" for none."""
     found = shipped(look.title)
-    kept = look.val if math.isfinite(look.val.last) else look.train
-    words = standing(found, look.env_steps, kept.last) if found and math.isfinite(kept.last) else ""
+    value = newest_return(look.val, look.train)[1].last
+    words = standing(found, look.env_steps, value) if found and math.isfinite(value) else ""
     other = differing(found, look.config) if found and words else []
     more = f" and {len(other) - 2} more" if len(other) > 2 else ""
     return words, f"; other {', '.join(other[:2])}{more}" if other else ""
@@ -204,8 +211,7 @@ def run(monitor: Monitor, every: float = EVERY) -> int:
             if now >= due:
                 monitor.look()
                 due = now + every
-            size = screen.size
-            screen.draw(monitor.page(*size, screen.unicode))
+            screen.draw(monitor.page(screen.page))
             if monitor.is_new:
                 due = now + SECOND_LOOK
             key = screen.key(due - time.monotonic())

@@ -4,10 +4,11 @@ They are judged here as the training judges them, because a file of numbers does
 a fifth of a second to load, so it is loaded when the first screen stands.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from report.monitor.watched import Look, Rows
+from runstore.alerts import Alert
 from runstore.history import STEPS
 from runstore.run_facts import LARGEST
 from utils.user_error import UserError
@@ -23,20 +24,20 @@ class Judge:
         self._watch: Watch | None = None
         self._refused = False
 
-    def alarming(self, look: Look, rows: Rows) -> Mapping[str, str]:
-        """By metric: what is alarming about it now, and what to try."""
+    def alarming(self, look: Look, rows: Rows) -> Sequence[Alert]:
+        """The alerts that are open."""
         if rows.anew:
             self._watch, rows.anew = None, False
         if not look.config or self._refused:
-            return {}
+            return []
         if self._watch is None and not self._begin(look):
-            return {}
+            return []
         assert self._watch is not None
         while rows.unjudged:
             row = rows.unjudged.popleft()
             if 0 <= row.get(STEPS, 0.0) <= LARGEST:
                 self._watch.add(row)
-        return {each.name: f"{each.title} {each.bound}  {each.tip}" for each in self._watch.alerts if each.open}
+        return [alert for alert in self._watch.alerts if alert.open]
 
     def _begin(self, look: Look) -> bool:
         from config.loader import from_plain  # what they import takes longer than the first screen may

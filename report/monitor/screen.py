@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from select import select
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from report.monitor.lines import Line, spelled
+from rich.text import Text
+
+from report.terminal import Page, encoded
 from utils.interrupted import ENDING
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor; and back
@@ -20,22 +22,15 @@ ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 NAMED = {"\r": "enter", "\n": "enter", "\x1b": "escape", "\x03": "q", "\x04": "q"}
 
 
-class Size(NamedTuple):
-    """Of what may be drawn on: the last column stays free, or some terminals wrap."""
-
-    width: int
-    height: int
-
-
 class Screen:
     """`with Screen() as screen`: draw, and wait for keys; a change of size is a key, too."""
 
     def __init__(self) -> None:
         self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
-        self.unicode = "utf" in (sys.stdout.encoding or "").casefold()
+        self._unicode = "utf" in (sys.stdout.encoding or "").casefold()
         self._colours = not os.environ.get("NO_COLOR")
         self._shown: list[str] = []
-        self._drawn_at = Size(0, 0)
+        self._drawn_at = Page(0, 0)
         self._pending = ""
         self._before: list[Any] = []
         self._handlers: dict[int, Any] = {}
@@ -85,26 +80,29 @@ class Screen:
             self._begins = True
 
     @property
-    def size(self) -> Size:
+    def page(self) -> Page:
+        """What may be drawn on."""
         try:
-            found = os.get_terminal_size(self._out)
+            size = os.get_terminal_size(self._out)
         except OSError:  # it was closed
-            return Size(80, 24)
-        return Size(max(NARROWEST, found.columns) - 1, max(LOWEST, found.lines))
+            return Page(80, 24, not self._unicode)
+        return Page(max(NARROWEST, size.columns) - 1, max(LOWEST, size.lines), not self._unicode)
 
-    def draw(self, lines: Sequence[Line]) -> None:
-        """Each line no wider, and all of them no more, than the screen has room for: what is beyond is not shown."""
+    def draw(self, lines: Sequence[Text]) -> None:
+        """Lines that were made for its page; of another size what is beyond is not shown."""
         if self._begins:
             self._begin()
-        size = self.size
-        wanted = spelled([line.cut(size.width) for line in lines[: size.height]], self.unicode, self._colours)
-        wanted += [""] * (size.height - len(wanted))
-        begins = size != self._drawn_at or len(self._shown) != len(wanted)
+        page = self.page
+        for line in lines:
+            line.truncate(page.width)
+        wanted = encoded(lines[: page.height], self._unicode, self._colours)
+        wanted += [""] * (page.height - len(wanted))
+        begins = page != self._drawn_at or len(self._shown) != len(wanted)
         changed = [f"\x1b[{row}H{text}\x1b[K" for row, text in enumerate(wanted, 1)
                    if begins or text != self._shown[row - 1]]  # fmt: skip
         if changed:
             self._write(("\x1b[2J" if begins else "") + "".join(changed))
-        self._shown, self._drawn_at = wanted, size
+        self._shown, self._drawn_at = wanted, page
 
     def key(self, seconds: float) -> str:
         """The next key: a letter, left, right, up, down, enter, escape; "" where none came in time or the size changed.

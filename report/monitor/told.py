@@ -11,9 +11,9 @@ from typing import Any
 from report.monitor.app import SECOND_LOOK, Monitor, band_words
 from report.monitor.fleet import Brief, Fleet
 from report.monitor.judge import Judge
-from report.monitor.lines import spelled
 from report.monitor.machine import Machine
 from report.monitor.watched import Watched
+from report.terminal import Page, encoded
 
 PIPE = (100, 200)  # columns and lines where there is no terminal
 VERSION = 1  # of the object; keys may be added to it, none changes its meaning
@@ -27,10 +27,11 @@ def as_text(monitor: Monitor) -> str:
     monitor.look()
     time.sleep(SECOND_LOOK)
     monitor.look()
-    lines = monitor.page(width, PIPE[1], unicode)[:-1]  # without the keys
+    lines = monitor.page(Page(width, PIPE[1], not unicode))[:-1]  # without the keys
     while lines and not lines[-1].plain.strip():
         lines.pop()
-    return "\n".join(text.rstrip() for text in spelled([line.cut(width) for line in lines], unicode, is_terminal))
+    colours = is_terminal and not os.environ.get("NO_COLOR")
+    return "\n".join(text.rstrip() for text in encoded(lines, unicode, colours))
 
 
 def as_json(folder: Path | None, group: str) -> str:
@@ -61,7 +62,9 @@ def _run(folder: Path) -> dict[str, Any]:
         "seconds": _number(look.elapsed), "seconds_left": _number(look.left),
         "steps_per_second": {"now": _number(look.rate), "mean": _number(look.mean_rate)}, "phases": dict(look.phases),
         "returns": scores, "band": "".join(band_words(look)) or None, "memory": use.memory if use else None,
-        "alerts": dict(Judge().alarming(look, watched.rows)),
+        "alerts": {
+            alert.name: f"{alert.title} {alert.bound}  {alert.tip}" for alert in Judge().alarming(look, watched.rows)
+        },
         "metrics": {name: _number(value) for name, value in look.values.items()},
     }  # fmt: skip
     watched.close()

@@ -7,10 +7,15 @@ import pytest
 from config.field_types import schedulable
 from config.metrics import declared, load_metrics
 from config.schema import PPOConfig
+from tests.metric_checks import checked_metrics
 from utils.user_error import UserError
 
 RULE = "train/x: {{title: X, meaning: M., unit: u, precision: 1, alerts: [{{{}, means: M., tries: [lower it]}}]}}\n"
 SCHEDULED = ("policy_lr", "clip_range", "clip_range_vf", "ent_coef", "vf_coef", "max_grad_norm", "target_kl")
+
+
+def test_what_is_read_unchecked_is_what_the_checks_read() -> None:
+    assert load_metrics() == checked_metrics() and [*load_metrics()] == [*checked_metrics()]
 
 
 def test_every_metric_is_one_clear_sentence() -> None:
@@ -61,5 +66,5 @@ def test_wrong_declaration(text: str, fragment: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.yaml"
     path.write_text(text)
     with pytest.raises(UserError) as caught:
-        load_metrics(path)
+        checked_metrics(path)
     assert fragment in str(caught.value) and "\n" not in str(caught.value)

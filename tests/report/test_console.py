@@ -12,7 +12,10 @@ from rich.console import Console as Terminal
 from config.loader import load_config
 from config.metrics import Metric, load_metrics
 from report.console import Console
-from report.dashboard import Page, head, shown_metrics, table
+from report.dashboard import live_head, live_page
+from report.metric_order import area_of, arranged, console_metrics, metric_of
+from report.run_view import live_view
+from report.terminal import Page, metric_table
 from runstore.alerts import Alert, Event
 from runstore.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
 from runstore.outcome import Header, Outcome
@@ -120,8 +123,8 @@ def test_no_word_of_the_clock_is_cut_at_60_columns() -> None:
     history = History([])
     history.add(row(29_000, 500.0, val=500.0) | {VAL_BEST: 500.0})
     for width in range(40, 130):
-        steps, goal, *_ = head(history, 150_000, 475.0, 10.0, Page(width, 20, False))
-        assert max(steps.cell_len, goal.cell_len) < width or width < 46, width
+        steps, goal, *_ = live_head(live_view("", history, 150_000, 475.0, 10.0), Page(width, 20))
+        assert max(steps.cell_len, goal.cell_len) <= width
         assert "val 500.0 / 475" in goal.plain
 
 
@@ -240,7 +243,7 @@ def test_brackets_are_text_and_not_markup() -> None:
 
 
 def metric(name: str, better: Literal["up", "down"] | None = None) -> Metric:
-    return replace(METRICS[TRAIN], name=name, title=name, better=better, precision=2, table=True)
+    return replace(METRICS[TRAIN], name=name, title=name, better=better, precision=2)
 
 
 def cells(
@@ -252,7 +255,8 @@ def cells(
         history.note(event)
     for value in values:
         history.add({shown.name: value})
-        (line,) = table(history, [shown], Page(80, 10, ascii_only))
+        view = live_view("", history, 1, None, 0.0, [shown])
+    (line,) = metric_table(view.rows, Page(80, 10, ascii_only))
     return [(line.plain[span.start : span.end].strip(), str(span.style)) for span in line.spans]
 
 
@@ -283,14 +287,22 @@ def test_table_groups_by_area_and_says_what_did_not_fit() -> None:
         "train/other/x",
         "train/loss/y",
     ]
-    shown = shown_metrics([metric(name) for name in [STEPS, *names]])  # the clock stands above the table
+    shown = arranged([STEPS, "train/time/seconds", *names])  # the clock stands above the table
     assert [one.name.removesuffix("/x") for one in shown] == [
         "val/roll", "test/roll", "train/roll", "train/loss", "train/loss/y", "train/time", "train/other"
     ]  # fmt: skip
     history = History(names)
     history.add(dict.fromkeys(names, 1.0))
-    lines = table(history, shown, Page(80, 4, False))
-    assert len(lines) == 4 and "4 more in metrics.csv" in lines[-1].plain
+    lines = live_page(live_view("", history, 100, None, 0.0, shown), Page(80, 4))
+    assert [line.plain.split()[:1] for line in lines[-4:-1]] == [["val"], ["test"], ["roll"]]
+    assert "4 more in metrics.csv" in lines[-1].plain
+
+
+def test_what_is_shown_where() -> None:
+    shown = {one.name for one in arranged(METRICS)}
+    assert shown == {name for name in METRICS if "/clock/" not in name} - {"train/time/seconds"}
+    assert {one.name for one in console_metrics()} == {name for name in shown if METRICS[name].table}
+    assert (metric_of("train/my/loss").title, area_of("train/my/loss")) == ("my/loss", "my") and area_of("loss") == ""
 
 
 def test_history_keeps_a_tail_and_the_best() -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -194,8 +195,7 @@ def screen(width, height):
 
 def drawn(terminal):
     """The last drawing, line by line."""
-    text = terminal.file.getvalue().rpartition("\x1b[J")[2].rpartition("\x1b[2J")[2]
-    return text.replace("\x1b[?25l", "").split("\n")
+    return re.split(r"\x1b\[[0-9]*[AKH]", terminal.file.getvalue())[-1].replace("\x1b[?25l", "").split("\n")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -246,7 +246,7 @@ def test_a_terminal_that_changes_its_size_is_drawn_on_anew():
     terminal.width = 60
     clock.now = 1.0
     console.look()
-    assert "\x1b[H\x1b[2J" in terminal.file.getvalue() and any(NAME in line for line in drawn(terminal))
+    assert "\x1b[2J\x1b[H" in terminal.file.getvalue() and any(NAME in line for line in drawn(terminal))
 
 
 def test_at_the_end_every_seed_is_told_and_the_cursor_is_back():

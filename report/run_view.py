@@ -1,0 +1,159 @@
+"""What a run looks like at one moment, computed once: how far it is, how well it does, and a table of its metrics.
+
+Renderers only choose where and in which colours it stands: terminal.py, notebook_page.py. Nothing heavy is imported
+here, because a monitor has 300 ms until its first screen stands.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from config.metrics import Metric
+from runstore.alerts import Alert
+from runstore.history import History, Score
+from utils.typography import duration, number, plain, score
+
+NOT_A_NUMBER = "not a number"
+
+
+class MetricRow(NamedTuple):
+    """A line of the table of metrics."""
+
+    metric: Metric
+    value: str
+    change: str
+    """the size of the last change; "" where it rounds to nothing"""
+    rises: bool
+    good: bool | None
+    """whether the change is for the better; None where neither way is"""
+    bound: str
+    """what is alarming about the value, in words; "" where nothing is"""
+    tail: Sequence[float]
+    """the last values, oldest first"""
+
+
+class Progress(NamedTuple):
+    """A bar and the words behind it."""
+
+    label: str
+    fraction: float | None
+    """None: there is no bar"""
+    words: str
+    more: Sequence[str] = ()
+    """what may follow the words, in fewer and fewer letters"""
+    reached: bool = False
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run at one moment."""
+
+    title: str
+    env_steps: int
+    budget: int
+    """env steps; 0 while nobody knows"""
+    goal: float | None
+    val: Score
+    train: Score
+    elapsed: float = math.nan
+    """seconds"""
+    left: float = math.nan
+    """seconds until the budget is spent"""
+    rate: float = math.nan
+    """env steps per second, now"""
+    mean_rate: float = math.nan
+    doing: str = ""
+    """what the numbers do not tell: `evaluation under way`"""
+    is_over: bool = False
+    alerts: Sequence[Alert] = ()
+    """those that are open"""
+    rows: Sequence[MetricRow] = field(default=())
+
+    @property
+    def clock(self) -> list[str]:
+        """`0:27`, `left 1:02`, `4,812 steps/s`, `4,790 on average`: as much of it as is known."""
+        parts = [duration(self.elapsed)] if math.isfinite(self.elapsed) else []
+        if not self.is_over:
+            parts += [f"left {duration(self.left)}"] if math.isfinite(self.left) else []
+            parts += [f"{self.rate:,.0f} steps/s"] if math.isfinite(self.rate) else []
+        if math.isfinite(self.mean_rate):
+            unit = "" if math.isfinite(self.rate) else " steps/s"
+            parts.append(f"{self.mean_rate:,.0f}{unit} on average")
+        return parts
+
+    @property
+    def percent(self) -> str:
+        return f"{100 * self.spent:.0f}%"
+
+    @property
+    def spent(self) -> float:
+        """The part of the budget that is spent."""
+        return min(1.0, self.env_steps / self.budget) if self.budget else 0.0
+
+    def steps(self) -> Progress:
+        """How far it is."""
+        if not self.budget:
+            return Progress("steps", None, f"{self.env_steps:,}")
+        return Progress("steps", self.spent, f"{self.percent}  {self.env_steps:,} / {self.budget:,}")
+
+    def toward_goal(self) -> Progress | None:
+        """The last evaluation against the goal, or training's return before there is one; None of neither."""
+        kind, result = newest_return(self.val, self.train)
+        if not math.isfinite(result.last):
+            waiting = [] if self.is_over else ["no evaluation yet"]
+            return None if self.goal is None else Progress("goal", None, plain(self.goal), waiting)
+        best = f"best {score(result.best)}"
+        more = [f"{best} at {result.best_at:,}", best] if result.best_at else [best]
+        words = f"{kind} {score(result.last)}"
+        if self.goal is None:
+            return Progress("return", None, words, more)
+        reached = result.last >= self.goal
+        return Progress("goal", result.toward(self.goal), f"{words} / {plain(self.goal)}", more, reached)
+
+
+def newest_return(val: Score, train: Score) -> tuple[str, Score]:
+    """That of evaluations; of training where nothing was evaluated yet. NaN where no episode has ended."""
+    return ("val", val) if math.isfinite(val.last) else ("train", train)
+
+
+def metric_row(metric: Metric, value: float, tail: Sequence[float], alerts: Iterable[Alert]) -> MetricRow:
+    """`tail`: its last values, oldest first; the change is that from the last but one to the value."""
+    bound = next((alert.bound for alert in alerts if alert.name == metric.name), "")
+    if not math.isfinite(value):
+        bound = "" if metric.nan else NOT_A_NUMBER
+    change = value - tail[-2] if len(tail) > 1 else math.nan
+    is_small = not math.isfinite(change) or abs(change) < 0.5 * 10.0**-metric.precision
+    size = "" if is_small else number(abs(change), metric.precision)
+    good = None if metric.better is None else (metric.better == "up") == (change > 0)
+    return MetricRow(metric, number(value, metric.precision), size, change > 0, good, bound, tail)
+
+
+def live_view(
+    title: str,
+    history: History,
+    budget: int,
+    goal: float | None,
+    elapsed: float,
+    metrics: Sequence[Metric] = (),
+    is_over: bool = False,
+) -> RunView:
+    """A training as its own process sees it, with a row for each of `metrics` that has a value."""
+    alerts = list(history.alerts.values())
+    tails = [(metric, [*history.series[metric.name].values]) for metric in metrics]
+    rows = [metric_row(metric, tail[-1], tail, alerts) for metric, tail in tails if tail]
+    return RunView(
+        title=title,
+        env_steps=history.env_steps,
+        budget=max(1, budget),
+        goal=goal,
+        val=history.val,
+        train=history.train,
+        elapsed=elapsed,
+        left=history.seconds_left(budget, elapsed),
+        rate=history.rate,
+        doing=history.now(),
+        is_over=is_over,
+        alerts=alerts,
+        rows=rows,
+    )
