@@ -25,7 +25,7 @@ HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "st
 HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright", "onnx", "onnxruntime", "pandas", "IPython", "ipykernel"}
 HEAVYWEIGHTS |= {"brax", "jax"}
 HEAVYWEIGHTS |= {"nbclient", "nbconvert", "nbformat", "trackio", "wandb_workspaces", "dm_control", "mujoco", "minigrid"}
-HEAVYWEIGHTS |= {"ale_py", "cv2", "ray", "optuna"}
+HEAVYWEIGHTS |= {"ale_py", "cv2", "ray", "optuna", "argcomplete", "tensorboard"}
 CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
@@ -101,7 +101,6 @@ OPENERS = {
     "report/ledger/written.py": "a file of the user's own",
     "report/ledger/show.py": "what lies in a run's folder is counted, and not opened",
     "report/ledger/cleanup.py": "the folder of all runs",
-    "report/ledger/explain.py": "the project's own code",
     "inspector/scratch.py": "the folder that is served",
     "inspector/videos.py": "the folder that is served; videos are read through the door",
     "inspector/episode.py": "the folder that is served",

@@ -18,7 +18,7 @@ examples:
   {program} export --filter env=Acrobot --format latex --by variant
   {program} tag @last good tuned;  {program} note @last 'entropy bonus doubled'
   {program} cleanup --keep-best 3 --keep-recent 30d --dry-run
-  {program} explain train/policy/approx_kl            meaning, unit, bounds, where it is computed
+  {program} explain train/policy/approx_kl            meaning, unit, bounds, what to try
   {program} diff RUN RUN                              where two runs of one config part
 a filter: words that occur in a run, and FIELD=VALUE, !=, <, <=, >, >=, all of which must hold; VALUE is 400, 20k, 10m,
   2d, 1-5 or a list. Fields: run env seed status result test best score last goal steps took speed age started group tag
@@ -39,7 +39,7 @@ COMMANDS = {
     "tag": "give runs tags, or take them away",
     "note": "write a line about a run, or clear it",
     "cleanup": "delete runs that are neither good nor recent; their configs and last metrics are kept",
-    "explain": "what a metric means, when it is alarming, what to try, and where it is computed",
+    "explain": "what a metric means, when it is alarming, and what to try",
     "diff": "the first row and the first tensor in which two runs of one config differ",
 }
 FORMATS = ("csv", "latex", "json")

@@ -7,11 +7,12 @@ import threading
 import time
 
 from report.trackers.mailbox import BEGIN, END, Mailbox, bring
+from report.trackers.tensorboard_events import TensorBoardEvents
 from report.trackers.trackio_run import TrackioRun
 from report.trackers.wandb_run import WandbRun
 from utils.closed_pipe import Outlet
 
-TRACKERS = {"wandb": WandbRun, "trackio": TrackioRun}
+TRACKERS = {"tensorboard": TensorBoardEvents, "wandb": WandbRun, "trackio": TrackioRun}
 LINGER = 600.0  # seconds after the end of the training in which a server may still be slow
 SOON = 30.0  # the same where whoever trained is gone without a word
 
