@@ -125,16 +125,16 @@ def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def completer_of(command: str, action: argparse.Action) -> Any:
     """What argcomplete is to call for an argument; None: its choices, or nothing."""
-    from argcomplete import ChoicesCompleter, FilesCompleter
+    from argcomplete import FilesCompleter
 
     if command == "train" and action.dest == "words":
         return words_of_training
     if action.dest == "checkpoint":
-        return ChoicesCompleter(["best", "last"])
+        return lambda **_: ["best", "last"]
     if action.metavar in ("RUN", "RUNS"):
         return run_names
     if action.metavar == "ENV":
-        return ChoicesCompleter(environment_files())
+        return lambda **_: [*environment_files()]
     return FilesCompleter() if action.metavar in ("FILE", "FOLDER", "PATH") else None
 
 

@@ -48,17 +48,15 @@ HOURS = {"h": 1, "d": 24, "w": 168}
 MOST = 10_000_000
 
 
-def build_runs_parser(program: str) -> argparse.ArgumentParser:
+def build_runs_parser(program: str) -> OneLineParser:
     parser = OneLineParser(
         prog=program,
         description="Everything about the runs that are there.",
         epilog=EXAMPLES.format(program=program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     words = parser.add_subparsers(dest="command", metavar="WORD", required=True)
     parts = {
-        name: words.add_parser(name, help=text, description=text, allow_abbrev=False)
+        name: words.add_parser(name, help=text, description=text, formatter_class=argparse.HelpFormatter)
         for name, text in COMMANDS.items()
     }  # fmt: skip
     for name in ("list", "export"):
@@ -73,7 +71,7 @@ def build_runs_parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _of_single_words(parts: Mapping[str, argparse.ArgumentParser]) -> None:
+def _of_single_words(parts: Mapping[str, OneLineParser]) -> None:
     parts["list"].add_argument("--rebuild", action="store_true", help="read every run anew, whatever the index says")
     parts["show"].add_argument("run", metavar="RUN", nargs="?", default="@last")
     parts["compare"].add_argument("runs", metavar="RUN", nargs="+")

@@ -1,10 +1,9 @@
 """The command line of scripts/verify_run.py, every word of it checked. No training here."""
 
-import argparse
 from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser
-from utils.user_error import UserError, nearest
+from utils.user_error import UserError
 
 EXAMPLES = """\
 examples:
@@ -27,13 +26,11 @@ class VerifyArguments:
     tolerance: float = TOLERANCE
 
 
-def build_verify_parser() -> argparse.ArgumentParser:
+def build_verify_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="python -m scripts.verify_run",
         description="Does a run repeat? Train its first iterations again from the stored config and seed, and compare.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("run_id", metavar="RUN", nargs="?", default="@last", help="@last (the default), id, path")
     parser.add_argument("--iterations", type=int, metavar="N", default=0,
@@ -46,11 +43,7 @@ def build_verify_parser() -> argparse.ArgumentParser:
 
 def parse_verify(argv: list[str]) -> VerifyArguments:
     """argv without the program's name; what is unknown or out of range is refused."""
-    parser = build_verify_parser()
-    found, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    found = build_verify_parser().parse_all(argv)
     if found.iterations < 0:
         raise UserError(f"--iterations is a whole number from 1 on, not {found.iterations}")
     if not 0 <= found.tolerance < float("inf"):
