@@ -127,7 +127,7 @@ def test_one_name_is_installed(built):
     [wheel], [sdist] = built.glob("*.whl"), built.glob("*.tar.gz")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"stride", "stride_rl"}
-    assert wheel.stat().st_size < 2e6 and "stride/config/schema.json" in names
+    assert wheel.stat().st_size < 2e6
     # what the sdist holds makes the same wheel
     subprocess.run(["tar", "xzf", sdist, "-C", built], check=True)
     [unpacked] = built.glob("stride_rl-*/")
