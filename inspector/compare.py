@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
-from config.differs import differences
+from config.written import differing_rows
 from inspector.charts import LARGEST, Line, board, bound, chart, clock
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.runs import RunFacts, Runs
@@ -231,6 +231,6 @@ def config_differences(found: Sequence[RunFacts]) -> Markup:
 
 def _changed(each: RunFacts) -> dict[str, str]:
     try:
-        return differences(each.facts)
+        return {key: value for key, value, _ in differing_rows(each.facts)}
     except UserError:  # a config of another version: still worth its curve
         return {}
