@@ -3,7 +3,6 @@
 The protocol is here too; who waits for whom, and for how long, is decided in async_env.py.
 """
 
-import ctypes
 import faulthandler
 import importlib
 import logging
@@ -32,9 +31,9 @@ from utils.closed_pipe import outlive_readers
 from utils.counter_rng import WORLD, Key, integers
 from utils.interrupted import ENDING
 from utils.own_modules import Own
+from utils.parent_death import signal_at_parents_death
 from utils.user_error import UserError
 
-PR_SET_PDEATHSIG = 1
 WHERE: signal.Signals | None = vars(signal).get("SIGUSR1")  # asks a worker for the line it is in; None on Windows
 State = dict[str, Any]
 
@@ -113,8 +112,7 @@ def work(setup: WorkerSetup, shared: Shared, place: int, pipe: Connection, last_
 
 def die_with_parent() -> None:
     """A worker outlives neither its parent nor its fork server, not even inside a step that never returns."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal_at_parents_death(signal.SIGKILL)
     parent = parent_process()
     assert parent is not None  # this is a child process
     threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()

@@ -166,13 +166,14 @@ def way_to_torch(house: House, start: str) -> tuple[str, ...]:
 
 
 def nothing_is_swallowed(house: House) -> Iterator[str]:
-    """Broad handlers are only for those who pass the error on: their last word is a bare `raise`."""
+    """Broad handlers are only for those who pass the error on: they end with `raise`, or `raise ... from error`."""
     broad = {"Exception", "BaseException"}
     for source in house.values():
         for node in source.nodes:
             if isinstance(node, ast.ExceptHandler):
                 kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-                passed_on = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+                last = node.body[-1]
+                passed_on = isinstance(last, ast.Raise) and (last.exc is None or last.cause is not None)
                 if any(kind is None or dotted(kind) in broad for kind in kinds) and not passed_on:
                     yield at(source, node.lineno, "catches everything")
             elif isinstance(node, ast.Call) and dotted(node.func).endswith("suppress"):

@@ -42,10 +42,6 @@ from utils.user_error import UserError
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
 
-# torch.load has no error of its own for a damaged file: its zip reader and its unpickler stop wherever the bytes stop
-# making sense, by any of these. Nothing but the reading runs under this handler, so no fault of ours is hidden by it.
-DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, AssertionError,
-           ArithmeticError, MemoryError)  # fmt: skip
 NUMBER = 8  # bytes of the largest kind of number that is observed
 POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
 
@@ -186,7 +182,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} holds more than plain data and was not loaded") from error
     except UserError:
         raise
-    except DAMAGED as error:
+    # torch.load has no error of its own for a damaged file: its zip reader and its unpickler stop wherever the bytes
+    # stop making sense, by any error. Nothing but the reading runs here, so no fault of ours is hidden
+    except Exception as error:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(state, dict):
         raise UserError(f"{path} is not a checkpoint")
