@@ -17,8 +17,8 @@ from report.alerts import Event
 from report.history import STEPS
 from report.outcome import UNENDED, Header, Outcome
 from report.sink import Sink
-from report.trackers.mailbox import ALERT, BEGIN, END, MOST, ROW, VIDEO, Mailbox, bring
-from report.trackers.tracker import Facts, Tracker
+from report.trackers.mailbox import MOST, Mailbox
+from report.trackers.tracker import ALERT, BEGIN, END, ROW, VIDEO, Facts, Tracker
 from utils.one_line import describe_error
 from utils.run_dir import RunDir
 from utils.run_log import NOTE
@@ -74,8 +74,11 @@ class Courier(Sink):
     def _deliver(self) -> None:
         """The thread: one piece of news after the other, until the end or the first error."""
         try:
-            while not bring(self._box.take(), self._tracker):
-                pass
+            call = ""
+            while call != END:
+                news = self._box.take()
+                self._tracker.tell(news)
+                call = news["call"]
         except (OSError, UserError, VideoError) as error:  # a full disk, a process that is gone, a film that is none
             self._trouble = f"given up, {describe_error(error)}"
             log.log(NOTE, f"{self._tracker.title}: {self._trouble}")
