@@ -82,7 +82,8 @@ from utils.run_fate import fate
 from utils.run_files import write_json
 from utils.run_lock import LockLostError, RunInTrainingError, locked, owner
 from utils.run_log import NOTE, open_run_log
-from utils.seed_group import PREFIX, find_group, needs_of, resume_seeds
+from utils.run_names import GROUP_PREFIX
+from utils.seed_group import find_group, needs_of, resume_seeds
 from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()
@@ -109,7 +110,7 @@ def main(argv: list[str], events: Events | None = None) -> int:
         return print_variants(arguments.list_envs)
     if apart(arguments):
         return train_apart(argv, arguments)
-    if arguments.resume.startswith(PREFIX):
+    if arguments.resume.startswith(GROUP_PREFIX):
         return resume_group(arguments)
     if arguments.many:
         return train_group(arguments)
@@ -354,7 +355,7 @@ def forked_early(argv: list[str]) -> list[str]:
         arguments = parse_arguments(argv)
     except UserError:  # said by main
         return []
-    several = arguments.many or arguments.resume.startswith(PREFIX)
+    several = arguments.many or arguments.resume.startswith(GROUP_PREFIX)
     return places.program("train") if several and arguments.on == LOCAL and not arguments.debug else []
 
 

@@ -20,10 +20,9 @@ from utils.process_pool import run_all
 from utils.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from utils.run_facts import mapping, verdict
 from utils.run_files import exists, list_names, make_folder, read_json, write_json
-from utils.run_names import CLAIM, GROUP, TIMED
+from utils.run_names import CLAIM, GROUP, GROUP_PREFIX, TIMED
 from utils.user_error import UserError, nearest
 
-PREFIX = "group:"  # of a group, where a run can be named
 LAST_GROUP = "@last-group"  # the same as group:@last
 Key = Callable[[Sequence[str], int], str]  # of the config that these words with this seed mean
 
@@ -141,18 +140,18 @@ class Watcher:
 
 def spelled_out(selector: str) -> str:
     """The same; `@last-group` as group:@last."""
-    return f"{PREFIX}@last" if selector == LAST_GROUP else selector
+    return f"{GROUP_PREFIX}@last" if selector == LAST_GROUP else selector
 
 
 def names_group(selector: str) -> bool:
     """Whether this is a group where a run can be named."""
-    return spelled_out(selector).startswith(PREFIX)
+    return spelled_out(selector).startswith(GROUP_PREFIX)
 
 
 def each_of(selectors: str) -> list[str]:
     """`group:A,group:B` as a list; `group:` need be said but once."""
     words = [spelled_out(word.strip()) for word in selectors.split(",")]
-    return [word if names_group(word) else f"{PREFIX}{word}" for word in words if word]
+    return [word if names_group(word) else f"{GROUP_PREFIX}{word}" for word in words if word]
 
 
 def train_all(
@@ -279,7 +278,7 @@ def _train(
 
 def find_group(selector: str) -> str:
     """The group that `group:NAME`, `group:@last` or `@last-group` names, or one line with the nearest."""
-    name = spelled_out(selector).removeprefix(PREFIX)
+    name = spelled_out(selector).removeprefix(GROUP_PREFIX)
     begun: dict[str, str] = {}  # by group, the id of its newest run
     for line in run_lines():
         begun.setdefault(line.group, line.id)

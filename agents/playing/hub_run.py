@@ -21,9 +21,9 @@ from config.plugins import NOBODY, Trust, check_names, is_dotted
 from config.schema import Config
 from config.sizes import check_foreign, check_whole_numbers
 from envs_gym.wrappers.registry import WRAPPERS
+from utils.run_names import HUB_PREFIX
 from utils.user_error import UserError
 
-HUB = "hub:"
 WEIGHTS, FACTS = "model.safetensors", "config.json"
 NEEDED = {WEIGHTS: 512 << 20, FACTS: 1 << 20}  # name -> the most bytes it may have
 PUBLISHED = {*NEEDED, "README.md", "results.json", "metrics.csv", "replay.mp4", "curve.svg"}
@@ -48,12 +48,12 @@ class HubRun:
     @property
     def pinned(self) -> str:
         """The selector that always means this commit."""
-        return f"{HUB}{self.repo}@{self.commit}"
+        return f"{HUB_PREFIX}{self.repo}@{self.commit}"
 
 
 def fetch(selector: str, trust: Trust = NOBODY) -> HubRun:
     """Download what `hub:user/repo[@revision]` names; UserError, one printable line, for whatever is not ours."""
-    repo, _, revision = selector.removeprefix(HUB).partition("@")
+    repo, _, revision = selector.removeprefix(HUB_PREFIX).partition("@")
     check_repo(repo)
     if revision and (not REVISION.fullmatch(revision) or ".." in revision):
         raise UserError(f"{revision[:80]!r} is not a revision: a branch, a tag or a commit hash")
@@ -69,7 +69,7 @@ def _fetch(repo: str, revision: str, trust: Trust) -> HubRun:
         if COMMIT.fullmatch(revision) and commit != revision:
             raise UserError(f"{repo}: commit {revision[:7]} was asked for, {commit[:7]} is what is told of")
         files = retried(lambda: list_commit(repo, commit))
-    where = f"{HUB}{repo}@{commit[:7]}"
+    where = f"{HUB_PREFIX}{repo}@{commit[:7]}"
     _check_names({name: item.size if item else None for name, item in files.items()}, where)
     with hub_errors(repo):
         data = {name: _read(repo, commit, name, files[name], limit) for name, limit in NEEDED.items()}

@@ -21,7 +21,7 @@ from torch._weights_only_unpickler import UnpicklingError
 from agents.algorithms import build_agent
 from agents.playing.allowance import Allowance
 from agents.playing.checkpoint_archive import check_archive
-from agents.playing.hub_run import HUB, fetch
+from agents.playing.hub_run import fetch
 from agents.playing.player import Player
 from config.loader import from_plain
 from config.plugins import check_names, trust_in, trusting
@@ -38,6 +38,7 @@ from utils.checkpoint_set import LINKS, Chosen
 from utils.run_dir import RunDir
 from utils.run_facts import finite, mapping
 from utils.run_fate import fate
+from utils.run_names import HUB_PREFIX
 from utils.user_error import UserError
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
@@ -110,7 +111,7 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
     Where `best` or `last` is damaged the one before it is taken, and `notes` says so. UserError, one line, for whatever
     is missing, damaged, of another config, or more than plain data. The agent plays; it cannot go on learning.
     """
-    if selector.startswith(HUB):
+    if selector.startswith(HUB_PREFIX):
         return _load_published(selector, checkpoint, trust)
     run = RunDir.find(selector)
     facts = run.facts()

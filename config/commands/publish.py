@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser, add_project
 from config.commands.train import TRUST, trusted
+from utils.run_names import HUB_PREFIX
 from utils.user_error import UserError
 from utils.user_input import check_name
 
@@ -60,7 +61,7 @@ def build_publish_parser() -> OneLineParser:
 def parse_publish(argv: list[str]) -> PublishArguments:
     """argv without the program's name; what is unknown or of the wrong form is refused."""
     found = build_publish_parser().parse_all(argv)
-    if found.run_id.startswith("hub:"):
+    if found.run_id.startswith(HUB_PREFIX):
         raise UserError(f"{found.run_id} is published already; --run-id takes a run of this machine")
     if found.folder:
         check_name(found.folder, "--dry-run")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser
+from utils.run_names import HUB_PREFIX
 from utils.user_error import UserError
 
 EXAMPLES = """\
@@ -48,6 +49,6 @@ def parse_verify(argv: list[str]) -> VerifyArguments:
         raise UserError(f"--iterations is a whole number from 1 on, not {found.iterations}")
     if not 0 <= found.tolerance < float("inf"):
         raise UserError(f"--tolerance is a number from 0 on, not {found.tolerance}")
-    if found.run_id.startswith("hub:"):
+    if found.run_id.startswith(HUB_PREFIX):
         raise UserError(f"{found.run_id} holds one checkpoint and no rows; verify takes a run of this machine")
     return VerifyArguments(**vars(found))
