@@ -1,4 +1,4 @@
-"""Print what goes into a shell's file so that it completes the words of `stride` (pip install 'stride-rl[completion]')
+"""Print what goes into a shell's file so that it completes the words of `stride`.
 
 bash, in ~/.bashrc:                    eval "$(stride completion bash)"
 zsh, in ~/.zshrc after compinit:       eval "$(stride completion zsh)"
@@ -9,8 +9,9 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from importlib.util import find_spec
 from typing import Any, TextIO, get_args, get_origin
+
+import argcomplete
 
 from config.commands.check_env import build_check_parser
 from config.commands.export import build_export_parser
@@ -31,7 +32,6 @@ from config.variants import EnvironmentFile
 from scripts.usage import parser_of
 from utils import entry
 from utils.run_dir import list_runs
-from utils.user_error import UserError
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"  # argcomplete's variable: what the shell sets to ask for words, the line is in COMP_LINE
@@ -56,10 +56,6 @@ def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("shell", choices=SHELLS, help="whose words to print")
     shell = parser.parse_args(argv).shell
-    if find_spec("argcomplete") is None:
-        raise UserError("completion needs the package argcomplete: pip install 'stride-rl[completion]'")
-    import argcomplete
-
     print(argcomplete.shellcode(["stride"], use_defaults=False, shell=shell), end="")
     return 0
 
@@ -69,8 +65,6 @@ def complete(leave: Callable[[int], object] = os._exit, output: TextIO | None = 
 
     `output`: where the words go; None: where the shell's function reads them.
     """
-    import argcomplete
-
     typed = os.environ["COMP_LINE"].encode()[: int(os.environ["COMP_POINT"])].decode(errors="replace")
     finished = typed.split() if typed[-1:].isspace() else typed.split()[:-1]
     os.environ[ASKED] = str(min(2, len(finished)))  # which word of the line is the program of this parser
@@ -125,8 +119,6 @@ def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def completer_of(command: str, action: argparse.Action) -> Any:
     """What argcomplete is to call for an argument; None: its choices, or nothing."""
-    from argcomplete import FilesCompleter
-
     if command == "train" and action.dest == "words":
         return words_of_training
     if action.dest == "checkpoint":
@@ -135,7 +127,7 @@ def completer_of(command: str, action: argparse.Action) -> Any:
         return run_names
     if action.metavar == "ENV":
         return lambda **_: [*environment_files()]
-    return FilesCompleter() if action.metavar in ("FILE", "FOLDER", "PATH") else None
+    return argcomplete.FilesCompleter() if action.metavar in ("FILE", "FOLDER", "PATH") else None
 
 
 def run_names(**_: object) -> list[str]:

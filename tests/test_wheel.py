@@ -200,7 +200,7 @@ def test_the_readmes_first_lines_for_pip(tmp_path):
     script = block.replace("path/to/stride", shlex.quote(str(ROOT))) + "complete -p stride\n"
     done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "solved: goal reached" in done.stdout and "_stride stride" in done.stdout.splitlines()[-1]
+    assert "solved: goal reached" in done.stdout and "_python_argcomplete stride" in done.stdout.splitlines()[-1]
     assert len([*(tmp_path / "walker" / "runs").glob("2*")]) == 1
 
 

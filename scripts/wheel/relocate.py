@@ -57,7 +57,6 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "envs_gym/retro.py": "packages of others",
     "envs_gym/retro_emulator.py": "packages of others",
     "envs_gym/wrappers/registry.py": "modules of the user",
-    "scripts/completion.py": "packages of others",
     "scripts/smoke_test_envs.py": "packages of others",
     "report/trackers/registry.py": "packages of others",
     "stride/__init__.py": "a table of ours, rewritten",

@@ -5,15 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import argcomplete
 import pytest
 
 from config.commands.table import commands
 from scripts.completion import BUILDERS, SHELLS, complete, main
 from utils.places import PROJECT
-from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-argcomplete = pytest.importorskip("argcomplete")
 
 
 class Left(Exception):  # noqa: N818
@@ -109,12 +108,6 @@ def test_what_is_printed_is_for_the_shell_that_was_named(capsys):
         assert main([shell]) == 0
         printed = capsys.readouterr().out
         assert "stride" in printed and ("complete --command" in printed) == (shell == "fish")
-
-
-def test_without_the_package_its_extra_is_named(monkeypatch):
-    monkeypatch.setattr("scripts.completion.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs the package argcomplete: pip install 'stride-rl\[completion\]'"):
-        main(["bash"])
 
 
 def test_a_tab_loads_no_torch():
