@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from utils.ray_pool import reach
+from runstore.many.ray_pool import reach
 
 if __name__ == "__main__":
     reach(sys.argv[1:])  # here, as nodes of a cluster load for seconds, too
 
 from config.preflight import print_help
-from report.opening import first_words
+from scripts.train_opening import first_words
 from utils import entry
 
 if __name__ == "__main__":
@@ -48,11 +48,24 @@ from envs_gym.make import env_info, import_module, make_envs
 from envs_gym.own_code import import_code_of, import_own_modules, remember_code_of
 from envs_gym.task import task_of
 from envs_gym.workers import workers_of
-from report.claimed import is_done, standing_run, tell_again
-from report.detached import apart, look_on, train_apart
-from report.several import start_all
 from report.sinks import group_watchers, sinks_of
 from report.trackers.registry import check_loggers
+from runstore import checkpoint_set
+from runstore.claim import claim, key_of
+from runstore.many.nursery import words_of
+from runstore.many.pools import LOCAL, pool_on
+from runstore.run_dir import RunDir, new_id, runs_root
+from runstore.run_facts import PAUSED, mapping
+from runstore.run_fate import fate
+from runstore.run_files import write_json
+from runstore.run_lock import LockLostError, RunInTrainingError, locked, owner
+from runstore.run_log import NOTE, open_run_log
+from runstore.run_names import GROUP_PREFIX
+from runstore.seed_group import find_group, needs_of, resume_seeds
+from scripts.train_claimed import is_done, standing_run, tell_again
+from scripts.train_detached import apart, look_on, train_apart
+from scripts.train_several import start_all
+from trainer_callbacks.caller import from_here
 from trainer_callbacks.debug import Debug
 from trainer_callbacks.disk_space import NoRoomError, room_errors
 from trainer_callbacks.failures import beginnings_told, failures_told
@@ -68,22 +81,10 @@ from trainer_callbacks.resume import (
     settings_hash,
 )
 from trainer_callbacks.session import Start, bits_rest_on, checkpoint_size, fit
-from utils import checkpoint_set, places
-from utils.caller import from_here
-from utils.claim import claim, key_of
+from utils import places
 from utils.devices import described, prepare, training_device
 from utils.durable_file import check_room
 from utils.events import Events, only_events
-from utils.nursery import words_of
-from utils.pools import LOCAL, pool_on
-from utils.run_dir import RunDir, new_id, runs_root
-from utils.run_facts import PAUSED, mapping
-from utils.run_fate import fate
-from utils.run_files import write_json
-from utils.run_lock import LockLostError, RunInTrainingError, locked, owner
-from utils.run_log import NOTE, open_run_log
-from utils.run_names import GROUP_PREFIX
-from utils.seed_group import find_group, needs_of, resume_seeds
 from utils.user_error import NumbersError, UserError
 
 utils.quick_start.loaded()

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from config.field_types import hints, takes
 from config.schema import ALGORITHMS, Config, register_algorithm
+from runstore.run_dir import RunDir
 from utils import own_modules
 from utils.interrupted import by_signal
 from utils.one_line import describe_error
-from utils.run_dir import RunDir
 from utils.user_error import UserError, nearest
 
 MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"

@@ -15,10 +15,10 @@ from config.loader import from_plain
 from config.manual import help_text
 from config.plugins import check_names, is_dotted, registered, trust_in
 from config.schema import ALGORITHMS, Config
+from runstore.run_dir import LAST, RunDir, runs_root
+from runstore.run_names import HUB_PREFIX
+from runstore.seed_group import names_group
 from utils.durable_file import check_room
-from utils.run_dir import LAST, RunDir, runs_root
-from utils.run_names import HUB_PREFIX
-from utils.seed_group import names_group
 from utils.user_error import UserError, nearest
 
 AGENTS = Path(__file__).parent.parent / "agents"

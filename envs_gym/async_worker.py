@@ -26,12 +26,12 @@ from envs_fast.vec_env import Obs, Step
 from envs_gym.blame import Blame, EnvError
 from envs_gym.gym_env import SEEDS, GymEnv
 from envs_gym.wrappers.registry import WrapperConfig
+from runstore.many.parent_death import signal_at_parents_death
 from utils import own_modules
 from utils.closed_pipe import outlive_readers
 from utils.counter_rng import WORLD, Key, integers
 from utils.interrupted import ENDING
 from utils.own_modules import Own
-from utils.parent_death import signal_at_parents_death
 from utils.user_error import UserError
 
 WHERE: signal.Signals | None = vars(signal).get("SIGUSR1")  # asks a worker for the line it is in; None on Windows

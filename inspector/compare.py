@@ -10,13 +10,13 @@ from inspector.charts import LARGEST, Line, board, bound, chart, clock
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.runs import RunFacts, Runs
 from inspector.table import verdict_badge
-from report.curve import Point
-from report.history import TRAIN, VAL
-from report.typography import duration, score
-from utils.run_brief import Brief
-from utils.run_facts import few
-from utils.run_names import GROUP_PREFIX
+from runstore.history import TRAIN, VAL
+from runstore.run_brief import Brief
+from runstore.run_facts import few
+from runstore.run_names import GROUP_PREFIX
+from utils.curve import Point
 from utils.statistics import iqm
+from utils.typography import duration, score
 from utils.user_error import UserError
 
 COLOURS = 8

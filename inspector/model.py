@@ -3,7 +3,7 @@
 import yaml
 from torch import nn
 
-from agents.playing.loading import LoadedRun
+from agents.trained.loading import LoadedRun
 from config.written import IDENTITY, config_of, written
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.overview import configured

@@ -6,11 +6,11 @@ from inspector.charts import Line, board, bound, chart, clock, constant
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
 from inspector.table import badge, moment, verdict_badge
-from report.dreams import MEANING, read_dreams
-from report.history import TRAIN, VAL
-from report.typography import duration, score, short
-from report.watch import read_alerts
-from utils.run_facts import whole
+from runstore.dreams import MEANING, read_dreams
+from runstore.history import TRAIN, VAL
+from runstore.run_facts import whole
+from trainer_callbacks.watch import read_alerts
+from utils.typography import duration, score, short
 from utils.user_error import UserError
 
 MOST_CHARTS = 100

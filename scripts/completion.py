@@ -29,9 +29,9 @@ from config.field_types import hints, members
 from config.loader import environment_files
 from config.schema import ALGORITHMS
 from config.variants import EnvironmentFile
+from runstore.run_dir import list_runs
 from scripts.usage import parser_of
 from utils import entry
-from utils.run_dir import list_runs
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"  # argcomplete's variable: what the shell sets to ask for words, the line is in COMP_LINE

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from train import train_run  # isort: skip  # before whoever imports Lightning: it knows how
 
-from agents.playing.loading import LoadedRun, load_run
+from agents.trained.loading import LoadedRun, load_run
 from config.commands.train import parse_arguments
 from config.keys import check_algorithm
 from config.overrides import in_words
 from envs_gym.given import Maker, id_of, is_given, lent
 from report.notebook import in_notebook
+from runstore.run_dir import RunDir
+from runstore.run_names import HUB_PREFIX
 from utils.project import in_project
 from utils.provenance import called
-from utils.run_dir import RunDir
-from utils.run_names import HUB_PREFIX
 from utils.user_error import UserError
 
 

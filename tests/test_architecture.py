@@ -29,15 +29,21 @@ HEAVYWEIGHTS |= {"ale_py", "cv2", "ray", "optuna", "tensorboard"}
 CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
-LAZY |= {"config.loader", "report.watch"}  # all schemas: the first screen of a monitor does not wait for them
+LAZY |= {
+    "config.loader",
+    "trainer_callbacks.watch",
+}  # all schemas: the first screen of a monitor does not wait for them
 WORDS = ("show", "compare", "export", "written", "cleanup", "explain", "diff")
 LAZY |= {f"report.ledger.{word}" for word in WORDS}  # each of one word of `stride runs`
-LAZY |= {"utils.run_state", "utils.run_dir"}  # 30 modules: of ten thousand runs that have ended a list needs neither
+LAZY |= {
+    "runstore.run_state",
+    "runstore.run_dir",
+}  # 30 modules: of ten thousand runs that have ended a list needs neither
 LAZY |= {"difflib", "hashlib", "tomllib", "traceback"}  # Python's own: milliseconds of each command
-LAZY |= {"report.several"}  # likewise brings numpy: for several runs, not for a word that is mistyped
-LAZY |= {"agents.playing.tensors"}  # brings torch: for who compares tensors
+LAZY |= {"scripts.train_several"}  # likewise brings numpy: for several runs, not for a word that is mistyped
+LAZY |= {"agents.trained.tensors"}  # brings torch: for who compares tensors
 LAZY |= {"envs_gym.task"}  # likewise: for a search in an environment that has no config of its own
-LAZY |= {"utils.ray_pool", "utils.processor"}  # on a node, where nothing of ours is found before; Numba's alone
+LAZY |= {"runstore.many.ray_pool", "utils.processor"}  # on a node, where nothing of ours is found before; Numba's alone
 TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "run_dir", "statistics", "process_pool", "run_log", "provenance")
 LIGHT_UTILS += ("entry", "durable_file", "run_lock", "checkpoint_set", "run_files", "run_facts", "run_names")
@@ -56,17 +62,17 @@ LIGHT_ROOMS = (
 LIGHT_ROOMS += ("runs", "scratch", "table", "videos")
 LIGHT += tuple(f"inspector/{name}.py" for name in LIGHT_ROOMS)
 EMPTY_WORDS = {"util", "utils", "common", "helper", "helpers", "misc"}
-DESERIALIZERS = ("agents/playing/loading.py", "scripts/same_bits.py")  # the second reads runs of any checkout
-# a file of a run is opened by utils/run_files.py alone; these open what is none
+DESERIALIZERS = ("agents/trained/loading.py", "scripts/same_bits.py")  # the second reads runs of any checkout
+# a file of a run is opened by runstore/run_files.py alone; these open what is none
 OPENERS = {
-    "utils/run_files.py": "the door",
+    "runstore/run_files.py": "the door",
     "utils/durable_file.py": "files of the project, and what the door is made of",
-    "utils/run_dir.py": "the folder of all runs, and a new run in it",
-    "utils/run_lock.py": "/proc",
+    "runstore/run_dir.py": "the folder of all runs, and a new run in it",
+    "runstore/run_lock.py": "/proc",
     "config/scenarios.py": "the files of VizDoom's scenarios and of stable-retro's games",
     "envs_gym/doom.py": "/proc, and an empty folder that the game makes where one stands",
     "envs_gym/recorder.py": "a recording, which lies where its caller says",
-    "report/detached.py": "where tmux is",
+    "scripts/train_detached.py": "where tmux is",
     "report/monitor/band.py": "docs/results, the project's own evidence",
     "report/monitor/faces.py": "metrics.yaml",
     "report/monitor/fleet.py": "the folder of all runs",
@@ -76,9 +82,9 @@ OPENERS = {
     "utils/kernel_cache.py": "compiled kernels, and the project's own code",
     "utils/kernel_folder.py": "compiled kernels, and the project's own code",
     "utils/memory_use.py": "/proc and /sys",
-    "utils/gpu_facts.py": "/proc",
-    "utils/ray_pool.py": "a file in the folder of all runs, by which a node shows that it sees it",
-    "utils/remembered.py": "the user's state folder",
+    "trainer_callbacks/gpu_facts.py": "/proc",
+    "runstore/many/ray_pool.py": "a file in the folder of all runs, by which a node shows that it sees it",
+    "envs_gym/remembered.py": "the user's state folder",
     "utils/provenance.py": "the project's own code",
     "utils/device_source.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",
@@ -96,8 +102,8 @@ OPENERS = {
     "export/": "the exported file, and what it is compiled with to be verified",
     "scripts/": "evidence, and faults that are planted on purpose",
     "inspector/app.py": "the page's own scripts and styles",
-    "utils/run_listing.py": "the folder of all runs",
-    "utils/own_sqlite.py": "the index beside the runs, which is made anew",
+    "runstore/run_listing.py": "the folder of all runs",
+    "runstore/own_sqlite.py": "the index beside the runs, which is made anew",
     "report/ledger/written.py": "a file of the user's own",
     "report/ledger/show.py": "what lies in a run's folder is counted, and not opened",
     "report/ledger/cleanup.py": "the folder of all runs",
@@ -106,7 +112,7 @@ OPENERS = {
     "inspector/episode.py": "the folder that is served",
     "publishing/folder.py": "the video it has just made",
 }
-OPENED = "a run's file is opened by utils/run_files.py"
+OPENED = "a run's file is opened by runstore/run_files.py"
 OPENING = {"open", "fdopen", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "glob", "rglob",
            "scandir", "listdir", "readlink", "unlink", "rmdir", "mkdir", "makedirs", "symlink_to", "hardlink_to",
            "touch", "FileHandler", "memmap", "fromfile", "tofile", "loadtxt", "genfromtxt"}  # fmt: skip
@@ -292,7 +298,7 @@ GOOD = {
     "agents/ppo.py": '"""PPO."""\nimport torch\nfrom agents.base import Agent\nnet.eval()\n',
     "agents/base.py": '"""Agent."""\nfrom config.loader import load\n',
     "agents/engines/graphed.py": '"""Fast."""\nfrom agents.ppo import PPO\ndef f():\n    import wandb\n',
-    "agents/playing/loading.py": '"""Loads."""\nimport torch\ntorch.load(path, weights_only=True)\n',
+    "agents/trained/loading.py": '"""Loads."""\nimport torch\ntorch.load(path, weights_only=True)\n',
     "train.py": '"""Trains."""\nimport agents.engines.graphed\ntry: ...\nexcept BaseException:\n    log()\n    raise\n',
 }
 
@@ -330,12 +336,12 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     (LOAD, "train.py", "yaml.unsafe_load(x)", "train.py:2: yaml.unsafe_load runs"),
     (DOOR, "agents/base.py", "(run.path / 'x').read_text()", f"agents/base.py:2: .read_text: {OPENED}"),
     (DOOR, "agents/base.py", "open(run.metrics_csv)", f"agents/base.py:2: open: {OPENED}"),
-    (DOOR, "agents/playing/loading.py", "path.open('rb')", f"agents/playing/loading.py:2: path.open: {OPENED}"),
+    (DOOR, "agents/trained/loading.py", "path.open('rb')", f"agents/trained/loading.py:2: path.open: {OPENED}"),
     (DOOR, "train.py", "shutil.copyfile(run.metrics_csv, x)", f"train.py:2: shutil.copyfile: {OPENED}"),
     (DOOR, "train.py", "from shutil import copyfile", f"train.py:2: shutil.copyfile: {OPENED}"),
     (DOOR, "train.py", "os.open(run.path / '.lock', 0)", f"train.py:2: os.open: {OPENED}"),
     (DOOR, "run_play.py", "from utils.durable_file import read_json", f"utils.durable_file.read_json: {OPENED}"),
-    (DOOR, "utils/run_log.py", "logging.FileHandler(path)", f"utils/run_log.py:2: logging.FileHandler: {OPENED}"),
+    (DOOR, "runstore/run_log.py", "logging.FileHandler(path)", f"runstore/run_log.py:2: logging.FileHandler: {OPENED}"),
     *((LOAD, path, "torch.load(x)", f"{path}:2: torch.load without") for path in DESERIALIZERS),
 ]
 

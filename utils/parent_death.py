@@ -2,7 +2,7 @@
 
 It is the thread that starts the process whose end counts, so processes are started by a thread that lasts.
 
-    python utils/parent_death.py PID COMMAND ...      becomes that command, tied to its parent, the process PID
+    python runstore/many/parent_death.py PID COMMAND ...      becomes that command, tied to its parent, the process PID
 """
 
 import ctypes

@@ -18,15 +18,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runstore.many.nursery import FLAG as NURSERY
+from runstore.many.nursery import REAP
+from runstore.many.process_pool import GRACE, POLL, Child, Finished, Start, end_all, tail_of
+from runstore.run_dir import runs_root
+from runstore.run_lock import LockLostError
 from utils.cores import SHARE
-from utils.nursery import FLAG as NURSERY
-from utils.nursery import REAP
 from utils.places import PACKAGE, PROJECT
 from utils.places import program as program_of
-from utils.process_pool import GRACE, POLL, Child, Finished, Start, end_all, tail_of
 from utils.provenance import source_hash, versions
-from utils.run_dir import runs_root
-from utils.run_lock import LockLostError
 from utils.user_error import UserError
 
 TRIES = 6  # of a command: one, and five where the node died or the run was stopped and saved there
@@ -343,7 +343,7 @@ def _there(name: str) -> Callable[..., Any]:
 
     def run(*told: Any) -> Any:
         sys.path[:0] = [home] if home not in sys.path else []
-        from utils import ray_pool
+        from runstore.many import ray_pool
 
         return vars(ray_pool)[name](*told)
 

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utils import run_files, run_names
+from runstore import run_files, run_names
+from runstore.run_brief import Brief
+from runstore.run_facts import read_facts
+from runstore.run_files import write_json
+from runstore.run_index import RunIndex
+from runstore.runs_root import ID as ID
+from runstore.runs_root import STAMP as STAMP
+from runstore.runs_root import check_id as check_id
+from runstore.runs_root import runs_root as runs_root
 from utils.durable_file import relink, sweep, sync_folder, temporary
-from utils.run_brief import Brief
-from utils.run_facts import read_facts
-from utils.run_files import write_json
-from utils.run_index import RunIndex
-from utils.runs_root import ID as ID
-from utils.runs_root import STAMP as STAMP
-from utils.runs_root import check_id as check_id
-from utils.runs_root import runs_root as runs_root
 from utils.user_error import UserError, nearest
 
 log = logging.getLogger("stride")

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from utils import claim
+from runstore import claim
+from runstore.many.pools import Pool
+from runstore.many.process_pool import run_all
+from runstore.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
+from runstore.run_facts import mapping, verdict
+from runstore.run_files import exists, list_names, make_folder, read_json, write_json
+from runstore.run_names import CLAIM, GROUP, GROUP_PREFIX, TIMED
 from utils.cores import SHARE, cores
 from utils.entry import GOAL_MISSED
 from utils.interrupted import Noted, name_of
-from utils.pools import Pool
-from utils.process_pool import run_all
-from utils.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
-from utils.run_facts import mapping, verdict
-from utils.run_files import exists, list_names, make_folder, read_json, write_json
-from utils.run_names import CLAIM, GROUP, GROUP_PREFIX, TIMED
 from utils.user_error import UserError, nearest
 
 LAST_GROUP = "@last-group"  # the same as group:@last

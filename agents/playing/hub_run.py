@@ -1,6 +1,6 @@
 """A run published on the Hugging Face Hub, downloaded and distrusted: names, sizes, JSON, tensors, and no code.
 
-Building a policy from it, and comparing the two, belongs to agents/playing/loading.py.
+Building a policy from it, and comparing the two, belongs to agents/trained/loading.py.
 """
 
 import itertools
@@ -13,15 +13,15 @@ from typing import Any
 
 from torch import Tensor
 
-from agents.playing.hub_client import Listed, check_repo, hub_errors, retried
-from agents.playing.hub_download import COMMIT, find_commit, list_commit, read_file
-from agents.playing.weights_file import read_weights
 from config.loader import from_plain
 from config.plugins import NOBODY, Trust, check_names, is_dotted
 from config.schema import Config
 from config.sizes import check_foreign, check_whole_numbers
 from envs_gym.wrappers.registry import WRAPPERS
-from utils.run_names import HUB_PREFIX
+from publishing.hub_client import Listed, check_repo, hub_errors, retried
+from publishing.hub_download import COMMIT, find_commit, list_commit, read_file
+from publishing.weights_file import read_weights
+from runstore.run_names import HUB_PREFIX
 from utils.user_error import UserError
 
 WEIGHTS, FACTS = "model.safetensors", "config.json"

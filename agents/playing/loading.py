@@ -19,10 +19,9 @@ from torch import Tensor
 from torch._weights_only_unpickler import UnpicklingError
 
 from agents.algorithms import build_agent
-from agents.playing.allowance import Allowance
-from agents.playing.checkpoint_archive import check_archive
-from agents.playing.hub_run import fetch
-from agents.playing.player import Player
+from agents.trained.allowance import Allowance
+from agents.trained.checkpoint_archive import check_archive
+from agents.trained.player import Player
 from config.loader import from_plain
 from config.plugins import check_names, trust_in, trusting
 from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
@@ -32,13 +31,14 @@ from envs_gym import backend_gym
 from envs_gym.make import import_module, make_envs
 from envs_gym.own_code import import_code_of
 from envs_gym.rendered import make_rendered
+from publishing.hub_run import fetch
 from report.metrics_csv import read_csv
-from utils import checkpoint_set, run_files
-from utils.checkpoint_set import LINKS, Chosen
-from utils.run_dir import RunDir
-from utils.run_facts import finite, mapping
-from utils.run_fate import fate
-from utils.run_names import HUB_PREFIX
+from runstore import checkpoint_set, run_files
+from runstore.checkpoint_set import LINKS, Chosen
+from runstore.run_dir import RunDir
+from runstore.run_facts import finite, mapping
+from runstore.run_fate import fate
+from runstore.run_names import HUB_PREFIX
 from utils.user_error import UserError
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from config.commands.one_line import OneLineParser, add_project
 from config.commands.train import TRUST, trusted
-from utils.seed_group import names_group
+from runstore.seed_group import names_group
 from utils.user_error import UserError
 from utils.user_input import check_name
 

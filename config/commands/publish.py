@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser, add_project
 from config.commands.train import TRUST, trusted
-from utils.run_names import HUB_PREFIX
+from runstore.run_names import HUB_PREFIX
 from utils.user_error import UserError
 from utils.user_input import check_name
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from config.commands.one_line import OneLineParser
-from utils.run_labels import check_tag
+from runstore.run_labels import check_tag
 from utils.user_error import UserError, nearest
 
 EXAMPLES = """\

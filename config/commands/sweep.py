@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from config.commands.one_line import OneLineParser
-from utils.pools import LOCAL, check_place
-from utils.search_journal import NEEDED
+from runstore.many.pools import LOCAL, check_place
+from runstore.many.search_journal import NEEDED
 from utils.user_error import UserError
 
 EXAMPLES = """\

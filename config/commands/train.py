@@ -16,9 +16,9 @@ from config.multirun import MOST, combinations
 from config.plugins import trusting
 from config.schema import Config
 from config.sweep import TRACKER, Sweep, find_sweep
-from utils.claim import check_group
-from utils.pools import check_place
-from utils.seed_group import names_group, spelled_out
+from runstore.claim import check_group
+from runstore.many.pools import check_place
+from runstore.seed_group import names_group, spelled_out
 from utils.user_error import UserError, nearest
 
 EXAMPLES = """\

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser
-from utils.run_names import HUB_PREFIX
+from runstore.run_names import HUB_PREFIX
 from utils.user_error import UserError
 
 EXAMPLES = """\

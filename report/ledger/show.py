@@ -9,21 +9,21 @@ from typing import Any
 
 from config.metrics import load_metrics
 from config.written import differing_rows
-from report.history import TRAIN, VAL
-from report.ledger.curves import Curves
 from report.ledger.plot import overlay
-from report.ledger.query import FIELDS
 from report.ledger.table import LONGEST, aligned, data
-from report.typography import number
-from report.watch import read_alerts
-from utils.checkpoint_set import names
+from runstore.checkpoint_set import names
+from runstore.history import TRAIN, VAL
+from runstore.run_curves import Curves
+from runstore.run_dir import RunDir
+from runstore.run_facts import mapping
+from runstore.run_fate import conclusion, fate
+from runstore.run_index import look_at
+from runstore.run_labels import read_labels
+from runstore.run_query import FIELDS
+from runstore.run_tail import last_values
+from trainer_callbacks.watch import read_alerts
 from utils.one_line import one_line
-from utils.run_dir import RunDir
-from utils.run_facts import mapping
-from utils.run_fate import conclusion, fate
-from utils.run_index import look_at
-from utils.run_labels import read_labels
-from utils.run_tail import last_values
+from utils.typography import number
 from utils.user_error import UserError
 
 SAID = ("engine", "engine_reason", "env_backend", "device", "git_hash", "group", "parent", "host", "versions")

@@ -13,15 +13,15 @@ from threading import Thread
 
 from config.loader import to_plain
 from config.schema import Config
-from report.alerts import Event
-from report.history import STEPS
-from report.outcome import UNENDED, Header, Outcome
-from report.sink import Sink
 from report.trackers.mailbox import MOST, Mailbox
 from report.trackers.tracker import ALERT, BEGIN, END, ROW, VIDEO, Facts, Tracker
+from runstore.alerts import Event
+from runstore.history import STEPS
+from runstore.outcome import UNENDED, Header, Outcome
+from runstore.run_dir import RunDir
+from runstore.run_log import NOTE
+from trainer_callbacks.sink import Sink
 from utils.one_line import describe_error
-from utils.run_dir import RunDir
-from utils.run_log import NOTE
 from utils.user_error import UserError
 from utils.video_file import VideoError
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import Thread
 
 from report.trackers.tracker import BEGIN, END, News, Tracker
-from utils import places, run_files
+from runstore import run_files
+from utils import places
 
 LAST = 2000  # bytes of what it printed in which its error is looked for
 PATHS = ("WANDB_DIR", "WANDB_SWEEP_PARAM_PATH", "TRACKIO_DIR")  # may be relative to where one stands

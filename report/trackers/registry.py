@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from report.trackers.courier import Courier
 from report.trackers.in_child import InChild
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 from utils.user_error import UserError
 
 CSV = "csv"  # metrics.csv, which every run has

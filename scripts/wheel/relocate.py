@@ -65,7 +65,7 @@ LOOKED_AT = {  # who imports by a name that only the running program knows, and 
     "utils/devices.py": "packages of others",
     "utils/late_dynamo.py": "torch's",
     "utils/own_modules.py": "modules of the user",
-    "utils/pools.py": "packages of others",
+    "runstore/many/pools.py": "packages of others",
 }
 
 

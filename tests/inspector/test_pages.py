@@ -13,7 +13,7 @@ from tiny_runs import tiny_run
 from inspector.app import TABS
 from inspector.compare import choices, chosen, compare, first_choice
 from inspector.runs import Runs
-from report.history import TRAIN, VAL
+from runstore.history import TRAIN, VAL
 from utils.user_error import UserError
 
 pytestmark = pytest.mark.browser

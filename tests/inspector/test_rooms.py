@@ -9,8 +9,8 @@ import pytest
 from tiny_runs import tiny_run
 
 import run_inspect
-from agents.playing.episode import record_episode
-from agents.playing.loading import load_run
+from agents.trained.episode import record_episode
+from agents.trained.loading import load_run
 from config.written import differing_rows
 from inspector.charts import Line, chart, clock
 from inspector.compare import compare, curves, groups
@@ -22,8 +22,8 @@ from inspector.pictures import GAP, heat_frames, seen_frames, tiles
 from inspector.runs import Runs
 from inspector.table import runs_table
 from inspector.videos import films_of, lend, poster, words_of
-from report.curve import Point
-from utils.run_lock import locked
+from runstore.run_lock import locked
+from utils.curve import Point
 from utils.user_error import UserError
 from utils.video_file import VideoFile
 
@@ -55,8 +55,8 @@ def test_a_run_without_a_word_for_minutes_is_silent_or_has_died(runs, monkeypatc
     facts = json.loads(runs[2].config_json.read_text())
     runs[2].config_json.write_text(json.dumps({**facts, "status": "running"}))
     assert read_run(runs[2]).brief.status == "running", "it has just begun"
-    monkeypatch.setattr("utils.run_state.BEGINNING", -1.0)
-    monkeypatch.setattr("utils.run_state.SILENT_AFTER", -1.0)
+    monkeypatch.setattr("runstore.run_state.BEGINNING", -1.0)
+    monkeypatch.setattr("runstore.run_state.SILENT_AFTER", -1.0)
     assert read_run(runs[2]).brief.status == "dead"
     with locked(runs[2].path):
         assert read_run(runs[2]).brief.status == "silent"

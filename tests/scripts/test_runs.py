@@ -14,12 +14,12 @@ from config.metrics import load_metrics
 from report.ledger import explain
 from report.ledger.export import escaped
 from report.ledger.table import COLUMNS
+from runstore.run_dir import RunDir
+from runstore.run_labels import Labels, read_labels, write_labels
+from runstore.run_lock import locked
 from scripts import runs
 from scripts.bench.runs import make
 from utils import entry
-from utils.run_dir import RunDir
-from utils.run_labels import Labels, read_labels, write_labels
-from utils.run_lock import locked
 
 RUNS = 24
 

@@ -7,7 +7,7 @@ from tiny_runs import TINY, tiny_run
 import train
 from report.metrics_csv import read_csv
 from report.trackers import courier, registry
-from utils.run_dir import RunDir
+from runstore.run_dir import RunDir
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
 

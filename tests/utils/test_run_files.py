@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from utils import run_files, run_names
-from utils.run_facts import finite, read_facts
+from runstore import run_files, run_names
+from runstore.run_facts import finite, read_facts
 from utils.user_error import UserError
 
 SECRET = "what only its owner reads"
