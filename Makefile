@@ -45,12 +45,14 @@ clean:
 	@echo "installing into .venv (once, a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(INSTALL) ".[video]"
+	@$(BIN)/python -m scripts.schema > config/schema.json
 	@touch $@
 
 .venv/ready-dev: pyproject.toml constraints.txt
 	@echo "installing the development tools into .venv (once, a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(INSTALL) ".[dev]"
+	@$(BIN)/python -m scripts.schema > config/schema.json
 	@touch $@ .venv/ready
 
 .venv/ready-ci: .venv/ready-dev

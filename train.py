@@ -62,7 +62,8 @@ from runstore.run_fate import fate
 from runstore.run_files import write_json
 from runstore.run_lock import LockLostError, RunInTrainingError, locked, owner
 from runstore.run_log import NOTE, open_run_log
-from runstore.seed_group import PREFIX, find_group, needs_of
+from runstore.run_names import GROUP_PREFIX
+from runstore.seed_group import find_group, needs_of
 from scripts.train_claimed import is_done, standing_run, tell_again
 from scripts.train_detached import apart, look_on, train_apart
 from scripts.train_several import start_all
@@ -112,7 +113,7 @@ def main(argv: list[str], events: Events | None = None) -> int:
         return print_variants(arguments.list_envs)
     if apart(arguments):
         return train_apart(argv, arguments)
-    if arguments.resume.startswith(PREFIX):
+    if arguments.resume.startswith(GROUP_PREFIX):
         return resume_group(arguments)
     if arguments.many:
         return train_group(arguments)
@@ -357,7 +358,7 @@ def forked_early(argv: list[str]) -> list[str]:
         arguments = parse_arguments(argv)
     except UserError:  # said by main
         return []
-    several = arguments.many or arguments.resume.startswith(PREFIX)
+    several = arguments.many or arguments.resume.startswith(GROUP_PREFIX)
     return places.program("train") if several and arguments.on == LOCAL and not arguments.debug else []
 
 

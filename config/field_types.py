@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from config.extras import ENVPOOL
 from config.plateau import Plateau
-from config.schedule import Schedule, is_named
+from config.schedule import Schedule, schedule_in
 from config.spec import Quantity, Spec
 from utils.one_line import shortened
 from utils.user_error import UserError, nearest
@@ -107,7 +107,7 @@ def _take(name: str, member: object, value: object) -> Any:
     if origin is dict:
         return _mapping(name, args[1], value) if isinstance(value, Mapping) else NO
     if member is Schedule:
-        return _schedule(name, value)
+        return NO if (schedule := schedule_in(name, value)) is None else schedule
     if member in (Spec, Quantity, Plateau):
         return build(name, member, value) if isinstance(value, Mapping) else NO
     if member in (int, float):
@@ -173,15 +173,6 @@ def plain_data(name: str, value: object, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         return {text(name, key): plain_data(f"{name}.{key}", item, depth + 1) for key, item in value.items()}
     raise UserError(f"{name} takes numbers, text, true, false, null, lists and mappings of these, not {_shown(value)}")
-
-
-def _schedule(name: str, value: object) -> Any:
-    if isinstance(value, Mapping) or (isinstance(value, str) and is_named(value)):
-        try:
-            return Schedule.parse(value)
-        except UserError as error:
-            raise UserError(f"{name}: {error}") from error
-    return NO
 
 
 def _shown(value: object) -> str:

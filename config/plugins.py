@@ -16,8 +16,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from inspect import get_annotations
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, NamedTuple, Self
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from config.field_types import hints, takes
 from config.schema import ALGORITHMS, Config, register_algorithm
@@ -114,31 +114,16 @@ def attribute(key: str, name: str) -> Any:
 
 def import_named(module: str, key: str) -> ModuleType:
     """The module; whatever its own code raises becomes one line with the place."""
-    with _Importing(module, key):
+    try:
         return own_modules.import_named(module)
-
-
-class _Importing:
-    """Wraps the import of a module that somebody named."""
-
-    def __init__(self, module: str, key: str) -> None:
-        self.module, self.key = module, key
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None or isinstance(error, UserError) or by_signal(error):
-            return
-        if isinstance(error, ModuleNotFoundError) and f"{self.module}.".startswith(f"{error.name}."):
-            raise UserError(
-                f"{self.key}: there is no Python module {self.module!r} to import{_near(self.module)}"
-            ) from error
-        frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith("<")]
+    except BaseException as error:
+        if isinstance(error, UserError) or by_signal(error):
+            raise
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise UserError(f"{key}: there is no Python module {module!r} to import{_near(module)}") from error
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")]
         place = f" ({frames[-1].filename}:{frames[-1].lineno})" if len(frames) > 2 else ""  # two of them are ours
-        raise UserError(f"{self.key}: {self.module} cannot be imported: {describe_error(error)}{place}") from error
+        raise UserError(f"{key}: {module} cannot be imported: {describe_error(error)}{place}") from error
 
 
 def _near(module: str) -> str:

@@ -16,12 +16,12 @@ from config.manual import help_text
 from config.plugins import check_names, is_dotted, registered, trust_in
 from config.schema import ALGORITHMS, Config
 from runstore.run_dir import LAST, RunDir, runs_root
+from runstore.run_names import HUB_PREFIX
 from runstore.seed_group import names_group
 from utils.durable_file import check_room
 from utils.user_error import UserError, nearest
 
 AGENTS = Path(__file__).parent.parent / "agents"
-HUB = "hub:"
 
 
 class OfRun(Protocol):
@@ -119,7 +119,7 @@ def look_for_run(parse: Callable[[list[str]], OfRun], must_be_there: bool = True
 
     def first(argv: list[str]) -> None:
         named = parse(argv).run_id
-        if not named.startswith(HUB) and not names_group(named) and (must_be_there or named != LAST):
+        if not named.startswith(HUB_PREFIX) and not names_group(named) and (must_be_there or named != LAST):
             RunDir.find(named)
 
     return first

@@ -99,6 +99,21 @@ def checked_kind(kind: object) -> str:
     return SHORT[kind]
 
 
+def schedule_in(name: str, value: object) -> "Schedule | None":
+    """The schedule that a field's value says, None where it is meant as no schedule; UserError names the field."""
+    if not is_schedule(value):
+        return None
+    try:
+        return Schedule.parse(value)  # type: ignore[arg-type]  # is_schedule
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
+def is_schedule(value: object) -> bool:
+    """Whether a value is meant as a schedule, right or wrong."""
+    return isinstance(value, Mapping) or (isinstance(value, str) and is_named(value))
+
+
 def is_named(value: str) -> bool:
     """Whether the text is meant as a schedule (`lin_0.001`), right or wrong."""
     return value.partition("_")[0] in SHORT and "_" in value

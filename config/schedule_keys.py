@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from config.schedule import KINDS, SCHEDULE_PARTS, Schedule, checked_kind, is_named, peak_part
+from config.schedule import KINDS, SCHEDULE_PARTS, Schedule, checked_kind, is_schedule, peak_part, schedule_in
 from utils.user_error import UserError
 
 KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(SCHEDULE_PARTS) + "))?")
@@ -39,8 +39,8 @@ def superseded(key: str, later: Mapping[str, object], earlier: Mapping[str, obje
         return every
     peak = peak_part(_kind(name, {**earlier, **later}))
     if part:
-        return [name] if part == peak and not _is_schedule(earlier.get(name)) else []
-    return every if later[key] is None or _is_schedule(later[key]) else [key_of(name, peak)]
+        return [name] if part == peak and not is_schedule(earlier.get(name)) else []
+    return every if later[key] is None or is_schedule(later[key]) else [key_of(name, peak)]
 
 
 def fold(raw: Raw, defaults: Mapping[str, object]) -> Raw:
@@ -68,7 +68,7 @@ def _folded(name: str, given: dict[str, object], value: object, default: object)
         if len(given) > 1:
             raise UserError(f"{name}_schedule is null, so its other keys would do nothing")
         return _plain_value(value)
-    before = _parsed(name, value)
+    before = schedule_in(name, value)
     if before is None and "kind" not in given:
         raise UserError(f"{key_of(name, next(iter(given)))} needs {name}_schedule ({', '.join(KINDS)})")
     kind = checked_kind(given.get("kind", before.kind if before else None))
@@ -90,22 +90,9 @@ def _kind(name: str, values: Mapping[str, object]) -> str:
     return str(kind)
 
 
-def _is_schedule(value: object) -> bool:
-    return isinstance(value, Mapping) or (isinstance(value, str) and is_named(value))
-
-
-def _parsed(name: str, value: object) -> Schedule | None:
-    if isinstance(value, Mapping) or (isinstance(value, str) and is_named(value)):
-        try:
-            return Schedule.parse(value)
-        except UserError as error:
-            raise UserError(f"{name}: {error}") from error
-    return None
-
-
 def _plain_value(value: object) -> object:
     """What is left of a field when its schedule is taken away."""
-    schedule = value if isinstance(value, Schedule) else _parsed("schedule", value)
+    schedule = value if isinstance(value, Schedule) else schedule_in("schedule", value)
     if schedule is None:
         return value
     return schedule.end_value if schedule.kind == "warmup" else schedule.start_value

@@ -3,10 +3,10 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from typing import Any
 
-from config.loader import load_shipped, to_plain
+from config.loader import from_plain, load_shipped, to_plain
 from config.schedule import SCHEDULE_PARTS, SHORT, Schedule, peak_part
 from config.schema import ALGORITHMS, Config
 from utils.user_error import UserError
@@ -40,15 +40,36 @@ def short(value: Mapping[str, Any]) -> str:
     return f"{name}_{peak}" if Schedule(**value) == Schedule.named(value["kind"], peak) else ""
 
 
+def defaults(algo_id: str) -> dict[str, Any]:
+    """Of each key that somebody may tune and that has a default, as to_plain's data."""
+    usual = {}
+    for item in fields(ALGORITHMS[algo_id]):
+        value = item.default_factory() if callable(item.default_factory) else item.default
+        if value is not MISSING and item.name not in IDENTITY:
+            value = asdict(value) if isinstance(value, Schedule) else value
+            usual[item.name] = list(value) if isinstance(value, tuple) else value
+    return usual
+
+
 def differing(plain: Mapping[str, Any]) -> dict[str, Any]:
     """What to_plain's data says that the defaults of its algorithm do not."""
-    cls = ALGORITHMS[plain["algo_id"]]
-    usual = {item.name: item.default if item.default is not MISSING else {} for item in fields(cls)}
-    return {
-        name: value
-        for name, value in plain.items()
-        if name not in IDENTITY and name in usual and value != (list(x) if isinstance(x := usual[name], tuple) else x)
-    }
+    usual = defaults(plain["algo_id"])
+    keys = {item.name for item in fields(ALGORITHMS[plain["algo_id"]])} - IDENTITY
+    return {key: plain[key] for key in plain if key in keys and (key not in usual or plain[key] != usual[key])}
+
+
+def config_of(facts: Mapping[str, object]) -> dict[str, Any]:
+    """A run's config as to_plain's data, with all keys of today; UserError where it is of another version."""
+    return to_plain(from_plain(facts.get("config") or {}, "config.json"))
+
+
+def differing_rows(facts: Mapping[str, object]) -> list[tuple[str, str, str]]:
+    """(key, value, default) as they are typed, of what is not the default of a run's algorithm; "" for none."""
+    plain = config_of(facts)
+    usual = defaults(plain["algo_id"])
+    return [
+        (key, written(value), written(usual[key]) if key in usual else "") for key, value in differing(plain).items()
+    ]
 
 
 def command_of(config: Config) -> str:

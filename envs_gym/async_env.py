@@ -1,13 +1,12 @@
-"""Any Gymnasium environment behind the VecEnv contract, its worlds stepped in worker processes.
+"""Any Gymnasium environment behind the VecEnv contract, its worlds stepped in worker processes: bit for bit GymEnv.
 
-Together (`step`, bit for bit what GymEnv gives) or as they become ready (`send`, `recv`). Processes and their failures
-are in async_pool.py, what a worker does in async_worker.py.
+Processes and their failures are in async_pool.py, what a worker does in async_worker.py.
 """
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,17 +22,9 @@ from envs_gym.wrappers.registry import WrapperConfig
 from utils import own_modules
 from utils.user_error import UserError
 
-IDLE, FLYING, DONE = 0, 1, 2  # a world waits for an action; was sent one; has a result nobody has received
 MOST, SOON = 3, 1000  # restarts of a worker that is lost within so many steps of the last one, before it is given up
 OnDeath = Literal["stop", "restart"]
 logger = logging.getLogger("stride")
-
-
-class Ready(NamedTuple):
-    """The worlds that finished first, and what their actions led to: row k is of world ids[k]."""
-
-    ids: Tensor  # int64 [B]
-    step: Step  # of copies, [B, ...]
 
 
 class AsyncEnv:
@@ -77,8 +68,6 @@ class AsyncEnv:
         setup = WorkerSetup(*asked, tuple(origin.modules), wrappers, own_modules.known(), origin.spec)
         self._shares = [share.tolist() for share in np.array_split(np.arange(num_envs), workers)]
         self._worker_of = {world: place for place, share in enumerate(self._shares) for world in share}
-        self._status = np.full(num_envs, IDLE)
-        self._done: list[int] = []  # in the order they finished
         self._started = False
         restarts = on_death == "restart"
         self._pool = Pool(setup, Shared(self._step, self._action, pulse(workers)), self._shares, timeout, restarts)
@@ -91,9 +80,7 @@ class AsyncEnv:
         return list(self._pool.pids)
 
     def reset(self, seed: int) -> Obs:
-        """Seed and start every world, as GymEnv would; results nobody has received are dropped."""
-        while (self._status == FLYING).any():
-            self._receive()
+        """Seed and start every world, as GymEnv would."""
         self._ask_all("reset", seed)
         self._started = True
         if self._played:
@@ -102,8 +89,7 @@ class AsyncEnv:
 
     def step(self, action: Tensor) -> Step:
         """Advance every world and wait for all of them."""
-        self._check_action(action, self.num_envs)
-        self._check_still("step")
+        self._check_action(action)
         self._action.copy_(action)
         self._clock += 1
         self._ask_all("step")
@@ -111,39 +97,10 @@ class AsyncEnv:
             self._played.count(self._step)
         return self._step
 
-    def send(self, action: Tensor, ids: Tensor | Sequence[int] | None = None) -> None:
-        """Begin a step of these worlds (default all) and return at once; row k of the action is for ids[k]."""
-        worlds = list(range(self.num_envs)) if ids is None else [int(index) for index in ids]
-        self._check_action(action, len(worlds))
-        if len(set(worlds)) < len(worlds) or not all(0 <= index < self.num_envs for index in worlds):
-            raise ValueError(f"{self.env_id}: ids must be different worlds below {self.num_envs}, got {worlds}")
-        if waiting := [index for index in worlds if self._status[index] != IDLE]:
-            raise ValueError(f"{self.env_id}: worlds {waiting} were sent an action and not yet received")
-        self._action[worlds] = action.cpu()
-        self._status[worlds] = FLYING
-        for place, share in self._by_worker(worlds).items():
-            self._pool.send(place, Task("step", share, each=True))
-
-    def recv(self, batch_size: int | None = None) -> Ready:
-        """The first `batch_size` worlds (default: every one that was sent) to finish their step, in that order."""
-        under_way = int((self._status != IDLE).sum())
-        count = under_way if batch_size is None else batch_size
-        if not 0 < count <= under_way:
-            raise ValueError(f"{self.env_id}: cannot receive {count} worlds, {under_way} were sent an action")
-        while len(self._done) < count:
-            self._receive()
-        first, self._done = self._done[:count], self._done[count:]
-        self._status[first] = IDLE
-        ids = torch.tensor(first)
-
-        def rows(tree: Obs) -> Obs:
-            return {name: leaf[ids] for name, leaf in tree.items()} if isinstance(tree, dict) else tree[ids]
-
-        return Ready(ids, Step(*(rows(field) for field in self._step)))  # type: ignore[arg-type]
-
     def state_dict(self) -> dict[str, Any]:
         """What GymEnv's would be: a checkpoint may be continued by either."""
-        self._check_still("checkpoint")
+        if not self._started:
+            raise RuntimeError(f"{self.env_id} has no state before its first reset")
         answers = self._ask_all("state")
         states = [answers[world] for world in range(self.num_envs)]
         obs = self._step.obs
@@ -163,7 +120,6 @@ class AsyncEnv:
         saved, mine = (state["env_id"], state["num_envs"]), (self.env_id, self.num_envs)
         if saved != mine:
             raise UserError(f"the checkpoint holds {saved[1]} worlds of {saved[0]}, not {mine[1]} of {mine[0]}")
-        self._check_still("load", started=False)
         for leaf, saved_leaf in zip(leaves([self._step.obs]), leaves([state["obs"]]), strict=True):
             leaf.copy_(saved_leaf)
         cut = self._ask_all("load", states=[_of_world(state, world) for world in range(self.num_envs)])
@@ -181,7 +137,6 @@ class AsyncEnv:
 
     def _ask_all(self, name: str, payload: object = None, states: Sequence[object] = ()) -> dict[int, Any]:
         """Have every worker do the same to all its worlds; what they answered about each."""
-        self._status[:], self._done = IDLE, []
         return self._ask(range(self.workers), name, payload, states)
 
     def _ask(self, places: Sequence[int], name: str, payload: object, states: Sequence[object]) -> dict[int, Any]:
@@ -214,33 +169,14 @@ class AsyncEnv:
             self._pool.fail(f"{answer.lost}; the {MOST} before it were lost within {SOON:,} steps, too")
         logger.warning("%s; started again, %d episodes end as truncated", answer.lost, len(answer.worlds))
 
-    def _receive(self) -> None:
-        for answer in self._pool.receive():
-            if answer.lost:  # whoever sends worlds one by one is told, as none of them has stepped
-                self._pool.fail(answer.lost)
-            self._status[answer.worlds] = DONE
-            self._done.extend(answer.worlds)
-
-    def _by_worker(self, worlds: Sequence[int]) -> dict[int, list[int]]:
-        shares: dict[int, list[int]] = {}
-        for world in worlds:
-            shares.setdefault(self._worker_of[world], []).append(world)
-        return shares
-
-    def _check_action(self, action: Tensor, rows: int) -> None:
+    def _check_action(self, action: Tensor) -> None:
         if not self._started:
             raise UserError(f"{self.env_id}: reset before the first step")
-        shape, dtype = (rows, *self._action.shape[1:]), self._action.dtype
+        shape, dtype = self._action.shape, self._action.dtype
         if action.shape != shape or action.dtype != dtype:
             raise ValueError(
                 f"{self.env_id} takes actions {dtype}{list(shape)}, got {action.dtype}{list(action.shape)}"
             )
-
-    def _check_still(self, what: str, started: bool = True) -> None:
-        if started and not self._started:
-            raise RuntimeError(f"{self.env_id} has no state before its first reset")
-        if away := np.flatnonzero(self._status != IDLE).tolist():
-            raise ValueError(f"{self.env_id}: no {what} while worlds {away} were sent an action and not yet received")
 
 
 class Played:

@@ -64,7 +64,6 @@ class Task(NamedTuple):
     name: str  # reset | step | state | load
     worlds: Sequence[int] = ()
     payload: Any = None  # reset: the seed; load: a state of each world
-    each: bool = False  # answer after every world instead of after the last
 
 
 class Answer(NamedTuple):
@@ -144,12 +143,8 @@ class Worker:
             elif task.name == "load":
                 world.load_state_dict(with_tensors(task.payload[position]))
                 payload.append(bool(world.state_dict()["cut"]))
-            if task.each:
-                self._pulse[0] = -1
-                self._pipe.send(Answer([index]))
         self._pulse[0] = -1
-        if not task.each:
-            self._pipe.send(Answer(task.worlds, payload))
+        self._pipe.send(Answer(task.worlds, payload))
 
     def close(self) -> None:
         """Close every world; nobody waits any more, so what goes wrong is only told."""

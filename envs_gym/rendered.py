@@ -5,8 +5,8 @@ Training never comes here. Whatever a renderer raises leaves as RenderError: ren
 
 import os
 import sys
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -34,26 +34,18 @@ class RenderError(RuntimeError):
     missing = False  # whether a package is all it takes
 
 
-class Rendering:
-    """Wraps drawing so that whatever a renderer raises is a RenderError."""
-
-    def __init__(self, env_id: str, envs: Sequence[gymnasium.Env] = ()) -> None:
-        self.env_id, self._blame = env_id, Blame(env_id, envs, "render")
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None or isinstance(error, UserError) or by_signal(error):
-            return
-        accused = (
-            error if isinstance(error, EnvError) else self._blame.accuse(describe_error(error), of_traceback(error))
-        )
-        reason = accused.reason
-        found = RenderError(f"{self.env_id} cannot be drawn: {reason}")
-        if "pygame" in reason and isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError):
+@contextmanager
+def rendering(env_id: str, envs: Sequence[gymnasium.Env] = ()) -> Iterator[None]:
+    """Around drawing: whatever a renderer raises is a RenderError."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, UserError) or by_signal(error):
+            raise
+        render = Blame(env_id, envs, "render")
+        accused = error if isinstance(error, EnvError) else render.accuse(describe_error(error), of_traceback(error))
+        found = RenderError(f"{env_id} cannot be drawn: {accused.reason}")
+        if "pygame" in accused.reason and isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError):
             found = RenderError(f"{found}; pip install 'stride-rl[video]'")
             found.missing = True
         raise found from error
@@ -105,7 +97,7 @@ def make_rendered(config: Config, render_mode: str | None = "rgb_array", fps: fl
         raise UserError(f"{config.env_id} has no render mode {render_mode}; it has {', '.join(modes) or 'none'}")
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL looks for one and complains
-    with Rendering(config.env_id):
+    with rendering(config.env_id):
         env = _make(config, render_mode)
     if fps is not None:
         env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": fps}  # of this one; the class has its own
@@ -130,7 +122,7 @@ def _make(config: Config, render_mode: str | None) -> gymnasium.Env:
 def frame_of(env: gymnasium.Env) -> np.ndarray:
     """The picture of the present state, uint8 [height, width, 3]; a copy."""
     env_id = env.spec.id if env.spec else str(env)
-    with Rendering(env_id, [env]):
+    with rendering(env_id, [env]):
         frame = np.array(env.render())
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ValueError(f"its frame is {frame.dtype}{list(frame.shape)}, not uint8 [height, width, 3]")

@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
-from config.differs import differences
+from config.written import differing_rows
 from inspector.charts import LARGEST, Line, board, bound, chart, clock
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.runs import RunFacts, Runs
@@ -13,6 +13,7 @@ from inspector.table import verdict_badge
 from runstore.history import TRAIN, VAL
 from runstore.run_brief import Brief
 from runstore.run_facts import few
+from runstore.run_names import GROUP_PREFIX
 from utils.curve import Point
 from utils.statistics import iqm
 from utils.typography import duration, score
@@ -24,7 +25,6 @@ RESAMPLES = 400
 GRID = 80  # places at which curves of one group are averaged
 SURE = 5  # runs of which an interval says something
 FEW = 5  # runs that are compared where nobody chose
-GROUP = "group:"  # what stands before the name of a group where runs are named
 BAND = f"""interquartile mean, in which a run that ended sooner stays at its last value; band: its 95 % interval, of
 fewer than {SURE} runs the lowest to the highest"""
 AXES = ("steps", "time", "episodes")
@@ -38,7 +38,7 @@ def first_choice(runs: Runs) -> list[str]:
     sizes = Counter(line.group for line in lines if line.group)
     groups = [line.group for line in lines if sizes[line.group] > 1]
     if groups:
-        return [GROUP + groups[0]]
+        return [GROUP_PREFIX + groups[0]]
     of_env = lines[0].variant.partition(":")[0]
     return [line.id for line in lines if line.variant.partition(":")[0] == of_env][:FEW]
 
@@ -50,7 +50,9 @@ def choices(runs: Runs) -> list[tuple[str, str]]:
     for line in lines:
         if line.group:
             groups.setdefault(line.group, []).append(line)
-    named = [(f"{found[0].variant}, {len(found)} seeds, group {name}", GROUP + name) for name, found in groups.items()]
+    named = [
+        (f"{found[0].variant}, {len(found)} seeds, group {name}", GROUP_PREFIX + name) for name, found in groups.items()
+    ]
     return named + [(each.id, each.id) for each in lines]
 
 
@@ -58,8 +60,8 @@ def chosen(runs: Runs, names: Sequence[str]) -> list[RunFacts]:
     """Runs by id, and all of a group by `group:NAME`; UserError where there is none."""
     ids: dict[str, None] = {}
     for name in names:
-        if name.startswith(GROUP):
-            found = [line.id for line in runs.group(name.removeprefix(GROUP))]
+        if name.startswith(GROUP_PREFIX):
+            found = [line.id for line in runs.group(name.removeprefix(GROUP_PREFIX))]
             if not found:
                 raise UserError(f"no run belongs to {name[:80]}")
             ids |= dict.fromkeys(found)
@@ -231,6 +233,6 @@ def config_differences(found: Sequence[RunFacts]) -> Markup:
 
 def _changed(each: RunFacts) -> dict[str, str]:
     try:
-        return differences(each.facts)
+        return {key: value for key, value, _ in differing_rows(each.facts)}
     except UserError:  # a config of another version: still worth its curve
         return {}

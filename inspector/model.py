@@ -4,7 +4,7 @@ import yaml
 from torch import nn
 
 from agents.trained.loading import LoadedRun
-from config.differs import everything
+from config.written import IDENTITY, config_of, written
 from inspector.markup import Markup, card, join, note, table, tag
 from inspector.overview import configured
 from inspector.runs import RunFacts
@@ -27,8 +27,8 @@ def config(each: RunFacts) -> Markup:
     facts = each.facts.get("config")
     raw = tag("details", tag("summary", "as YAML"), tag("pre", config_yaml(facts)))
     try:
-        rows = table(("key", "value"), everything(each.facts).items(), "pairs")
-        whole = tag("details", tag("summary", "every key"), rows)
+        tunable = [(key, written(value)) for key, value in config_of(each.facts).items() if key not in IDENTITY]
+        whole = tag("details", tag("summary", "every key"), table(("key", "value"), tunable, "pairs"))
     except UserError:  # of another version: said by `configured`
         whole = Markup("")
     return join([configured(each), card("All of it", whole, raw)])

@@ -1,7 +1,7 @@
 """One run at a glance: its learning curve, what else was measured, what was configured, where it ran."""
 
-from config.differs import differing
 from config.metrics import load_metrics
+from config.written import differing_rows
 from inspector.charts import Line, board, bound, chart, clock, constant
 from inspector.markup import Markup, card, facts_row, join, note, table, tag
 from inspector.runs import RunFacts
@@ -101,7 +101,7 @@ def dreams(each: RunFacts) -> Markup:
 
 def configured(each: RunFacts) -> Markup:
     try:
-        rows = differing(each.facts)
+        rows = differing_rows(each.facts)
     except UserError as error:
         return card("Config", note(str(error)))
     return card("Different from the defaults", table(("key", "value", "default"), rows, "pairs"))

@@ -13,7 +13,6 @@ from typing import Any
 
 from torch import Tensor
 
-from agents.trained.loading import HUB
 from config.loader import from_plain
 from config.plugins import NOBODY, Trust, check_names, is_dotted
 from config.schema import Config
@@ -22,6 +21,7 @@ from envs_gym.wrappers.registry import WRAPPERS
 from publishing.hub_client import Listed, check_repo, hub_errors, retried
 from publishing.hub_download import COMMIT, find_commit, list_commit, read_file
 from publishing.weights_file import read_weights
+from runstore.run_names import HUB_PREFIX
 from utils.user_error import UserError
 
 WEIGHTS, FACTS = "model.safetensors", "config.json"
@@ -48,12 +48,12 @@ class HubRun:
     @property
     def pinned(self) -> str:
         """The selector that always means this commit."""
-        return f"{HUB}{self.repo}@{self.commit}"
+        return f"{HUB_PREFIX}{self.repo}@{self.commit}"
 
 
 def fetch(selector: str, trust: Trust = NOBODY) -> HubRun:
     """Download what `hub:user/repo[@revision]` names; UserError, one printable line, for whatever is not ours."""
-    repo, _, revision = selector.removeprefix(HUB).partition("@")
+    repo, _, revision = selector.removeprefix(HUB_PREFIX).partition("@")
     check_repo(repo)
     if revision and (not REVISION.fullmatch(revision) or ".." in revision):
         raise UserError(f"{revision[:80]!r} is not a revision: a branch, a tag or a commit hash")
@@ -69,7 +69,7 @@ def _fetch(repo: str, revision: str, trust: Trust) -> HubRun:
         if COMMIT.fullmatch(revision) and commit != revision:
             raise UserError(f"{repo}: commit {revision[:7]} was asked for, {commit[:7]} is what is told of")
         files = retried(lambda: list_commit(repo, commit))
-    where = f"{HUB}{repo}@{commit[:7]}"
+    where = f"{HUB_PREFIX}{repo}@{commit[:7]}"
     _check_names({name: item.size if item else None for name, item in files.items()}, where)
     with hub_errors(repo):
         data = {name: _read(repo, commit, name, files[name], limit) for name, limit in NEEDED.items()}

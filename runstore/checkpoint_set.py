@@ -22,7 +22,6 @@ EPOCH = re.compile(r"epoch=([0-9]{1,18})")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LINKS = ("best", "last")
 SEGMENTS = "segments"  # the folder of a replay memory's rows, beside the checkpoints: first-last-hash.rows
-CHUNK = 1 << 20
 
 
 class Chosen(NamedTuple):

@@ -138,7 +138,7 @@ class RunDir:
         UserError, with the nearest ids, where there is none or more than one. Only that it is there is promised: what
         lies in it is looked at by who reads it (`facts`, `checkpoint_set`), and a path may lead to a foreign run.
         """
-        if selector.startswith("group:") or selector == "@last-group":
+        if selector.startswith(run_names.GROUP_PREFIX) or selector == "@last-group":
             raise _group(selector.replace("@last-group", "group:@last"))
         if "/" in selector or os.sep in selector:
             return cls(_folder(selector))

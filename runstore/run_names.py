@@ -13,6 +13,7 @@ SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, la
 CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
 PLAYED = re.compile(rf"play-({CHECKPOINT.pattern})-seed([0-9]{{1,20}})-episode([0-9]{{1,18}})\.mp4")  # by run_play.py
 LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
+HUB_PREFIX, GROUP_PREFIX = "hub:", "group:"  # of a published run, of a group, where a run can be named
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # runs that belong together: of one command, or of one --group
 TIMED = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # a group that nobody gave a name
 OF_GROUP = ("groups", GROUP.pattern)  # a group's folder, in that of all runs
@@ -50,7 +51,8 @@ FORMS = (
     Form(PLAYED, ("videos",), 4 << 30),
     Form(re.compile(rf"{TIMED.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan before groups had folders
     Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
-    Form(re.compile(r"events\.out\.tfevents\.[0-9]{1,20}"), ("logs",), 1 << 30, there_only=True),  # TensorBoard's
+    # TensorBoard's: when, then where and by which process
+    Form(re.compile(r"events\.out\.tfevents\.[0-9]{1,20}(?:\.[A-Za-z0-9._-]{1,200})?"), ("logs",), 1 << 30, True),
     Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # a sink's own
 )
 

@@ -11,10 +11,9 @@ from runstore import claim
 from runstore.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
 from runstore.run_facts import mapping
 from runstore.run_files import exists, list_names, make_folder, read_json, write_json
-from runstore.run_names import CLAIM, GROUP, TIMED
+from runstore.run_names import CLAIM, GROUP, GROUP_PREFIX, TIMED
 from utils.user_error import UserError, nearest
 
-PREFIX = "group:"  # of a group, where a run can be named
 LAST_GROUP = "@last-group"  # the same as group:@last
 
 
@@ -131,23 +130,23 @@ class Watcher:
 
 def spelled_out(selector: str) -> str:
     """The same; `@last-group` as group:@last."""
-    return f"{PREFIX}@last" if selector == LAST_GROUP else selector
+    return f"{GROUP_PREFIX}@last" if selector == LAST_GROUP else selector
 
 
 def names_group(selector: str) -> bool:
     """Whether this is a group where a run can be named."""
-    return spelled_out(selector).startswith(PREFIX)
+    return spelled_out(selector).startswith(GROUP_PREFIX)
 
 
 def each_of(selectors: str) -> list[str]:
     """`group:A,group:B` as a list; `group:` need be said but once."""
     words = [spelled_out(word.strip()) for word in selectors.split(",")]
-    return [word if names_group(word) else f"{PREFIX}{word}" for word in words if word]
+    return [word if names_group(word) else f"{GROUP_PREFIX}{word}" for word in words if word]
 
 
 def find_group(selector: str) -> str:
     """The group that `group:NAME`, `group:@last` or `@last-group` names, or one line with the nearest."""
-    name = spelled_out(selector).removeprefix(PREFIX)
+    name = spelled_out(selector).removeprefix(GROUP_PREFIX)
     begun: dict[str, str] = {}  # by group, the id of its newest run
     for line in run_lines():
         begun.setdefault(line.group, line.id)

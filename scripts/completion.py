@@ -1,18 +1,30 @@
-"""Print what a shell needs to complete the words of `stride`:   eval "$(stride completion bash)"   in ~/.bashrc
+"""Print what goes into a shell's file so that it completes the words of `stride`.
 
-zsh: the same line with zsh, in ~/.zshrc after compinit.   fish: stride completion fish | source
+bash, in ~/.bashrc:                    eval "$(stride completion bash)"
+zsh, in ~/.zshrc after compinit:       eval "$(stride completion zsh)"
+fish, in ~/.config/fish/config.fish:   stride completion fish | source
 """
 
 import argparse
-import glob
 import os
-from collections.abc import Iterable
-from importlib import import_module
-from inspect import signature
-from typing import get_args, get_origin
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO, get_args, get_origin
 
+import argcomplete
+
+from config.commands.check_env import build_check_parser
+from config.commands.export import build_export_parser
+from config.commands.inspect import build_inspect_parser
+from config.commands.monitor import build_monitor_parser
+from config.commands.one_line import OneLineParser
+from config.commands.play import build_play_parser
+from config.commands.publish import build_publish_parser
+from config.commands.runs import build_runs_parser
+from config.commands.sweep import build_sweep_parser
 from config.commands.table import commands
-from config.commands.train import OneLineParser
+from config.commands.train import build_parser
+from config.commands.verify import build_verify_parser
 from config.field_types import hints, members
 from config.loader import environment_files
 from config.schema import ALGORITHMS
@@ -20,50 +32,22 @@ from config.variants import EnvironmentFile
 from runstore.run_dir import list_runs
 from scripts.usage import parser_of
 from utils import entry
-from utils.user_error import UserError
 
-SHELLS = {
-    # bash breaks words at : and =, and wants what comes after the last of them
-    "bash": """\
-_stride() {
-  local line="${COMP_LINE:0:COMP_POINT}" each found
-  local word="${line##* }"
-  local head="${word%"${word##*[:=]}"}"
-  COMPREPLY=()
-  found="$(stride completion bash --line "$line" 2>/dev/null)" || return 0
-  while IFS= read -r each; do [[ $each ]] && COMPREPLY+=("${each#"$head"}"); done <<< "$found"
-  [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[:=/] ]] && compopt -o nospace 2>/dev/null
+SHELLS = ("bash", "zsh", "fish")
+ASKED = "_ARGCOMPLETE"  # argcomplete's variable: what the shell sets to ask for words, the line is in COMP_LINE
+WORD_BREAKS = "_ARGCOMPLETE_COMP_WORDBREAKS"
+BUILDERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "train": build_parser,
+    "play": build_play_parser,
+    "inspect": build_inspect_parser,
+    "publish": build_publish_parser,
+    "export": build_export_parser,
+    "verify": build_verify_parser,
+    "check-env": lambda: build_check_parser("stride check-env"),
+    "monitor": lambda: build_monitor_parser("stride monitor"),
+    "runs": lambda: build_runs_parser("stride runs"),
+    "sweep": lambda: build_sweep_parser("stride sweep"),
 }
-complete -F _stride stride
-""",
-    "zsh": """\
-#compdef stride
-_stride() {
-  local -a all
-  all=("${(@f)$(stride completion zsh --line "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
-  compadd -S '' -- ${(M)all:#*[:=/]}
-  compadd -- ${all:#*[:=/]}
-}
-compdef _stride stride
-""",
-    "fish": """\
-complete -c stride -f -a '(stride completion fish --line (commandline -cp) 2>/dev/null)'
-""",
-}
-PARSERS = {  # by name, not imported: only the one that is asked for is, and not all commands are there
-    "train": "config.commands.train:build_parser",
-    "play": "config.commands.play:build_play_parser",
-    "inspect": "config.commands.inspect:build_inspect_parser",
-    "publish": "config.commands.publish:build_publish_parser",
-    "check-env": "config.commands.check_env:build_check_parser",
-    "export": "config.commands.export:build_export_parser",
-    "monitor": "config.commands.monitor:build_monitor_parser",
-    "runs": "config.commands.runs:build_runs_parser",
-    "verify": "config.commands.verify:build_verify_parser",
-    "sweep": "config.commands.sweep:build_sweep_parser",
-}
-RUN_WORDS = ("RUN", "RUNS")
-FILE_WORDS = ("FILE", "FOLDER", "PATH")
 NEWEST = 20  # runs that are offered
 
 
@@ -71,139 +55,125 @@ def main(argv: list[str]) -> int:
     """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("shell", choices=SHELLS, help="whose words to print")
-    parser.add_argument("--line", help=argparse.SUPPRESS)  # what has been typed so far: print how it may go on
-    asked = parser.parse_args(argv)
-    told = SHELLS[asked.shell] if asked.line is None else "".join(f"{each}\n" for each in completed(asked.line))
-    print(told, end="")
+    shell = parser.parse_args(argv).shell
+    print(argcomplete.shellcode(["stride"], use_defaults=False, shell=shell), end="")
     return 0
 
 
-def completed(line: str) -> list[str]:
-    """The words that the last one of a line may become."""
-    words = line.split()
-    last = "" if not words or line[-1].isspace() else words.pop()
-    return sorted(each for each in offered(words[1:], last) if each.startswith(last))
+def complete(leave: Callable[[int], object] = os._exit, output: TextIO | None = None) -> None:
+    """Tell a shell in which Tab was pressed how its line may go on, and end this process.
+
+    `output`: where the words go; None: where the shell's function reads them.
+    """
+    typed = os.environ["COMP_LINE"].encode()[: int(os.environ["COMP_POINT"])].decode(errors="replace")
+    finished = typed.split() if typed[-1:].isspace() else typed.split()[:-1]
+    os.environ[ASKED] = str(min(2, len(finished)))  # which word of the line is the program of this parser
+    breaks = os.environ.get(WORD_BREAKS, "")  # bash leaves the @ in front of a word, which argcomplete does not expect
+    os.environ[WORD_BREAKS] = breaks.replace("@", "")
+    parser = parser_of_line(finished)
+    nothing = argcomplete.SuppressCompleter()
+    argcomplete.autocomplete(
+        parser, always_complete_options=False, default_completer=nothing, exit_method=leave, output_stream=output
+    )
 
 
-def offered(words: list[str], last: str) -> Iterable[str]:
-    """What may stand after these words."""
-    known = commands()
-    if not words:
-        return known
-    if words[0] not in known:
-        return ()
-    parser, rest = parser_of_words(words[0], words[1:])
-    flag, equals, begun = last.partition("=")
-    if equals and flag.startswith("-") and (action := taking(parser, flag)):
-        return [f"{flag}={each}" for each in values(action, begun)]
-    if rest and (action := taking(parser, rest[-1])):
-        found = values(action, last)
-        if found or action.nargs != "?":
-            return found
-    if last.startswith("-"):
-        return flags(parser)
-    return positional(words[0], parser, rest, last)
+def parser_of_line(finished: list[str]) -> argparse.ArgumentParser:
+    """The parser of the command among the finished words, with what completes each argument."""
+    if len(finished) < 2:
+        parser: argparse.ArgumentParser = OneLineParser()
+        parser.add_argument("command", choices=commands())
+        return parser
+    command = finished[1]
+    if command not in commands():
+        return OneLineParser()
+    parser = built(command)
+    for action in actions_of(parser):
+        completer = completer_of(command, action)
+        if completer is not None:
+            action.completer = completer  # type: ignore[attr-defined]  # where argcomplete looks for it
+    return parser
 
 
-def parser_of_words(command: str, words: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
-    """The parser of a command, or of the one below it that the words name, and the words that are left for it."""
-    if command not in PARSERS:
-        return OneLineParser(), words
-    module, _, name = PARSERS[command].partition(":")
-    build = vars(import_module(module))[name]
-    parser: argparse.ArgumentParser = build(**{each: command for each in signature(build).parameters})  # its `program`
-    for place, word in enumerate(words):
-        if (below := belows(parser)) and word in below:
-            return below[word], words[place + 1 :]
-    return parser, words
+def built(command: str) -> argparse.ArgumentParser:
+    """The parser that reads a command's words."""
+    if command in BUILDERS:
+        return BUILDERS[command]()
+    parser = OneLineParser()
+    if command == "list":
+        parser.add_argument("term", metavar="ENV", nargs="?")
+    elif command == "completion":
+        parser.add_argument("shell", choices=SHELLS)
+    elif command == "new":
+        parser.add_argument("name", metavar="FOLDER")
+    return parser
 
 
-def belows(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The commands of a command."""
-    return next((dict(each.choices) for each in parser._actions if isinstance(each, argparse._SubParsersAction)), {})
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All arguments of a parser and of the commands below it."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from actions_of(below)
 
 
-def taking(parser: argparse.ArgumentParser, flag: str) -> argparse.Action | None:
-    """The flag, where a value goes with it."""
-    found = parser._option_string_actions.get(flag)
-    return None if found is None or found.nargs == 0 else found
-
-
-def values(action: argparse.Action, last: str) -> list[str]:
-    """Of an argument: its choices, or what its metavar says that it takes."""
-    if action.choices is not None:
-        return [str(each) for each in action.choices]
+def completer_of(command: str, action: argparse.Action) -> Any:
+    """What argcomplete is to call for an argument; None: its choices, or nothing."""
+    if command == "train" and action.dest == "words":
+        return words_of_training
     if action.dest == "checkpoint":
-        return ["best", "last"]
-    if action.metavar in RUN_WORDS:
-        return ["@last", "@best", *(run.id for run in list_runs()[:NEWEST])]
-    return files(last) if action.metavar in FILE_WORDS else []
+        return lambda **_: ["best", "last"]
+    if action.metavar in ("RUN", "RUNS"):
+        return run_names
+    if action.metavar == "ENV":
+        return lambda **_: [*environment_files()]
+    return argcomplete.FilesCompleter() if action.metavar in ("FILE", "FOLDER", "PATH") else None
 
 
-def positional(command: str, parser: argparse.ArgumentParser, words: list[str], last: str) -> Iterable[str]:
-    """What may stand where no flag does."""
-    if command == "train":
-        env = next((word for word in words if ":" in word and "=" not in word), "")
-        return keys(env, last) if env else environments(last)
-    if command in ("check-env", "list", "completion"):
-        first = all(word.startswith("-") for word in words)
-        return () if not first else SHELLS if command == "completion" else environment_files()
-    if command == "new":
-        return files(last)
-    if below := belows(parser):
-        return below
-    return next((values(each, last) for each in parser._actions if not each.option_strings), ())
+def run_names(**_: object) -> list[str]:
+    return ["@last", "@best", *(run.id for run in list_runs()[:NEWEST])]
 
 
-def flags(parser: argparse.ArgumentParser) -> list[str]:
-    told = (action for action in parser._actions if action.help != argparse.SUPPRESS)
-    return [flag for action in told for flag in action.option_strings if flag.startswith("--")]
+def words_of_training(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    """ENV:VARIANT, then its key=value."""
+    words = parsed_args.words or []
+    config_id = next((word for word in words if ":" in word and "=" not in word), "")
+    return keys(config_id, prefix) if config_id else environments(prefix)
 
 
-def environments(last: str) -> list[str]:
+def environments(prefix: str) -> list[str]:
     """ENV: of all, or ENV:VARIANT where the environment is known by now."""
     known = environment_files()
-    stem = last.partition(":")[0]
-    begun = [name for name in known if name.startswith(stem)]
-    if ":" not in last and len(begun) != 1:
-        return [f"{name}:" for name in begun]
-    found = stem if stem in known else begun[0] if begun and ":" not in last else ""
-    return [f"{found}:{variant}" for variant in EnvironmentFile.read(known[found]).variants] if found else []
+    stem = prefix.partition(":")[0]
+    possible = [name for name in known if name.startswith(stem)]
+    if ":" not in prefix and len(possible) != 1:
+        return [f"{name}:" for name in possible]
+    name = stem if stem in known or ":" in prefix else possible[0]
+    return [f"{name}:{variant}" for variant in EnvironmentFile.read(known[name]).variants] if name in known else []
 
 
-def keys(env: str, last: str) -> list[str]:
+def keys(config_id: str, prefix: str) -> list[str]:
     """key= of a variant's algorithm; key=value where a key takes but few values."""
-    stem, _, variant = env.partition(":")
-    file = EnvironmentFile.read(path) if (path := environment_files().get(stem)) else None
+    name, _, variant = config_id.partition(":")
+    file = EnvironmentFile.read(path) if (path := environment_files().get(name)) else None
     if file is None or variant not in file.variants:
         return []
     types = hints(ALGORITHMS[file.algorithm(variant)])
-    key = last.partition("=")[0]
-    if "=" not in last:
+    key = prefix.partition("=")[0]
+    if "=" not in prefix:
         return [f"{name}=" for name in types]
     return [f"{key}={word}" for word in choices(types.get(key))]
 
 
 def choices(hint: object) -> list[str]:
     """The words that a key takes, where these are all there are."""
-    found = [word for member in members(hint) for word in (get_args(member) if get_origin(member) else ())]
-    found += [False, True] if bool in members(hint) else []
-    return [str(word).lower() for word in found if isinstance(word, str | int)]
-
-
-def files(last: str) -> list[str]:
-    return [f"{name}/" if os.path.isdir(name) else name for name in glob.glob(f"{glob.escape(last)}*")]
-
-
-def run(argv: list[str]) -> int:
-    """main, silent where what is being typed makes no sense yet: a shell has no line to show that in."""
-    try:
-        return main(argv)
-    except UserError:
-        if "--line" in argv:
-            return 1
-        raise
+    words = [word for member in members(hint) for word in (get_args(member) if get_origin(member) else ())]
+    words += [False, True] if bool in members(hint) else []
+    return [str(word).lower() for word in words if isinstance(word, str | int)]
 
 
 if __name__ == "__main__":
-    entry.run(run)
+    if ASKED in os.environ:
+        complete()
+        sys.exit(1)
+    entry.run(main)

@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from scripts.schema import text as schema_text
 from scripts.usage import parser_of
 from utils import entry
 from utils.durable_file import replacing
@@ -15,7 +16,6 @@ from utils.places import PACKAGE, PROJECT, program
 from utils.user_error import UserError
 
 TEMPLATE = PROJECT / "template" if PACKAGE else PROJECT / "stride" / "template"
-SCHEMA = PROJECT / "config" / "schema.json"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 FILES = {  # in the project <- in the template
     "pyproject.toml": "pyproject.toml",
@@ -55,7 +55,7 @@ def project_files(name: str) -> dict[str, str]:
         string.Template(place).substitute(words): string.Template(text_of(source)).substitute(words)
         for place, source in FILES.items()
     }
-    return made | {"configs/schema.json": SCHEMA.read_text(encoding="utf-8")}
+    return made | {"configs/schema.json": schema_text() + "\n"}
 
 
 def words_of(name: str) -> dict[str, str]:

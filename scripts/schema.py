@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
 
 
 def text() -> str:
-    """As it lies in config/schema.json and in every new project."""
+    """As it lies in every new project, and beside the shipped files once `make` has written it."""
     return json.dumps(schema(), indent=1)
 
 

@@ -1,6 +1,5 @@
 """How a script is called, and arguments whose complaints are one line: of all scripts."""
 
-import argparse
 import shlex
 import sys
 from pathlib import Path
@@ -21,4 +20,4 @@ def called() -> str:
 
 def parser_of(doc: str | None) -> OneLineParser:
     """Explained by a module's docstring."""
-    return OneLineParser(prog=spelled(), description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return OneLineParser(prog=spelled(), description=doc, allow_abbrev=True)

@@ -30,7 +30,8 @@ def main() -> NoReturn:
 
 def called(argv: list[str]) -> int:
     """The command that the first word names, with the rest."""
-    word, *rest = argv or ["--help"]
+    # a shell asks for words that complete a line: argcomplete's variable, the line is in COMP_LINE
+    word, *rest = ["completion"] if "_ARGCOMPLETE" in os.environ else argv or ["--help"]
     known = commands()
     if word in ("-h", "--help", "help"):
         print(help_text(known), end="")

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from train import train_run  # isort: skip  # before whoever imports Lightning: it knows how
 
-from agents.trained.loading import HUB, LoadedRun, load_run
+from agents.trained.loading import LoadedRun, load_run
 from config.commands.train import parse_arguments
 from config.keys import check_algorithm
 from config.overrides import in_words
 from envs_gym.given import Maker, id_of, is_given, lent
 from report.notebook import in_notebook
 from runstore.run_dir import RunDir
+from runstore.run_names import HUB_PREFIX
 from utils.project import in_project
 from utils.provenance import called
 from utils.user_error import UserError
@@ -101,7 +102,7 @@ def given(env: Maker, selector: str) -> Iterator[str]:
     """While a program's own worlds can be made, by this id; the run that is named, if any, has to be of such."""
     env_id = id_of(env)
     if selector:
-        known = "" if selector.startswith(HUB) else str(RunDir.find(selector).facts().get("env_id"))
+        known = "" if selector.startswith(HUB_PREFIX) else str(RunDir.find(selector).facts().get("env_id"))
         if not is_given(known):
             raise UserError(f"{selector} was not trained on an environment of env=; leave env= out")
         if known != env_id:

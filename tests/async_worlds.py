@@ -6,15 +6,14 @@ import time
 import gymnasium as gym
 import numpy as np
 
-FINE, RAISE, HANG, EXIT, SLOW, WAIT = range(6)
-GATE = "STRIDE_TEST_GATE"  # names the file for which WAIT waits
+FINE, RAISE, HANG, EXIT, SLOW = range(5)
 
 
 class Trouble(gym.Env):
     """Observes how many steps it has made; ends after five."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    action_space = gym.spaces.Discrete(6)
+    action_space = gym.spaces.Discrete(5)
 
     def __init__(self, broken=False):
         if broken and os.getpid() != int(os.environ.get("STRIDE_TEST_PARENT", "0")):
@@ -32,8 +31,6 @@ class Trouble(gym.Env):
             os._exit(3)
         if action in (HANG, SLOW):
             time.sleep(1000 if action == HANG else 0.25)
-        while action == WAIT and not os.path.exists(os.environ[GATE]):
-            time.sleep(0.01)
         self.count += 1
         return np.full(1, self.count, np.float32), 1.0, self.count == 5, False, {}
 

@@ -27,7 +27,7 @@ HEAVYWEIGHTS = {"cupy", "wandb", "gradio", "huggingface_hub", "safetensors", "st
 HEAVYWEIGHTS |= {"pygame", "PIL", "hydra", "playwright", "onnx", "onnxruntime", "pandas", "IPython", "ipykernel"}
 HEAVYWEIGHTS |= {"brax", "jax"}
 HEAVYWEIGHTS |= {"nbclient", "nbconvert", "nbformat", "trackio", "wandb_workspaces", "dm_control", "mujoco", "minigrid"}
-HEAVYWEIGHTS |= {"ale_py", "cv2", "ray", "optuna"}
+HEAVYWEIGHTS |= {"ale_py", "cv2", "ray", "optuna", "tensorboard"}
 CUPY = "utils/cuda_kernels.py"  # who launches kernels; nobody else needs it
 LAZY = {"inspector.played"}  # brings torch: for those who look at a network, not for the tables
 LAZY |= {"envs_gym.check.examine"}  # likewise: for the process that checks, not for the one that waits
@@ -106,7 +106,6 @@ OPENERS = {
     "report/ledger/written.py": "a file of the user's own",
     "report/ledger/show.py": "what lies in a run's folder is counted, and not opened",
     "report/ledger/cleanup.py": "the folder of all runs",
-    "report/ledger/explain.py": "the project's own code",
     "inspector/scratch.py": "the folder that is served",
     "inspector/videos.py": "the folder that is served; videos are read through the door",
     "inspector/episode.py": "the folder that is served",
@@ -172,13 +171,14 @@ def way_to_torch(house: House, start: str) -> tuple[str, ...]:
 
 
 def nothing_is_swallowed(house: House) -> Iterator[str]:
-    """Broad handlers are only for those who pass the error on: their last word is a bare `raise`."""
+    """Broad handlers are only for those who pass the error on: they end with `raise`, or `raise ... from error`."""
     broad = {"Exception", "BaseException"}
     for source in house.values():
         for node in source.nodes:
             if isinstance(node, ast.ExceptHandler):
                 kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-                passed_on = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+                last = node.body[-1]
+                passed_on = isinstance(last, ast.Raise) and (last.exc is None or last.cause is not None)
                 if any(kind is None or dotted(kind) in broad for kind in kinds) and not passed_on:
                     yield at(source, node.lineno, "catches everything")
             elif isinstance(node, ast.Call) and dotted(node.func).endswith("suppress"):

@@ -5,6 +5,8 @@ PyAV brings its own ffmpeg; it is only needed by those who write videos: pip ins
 
 import io
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -75,14 +77,14 @@ class VideoFile:
         finally:
             self._temporary.unlink(missing_ok=True)
 
-    def _errors(self) -> "_Errors":
-        return _Errors(self.path, self._av.FFmpegError)
+    def _errors(self) -> AbstractContextManager[None]:
+        return _errors(self.path, self._av.FFmpegError)
 
 
 def thumbnail(path: Path, width: int = 320) -> bytes:
     """The frame in the middle of a video as a small JPEG."""
     av = load_av()
-    with _Errors(path, av.FFmpegError, "read"), av.open(str(path)) as container:
+    with _errors(path, av.FFmpegError, "read"), av.open(str(path)) as container:
         stream = container.streams.video[0]
         container.seek((stream.duration or 0) // 2, stream=stream)
         frame = next(container.decode(stream))
@@ -107,7 +109,7 @@ def gif(path: Path, width: int = 160, most: int = 100) -> Gif:
     from PIL import Image
 
     av = load_av()
-    with _Errors(path, av.FFmpegError, "read"), av.open(str(path)) as container:
+    with _errors(path, av.FFmpegError, "read"), av.open(str(path)) as container:
         stream = container.streams.video[0]
         every = max(1, -(-stream.frames // most))
         height = max(1, round(stream.height * width / stream.width))
@@ -122,20 +124,13 @@ def gif(path: Path, width: int = 160, most: int = 100) -> Gif:
     return Gif(out.getvalue(), height, width)
 
 
-class _Errors:
-    """What ffmpeg raises, as a VideoError that names the file."""
-
-    def __init__(self, path: Path, raised: type[BaseException], verb: str = "written") -> None:
-        self.path, self.raised, self.verb = path, raised, verb
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, (self.raised, OSError, StopIteration, IndexError)):
-            raise VideoError(f"{self.path} cannot be {self.verb}: {' '.join(str(error).split())}") from error
+@contextmanager
+def _errors(path: Path, raised: type[BaseException], verb: str = "written") -> Iterator[None]:
+    """Around what ffmpeg does: what it raises becomes a VideoError that names the file."""
+    try:
+        yield
+    except (raised, OSError, StopIteration, IndexError) as error:
+        raise VideoError(f"{path} cannot be {verb}: {' '.join(str(error).split())}") from error
 
 
 def load_av() -> Any:

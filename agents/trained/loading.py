@@ -37,15 +37,12 @@ from runstore.metrics_csv import read_csv
 from runstore.run_dir import RunDir
 from runstore.run_facts import finite, mapping
 from runstore.run_fate import fate
+from runstore.run_names import HUB_PREFIX
 from utils.user_error import UserError
 from utils.wings import load_wing
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
 
-# torch.load has no error of its own for a damaged file: its zip reader and its unpickler stop wherever the bytes stop
-# making sense, by any of these. Nothing but the reading runs under this handler, so no fault of ours is hidden by it.
-DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, AssertionError,
-           ArithmeticError, MemoryError)  # fmt: skip
 HUB = "hub:"  # a run that was published
 NUMBER = 8  # bytes of the largest kind of number that is observed
 POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
@@ -115,7 +112,7 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
     Where `best` or `last` is damaged the one before it is taken, and `notes` says so. UserError, one line, for whatever
     is missing, damaged, of another config, or more than plain data. The agent plays; it cannot go on learning.
     """
-    if selector.startswith(HUB):
+    if selector.startswith(HUB_PREFIX):
         return _load_published(selector, checkpoint, trust)
     run = RunDir.find(selector)
     facts = run.facts()
@@ -187,7 +184,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} holds more than plain data and was not loaded") from error
     except UserError:
         raise
-    except DAMAGED as error:
+    # torch.load has no error of its own for a damaged file: its zip reader and its unpickler stop wherever the bytes
+    # stop making sense, by any error. Nothing but the reading runs here, so no fault of ours is hidden
+    except Exception as error:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(state, dict):
         raise UserError(f"{path} is not a checkpoint")

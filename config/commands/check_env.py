@@ -1,6 +1,5 @@
 """The command line of check_env, every word of it checked. No environment is made here."""
 
-import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 import yaml
 
 from config.commands.one_line import OneLineParser
-from utils.user_error import UserError, nearest
+from utils.user_error import UserError
 from utils.user_input import check_value
 
 EXAMPLES = """\
@@ -36,13 +35,11 @@ class CheckArguments:
     json: bool
 
 
-def build_check_parser(program: str) -> argparse.ArgumentParser:
+def build_check_parser(program: str) -> OneLineParser:
     parser = OneLineParser(
         prog=program,
         description="Check an environment: its form, and what costs people weeks. Each finding comes with a cure.",
         epilog=EXAMPLES.format(program=program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("env", metavar="ENV", help="ID, module:ID or module:Class")
     parser.add_argument("--kwargs", nargs="+", metavar="KEY=VALUE", default=[], help="arguments of its constructor")
@@ -57,11 +54,7 @@ def build_check_parser(program: str) -> argparse.ArgumentParser:
 
 def parse_check(argv: list[str], program: str) -> CheckArguments:
     """argv without the program's name; what is unknown or out of range is refused."""
-    parser = build_check_parser(program)
-    found, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    found = build_check_parser(program).parse_all(argv)
     if not found.env.isprintable() or not found.env.strip():
         raise UserError(f"{found.env!r} is no environment; ID, module:ID or module:Class are")
     if not 1 <= found.steps <= MOST_STEPS:

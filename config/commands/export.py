@@ -1,13 +1,12 @@
 """The command line of scripts/export.py, every word of it checked. No exporting here."""
 
-import argparse
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from config.commands.one_line import OneLineParser
-from utils.user_error import UserError, nearest
+from utils.user_error import UserError
 from utils.user_input import check_name
 
 EXAMPLES = """\
@@ -35,13 +34,11 @@ class ExportArguments:
         return Path(self.out or f"{name}{SUFFIXES[self.kind]}")
 
 
-def build_export_parser() -> argparse.ArgumentParser:
+def build_export_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="python -m scripts.export",
         description="Write a trained policy into one file: observation processing, network and greedy action.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     text = "@last (the default), @best[:ENV[:VARIANT]], id, path, hub:USER/REPO[@REVISION]"
     parser.add_argument("run_id", metavar="RUN", nargs="?", default="@last", help=text)
@@ -61,11 +58,7 @@ def parse_export(argv: list[str]) -> ExportArguments:
     """argv without the program's name; what is unknown, of the wrong form or not installed is refused."""
     if "--c" in argv:
         raise UserError("--c was removed: export --onnx; onnx2c makes C of it")
-    parser = build_export_parser()
-    found, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    found = build_export_parser().parse_all(argv)
     arguments = ExportArguments(**vars(found))
     for module in NEEDED.get(arguments.kind, ()):
         if find_spec(module) is None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser, add_project
-from utils.user_error import UserError, nearest
+from utils.user_error import UserError
 
 ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{0,63}")
 
@@ -20,9 +20,7 @@ class InspectArguments:
 
 
 def build_inspect_parser() -> OneLineParser:
-    parser = OneLineParser(
-        prog="python run_inspect.py", description="Look into runs and episodes in the browser.", allow_abbrev=False
-    )
+    parser = OneLineParser(prog="python run_inspect.py", description="Look into runs and episodes in the browser.")
     text = "the run to begin with: @last (the default), @best[:ENV[:VARIANT]], id"
     parser.add_argument("--run-id", "--run_id", metavar="RUN", default="@last", help=text)
     parser.add_argument("--port", type=int, metavar="N", default=7860, help="7860 by default; 0 takes any free one")
@@ -36,11 +34,7 @@ def build_inspect_parser() -> OneLineParser:
 
 def parse_inspect(argv: list[str]) -> InspectArguments:
     """argv without the program's name; what is unknown or out of range is refused."""
-    parser = build_inspect_parser()
-    found, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    found = build_inspect_parser().parse_all(argv)
     if not 0 <= found.port <= 65535:
         raise UserError(f"--port lies between 0 and 65535, not at {found.port}")
     if not ADDRESS.fullmatch(found.host):  # its form alone: whether this machine has it, the server finds out

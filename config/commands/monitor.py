@@ -1,10 +1,9 @@
 """The command line of monitor.py, every word of it checked. Nothing is looked at here."""
 
-import argparse
 from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser
-from utils.user_error import UserError, nearest
+from utils.user_error import UserError
 
 EXAMPLES = """\
 examples:
@@ -35,13 +34,11 @@ class MonitorArguments:
     json: bool
 
 
-def build_monitor_parser(program: str) -> argparse.ArgumentParser:
+def build_monitor_parser(program: str) -> OneLineParser:
     parser = OneLineParser(
         prog=program,
         description="Look on while runs train, or at what they came to; as many monitors as one likes.",
         epilog=EXAMPLES.format(program=program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("run", nargs="?", metavar="RUN", default="", help="which run; group:NAME begins with all runs")
     parser.add_argument("--latest", action="store_true", help="the newest run, in training or not")
@@ -52,11 +49,7 @@ def build_monitor_parser(program: str) -> argparse.ArgumentParser:
 
 def parse_monitor(argv: list[str], program: str) -> MonitorArguments:
     """argv without the program's name; what is unknown or said twice is refused."""
-    parser = build_monitor_parser(program)
-    found, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    found = build_monitor_parser(program).parse_all(argv)
     if found.latest and found.run:
         raise UserError(f"--latest and {found.run} name a run each; give one of them")
     if found.once and found.json:

@@ -4,11 +4,25 @@ import argparse
 from typing import Any, NoReturn
 
 from utils.project import VARIABLE, name_project
-from utils.user_error import UserError
+from utils.user_error import UserError, nearest
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """What is wrong is a UserError."""
+    """What is wrong is a UserError. Texts are shown as they are written, and no flag may be shortened."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
+
+    @property
+    def flags(self) -> list[str]:
+        return [flag for action in self._actions for flag in action.option_strings]
+
+    def parse_all(self, argv: list[str]) -> argparse.Namespace:
+        """Every word of argv; UserError names the first that is unknown, and the nearest flag."""
+        arguments, unknown = self.parse_known_args(argv)
+        if unknown:
+            raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], self.flags)}; --help shows the flags")
+        return arguments
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; --help shows the flags")

@@ -1,13 +1,12 @@
 """The command line of run_play.py, every word of it checked. No playing here."""
 
-import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from config.commands.one_line import OneLineParser, add_project
 from config.commands.train import TRUST, trusted
 from runstore.seed_group import names_group
-from utils.user_error import UserError, nearest
+from utils.user_error import UserError
 from utils.user_input import check_name
 
 EXAMPLES = """\
@@ -56,13 +55,11 @@ class PlayArguments:
         return self.video is not None
 
 
-def build_play_parser() -> argparse.ArgumentParser:
+def build_play_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="python run_play.py",
         description="Watch or measure a trained agent.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--run-id",
@@ -104,11 +101,7 @@ def build_play_parser() -> argparse.ArgumentParser:
 
 def parse_play(argv: list[str]) -> PlayArguments:
     """argv without the program's name; what is unknown, out of range or at odds is refused."""
-    parser = build_play_parser()
-    found, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    found = build_play_parser().parse_all(argv)
     arguments = PlayArguments(**{**vars(found), "trust": trusted(found.trust)})
     _check_numbers(arguments)
     _check_together(arguments)

@@ -1,11 +1,11 @@
 """The command line of run_publish.py, every word of it checked. No publishing here."""
 
-import argparse
 from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser, add_project
 from config.commands.train import TRUST, trusted
-from utils.user_error import UserError, nearest
+from runstore.run_names import HUB_PREFIX
+from utils.user_error import UserError
 from utils.user_input import check_name
 
 EXAMPLES = """\
@@ -38,13 +38,11 @@ class PublishArguments:
         return self.folder is not None
 
 
-def build_publish_parser() -> argparse.ArgumentParser:
+def build_publish_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="python run_publish.py",
         description="Publish a trained agent on the Hugging Face Hub.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--run-id", "--run_id", metavar="RUN", default="@last", help="@last (the default), id, path")
     parser.add_argument("--checkpoint", metavar="NAME", default="best", help="best (the default), last or epoch=NN")
@@ -62,12 +60,8 @@ def build_publish_parser() -> argparse.ArgumentParser:
 
 def parse_publish(argv: list[str]) -> PublishArguments:
     """argv without the program's name; what is unknown or of the wrong form is refused."""
-    parser = build_publish_parser()
-    found, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
-    if found.run_id.startswith("hub:"):
+    found = build_publish_parser().parse_all(argv)
+    if found.run_id.startswith(HUB_PREFIX):
         raise UserError(f"{found.run_id} is published already; --run-id takes a run of this machine")
     if found.folder:
         check_name(found.folder, "--dry-run")

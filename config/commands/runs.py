@@ -18,7 +18,7 @@ examples:
   {program} export --filter env=Acrobot --format latex --by variant
   {program} tag @last good tuned;  {program} note @last 'entropy bonus doubled'
   {program} cleanup --keep-best 3 --keep-recent 30d --dry-run
-  {program} explain train/policy/approx_kl            meaning, unit, bounds, where it is computed
+  {program} explain train/policy/approx_kl            meaning, unit, bounds, what to try
   {program} diff RUN RUN                              where two runs of one config part
 a filter: words that occur in a run, and FIELD=VALUE, !=, <, <=, >, >=, all of which must hold; VALUE is 400, 20k, 10m,
   2d, 1-5 or a list. Fields: run env seed status result test best score last goal steps took speed age started group tag
@@ -39,7 +39,7 @@ COMMANDS = {
     "tag": "give runs tags, or take them away",
     "note": "write a line about a run, or clear it",
     "cleanup": "delete runs that are neither good nor recent; their configs and last metrics are kept",
-    "explain": "what a metric means, when it is alarming, what to try, and where it is computed",
+    "explain": "what a metric means, when it is alarming, and what to try",
     "diff": "the first row and the first tensor in which two runs of one config differ",
 }
 FORMATS = ("csv", "latex", "json")
@@ -48,17 +48,15 @@ HOURS = {"h": 1, "d": 24, "w": 168}
 MOST = 10_000_000
 
 
-def build_runs_parser(program: str) -> argparse.ArgumentParser:
+def build_runs_parser(program: str) -> OneLineParser:
     parser = OneLineParser(
         prog=program,
         description="Everything about the runs that are there.",
         epilog=EXAMPLES.format(program=program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     words = parser.add_subparsers(dest="command", metavar="WORD", required=True)
     parts = {
-        name: words.add_parser(name, help=text, description=text, allow_abbrev=False)
+        name: words.add_parser(name, help=text, description=text, formatter_class=argparse.HelpFormatter)
         for name, text in COMMANDS.items()
     }  # fmt: skip
     for name in ("list", "export"):
@@ -73,7 +71,7 @@ def build_runs_parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _of_single_words(parts: Mapping[str, argparse.ArgumentParser]) -> None:
+def _of_single_words(parts: Mapping[str, OneLineParser]) -> None:
     parts["list"].add_argument("--rebuild", action="store_true", help="read every run anew, whatever the index says")
     parts["show"].add_argument("run", metavar="RUN", nargs="?", default="@last")
     parts["compare"].add_argument("runs", metavar="RUN", nargs="+")

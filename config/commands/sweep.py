@@ -1,13 +1,12 @@
 """The command line of sweep, every word of it checked. No search here."""
 
-import argparse
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from config.commands.machines import LOCAL, check_place
 from config.commands.one_line import OneLineParser
-from utils.user_error import UserError, nearest
+from utils.user_error import UserError
 
 EXAMPLES = """\
 examples:
@@ -31,13 +30,11 @@ class SweepArguments:
     trials: int | None
 
 
-def build_sweep_parser(program: str) -> argparse.ArgumentParser:
+def build_sweep_parser(program: str) -> OneLineParser:
     parser = OneLineParser(
         prog=program,
         description="Search for hyperparameters: trials are runs that pause, the best go on, and are confirmed.",
         epilog=EXAMPLES.format(program=program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="a sweep in W&B's format, with `variant` and what else is ours")
     text = "where the trials are trained: local; ray, a cluster; or ray:local, one for this command (docs/scale.md)"
@@ -48,11 +45,7 @@ def build_sweep_parser(program: str) -> argparse.ArgumentParser:
 
 def parse_sweep(argv: list[str], program: str) -> SweepArguments:
     """argv without the program's name; what is unknown, out of range or not installed is refused."""
-    parser = build_sweep_parser(program)
-    found, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    found = build_sweep_parser(program).parse_all(argv)
     check_place(found.on)
     trials = None
     if found.trials is not None:

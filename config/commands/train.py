@@ -140,23 +140,21 @@ def check_pause(pause_at: int | None, budget: int) -> None:
         raise UserError(f"--pause-at {pause_at:,} is beyond the budget of {budget:,} env steps; nothing pauses there")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> OneLineParser:
     # --help is a flag of ours: with ENV:VARIANT it shows that variant's keys. No abbreviations: a word that is
     # mistyped is refused with the nearest flag, not guessed
     parser = OneLineParser(
         prog="python train.py",
         description="Train an agent from a config.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
-        allow_abbrev=False,
     )
     parser.add_argument("words", nargs="*", metavar="ENV:VARIANT key=value", help="what to train, and what to change")
+    text = "where several runs are trained: local; ray, a cluster; or ray:local, one for this command (docs/scale.md)"
+    parser.add_argument("--on", metavar="WHERE", default="local", help=text)
     text = (
         "multiply: each combination of values, key=1,2 or key=range(1,5) or key=[64,64],[128,128], in Hydra's grammar"
     )
-    text = "where several runs are trained: local; ray, a cluster; or ray:local, one for this command (docs/scale.md)"
-    parser.add_argument("--on", metavar="WHERE", default="local", help=text)
     parser.add_argument("-m", "--multirun", action="store_true", help=text)
     parser.add_argument("-h", "--help", action="store_true", help="this, or with ENV:VARIANT every key of that variant")
     parser.add_argument("--config_id", "--config-id", metavar="ENV:VARIANT", help="the same as the first word")
@@ -196,7 +194,7 @@ def build_parser() -> argparse.ArgumentParser:
 def parse_arguments(argv: list[str]) -> Arguments:
     """argv without the program's name; unknown flags are refused with the nearest, `--key=value` is an override."""
     parser = build_parser()
-    flags = [flag for action in parser._actions for flag in action.option_strings]
+    flags = parser.flags
     tracker = [word for word in argv if word.startswith("--") and "=" in word and word.partition("=")[0] not in flags]
     # intermixed: flags may stand between the words
     found, unknown = parser.parse_known_intermixed_args([word for word in argv if word not in tracker])

@@ -1,10 +1,10 @@
 """The command line of scripts/verify_run.py, every word of it checked. No training here."""
 
-import argparse
 from dataclasses import dataclass
 
 from config.commands.one_line import OneLineParser
-from utils.user_error import UserError, nearest
+from runstore.run_names import HUB_PREFIX
+from utils.user_error import UserError
 
 EXAMPLES = """\
 examples:
@@ -27,13 +27,11 @@ class VerifyArguments:
     tolerance: float = TOLERANCE
 
 
-def build_verify_parser() -> argparse.ArgumentParser:
+def build_verify_parser() -> OneLineParser:
     parser = OneLineParser(
         prog="python -m scripts.verify_run",
         description="Does a run repeat? Train its first iterations again from the stored config and seed, and compare.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("run_id", metavar="RUN", nargs="?", default="@last", help="@last (the default), id, path")
     parser.add_argument("--iterations", type=int, metavar="N", default=0,
@@ -46,15 +44,11 @@ def build_verify_parser() -> argparse.ArgumentParser:
 
 def parse_verify(argv: list[str]) -> VerifyArguments:
     """argv without the program's name; what is unknown or out of range is refused."""
-    parser = build_verify_parser()
-    found, unknown = parser.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}; --help shows the flags")
+    found = build_verify_parser().parse_all(argv)
     if found.iterations < 0:
         raise UserError(f"--iterations is a whole number from 1 on, not {found.iterations}")
     if not 0 <= found.tolerance < float("inf"):
         raise UserError(f"--tolerance is a number from 0 on, not {found.tolerance}")
-    if found.run_id.startswith("hub:"):
+    if found.run_id.startswith(HUB_PREFIX):
         raise UserError(f"{found.run_id} holds one checkpoint and no rows; verify takes a run of this machine")
     return VerifyArguments(**vars(found))

@@ -14,13 +14,13 @@ from envs_gym.blame import Blame
 from envs_gym.check.catalogue import finding
 from envs_gym.check.finding import Finding
 from envs_gym.check.study import StopError, Study
-from envs_gym.check.world import World
 from utils.user_error import UserError
 
 
 def check_form(study: Study) -> Iterator[Finding]:
     """StopError where reset and step cannot be called as everybody calls them."""
-    bare = _bare(study)
+    with study.watched("__init__"):
+        bare = study.subject.bare()
     yield from _kind(bare)
     found = [*_spaces(bare), *_signature(bare)]
     if not found:
@@ -29,7 +29,8 @@ def check_form(study: Study) -> Iterator[Finding]:
     if any(each.level == "fault" for each in found):
         raise StopError("mend its form first: whatever else is checked needs it")
     with study.world() as world:
-        study.facts.time_limit = limit_of(study, world)
+        spec = world.env.spec  # of the wrapper that keeps the limit; an undeclared one may lie deeper
+        study.facts.time_limit = None if spec is None else spec.max_episode_steps
         study.facts.reward_threshold = None if study.subject.spec is None else study.subject.spec.reward_threshold
         study.facts.observation_space, study.facts.action_space = map(
             short, (world.env.observation_space, world.env.action_space)
@@ -37,17 +38,6 @@ def check_form(study: Study) -> Iterator[Finding]:
         yield from _fit(world.env)
         yield from _observation_space(world.env.observation_space)
         yield from _action_space(world.env.action_space)
-
-
-def _bare(study: Study) -> Any:
-    with study.watched("__init__"):
-        return study.subject.bare()
-
-
-def limit_of(study: Study, world: World) -> int | None:
-    """Of the wrapper that keeps it; an undeclared one may lie deeper."""
-    spec = world.env.spec
-    return None if spec is None else spec.max_episode_steps
 
 
 def _kind(bare: Any) -> Iterator[Finding]:

@@ -17,7 +17,6 @@ from utils import memory_use
 SEED = 101
 LARGE = 2048  # numbers of a part from which on only each EACH-th observation is looked at
 EACH = 8
-WARM = 0.2  # of play after which memory is looked at
 DEEPEST, MOST_PARTS = 6, 2000  # of an info's parts that are counted
 
 

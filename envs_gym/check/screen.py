@@ -13,7 +13,6 @@ INDENT, LABEL, LEVEL = "  ", 10, 9  # columns
 WIDEST = 110
 BAR = 12
 MOST_CONSTANT = 4
-COUNT_FROM = 1e4  # steps a second, from which on their thousands are enough
 
 
 def page(result: Result, width: int) -> Iterator[Text]:

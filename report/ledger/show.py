@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from config.differs import differing
 from config.metrics import load_metrics
+from config.written import differing_rows
 from report.ledger.plot import overlay
 from report.ledger.table import LONGEST, aligned, data
 from runstore.checkpoint_set import names
@@ -74,7 +74,7 @@ def _said(value: object) -> str:
 
 def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
     try:
-        rows = differing(facts)
+        rows = differing_rows(facts)
     except UserError as error:  # of another version
         yield f"settings        {error}"
         return

@@ -6,12 +6,14 @@ import sys
 import threading
 import time
 
-from report.trackers.mailbox import BEGIN, END, Mailbox, bring
+from report.trackers.mailbox import Mailbox
+from report.trackers.tensorboard_events import TensorBoardEvents
+from report.trackers.tracker import BEGIN, END
 from report.trackers.trackio_run import TrackioRun
 from report.trackers.wandb_run import WandbRun
 from utils.closed_pipe import Outlet
 
-TRACKERS = {"wandb": WandbRun, "trackio": TrackioRun}
+TRACKERS = {"tensorboard": TensorBoardEvents, "wandb": WandbRun, "trackio": TrackioRun}
 LINGER = 600.0  # seconds after the end of the training in which a server may still be slow
 SOON = 30.0  # the same where whoever trained is gone without a word
 
@@ -22,11 +24,12 @@ def main(name: str) -> int:
     os.dup2(2, 1)  # what packages print is no answer of ours
     box, tracker = Mailbox(), TRACKERS[name]()
     threading.Thread(target=read, args=(box,), daemon=True).start()
-    over = False
-    while not over:
+    call = ""
+    while call != END:
         news = box.take()
-        over = bring(news, tracker)
-        if news["call"] in (BEGIN, END):
+        tracker.tell(news)
+        call = news["call"]
+        if call in (BEGIN, END):
             lost = f"{box.lost:,} rows were dropped" if box.lost else ""
             said = {"where": tracker.where, "remark": "; ".join(filter(None, (tracker.remark, lost)))}
             answers.write(json.dumps(said).encode() + b"\n")

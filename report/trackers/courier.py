@@ -13,8 +13,8 @@ from threading import Thread
 
 from config.loader import to_plain
 from config.schema import Config
-from report.trackers.mailbox import ALERT, BEGIN, END, MOST, ROW, VIDEO, Mailbox, bring
-from report.trackers.tracker import Facts, Tracker
+from report.trackers.mailbox import MOST, Mailbox
+from report.trackers.tracker import ALERT, BEGIN, END, ROW, VIDEO, Facts, Tracker
 from runstore.alerts import Event
 from runstore.history import STEPS
 from runstore.outcome import UNENDED, Header, Outcome
@@ -74,8 +74,11 @@ class Courier(Sink):
     def _deliver(self) -> None:
         """The thread: one piece of news after the other, until the end or the first error."""
         try:
-            while not bring(self._box.take(), self._tracker):
-                pass
+            call = ""
+            while call != END:
+                news = self._box.take()
+                self._tracker.tell(news)
+                call = news["call"]
         except (OSError, UserError, VideoError) as error:  # a full disk, a process that is gone, a film that is none
             self._trouble = f"given up, {describe_error(error)}"
             log.log(NOTE, f"{self._tracker.title}: {self._trouble}")

@@ -7,13 +7,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
-from report.trackers.mailbox import ALERT, BEGIN, END, ROW, VIDEO
-from report.trackers.tracker import Facts, Tracker
+from report.trackers.tracker import BEGIN, END, News, Tracker
 from runstore import run_files
 from utils import places
 
@@ -22,13 +19,13 @@ PATHS = ("WANDB_DIR", "WANDB_SWEEP_PARAM_PATH", "TRACKIO_DIR")  # may be relativ
 
 
 class InChild(Tracker):
-    """Each call is a line of JSON on its stdin; on its stdout it says `where` and `remark`, likewise."""
+    """News are lines of JSON on its stdin; on its stdout it says `where` and `remark`, likewise."""
 
     def __init__(self, name: str, title: str, logs: Path) -> None:
         self.title = title
         self._name, self._printed = name, logs / f"{name}.txt"
 
-    def begin(self, facts: Facts) -> None:
+    def _start(self) -> None:
         with run_files.open_to_write(self._printed, append=True) as printed:
             self._child = subprocess.Popen(
                 [sys.executable, "-P", "-m", places.module_of("report/trackers/child.py"), self._name],
@@ -40,33 +37,23 @@ class InChild(Tracker):
             )
         self._listener = Thread(target=self._listen, name=f"from {self.title}", daemon=True)
         self._listener.start()
-        self._send(call=BEGIN, facts=facts)
 
-    def row(self, step: int, values: Mapping[str, float]) -> None:
-        self._send(call=ROW, step=step, values=values)
-
-    def video(self, step: int, path: str) -> None:
-        self._send(call=VIDEO, step=step, path=path)
-
-    def alert(self, step: int, title: str, text: str) -> None:
-        self._send(call=ALERT, step=step, title=title, text=text)
-
-    def end(self, facts: Facts | None) -> None:
-        """Waits for it to end; whoever cannot wait leaves the thread in here, and the process at its work."""
-        self._send(call=END, facts=facts)
-        assert self._child.stdin
-        self._child.stdin.close()
-        self._listener.join()
-        if self._child.wait():
-            raise ChildProcessError(self._why())
-
-    def _send(self, **news: Any) -> None:
+    def tell(self, news: News) -> None:
+        """Pass it on. The first news starts the process, the last waits for its end: whoever cannot wait leaves the
+        thread in here, and the process at its work."""
+        if news["call"] == BEGIN:
+            self._start()
         assert self._child.stdin
         try:
             self._child.stdin.write(json.dumps(news).encode() + b"\n")
             self._child.stdin.flush()
         except BrokenPipeError as error:
             raise ChildProcessError(self._why()) from error
+        if news["call"] == END:
+            self._child.stdin.close()
+            self._listener.join()
+            if self._child.wait():
+                raise ChildProcessError(self._why())
 
     def _listen(self) -> None:
         assert self._child.stdout

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from report.trackers.courier import Courier
 from report.trackers.in_child import InChild
-from report.trackers.tensorboard_events import TensorBoardEvents
-from report.trackers.tracker import Tracker
 from runstore.run_dir import RunDir
 from utils.user_error import UserError
 
@@ -18,7 +16,7 @@ class Kind(NamedTuple):
     """A row of the table."""
 
     title: str
-    package: str = ""
+    package: str
     """That it wants, which is also the name of the extra that installs it; it is imported in a process of its own."""
 
     @property
@@ -26,15 +24,18 @@ class Kind(NamedTuple):
         return f"pip install 'stride-rl[{self.package}]'"
 
 
-KINDS = {"tensorboard": Kind("TensorBoard"), "wandb": Kind("W&B", "wandb"), "trackio": Kind("Trackio", "trackio")}
+KINDS = {
+    "tensorboard": Kind("TensorBoard", "tensorboard"),
+    "wandb": Kind("W&B", "wandb"),
+    "trackio": Kind("Trackio", "trackio"),
+}
 
 
 def check_loggers(loggers: Sequence[str]) -> None:
     """UserError where the package of one of them is missing; nothing is imported."""
     for name in loggers:
-        package = KINDS[name].package if name in KINDS else ""
-        if package and not is_installed(package):
-            raise UserError(f"logger: {name} needs the package {package}: {KINDS[name].cure}")
+        if name in KINDS and not is_installed(KINDS[name].package):
+            raise UserError(f"logger: {name} needs the package {KINDS[name].package}: {KINDS[name].cure}")
 
 
 def is_installed(package: str) -> bool:
@@ -46,9 +47,4 @@ def is_installed(package: str) -> bool:
 def couriers(run: RunDir, loggers: Sequence[str], env_steps: int = 0) -> list[Courier]:
     """A sink for each of them, once; `env_steps`: where a resumed run goes on."""
     names = [name for name in dict.fromkeys(loggers) if name != CSV]
-    return [Courier(_tracker(name, run), run, env_steps) for name in names]
-
-
-def _tracker(name: str, run: RunDir) -> Tracker:
-    kind = KINDS[name]
-    return InChild(name, kind.title, run.logs) if kind.package else TensorBoardEvents()
+    return [Courier(InChild(name, KINDS[name].title, run.logs), run, env_steps) for name in names]

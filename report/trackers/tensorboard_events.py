@@ -1,58 +1,68 @@
-"""TensorBoard: event files in `logs/` of a run, written by ourselves; `tensorboard --logdir runs` shows all runs."""
+"""TensorBoard: event files in `logs/` of a run; `tensorboard --logdir runs` shows all runs.
+
+By the package's own writer, which torch's SummaryWriter wraps: without torch a run's tracker is up in 0.3 seconds.
+"""
 
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from report.trackers.event_format import beginning, image, scalars, session, summary, text
 from report.trackers.tracker import Facts, Tracker
-from runstore import run_files
 from utils.video_file import gif
 
 
 class TensorBoardEvents(Tracker):
     """A file for each process that trains; one that goes on voids what later steps an earlier one wrote."""
 
-    title = "TensorBoard"
-
     def begin(self, facts: Facts) -> None:
-        now = time.time()
-        # a name that TensorBoard looks for; those of one run are read in the order of their names
-        path = Path(facts["logs"]) / f"events.out.tfevents.{time.time_ns()}"
-        self._file = run_files.open_to_write(path)
-        self._write(beginning(now))
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(facts["logs"])
         if facts["resumed_at"]:
-            self._write(session(now, facts["resumed_at"] + 1))
-        self._say(0, "config", f"```\n{yaml.safe_dump(facts['config'], sort_keys=False)}```")
+            self._write(facts["resumed_at"] + 1, session_log=SessionLog(status=SessionLog.START))
+        self._write_text(0, "config", f"```\n{yaml.safe_dump(facts['config'], sort_keys=False)}```")
         for name in ("notes", "group"):
             if facts[name]:
-                self._say(0, name, facts[name])
+                self._write_text(0, name, facts[name])
         if facts["tags"]:
-            self._say(0, "tags", ", ".join(facts["tags"]))
+            self._write_text(0, "tags", ", ".join(facts["tags"]))
         root = Path(facts["logs"]).parent.parent
         self.where = f"tensorboard --logdir {os.path.relpath(root)}"
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
-        self._write(summary(time.time(), step, scalars(values)))
+        self._write_values(step, *({"tag": tag, "simple_value": value} for tag, value in values.items()))
 
     def video(self, step: int, path: str) -> None:
         picture = gif(Path(path))
-        self._write(summary(time.time(), step, [image("video", picture.height, picture.width, picture.data)]))
+        size = {"height": picture.height, "width": picture.width, "colorspace": 3}
+        self._write_values(step, {"tag": "video", "image": {**size, "encoded_image_string": picture.data}})
 
     def alert(self, step: int, title: str, text: str) -> None:
-        self._say(step, f"alerts/{title}", text)
+        self._write_text(step, f"alerts/{title}", text)
 
     def end(self, facts: Facts | None) -> None:
         if facts is not None:
-            self._say(0, "verdict", facts["sentence"])
-        self._file.close()
+            self._write_text(0, "verdict", facts["sentence"])
+        self._writer.close()
 
-    def _say(self, step: int, tag: str, words: str) -> None:
-        self._write(summary(time.time(), step, [text(tag, words)]))
+    def _write_text(self, step: int, tag: str, words: str) -> None:
+        """Words that the page shows as Markdown."""
+        tensor = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": 1}]}, "string_val": [words.encode()]}
+        self._write_values(step, {"tag": tag, "metadata": {"plugin_data": {"plugin_name": "text"}}, "tensor": tensor})
 
-    def _write(self, data: bytes) -> None:
-        """A record is one write, so that a reader meanwhile finds whole ones."""
-        self._file.write(data)
+    def _write_values(self, step: int, *values: dict[str, Any]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        self._write(step, summary=Summary(value=[Summary.Value(**value) for value in values]))
+
+    def _write(self, step: int, **content: Any) -> None:
+        """An event; at once, so that a page that is open meanwhile shows it."""
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._writer.add_event(Event(wall_time=time.time(), step=step, **content))
+        self._writer.flush()

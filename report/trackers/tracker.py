@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 Facts = Mapping[str, Any]  # text, numbers, lists and mappings of them: JSON
+BEGIN, ROW, VIDEO, ALERT, END = "begin", "row", "video", "alert", "end"
+News = Mapping[str, Any]  # `call`: one of these, a method of Tracker; the rest: its arguments
 
 
 class Tracker:
@@ -17,6 +19,10 @@ class Tracker:
     """Where its numbers can be seen, and how; known at some time after begin."""
     remark = ""
     """What a person should know: what could not be done, and what was done instead."""
+
+    def tell(self, news: News) -> None:
+        """Call the method that the news names."""
+        getattr(self, news["call"])(**{name: value for name, value in news.items() if name != "call"})
 
     def begin(self, facts: Facts) -> None:
         """The run; courier.facts_of says what."""

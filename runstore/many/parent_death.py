@@ -15,11 +15,17 @@ PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # looked up here: after a fork little is done
 
 
+def signal_at_parents_death(number: int) -> None:
+    """From now on this process is sent that signal once the thread that started it has ended."""
+    if _prctl is not None:
+        _prctl(PR_SET_PDEATHSIG, number)
+
+
 def die_with_parent(parent: int) -> None:
     """From now on, at once if `parent` is dead already. To be called by the process itself."""
     if _prctl is None:
         return
-    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal_at_parents_death(signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGTERM)
 

@@ -71,7 +71,7 @@ class RayPool:
 
     def __init__(self, ray: Any, needs: Needs, here: Here) -> None:
         self._ray, self._needs, self._here = ray, needs, here
-        self._remote = ray.remote(_task()).options(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=0)
+        self._remote = ray.remote(_there("perform")).options(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=0)
 
     @property
     def workers(self) -> int:
@@ -156,7 +156,7 @@ class RayPool:
         """UserError, naming the node, where one reads another folder of runs, or would compute other bits."""
         if _awaited:  # Ray gives what follows to the worker that was idle last, and would else boot another
             self._ray.wait(_awaited, num_returns=len(_awaited), timeout=CHECK)
-        nodes = _asked_of_all(self._ray, _look(), tuple(self._here))
+        nodes = _asked_of_all(self._ray, _there("differing"), tuple(self._here))
         asked = {reference: (node["NodeID"], node["NodeManagerAddress"]) for reference, node in nodes.items()}
         silent = self._ray.wait([*asked], num_returns=len(asked), timeout=CHECK)[1]
         for reference, (node_id, address) in asked.items():
@@ -202,7 +202,7 @@ def reach(argv: Sequence[str]) -> None:
     if ("--on", "ray") in pairwise(words) and not {NURSERY, "--detach"} & {*words}:
         with suppress(UserError):
             told = program_of("train"), [*argv], os.getcwd(), _carried()
-            _awaited.extend(_asked_of_all(_reached("ray"), _loading(), *told))
+            _awaited.extend(_asked_of_all(_reached("ray"), _there("load_ahead"), *told))
 
 
 def _reached(where: str) -> Any:
@@ -253,8 +253,9 @@ def facts() -> dict[str, str]:
     return {"code": source_hash(), "processor": NAME, **versions()}
 
 
-def differing(here: Here) -> str:
-    """How this node differs from who sent that, "" for not at all."""
+def differing(sent: tuple[Any, ...]) -> str:
+    """How this node differs from who sent that Here, "" for not at all."""
+    here = Here(*sent)
     try:
         seen = Path(here.file).read_text()
     except OSError:
@@ -277,17 +278,25 @@ def load(program: Sequence[str], words: Sequence[str], cwd: str, env: Mapping[st
     return _starts[name]
 
 
+def load_ahead(program: Sequence[str], words: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+    """In a worker, before there are commands: the same, and what will be asked soon."""
+    start = load(program, words, cwd, env)
+    facts()
+    settled(start)
+
+
 def settled(start: Start) -> None:
     while not start.settled:
         time.sleep(REAP)
 
 
-def perform(errand: Errand) -> tuple[int, str]:
-    """In a worker: run the command; what ends this worker ends it, too."""
+def perform(sent: tuple[Any, ...]) -> tuple[int, str]:
+    """In a worker: run the command of an Errand; what ends this worker ends it, too."""
+    errand = Errand(*sent)
     here, child = Here(*errand.here), None
     if here.file not in _checked:
-        if told := differing(here):
-            return 1, f"error: this node {told}"
+        if apart := differing(here):
+            return 1, f"error: this node {apart}"
         _checked.add(here.file)
     start = load(errand.program, errand.command[len(errand.program) :], errand.cwd, errand.env)
     try:
@@ -327,40 +336,15 @@ def _home() -> str:
     return str(PROJECT.parent if PACKAGE else PROJECT)
 
 
-def _task() -> Callable[..., Any]:
-    """`perform`, found where this checkout lies: a function in a function travels whole, with nothing imported."""
+def _there(name: str) -> Callable[..., Any]:
+    """That function of this module, found where this checkout lies: a function in a function travels whole, with
+    nothing imported, and what it is told and answers is plain."""
     home = _home()
 
-    def run(errand: Any) -> Any:
+    def run(*told: Any) -> Any:
         sys.path[:0] = [home] if home not in sys.path else []
-        from runstore.many.ray_pool import Errand, perform
+        from runstore.many import ray_pool
 
-        return perform(Errand(*errand))
-
-    return run
-
-
-def _loading() -> Callable[..., Any]:
-    home = _home()
-
-    def run(*told: Any) -> None:
-        sys.path[:0] = [home] if home not in sys.path else []
-        from runstore.many.ray_pool import facts, load, settled
-
-        start = load(*told)
-        facts()  # for who will ask soon
-        settled(start)
-
-    return run
-
-
-def _look() -> Callable[..., Any]:
-    home = _home()
-
-    def run(here: Any) -> Any:
-        sys.path[:0] = [home] if home not in sys.path else []
-        from runstore.many.ray_pool import Here, differing
-
-        return differing(Here(*here))
+        return vars(ray_pool)[name](*told)
 
     return run

@@ -12,11 +12,11 @@ from config.json_schema import schema
 from config.loader import load_file, shipped_files
 from config.schema import ALGORITHMS
 from config.yaml_file import read_yaml
-from utils.places import PROJECT
+from scripts.schema import text
 from utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-WRITTEN = json.loads((PROJECT / "config" / "schema.json").read_text())
+WRITTEN = json.loads(text())
 WRONG = [
     "gama: 0.9\nppo: {max_timesteps: 1e5}",
     "n_envs: many\nppo: {max_timesteps: 1e5}",
@@ -49,25 +49,25 @@ def test_every_shipped_file_is_right_by_it(path):
     assert path.read_text().startswith("# yaml-language-server: $schema=../schema.json\n")
 
 
-@pytest.mark.parametrize("text", WRONG)
-def test_what_the_loader_refuses_is_wrong_by_it(text, tmp_path):
-    (tmp_path / "CartPole-v1.yaml").write_text(text)
+@pytest.mark.parametrize("words", WRONG)
+def test_what_the_loader_refuses_is_wrong_by_it(words, tmp_path):
+    (tmp_path / "CartPole-v1.yaml").write_text(words)
     with pytest.raises(UserError):
         load_file(tmp_path / "CartPole-v1.yaml")
     assert faults(read_yaml(tmp_path / "CartPole-v1.yaml"), WRITTEN)
 
 
-@pytest.mark.parametrize("text", RIGHT)
-def test_what_the_loader_takes_is_right_by_it(text, tmp_path):
-    (tmp_path / "CartPole-v1.yaml").write_text(text)
-    variant = "ppo" if "ppo:" in text else ""
+@pytest.mark.parametrize("words", RIGHT)
+def test_what_the_loader_takes_is_right_by_it(words, tmp_path):
+    (tmp_path / "CartPole-v1.yaml").write_text(words)
+    variant = "ppo" if "ppo:" in words else ""
     load_file(tmp_path / "CartPole-v1.yaml", variant)
     assert faults(read_yaml(tmp_path / "CartPole-v1.yaml"), WRITTEN) == []
 
 
 def test_every_key_has_its_meaning():
     made = schema()
-    assert made == WRITTEN
+    assert made == WRITTEN  # all of it survives JSON
     assert all(entry["description"] for entry in made["definitions"]["keys"].values())
     assert made["definitions"]["keys"]["gamma"] | {"description": ""} == {
         "description": "", "default": 0.99,

@@ -11,7 +11,7 @@ from inspector_browsing import Page, chromium, serving
 from tiny_runs import tiny_run
 
 from inspector.app import TABS
-from inspector.compare import GROUP, choices, chosen, compare, first_choice
+from inspector.compare import choices, chosen, compare, first_choice
 from inspector.runs import Runs
 from runstore.history import TRAIN, VAL
 from utils.user_error import UserError
@@ -105,8 +105,8 @@ def test_compare_opens_with_the_last_group_and_its_band(page, place):
 def test_groups_are_compared_by_name(place):
     _, _, seeds, other, odd = place
     runs = Runs()
-    assert first_choice(runs) == [f"{GROUP}{GROUPED[1]}"] and choices(runs)[0][1] == f"{GROUP}{GROUPED[1]}"
-    found = chosen(runs, [f"{GROUP}{GROUPED[1]}", seeds[0].id, other.id])
+    assert first_choice(runs) == [f"group:{GROUPED[1]}"] and choices(runs)[0][1] == f"group:{GROUPED[1]}"
+    found = chosen(runs, [f"group:{GROUPED[1]}", seeds[0].id, other.id])
     assert [each.run.id for each in found] == [seeds[0].id, seeds[1].id, other.id]
     assert "choose a group" in compare(found[:1])
     with pytest.raises(UserError, match="no run belongs to group:nothing"):

@@ -11,7 +11,7 @@ from tiny_runs import tiny_run
 import run_inspect
 from agents.trained.episode import record_episode
 from agents.trained.loading import load_run
-from config.differs import differences
+from config.written import differing_rows
 from inspector.charts import Line, chart, clock
 from inspector.compare import compare, curves, groups
 from inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
@@ -72,7 +72,8 @@ def test_only_runs_under_the_root_are_found(runs, selector):
 
 def test_the_overview_shows_what_differs(runs):
     each = read_run(runs[2])
-    assert differences(each.facts)["gamma"] == "0.9" and "n_envs" in differences(each.facts)
+    changed = {key: value for key, value, _ in differing_rows(each.facts)}
+    assert changed["gamma"] == "0.9" and "n_envs" in changed
     page = overview(each)
     assert (
         page.count("data-chart") > 8

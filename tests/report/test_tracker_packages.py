@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from told_run import RETURN, STEPS, begun, outcome, tell
+from told_run import STEPS, begun, outcome, tell
 
 from lab.faults.wandb_server import serving
 from report.trackers import courier
@@ -54,35 +54,6 @@ def filmed(run):
         for shade in range(150):
             video.add(np.full((64, 96, 3), shade, np.uint8))
     return path
-
-
-def test_tensorboards_reader_reads_ours():
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run, header, config = begun("logger=[tensorboard]", "notes=hello")
-    (first,) = couriers(run, config.logger)
-    tell([first], run, header, config, end=False)
-    first.end(None)  # as after a signal: all it was told is written
-    tell(couriers(run, config.logger, env_steps=20), run, header, config, rows=1)  # a run that goes on from 20
-    found = EventAccumulator(str(run.logs))
-    found.Reload()
-    assert {*found.Tags()["scalars"]} == {STEPS, RETURN, LOSS}
-    assert [(each.step, each.value) for each in found.Scalars(LOSS)] == [(10, -0.25), (20, -0.25), (10, -0.25)]
-    words = {tag: found.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in found.Tags()["tensors"]}
-    assert words["notes"] == "hello" and words["verdict"].startswith("Solved (10 episodes; goal reached), test 490.5")
-    assert "policy_lr" in words["config"] and "lower it" in words["alerts/Policy loss"]
-
-
-def test_tensorboards_reader_reads_a_video():
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run = told("logger=[tensorboard]")
-    found = EventAccumulator(str(run.logs))
-    found.Reload()
-    (image,) = found.Images("video")
-    assert (image.width, image.height) == (160, 107) and image.encoded_image_string.startswith(b"GIF89a")
 
 
 def test_wandb_files_are_sent_later_by_its_own_tool(monkeypatch):

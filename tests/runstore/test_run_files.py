@@ -12,7 +12,9 @@ from utils.user_error import UserError
 SECRET = "what only its owner reads"
 NAMES = ("config.json", "metrics.csv", "run.log", "report.md", ".lock", "checkpoints/epoch=04.json",
          "checkpoints/step=8.ckpt", "checkpoints/best.json", "checkpoints/last.ckpt",
-         "checkpoints/segments/0-8-0123456789abcdef.rows", "videos/epoch=04.mp4", "logs/curve.svg")  # fmt: skip
+         "checkpoints/segments/0-8-0123456789abcdef.rows", "videos/epoch=04.mp4", "logs/curve.svg",
+         "logs/events.out.tfevents.1764133000123456789",
+         "logs/events.out.tfevents.1764133000.a-host.local.4711.0")  # fmt: skip
 
 
 @pytest.fixture

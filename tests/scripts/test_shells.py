@@ -23,8 +23,7 @@ BEGIN = {  # as the top of scripts/completion.py says
 }
 STRIDE = """\
 #!/bin/sh
-if [ "$1" = completion ]; then
-  shift
+if [ "$1" = completion ] || [ -n "$_ARGCOMPLETE" ]; then
   PYTHONPATH={root} exec {python} -m {module} "$@"
 fi
 printf '%s\\n' "$@" > {told}.part
@@ -73,7 +72,7 @@ def test_what_a_tab_makes_of_a_line(shell, tmp_path):
         pytest.skip(f"wants {shell}")
     told, begun, program = tmp_path / "told", tmp_path / "begun", tmp_path / "bin" / "stride"
     program.parent.mkdir()
-    given = {"root": ROOT, "python": sys.executable, "module": module_of("scripts/completion.py"), "told": told}
+    given = {"root": ROOT, "python": sys.executable, "module": module_of("stride/__main__.py"), "told": told}
     program.write_text(STRIDE.format(**{name: shlex.quote(str(value)) for name, value in given.items()}))
     program.chmod(0o755)
     env = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "STRIDE_RUNS": str(tmp_path)}

@@ -1,0 +1,62 @@
+"""What TensorBoard's own reader finds in the files of a run."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+from told_run import RETURN, STEPS, begun, tell
+
+from report.trackers import courier
+from report.trackers.registry import couriers
+from report.trackers.tensorboard_events import TensorBoardEvents
+from utils.video_file import VideoFile
+
+accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+LOSS = "train/loss/policy"
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(courier, "PATIENCE", 120)
+    monkeypatch.setattr(courier, "HURRY", 120)
+
+
+def read(run):
+    reader = accumulators.EventAccumulator(str(run.logs))
+    reader.Reload()
+    return reader
+
+
+def test_a_run_that_goes_on_voids_what_comes_after():
+    run, header, config = begun("logger=[tensorboard]", "notes=hello")
+    (first,) = couriers(run, config.logger)
+    tell([first], run, header, config, end=False)
+    first.end(None)  # as after a signal: all it was told is written
+    (before,) = run.logs.glob("events.out.tfevents.*")
+    os.rename(before, before.with_name("events.out.tfevents.1"))  # read first, however short a time lies between
+    tell(couriers(run, config.logger, env_steps=20), run, header, config, rows=1)  # a run that goes on from 20
+    reader = read(run)
+    assert {*reader.Tags()["scalars"]} == {STEPS, RETURN, LOSS}
+    assert [(each.step, each.value) for each in reader.Scalars(LOSS)] == [(10, -0.25), (20, -0.25), (10, -0.25)]
+    words = {tag: reader.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in reader.Tags()["tensors"]}
+    assert words["notes"] == "hello" and words["verdict"].startswith("Solved (10 episodes; goal reached), test 490.5")
+    assert "policy_lr" in words["config"] and "lower it" in words["alerts/Policy loss"]
+
+
+def test_every_row_a_video_and_numbers_beyond_four_bytes(tmp_path):
+    run, header, config = begun()
+    with VideoFile(tmp_path / "film.mp4", 30) as video:
+        for shade in range(10):
+            video.add(np.full((64, 96, 3), shade, np.uint8))
+    tracker = TensorBoardEvents()
+    tracker.begin(courier.facts_of(run, header, config, 0))
+    tracker.row(3, {LOSS: 1e300, RETURN: math.nan})
+    tracker.video(3, str(tmp_path / "film.mp4"))
+    tracker.end(None)
+    reader = read(run)
+    (image,) = reader.Images("video")
+    assert (image.width, image.height) == (160, 107) and image.encoded_image_string.startswith(b"GIF89a")
+    assert [(each.step, each.value) for each in reader.Scalars(LOSS)] == [(3, math.inf)]
+    assert math.isnan(reader.Scalars(RETURN)[0].value) and tracker.where.startswith("tensorboard --logdir ")
