@@ -32,7 +32,7 @@ slow: .venv/ready-ci
 	$(PYTEST) -m "(slow or nvrtc) and not soak"
 
 soak: .venv/ready-ci
-	$(PYTEST) -m soak
+	$(PYTEST) -m soak --timeout 0
 
 format: .venv/ready-dev
 	$(BIN)/ruff check --fix .
@@ -45,14 +45,14 @@ clean:
 	@echo "installing into .venv (once, a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(INSTALL) ".[video]"
-	@$(BIN)/python -m scripts.schema > config/schema.json
+	@$(BIN)/python -m stride schema > config/schema.json
 	@touch $@
 
 .venv/ready-dev: pyproject.toml constraints.txt
 	@echo "installing the development tools into .venv (once, a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(INSTALL) ".[dev]"
-	@$(BIN)/python -m scripts.schema > config/schema.json
+	@$(BIN)/python -m stride schema > config/schema.json
 	@touch $@ .venv/ready
 
 .venv/ready-ci: .venv/ready-dev

@@ -1,84 +1,9 @@
-"""Look into runs and episodes in the browser:   python run_inspect.py --run-id @last   (--help says the rest)
+"""Look into runs and episodes in the browser:   python run_inspect.py --run-id @last   (--help explains the rest)
 
-Serves on this machine only, reads runs and never writes into them; a run in training can be watched.
+The program is stride/commands/run_inspect.py; `stride inspect` is the same, from any folder.
 """
 
-import utils.quick_start  # isort: skip  # before all others
-
-import os
-import signal
-import socket
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-
-from config.commands.inspect import parse_inspect
-from config.preflight import look_for_run
-from utils import entry
+from runpy import run_module
 
 if __name__ == "__main__":
-    # here, as the imports below take seconds; runs may come while one looks
-    entry.begin(look_for_run(parse_inspect, must_be_there=False), "loading ...")
-
-from inspector.app import Inspector
-from runstore.run_dir import runs_root
-from utils.user_error import UserError
-
-utils.quick_start.loaded()
-
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def main(argv: list[str]) -> int:
-    arguments = parse_inspect(argv)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # one world at a time: more threads only take them from a training
-    port = free_port(arguments.host, arguments.port)
-    with ended_by_signals(), Inspector(arguments.run_id) as inspector:
-        url = inspector.launch(arguments.host, port, arguments.share)
-        print(f"runs of {runs_root()}\n{url}   (Ctrl-C ends it)", flush=True)
-        threading.Event().wait()
-    return 0
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal end the block in order; further ones change nothing about that."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        for each in ENDS:
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in ENDS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def free_port(host: str, port: int) -> int:
-    """The port asked for if nobody listens on it, or any free one where 0 was asked for."""
-    try:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-            return int(probe.getsockname()[1])
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; --port 0 takes a free port"
-        ) from error
-
-
-def command(argv: list[str]) -> int:
-    """main with its errors as one line and exit code 2; a signal that ended it has its own."""
-    try:
-        return entry.ended(main, argv)
-    except SystemExit as ended:
-        return int(ended.code or 0)
-
-
-if __name__ == "__main__":
-    utils.quick_start.leave(command(sys.argv[1:]))
+    run_module("stride.commands.run_inspect", run_name="__main__", alter_sys=True)

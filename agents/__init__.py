@@ -1,0 +1,2 @@
+if __name__ == "agents":
+    raise ImportError("write stride.agents")

@@ -7,21 +7,21 @@ from collections.abc import Callable
 from inspect import get_annotations
 from typing import Any
 
-from agents.base import Agent
-from agents.dqn import DQN
-from agents.dreamer import Dreamer
-from agents.networks.precision import compute_in
-from agents.networks.threads import one_thread
-from agents.planet import PlaNet
-from agents.ppo import PPO
-from agents.pqn import PQN
-from agents.q_learning import QLearning
-from agents.reinforce import REINFORCE
-from agents.sac import SAC
-from config.plugins import find
-from config.schema import Config, register_algorithm
-from envs_fast.vec_env import VecEnv
-from utils.user_error import UserError
+from stride.agents.base import Agent
+from stride.agents.dqn import DQN
+from stride.agents.dreamer import Dreamer
+from stride.agents.networks.precision import compute_in
+from stride.agents.networks.threads import one_thread
+from stride.agents.planet import PlaNet
+from stride.agents.ppo import PPO
+from stride.agents.pqn import PQN
+from stride.agents.q_learning import QLearning
+from stride.agents.reinforce import REINFORCE
+from stride.agents.sac import SAC
+from stride.config.plugins import find
+from stride.config.schema import Config, register_algorithm
+from stride.envs_fast.vec_env import VecEnv
+from stride.utils.user_error import UserError
 
 ALGORITHMS: dict[str, Any] = {
     "ppo": PPO,

@@ -20,18 +20,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from agents.experience.collector import Collector, Policy
-from agents.experience.finite_guard import flag_non_finite, locate_non_finite, zero_non_finite
-from agents.experience.memory import Memory
-from agents.experience.storage import check_iteration
-from agents.laprop import LaProp
-from agents.metric_sums import Metrics
-from agents.sockets import Engine, eager
-from agents.stopwatch import stopwatch
-from config.schema import Config, RolloutConfig
-from envs_fast.vec_env import VecEnv, wrong_action
-from utils.counter_rng import Key
-from utils.user_error import NumbersError, UserError
+from stride.agents.experience.collector import Collector, Policy
+from stride.agents.experience.finite_guard import flag_non_finite, locate_non_finite, zero_non_finite
+from stride.agents.experience.memory import Memory
+from stride.agents.experience.storage import check_iteration
+from stride.agents.laprop import LaProp
+from stride.agents.metric_sums import Metrics
+from stride.agents.sockets import Engine, eager
+from stride.agents.stopwatch import stopwatch
+from stride.config.schema import Config, RolloutConfig
+from stride.envs_fast.vec_env import VecEnv, wrong_action
+from stride.utils.counter_rng import Key
+from stride.utils.user_error import NumbersError, UserError
 
 CHECKPOINT_VERSION = 1
 TICKS = 1 << 31  # Lightning's epoch is only a container: ours are counted by `progress`

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.base import Agent, build_optimizer
-from agents.experience.minibatches import in_order
-from agents.experience.nouns import Transitions
-from agents.networks.q_network import QNetwork, QPolicy, Shape, best, build_q_policy
-from agents.off_policy import replay_room, updates_due
-from agents.targets import move, pick, td_target
-from config.schema import DQNConfig
-from envs_fast.vec_env import VecEnv
+from stride.agents.base import Agent, build_optimizer
+from stride.agents.experience.minibatches import in_order
+from stride.agents.experience.nouns import Transitions
+from stride.agents.networks.q_network import QNetwork, QPolicy, Shape, best, build_q_policy
+from stride.agents.off_policy import replay_room, updates_due
+from stride.agents.targets import move, pick, td_target
+from stride.config.schema import DQNConfig
+from stride.envs_fast.vec_env import VecEnv
 
 TOLD = 8  # updates between two that are told of beside their loss: means of 64 numbers cost as much as products
 

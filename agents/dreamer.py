@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from agents.base import Agent, build_optimizer
-from agents.experience.nouns import Sequences
-from agents.model_learning import Ends, ModelLoss, Recalling, collect_and_learn, model_loss, updates_owed
-from agents.networks.dreamer_policy import DreamerPolicy
-from agents.networks.world_model import State
-from agents.off_policy import replay_room
-from agents.targets import move
-from config.schema import DreamerConfig
-from envs_fast.vec_env import VecEnv
-from utils.counter_rng import EXPLORE, uniforms
+from stride.agents.base import Agent, build_optimizer
+from stride.agents.experience.nouns import Sequences
+from stride.agents.model_learning import Ends, ModelLoss, Recalling, collect_and_learn, model_loss, updates_owed
+from stride.agents.networks.dreamer_policy import DreamerPolicy
+from stride.agents.networks.world_model import State
+from stride.agents.off_policy import replay_room
+from stride.agents.targets import move
+from stride.config.schema import DreamerConfig
+from stride.envs_fast.vec_env import VecEnv
+from stride.utils.counter_rng import EXPLORE, uniforms
 
 LOW, HIGH = 0.05, 0.95  # of the returns, between which they are said to range
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import CPU
+from stride.envs_fast.vec_env import CPU
 
 Counts = Counter[tuple[str, ...]]  # names added together -> how many samples of them
 

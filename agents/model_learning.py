@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agents.base import Agent
-from agents.experience.nouns import Sequences
-from agents.experience.ratio import Ratio
-from agents.networks.dreamer_policy import ModelPolicy
-from agents.networks.senses import distance
-from agents.networks.world_model import State, balanced, divergence
-from config.schema import WorldModelConfig
+from stride.agents.base import Agent
+from stride.agents.experience.nouns import Sequences
+from stride.agents.experience.ratio import Ratio
+from stride.agents.networks.dreamer_policy import ModelPolicy
+from stride.agents.networks.senses import distance
+from stride.agents.networks.world_model import State, balanced, divergence
+from stride.config.schema import WorldModelConfig
 
 RATIO = 128  # remembered steps learnt from per env step, where the config says nothing
 MEMORY = 0.99  # share of what was counted of ends that is kept from update to update

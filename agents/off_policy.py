@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from agents.base import Agent
-from agents.experience.memory import slots_for
-from agents.experience.ratio import Ratio, per_env_step
-from config.schema import ReplayConfig
-from envs_fast.vec_env import VecEnv
+from stride.agents.base import Agent
+from stride.agents.experience.memory import slots_for
+from stride.agents.experience.ratio import Ratio, per_env_step
+from stride.config.schema import ReplayConfig
+from stride.envs_fast.vec_env import VecEnv
 
 SEAMS = 8  # final observations a world may leave beyond its time limit: one per resume
 FIRST = 64  # of each world that there is room for at first, where no limit says how many there will be

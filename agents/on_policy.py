@@ -5,11 +5,11 @@ from typing import TypeVar
 
 import torch
 
-from agents.base import Agent
-from agents.experience.nouns import Final, Tree, tree_map
-from agents.experience.reward_scale import RewardScale
-from config.schema import RolloutConfig
-from utils.counter_rng import SHUFFLE, Key
+from stride.agents.base import Agent
+from stride.agents.experience.nouns import Final, Tree, tree_map
+from stride.agents.experience.reward_scale import RewardScale
+from stride.config.schema import RolloutConfig
+from stride.utils.counter_rng import SHUFFLE, Key
 
 Batch = TypeVar("Batch", bound=Tree)
 Cut = Callable[[Batch, int, Key], Iterator[Batch]]

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.base import Agent, build_optimizer
-from agents.experience.nouns import Sequences
-from agents.model_learning import Ends, Recalling, collect_and_learn, model_loss, updates_owed
-from agents.networks.planning_policy import PlanningPolicy
-from agents.off_policy import replay_room
-from config.schema import PlaNetConfig
-from envs_fast.vec_env import VecEnv
-from utils.counter_rng import EXPLORE, uniforms
+from stride.agents.base import Agent, build_optimizer
+from stride.agents.experience.nouns import Sequences
+from stride.agents.model_learning import Ends, Recalling, collect_and_learn, model_loss, updates_owed
+from stride.agents.networks.planning_policy import PlanningPolicy
+from stride.agents.off_policy import replay_room
+from stride.config.schema import PlaNetConfig
+from stride.envs_fast.vec_env import VecEnv
+from stride.utils.counter_rng import EXPLORE, uniforms
 
 
 class PlaNet(Agent):

@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.base import Agent, build_optimizer
-from agents.experience.memory import slots_for
-from agents.experience.minibatches import CUTS
-from agents.experience.nouns import Rollout, Tree
-from agents.networks.actor_critic import ActorCritic
-from agents.networks.lagging import Lagging
-from agents.networks.policies import build_policy
-from agents.on_policy import epochs, play_and_learn, scaled_rewards
-from agents.returns import explained_variance, gae, standardize, vtrace
-from config.schema import PPOConfig
-from envs_fast.vec_env import VecEnv
+from stride.agents.base import Agent, build_optimizer
+from stride.agents.experience.memory import slots_for
+from stride.agents.experience.minibatches import CUTS
+from stride.agents.experience.nouns import Rollout, Tree
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.lagging import Lagging
+from stride.agents.networks.policies import build_policy
+from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
+from stride.agents.returns import explained_variance, gae, standardize, vtrace
+from stride.config.schema import PPOConfig
+from stride.envs_fast.vec_env import VecEnv
 
 Number = TypeVar("Number", float, Tensor)  # a tensor [], where a schedule moves it and a graph reads it
 

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.base import Agent, build_optimizer
-from agents.experience.memory import slots_for
-from agents.experience.minibatches import minibatches
-from agents.experience.nouns import Rollout, Tree, known_uncut
-from agents.networks.q_network import QPolicy, Shape, build_q_policy
-from agents.on_policy import epochs, play_and_learn
-from agents.returns import lambda_returns, next_values
-from agents.targets import pick
-from config.schema import PQNConfig
-from envs_fast.vec_env import VecEnv
+from stride.agents.base import Agent, build_optimizer
+from stride.agents.experience.memory import slots_for
+from stride.agents.experience.minibatches import minibatches
+from stride.agents.experience.nouns import Rollout, Tree, known_uncut
+from stride.agents.networks.q_network import QPolicy, Shape, build_q_policy
+from stride.agents.on_policy import epochs, play_and_learn
+from stride.agents.returns import lambda_returns, next_values
+from stride.agents.targets import pick
+from stride.config.schema import PQNConfig
+from stride.envs_fast.vec_env import VecEnv
 
 
 class Batch(NamedTuple):

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from agents.base import Agent
-from agents.experience.memory import slots_for
-from agents.experience.nouns import Rollout, expand, leaves, rebuild, tree_map
-from agents.networks.q_table import QTable
-from agents.on_policy import play_and_learn
-from config.schema import QLearningConfig
-from envs_fast.vec_env import VecEnv
+from stride.agents.base import Agent
+from stride.agents.experience.memory import slots_for
+from stride.agents.experience.nouns import Rollout, expand, leaves, rebuild, tree_map
+from stride.agents.networks.q_table import QTable
+from stride.agents.on_policy import play_and_learn
+from stride.config.schema import QLearningConfig
+from stride.envs_fast.vec_env import VecEnv
 
 
 def step_size(lr: float, visits: Tensor, power: float) -> Tensor:

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.base import Agent, build_optimizer
-from agents.experience.memory import slots_for
-from agents.experience.minibatches import CUTS
-from agents.experience.nouns import Rollout, Tree
-from agents.networks.actor_critic import ActorCritic
-from agents.networks.policies import build_policy
-from agents.on_policy import epochs, play_and_learn, scaled_rewards
-from agents.returns import ends_within, explained_variance, from_episode_start, reward_to_go
-from config.schema import REINFORCEConfig
-from envs_fast.vec_env import VecEnv
+from stride.agents.base import Agent, build_optimizer
+from stride.agents.experience.memory import slots_for
+from stride.agents.experience.minibatches import CUTS
+from stride.agents.experience.nouns import Rollout, Tree
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.policies import build_policy
+from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
+from stride.agents.returns import ends_within, explained_variance, from_episode_start, reward_to_go
+from stride.config.schema import REINFORCEConfig
+from stride.envs_fast.vec_env import VecEnv
 
 
 class Batch(NamedTuple):

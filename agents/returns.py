@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utils.cuda_kernels import compile_cuda
-from utils.device_source import Compile, Kernels, read_source
+from stride.utils.cuda_kernels import compile_cuda
+from stride.utils.device_source import Compile, Kernels, read_source
 
 Estimator = TypeVar("Estimator", bound=Callable[..., Tensor])
 

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from agents.base import Agent, build_optimizer
-from agents.experience.minibatches import in_order
-from agents.experience.nouns import Transitions
-from agents.networks.q_network import image_reader
-from agents.networks.squashed import Critics, SquashedPolicy
-from agents.off_policy import replay_room, updates_due
-from agents.targets import move, td_target
-from config.schema import SACConfig
-from envs_fast.vec_env import VecEnv
-from utils.counter_rng import EXPLORE, uniforms
+from stride.agents.base import Agent, build_optimizer
+from stride.agents.experience.minibatches import in_order
+from stride.agents.experience.nouns import Transitions
+from stride.agents.networks.q_network import image_reader
+from stride.agents.networks.squashed import Critics, SquashedPolicy
+from stride.agents.off_policy import replay_room, updates_due
+from stride.agents.targets import move, td_target
+from stride.config.schema import SACConfig
+from stride.envs_fast.vec_env import VecEnv
+from stride.utils.counter_rng import EXPLORE, uniforms
 
 CRITICS = 2
 

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.experience.collector import Collector, Policy
-from agents.experience.memory import Memory
-from agents.experience.tally import Played
-from agents.metric_sums import Metrics
-from config.schema import Config
-from utils.counter_rng import Key
+from stride.agents.experience.collector import Collector, Policy
+from stride.agents.experience.memory import Memory
+from stride.agents.experience.tally import Played
+from stride.agents.metric_sums import Metrics
+from stride.config.schema import Config
+from stride.utils.counter_rng import Key
 
 Work = TypeVar("Work", contravariant=True)
 

@@ -1,0 +1,2 @@
+if __name__ == "config":
+    raise ImportError("write stride.config")

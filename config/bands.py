@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runstore.run_facts import finite, mapping
-from utils.durable_file import read_json
+from stride.runstore.run_facts import finite, mapping
+from stride.utils.durable_file import read_json
 
 FILE = Path(__file__).resolve().parent / "bands.json"
 

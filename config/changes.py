@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from config.loader import to_plain
-from config.schema import Config
-from utils.user_error import UserError
+from stride.config.loader import to_plain
+from stride.config.schema import Config
+from stride.utils.user_error import UserError
 
 # what a state was made for: with another value it would not fit, or would silently mean something else
 IDENTITY = ("env_id", "algo_id", "seed", "n_envs", "n_steps", "epoch_iterations")

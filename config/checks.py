@@ -6,12 +6,12 @@ import re
 from math import inf, isqrt
 from typing import NamedTuple
 
-from config.field_types import schedulable
-from config.metrics import declared, load_metrics
-from config.plateau import EVALUATED, Plateau
-from config.plugins import DOTTED
-from config.schedule import Schedule
-from config.schema import (
+from stride.config.field_types import schedulable
+from stride.config.metrics import declared, load_metrics
+from stride.config.plateau import EVALUATED, Plateau
+from stride.config.plugins import DOTTED
+from stride.config.schedule import Schedule
+from stride.config.schema import (
     CHANGES,
     SCHEMA_VERSION,
     Config,
@@ -24,10 +24,10 @@ from config.schema import (
     RolloutConfig,
     WorldModelConfig,
 )
-from config.sizes import check_sizes
-from config.spec import Quantity, Spec
-from utils.user_error import UserError, nearest
-from utils.user_input import LARGEST
+from stride.config.sizes import check_sizes
+from stride.config.spec import Quantity, Spec
+from stride.utils.user_error import UserError, nearest
+from stride.utils.user_input import LARGEST
 
 LEAST_ROWS = 100  # of each environment, that a replay memory is worth its name
 DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d{0,8}))?")

@@ -3,8 +3,8 @@
 import sys
 from dataclasses import replace
 
-from config.checks import check, nearest_sizes
-from config.schema import Config, RolloutConfig
+from stride.config.checks import check, nearest_sizes
+from stride.config.schema import Config, RolloutConfig
 
 TINY = 10  # iterations of a budget nobody chose
 

@@ -10,13 +10,13 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from config.extras import ENVPOOL
-from config.plateau import Plateau
-from config.schedule import Schedule, schedule_in
-from config.spec import Quantity, Spec
-from utils.one_line import shortened
-from utils.user_error import UserError, nearest
-from utils.user_input import DEEPEST, MOST_DIGITS
+from stride.config.extras import ENVPOOL
+from stride.config.plateau import Plateau
+from stride.config.schedule import Schedule, schedule_in
+from stride.config.spec import Quantity, Spec
+from stride.utils.one_line import shortened
+from stride.utils.user_error import UserError, nearest
+from stride.utils.user_input import DEEPEST, MOST_DIGITS
 
 NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?")
 T = TypeVar("T")

@@ -12,16 +12,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from config.extras import ENVPOOL, extra_of
-from config.keys import check_algorithm
-from config.loader import compose, environment_files, file_of, id_in, to_plain
-from config.plugins import DOTTED, TooEarlyError, algorithms, is_dotted
-from config.schedule_keys import Raw
-from config.schema import ALGORITHMS, Config
-from config.variants import EnvironmentFile, overlay
-from config.written import differing, short
-from utils.project import project
-from utils.user_error import UserError, nearest
+from stride.config.extras import ENVPOOL, extra_of
+from stride.config.keys import check_algorithm
+from stride.config.loader import compose, environment_files, file_of, id_in, to_plain
+from stride.config.plugins import DOTTED, TooEarlyError, algorithms, is_dotted
+from stride.config.schedule_keys import Raw
+from stride.config.schema import ALGORITHMS, Config
+from stride.config.variants import EnvironmentFile, overlay
+from stride.config.written import differing, short
+from stride.utils.places import TRAIN
+from stride.utils.project import project
+from stride.utils.user_error import UserError, nearest
 
 GENERAL = Path(__file__).parent / "general"
 SETTINGS = "general settings"  # how the description of such a config begins
@@ -167,7 +168,7 @@ def to_keep(config: Config) -> list[str]:
     said.pop("seed", None)
     block = ", ".join(f"{key}: {json.dumps(value)}" for key, value in said.items())
     name = config.algo_id.rpartition(":")[2]
-    return ["# my.yaml, for: python train.py --config my.yaml", f"env_id: {config.env_id}", f"{name}: {{{block}}}"]
+    return [f"# my.yaml, for: {TRAIN} --config my.yaml", f"env_id: {config.env_id}", f"{name}: {{{block}}}"]
 
 
 def _check_fit(env_id: str, algo_id: str, task: Task) -> None:

@@ -9,16 +9,16 @@ from math import inf
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from config.checks import RANGES, Range
-from config.field_types import hints, members, schedulable
-from config.keys import SET_BY_LOADER
-from config.manual import field_docs
-from config.plateau import Plateau
-from config.schedule import KINDS, SCHEDULE_PARTS, SHORT, Schedule
-from config.schedule_keys import key_of
-from config.schema import ALGORITHMS
-from config.spec import Quantity, Spec
-from config.variants import INHERIT, VARIANT_NAME
+from stride.config.checks import RANGES, Range
+from stride.config.field_types import hints, members, schedulable
+from stride.config.keys import SET_BY_LOADER
+from stride.config.manual import field_docs
+from stride.config.plateau import Plateau
+from stride.config.schedule import KINDS, SCHEDULE_PARTS, SHORT, Schedule
+from stride.config.schedule_keys import key_of
+from stride.config.schema import ALGORITHMS
+from stride.config.spec import Quantity, Spec
+from stride.config.variants import INHERIT, VARIANT_NAME
 
 Json = dict[str, Any]
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the one that editors of YAML know

@@ -1,11 +1,11 @@
 """Whether an algorithm has a key; if not, one line that says whose it is or which name was meant."""
 
-from config.field_types import hints, schedulable
-from config.plugins import algorithms, learn_algorithm
-from config.schedule import SCHEDULE_PARTS
-from config.schedule_keys import key_of, schedule_key
-from config.schema import ALGORITHMS
-from utils.user_error import UserError, nearest
+from stride.config.field_types import hints, schedulable
+from stride.config.plugins import algorithms, learn_algorithm
+from stride.config.schedule import SCHEDULE_PARTS
+from stride.config.schedule_keys import key_of, schedule_key
+from stride.config.schema import ALGORITHMS
+from stride.utils.user_error import UserError, nearest
 
 FOREIGN = {  # what others call it
     "learning_rate": "policy_lr", "lr": "policy_lr", "total_timesteps": "max_timesteps", "n_timesteps": "max_timesteps",

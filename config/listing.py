@@ -6,16 +6,16 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from config.bands import of_variant
-from config.extras import missing
-from config.general import GENERAL
-from config.loader import environment_files, load_variant
-from config.scenarios import told_here
-from config.spec import Spec
-from config.variants import EnvironmentFile
-from runstore.run_brief import Brief
-from runstore.run_dir import run_lines
-from utils.user_error import UserError, nearest
+from stride.config.bands import of_variant
+from stride.config.extras import missing
+from stride.config.general import GENERAL
+from stride.config.loader import environment_files, load_variant
+from stride.config.scenarios import told_here
+from stride.config.spec import Spec
+from stride.config.variants import EnvironmentFile
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_dir import run_lines
+from stride.utils.user_error import UserError, nearest
 
 FEW = 6  # variants of which everything is told
 NARROWEST = 80

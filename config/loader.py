@@ -8,20 +8,20 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from config.checks import check, check_version
-from config.field_types import convert, hints, schedulable
-from config.keys import cannot_schedule, check_algorithm, check_key
-from config.migrations import migrate
-from config.overrides import apply_overrides
-from config.plugins import NOBODY, Trust, algorithms, check_names, package_folders
-from config.schedule import is_named
-from config.schedule_keys import Raw, fold
-from config.schema import ALGORITHMS, Config, REINFORCEConfig
-from config.sizes import check_whole_numbers
-from config.variants import EnvironmentFile, overlay
-from utils.project import project
-from utils.user_error import UserError, nearest
-from utils.user_input import check_value
+from stride.config.checks import check, check_version
+from stride.config.field_types import convert, hints, schedulable
+from stride.config.keys import cannot_schedule, check_algorithm, check_key
+from stride.config.migrations import migrate
+from stride.config.overrides import apply_overrides
+from stride.config.plugins import NOBODY, Trust, algorithms, check_names, package_folders
+from stride.config.schedule import is_named
+from stride.config.schedule_keys import Raw, fold
+from stride.config.schema import ALGORITHMS, Config, REINFORCEConfig
+from stride.config.sizes import check_whole_numbers
+from stride.config.variants import EnvironmentFile, overlay
+from stride.utils.project import project
+from stride.utils.user_error import UserError, nearest
+from stride.utils.user_input import check_value
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
 

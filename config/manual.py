@@ -9,13 +9,13 @@ from dataclasses import MISSING, Field, fields
 from types import ModuleType
 from typing import NamedTuple
 
-from config.checks import RANGES
-from config.field_types import hints, schedulable, takes
-from config.loader import to_plain
-from config.metrics import Metric, load_metrics
-from config.plateau import Plateau
-from config.schedule import EXPONENTIAL_FALL, WARMUP_SHARE
-from config.schema import (
+from stride.config.checks import RANGES
+from stride.config.field_types import hints, schedulable, takes
+from stride.config.loader import to_plain
+from stride.config.metrics import Metric, load_metrics
+from stride.config.plateau import Plateau
+from stride.config.schedule import EXPONENTIAL_FALL, WARMUP_SHARE
+from stride.config.schema import (
     Config,
     DQNConfig,
     DreamerConfig,
@@ -30,7 +30,7 @@ from config.schema import (
     SACConfig,
     WorldModelConfig,
 )
-from config.spec import Quantity, Spec
+from stride.config.spec import Quantity, Spec
 
 TITLES: dict[type, str] = {
     Config: "Every algorithm", RolloutConfig: "Algorithms that learn from rollouts",

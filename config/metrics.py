@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
-from utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, nearest
 
 PATH = Path(__file__).parent / "metrics.yaml"
 KEY = re.compile(r"\{(\w+)\}")  # a config key in what a rule says to try

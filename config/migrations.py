@@ -7,8 +7,8 @@ config as it was written then.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from config.schema import CHANGES, SCHEMA_VERSION
-from utils.user_error import UserError
+from stride.config.schema import CHANGES, SCHEMA_VERSION
+from stride.utils.user_error import UserError
 
 Plain = dict[str, Any]
 Migrations = Mapping[int, Callable[[Plain], Plain]]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import product
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 MOST = 1000  # runs of one command
 

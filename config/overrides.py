@@ -10,14 +10,14 @@ from itertools import accumulate
 from numbers import Integral, Real
 from typing import Any, get_origin
 
-from config.field_types import hints, members
-from config.keys import check_algorithm, check_key
-from config.schedule import Schedule
-from config.schedule_keys import Raw
-from config.schema import ALGORITHMS
-from config.variants import overlay
-from utils.user_error import UserError
-from utils.user_input import DEEPEST
+from stride.config.field_types import hints, members
+from stride.config.keys import check_algorithm, check_key
+from stride.config.schedule import Schedule
+from stride.config.schedule_keys import Raw
+from stride.config.schema import ALGORITHMS
+from stride.config.variants import overlay
+from stride.utils.user_error import UserError
+from stride.utils.user_input import DEEPEST
 
 PREFIXES = ("++", "+", "~")
 MOST, LONGEST = 200, 10_000  # overrides, and characters of one

@@ -19,13 +19,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from config.field_types import hints, takes
-from config.schema import ALGORITHMS, Config, register_algorithm
-from runstore.run_dir import RunDir
-from utils import own_modules
-from utils.interrupted import by_signal
-from utils.one_line import describe_error
-from utils.user_error import UserError, nearest
+from stride.config.field_types import hints, takes
+from stride.config.schema import ALGORITHMS, Config, register_algorithm
+from stride.runstore.run_dir import RunDir
+from stride.utils import own_modules
+from stride.utils.interrupted import by_signal
+from stride.utils.one_line import describe_error
+from stride.utils.user_error import UserError, nearest
 
 MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 DOTTED = re.compile(rf"({MODULE}):([A-Za-z_]\w*)")

@@ -7,19 +7,19 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from config.commands.train import Arguments, build_parser
-from config.debugger import for_debugger
-from config.general import Look
-from config.listing import print_variants
-from config.loader import from_plain
-from config.manual import help_text
-from config.plugins import check_names, is_dotted, registered, trust_in
-from config.schema import ALGORITHMS, Config
-from runstore.run_dir import LAST, RunDir, runs_root
-from runstore.run_names import HUB_PREFIX
-from runstore.seed_group import names_group
-from utils.durable_file import check_room
-from utils.user_error import UserError, nearest
+from stride.config.commands.train import Arguments, build_parser
+from stride.config.debugger import for_debugger
+from stride.config.general import Look
+from stride.config.listing import print_variants
+from stride.config.loader import from_plain
+from stride.config.manual import help_text
+from stride.config.plugins import check_names, is_dotted, registered, trust_in
+from stride.config.schema import ALGORITHMS, Config
+from stride.runstore.run_dir import LAST, RunDir, runs_root
+from stride.runstore.run_names import HUB_PREFIX
+from stride.runstore.seed_group import names_group
+from stride.utils.durable_file import check_room
+from stride.utils.user_error import UserError, nearest
 
 AGENTS = Path(__file__).parent.parent / "agents"
 

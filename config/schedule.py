@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, nearest
 
 Kind = Literal["linear", "cosine", "exponential", "warmup"]
 KINDS: tuple[str, ...] = get_args(Kind)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from config.schedule import KINDS, SCHEDULE_PARTS, Schedule, checked_kind, is_schedule, peak_part, schedule_in
-from utils.user_error import UserError
+from stride.config.schedule import KINDS, SCHEDULE_PARTS, Schedule, checked_kind, is_schedule, peak_part, schedule_in
+from stride.utils.user_error import UserError
 
 KEY = re.compile(r"(\w+?)_schedule(?:_(" + "|".join(SCHEDULE_PARTS) + "))?")
 

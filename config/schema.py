@@ -2,21 +2,21 @@
 
 Ranges and rules between fields live in checks.py, reading files and overrides in loader.py."""
 
-from config.algorithms.every import CHANGES as CHANGES
-from config.algorithms.every import SCHEMA_VERSION as SCHEMA_VERSION
-from config.algorithms.every import Config as Config
-from config.algorithms.models import DreamerConfig as DreamerConfig
-from config.algorithms.models import PlaNetConfig as PlaNetConfig
-from config.algorithms.models import WorldModelConfig as WorldModelConfig
-from config.algorithms.off_policy import DQNConfig as DQNConfig
-from config.algorithms.off_policy import QLearningConfig as QLearningConfig
-from config.algorithms.off_policy import ReplayConfig as ReplayConfig
-from config.algorithms.off_policy import SACConfig as SACConfig
-from config.algorithms.on_policy import PolicyGradientConfig as PolicyGradientConfig
-from config.algorithms.on_policy import PPOConfig as PPOConfig
-from config.algorithms.on_policy import PQNConfig as PQNConfig
-from config.algorithms.on_policy import REINFORCEConfig as REINFORCEConfig
-from config.algorithms.on_policy import RolloutConfig as RolloutConfig
+from stride.config.algorithms.every import CHANGES as CHANGES
+from stride.config.algorithms.every import SCHEMA_VERSION as SCHEMA_VERSION
+from stride.config.algorithms.every import Config as Config
+from stride.config.algorithms.models import DreamerConfig as DreamerConfig
+from stride.config.algorithms.models import PlaNetConfig as PlaNetConfig
+from stride.config.algorithms.models import WorldModelConfig as WorldModelConfig
+from stride.config.algorithms.off_policy import DQNConfig as DQNConfig
+from stride.config.algorithms.off_policy import QLearningConfig as QLearningConfig
+from stride.config.algorithms.off_policy import ReplayConfig as ReplayConfig
+from stride.config.algorithms.off_policy import SACConfig as SACConfig
+from stride.config.algorithms.on_policy import PolicyGradientConfig as PolicyGradientConfig
+from stride.config.algorithms.on_policy import PPOConfig as PPOConfig
+from stride.config.algorithms.on_policy import PQNConfig as PQNConfig
+from stride.config.algorithms.on_policy import REINFORCEConfig as REINFORCEConfig
+from stride.config.algorithms.on_policy import RolloutConfig as RolloutConfig
 
 ALGORITHMS: dict[str, type[Config]] = {
     "ppo": PPOConfig,

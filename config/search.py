@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from config.metrics import declared
-from config.overrides import in_words
-from config.schema import Config
-from config.search_rules import Space, rungs_below
-from config.yaml_file import read_yaml
-from runstore.run_names import GROUP
-from utils.user_error import UserError, nearest
+from stride.config.metrics import declared
+from stride.config.overrides import in_words
+from stride.config.schema import Config
+from stride.config.search_rules import Space, rungs_below
+from stride.config.yaml_file import read_yaml
+from stride.runstore.run_names import GROUP
+from stride.utils.user_error import UserError, nearest
 
 METHODS = ("bayes", "random", "grid")
 KEYS = ("method", "metric", "parameters", "run_cap", "variant", "seeds", "rungs", "confirm")

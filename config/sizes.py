@@ -6,8 +6,8 @@ What fits into this machine's memory is another question, told where memory is t
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from config.schema import Config, RolloutConfig
-from utils.user_error import UserError
+from stride.config.schema import Config, RolloutConfig
+from stride.utils.user_error import UserError
 
 MOST = {  # of each number; what may change with the clock is no size
     "n_envs": 1 << 24, "n_steps": 1 << 24, "train_freq": 1 << 24, "batch_size": 1 << 26, "buffer_size": 1 << 36,

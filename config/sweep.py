@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from config.overrides import in_words, value_of
-from config.yaml_file import read_yaml
-from utils.user_error import UserError
+from stride.config.overrides import in_words, value_of
+from stride.config.yaml_file import read_yaml
+from stride.utils.user_error import UserError
 
 SWEEP, VALUES = "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH"
 HEADER = "wandb_version"

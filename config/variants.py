@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from config.keys import check_algorithm, check_key, everyones_keys, is_field
-from config.plugins import algorithms, registered
-from config.schedule_keys import Raw, superseded
-from config.schema import ALGORITHMS
-from config.yaml_file import read_yaml
-from utils.user_error import UserError, nearest
+from stride.config.keys import check_algorithm, check_key, everyones_keys, is_field
+from stride.config.plugins import algorithms, registered
+from stride.config.schedule_keys import Raw, superseded
+from stride.config.schema import ALGORITHMS
+from stride.config.yaml_file import read_yaml
+from stride.utils.user_error import UserError, nearest
 
 INHERIT = "_inherit_"
 LONGEST_CHAIN = 20

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, fields
 from typing import Any
 
-from config.loader import from_plain, load_shipped, to_plain
-from config.schedule import SCHEDULE_PARTS, SHORT, Schedule, peak_part
-from config.schema import ALGORITHMS, Config
-from utils.user_error import UserError
+from stride.config.loader import from_plain, load_shipped, to_plain
+from stride.config.schedule import SCHEDULE_PARTS, SHORT, Schedule, peak_part
+from stride.config.schema import ALGORITHMS, Config
+from stride.utils.user_error import UserError
 
 IDENTITY = {"env_id", "variant", "algo_id", "project_id", "description", "schema_version", "spec"}  # nobody tuned these
 WORDS = {"project_id", "description", "schema_version"}  # change nothing of a run

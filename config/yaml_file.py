@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from utils.user_error import UserError
-from utils.user_input import read_user_file, whole
+from stride.utils.user_error import UserError
+from stride.utils.user_input import read_user_file, whole
 
 RESOLVED = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),

@@ -4,10 +4,13 @@ Importing this registers `fast/<id>` with Gymnasium, for `gymnasium.make_vec("fa
 a world that Gymnasium has not got goes by its plain id too.
 """
 
+if __name__ == "envs_fast":
+    raise ImportError("write stride.envs_fast")
+
 import gymnasium
 
-from envs_fast.numba_env import NumbaEnv
-from envs_fast.registry import WORLDS, make
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.registry import WORLDS, make
 
 __all__ = ["WORLDS", "NumbaEnv", "make"]
 
@@ -15,8 +18,8 @@ for _world in WORLDS.values():
     for _name in (f"fast/{_world.env_id}", *([_world.env_id] if _world.gym_state is None else [])):
         gymnasium.register(
             _name,
-            entry_point="envs_fast.gym_single:single_env",
-            vector_entry_point="envs_fast.gym_face:FastVectorEnv",
+            entry_point="stride.envs_fast.gym_single:single_env",
+            vector_entry_point="stride.envs_fast.gym_face:FastVectorEnv",
             max_episode_steps=_world.time_limit,
             reward_threshold=_world.reward_threshold,
             nondeterministic=_name == _world.env_id,  # its streams go on outside np_random, from which resumes replay

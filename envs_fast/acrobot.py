@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.kernels import kernels_of
-from envs_fast.world import NUMBA, Episode, Moment, OnlyLimit, Setting, Tables, World, between, draw
-from utils.kernel_cache import njit
-from utils.simd_math import cos, sincos
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.world import NUMBA, Episode, Moment, OnlyLimit, Setting, Tables, World, between, draw
+from stride.utils.kernel_cache import njit
+from stride.utils.simd_math import cos, sincos
 
 DT, LENGTH_1, COM_1, COM_2, GRAVITY = 0.2, 1.0, 0.5, 0.5, 9.8  # masses and moments of inertia are 1
 MAX_SPEED_1, MAX_SPEED_2 = 4 * math.pi, 9 * math.pi

@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 
 def flag(name: str, value: object) -> bool:

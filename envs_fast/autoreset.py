@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs_fast.ended import list_ended
-from envs_fast.world import KERNEL, Told, Worlds
-from utils.kernel_cache import njit
+from stride.envs_fast.ended import list_ended
+from stride.envs_fast.world import KERNEL, Told, Worlds
+from stride.utils.kernel_cache import njit
 
 
 class Aside(NamedTuple):

@@ -12,15 +12,15 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from envs_fast.arguments import count, is_number, numbers
-from envs_fast.kernels import kernels_of
-from envs_fast.tiles import MOVE, Tile, draw_each, move_each
-from envs_fast.world import IN_EPISODE, NO_LIMIT, NUMBA, Episode, Moment, Setting, Stream, World, between, draw
-from utils.counter_rng import WORLD as PURPOSE
-from utils.counter_rng import Key, normal, uniforms
-from utils.kernel_cache import njit
-from utils.simd_math import cos, log
-from utils.user_error import UserError
+from stride.envs_fast.arguments import count, is_number, numbers
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.tiles import MOVE, Tile, draw_each, move_each
+from stride.envs_fast.world import IN_EPISODE, NO_LIMIT, NUMBA, Episode, Moment, Setting, Stream, World, between, draw
+from stride.utils.counter_rng import WORLD as PURPOSE
+from stride.utils.counter_rng import Key, normal, uniforms
+from stride.utils.kernel_cache import njit
+from stride.utils.simd_math import cos, log
+from stride.utils.user_error import UserError
 
 ROWS, WIDTH = 0, 1  # numbers of a state and of what is seen of it
 
@@ -144,4 +144,4 @@ WORLD = World(
     state_size=ROWS,
     gym_state=gym_state,
 )
-gymnasium.register("Bandit-v0", "envs_fast.bandit:Bandit")
+gymnasium.register("Bandit-v0", "stride.envs_fast.bandit:Bandit")

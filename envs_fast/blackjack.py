@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Dict, Discrete
 
-from envs_fast.arguments import flag
-from envs_fast.kernels import kernels_of
-from envs_fast.world import IN_EPISODE, NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, draw
-from utils.kernel_cache import njit
+from stride.envs_fast.arguments import flag
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.world import IN_EPISODE, NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, draw
+from stride.utils.kernel_cache import njit
 
 STICK, HIT = 0, 1
 RANKS, TEN = 13, 10  # ten, jack, queen and king all count 10

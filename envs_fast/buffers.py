@@ -8,7 +8,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from envs_fast.vec_env import Obs
+from stride.envs_fast.vec_env import Obs
 
 Kind = tuple[tuple[int, ...], torch.dtype]  # of a tensor
 Arrays = TypeVar("Arrays")

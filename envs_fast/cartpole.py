@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from envs_fast.kernels import kernels_of
-from envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
-from utils.kernel_cache import njit
-from utils.simd_math import mul_add, sincos_near_zero
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
+from stride.utils.kernel_cache import njit
+from stride.utils.simd_math import mul_add, sincos_near_zero
 
 GRAVITY, MASS_CART, MASS_POLE, LENGTH, FORCE, TAU = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02  # length is half the pole's
 TOTAL_MASS = MASS_POLE + MASS_CART

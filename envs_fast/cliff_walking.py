@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from envs_fast.arguments import flag
-from envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
-from envs_fast.world import Setting, World
+from stride.envs_fast.arguments import flag
+from stride.envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
+from stride.envs_fast.world import Setting, World
 
 ROWS, COLUMNS = 4, 12
 START, GOAL = 36, 47

@@ -12,11 +12,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from envs_fast import buffers
-from envs_fast.buffers import Arrays, Trajectory
-from envs_fast.vec_env import Obs, Step
-from envs_fast.world import NO_LIMIT, Parameters, Setting, World, Worlds
-from utils.user_error import UserError, nearest
+from stride.envs_fast import buffers
+from stride.envs_fast.buffers import Arrays, Trajectory
+from stride.envs_fast.vec_env import Obs, Step
+from stride.envs_fast.world import NO_LIMIT, Parameters, Setting, World, Worlds
+from stride.utils.user_error import UserError, nearest
 
 
 class CompiledEnv(Generic[Arrays]):

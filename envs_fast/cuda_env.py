@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.buffers import Trajectory
-from envs_fast.compiled_env import CompiledEnv
-from envs_fast.device_code import source_of
-from envs_fast.vec_env import Obs, Step, wrong_action
-from envs_fast.world import World, Worlds
-from utils.cuda_kernels import compile_cuda
-from utils.device_source import Compile
+from stride.envs_fast.buffers import Trajectory
+from stride.envs_fast.compiled_env import CompiledEnv
+from stride.envs_fast.device_code import source_of
+from stride.envs_fast.vec_env import Obs, Step, wrong_action
+from stride.envs_fast.world import World, Worlds
+from stride.utils.cuda_kernels import compile_cuda
+from stride.utils.device_source import Compile
 
 Lent = tuple[Tensor, ...]  # the fields of `Told`
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from envs_fast.world import NUMBA, World
-from utils.device_source import Source, read_source
-from utils.user_error import UserError
+from stride.envs_fast.world import NUMBA, World
+from stride.utils.device_source import Source, read_source
+from stride.utils.user_error import UserError
 
 
 def twin_of(world: World) -> Path:

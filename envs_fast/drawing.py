@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
-from envs_fast.numba_env import NumbaEnv
-from utils.user_error import UserError
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.utils.user_error import UserError
 
 OWN = ("reset", "step", "close")  # would act on the model, not on the worlds
 

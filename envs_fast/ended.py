@@ -11,8 +11,8 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from envs_fast.views import Emitted
-from utils.kernel_cache import njit
+from stride.envs_fast.views import Emitted
+from stride.utils.kernel_cache import njit
 
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
 

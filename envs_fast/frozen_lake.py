@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from envs_fast.arguments import flag, numbers, probability
-from envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
-from envs_fast.world import Setting, World
-from utils.user_error import UserError, nearest
+from stride.envs_fast.arguments import flag, numbers, probability
+from stride.envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
+from stride.envs_fast.world import Setting, World
+from stride.utils.user_error import UserError, nearest
 
 MAPS = {
     "4x4": ("SFFF", "FHFH", "FFFH", "HFFG"),

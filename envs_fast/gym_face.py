@@ -1,6 +1,6 @@
 """The compiled worlds as a `gymnasium.vector.VectorEnv`: spaces, seeds, infos and autoreset as in SyncVectorEnv.
 
-`gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)` after `import envs_fast`.
+`gymnasium.make_vec("fast/CartPole-v1", num_envs=4096)` after `from stride import envs_fast`.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
-from envs_fast.autoreset import Aside, present
-from envs_fast.drawing import Drawing
-from envs_fast.registry import make
-from envs_fast.scale import Scale
-from envs_fast.toy_infos import ToyInfos
-from envs_fast.world import NO_LIMIT, Told, bind
-from utils.counter_rng import WORLD, Key, integers
-from utils.user_error import UserError
+from stride.envs_fast.autoreset import Aside, present
+from stride.envs_fast.drawing import Drawing
+from stride.envs_fast.registry import make
+from stride.envs_fast.scale import Scale
+from stride.envs_fast.toy_infos import ToyInfos
+from stride.envs_fast.world import NO_LIMIT, Told, bind
+from stride.utils.counter_rng import WORLD, Key, integers
+from stride.utils.user_error import UserError
 
 LISTED = (1 << 63) - 1  # the common key of worlds seeded one by one; their own seeds decide where in it they begin
 BOOL, BYTE = np.dtype(np.bool_), np.dtype(np.uint8)  # NumPy takes longer to look up a type than to make a small array

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
-from envs_fast.gym_face import FastVectorEnv, Observation
-from envs_fast.world import NO_LIMIT
+from stride.envs_fast.gym_face import FastVectorEnv, Observation
+from stride.envs_fast.world import NO_LIMIT
 
 
 class FastEnv(gymnasium.Env[Any, Any]):

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envs_fast.tiles import MOVE, Tile, begin, move_each, play
-from envs_fast.world import KERNEL, Kernels, Parameters, Simulation, Stream, Tables, Told
-from utils.kernel_cache import njit
+from stride.envs_fast.tiles import MOVE, Tile, begin, move_each, play
+from stride.envs_fast.world import KERNEL, Kernels, Parameters, Simulation, Stream, Tables, Told
+from stride.utils.kernel_cache import njit
 
 step: Any = None  # here and below: a world's own take this place
 reset: Any = None

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box
 
-from envs_fast.arguments import number
-from envs_fast.kernels import kernels_of
-from envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
-from utils.kernel_cache import njit
-from utils.simd_math import cos
+from stride.envs_fast.arguments import number
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
+from stride.utils.kernel_cache import njit
+from stride.utils.simd_math import cos
 
 F = np.float32
 MIN_POSITION, MAX_POSITION, MAX_SPEED, GOAL = float(F(-1.2)), float(F(0.6)), float(F(0.07)), float(F(0.45))

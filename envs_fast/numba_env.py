@@ -13,12 +13,12 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor
 
-from envs_fast.buffers import Trajectory
-from envs_fast.compiled_env import CompiledEnv, demand_counts
-from envs_fast.vec_env import CPU, Step, legal_actions
-from envs_fast.world import KERNEL, NUMBA, Kernel, Simulation, Stream, Told, World, Worlds, bind
-from utils.kernel_cache import njit
-from utils.user_error import NumbersError
+from stride.envs_fast.buffers import Trajectory
+from stride.envs_fast.compiled_env import CompiledEnv, demand_counts
+from stride.envs_fast.vec_env import CPU, Step, legal_actions
+from stride.envs_fast.world import KERNEL, NUMBA, Kernel, Simulation, Stream, Told, World, Worlds, bind
+from stride.utils.kernel_cache import njit
+from stride.utils.user_error import NumbersError
 
 logger = logging.getLogger("stride")
 

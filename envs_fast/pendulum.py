@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box
 
-from envs_fast.arguments import number
-from envs_fast.kernels import kernels_of
-from envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
-from utils.kernel_cache import njit
-from utils.simd_math import round_down, sin, sincos
+from stride.envs_fast.arguments import number
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
+from stride.utils.kernel_cache import njit
+from stride.utils.simd_math import round_down, sin, sincos
 
 MAX_SPEED, MAX_TORQUE, DT, LENGTH = 8.0, 2.0, 0.05, 1.0  # the mass is 1
 TURN = (6.283185303211212, 2.0 * math.pi - 6.283185303211212)  # 2 pi as 33 + 20 bits: multiples are exact

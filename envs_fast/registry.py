@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import torch
 
-from envs_fast import (
+from stride.envs_fast import (
     acrobot,
     bandit,
     blackjack,
@@ -19,10 +19,10 @@ from envs_fast import (
     pendulum,
     taxi,
 )
-from envs_fast.cuda_env import CudaEnv
-from envs_fast.numba_env import NumbaEnv
-from envs_fast.world import WORLDS
-from utils.user_error import UserError, nearest
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.world import WORLDS
+from stride.utils.user_error import UserError, nearest
 
 WORLDS.update(
     (world.env_id, world)

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from gymnasium import Wrapper, spaces
 
-from envs_fast import registry
-from envs_fast.drawing import Drawing
-from envs_fast.numba_env import NumbaEnv
-from envs_fast.scale import Scale
-from envs_fast.vec_env import Obs
-from utils.user_error import UserError
+from stride.envs_fast import registry
+from stride.envs_fast.drawing import Drawing
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.scale import Scale
+from stride.envs_fast.vec_env import Obs
+from stride.utils.user_error import UserError
 
 try:
     from stable_baselines3.common.monitor import Monitor

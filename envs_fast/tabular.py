@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs_fast.kernels import kernels_of
-from envs_fast.tiles import MOVE, Tile, draw_each, move_each
-from envs_fast.world import IN_EPISODE, KERNEL, NO_LIMIT, NUMBA, Episode, Moment, Stream, Worlds, between, draw
-from utils.kernel_cache import njit
+from stride.envs_fast.kernels import kernels_of
+from stride.envs_fast.tiles import MOVE, Tile, draw_each, move_each
+from stride.envs_fast.world import IN_EPISODE, KERNEL, NO_LIMIT, NUMBA, Episode, Moment, Stream, Worlds, between, draw
+from stride.utils.kernel_cache import njit
 
 ROWS, WIDTH = 1, 1  # numbers of a state and of what is seen of it
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from envs_fast.arguments import flag, probability
-from envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
-from envs_fast.world import Setting, World
+from stride.envs_fast.arguments import flag, probability
+from stride.envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
+from stride.envs_fast.world import Setting, World
 
 MAP = ("|R: | : :G|", "| : | : : |", "| : : : : |", "| | : | : |", "|Y| : |B: |")
 PLACES = ((0, 0), (0, 4), (4, 0), (4, 3))  # red, green, yellow, blue

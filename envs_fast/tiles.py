@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.core.compiler import Compiler
 
-from envs_fast.ended import list_ended
-from envs_fast.views import columns, flat, gather, put, scratch, scratch_list, spread, take, window
-from envs_fast.world import KERNEL, TILE, Episode, Moment, Parameters, Simulation, Stream, Tables, Told
-from utils.kernel_cache import njit
+from stride.envs_fast.ended import list_ended
+from stride.envs_fast.views import columns, flat, gather, put, scratch, scratch_list, spread, take, window
+from stride.envs_fast.world import KERNEL, TILE, Episode, Moment, Parameters, Simulation, Stream, Tables, Told
+from stride.utils.kernel_cache import njit
 
 
 class Apart(Compiler):

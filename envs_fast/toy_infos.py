@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from envs_fast.numba_env import NumbaEnv
-from envs_fast.tabular import Tables, chances
-from envs_fast.world import bind
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.tabular import Tables, chances
+from stride.envs_fast.world import bind
 
 
 class ToyInfos:

@@ -10,8 +10,8 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from utils.devices import CPU as CPU
-from utils.user_error import NumbersError
+from stride.utils.devices import CPU as CPU
+from stride.utils.user_error import NumbersError
 
 Obs = Tensor | dict[str, Tensor]  # an observation: one tensor, or one per name; nested names are joined by "."
 

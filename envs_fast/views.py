@@ -14,7 +14,7 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from envs_fast.world import TILE
+from stride.envs_fast.world import TILE
 
 Emit = Callable[[CPUContext, ir.IRBuilder, Signature, list[ir.Value]], ir.Value]
 Emitted = tuple[Signature, Emit]  # what an intrinsic is made of: its types, and who writes its code

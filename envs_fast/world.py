@@ -17,8 +17,8 @@ import numba
 import numpy as np
 from gymnasium import Space
 
-from utils.counter_rng import WORLD, philox
-from utils.kernel_cache import njit
+from stride.utils.counter_rng import WORLD, philox
+from stride.utils.kernel_cache import njit
 
 KERNEL: dict[str, Any] = {
     "cache": True,

@@ -17,11 +17,11 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from envs_fast.vec_env import CPU, Obs, Step, legal_actions
-from envs_gym.blame import Blame
-from envs_gym.spaces import step_buffers
-from utils.counter_rng import WORLD, Key, integers
-from utils.user_error import UserError
+from stride.envs_fast.vec_env import CPU, Obs, Step, legal_actions
+from stride.envs_gym.blame import Blame
+from stride.envs_gym.spaces import step_buffers
+from stride.utils.counter_rng import WORLD, Key, integers
+from stride.utils.user_error import UserError
 
 RESEED = 2000  # steps: what the seeds cost is then an eighth of the emulation at most
 SEEDS = 2**31

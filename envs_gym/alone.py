@@ -12,7 +12,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
-from envs_fast.vec_env import Obs, VecEnv
+from stride.envs_fast.vec_env import Obs, VecEnv
 
 
 class Alone(gymnasium.Env[Any, Any]):

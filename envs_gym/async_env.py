@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import CPU, Obs, Step
-from envs_gym import spaces
-from envs_gym.async_pool import Pool, pulse
-from envs_gym.async_worker import Answer, Shared, Task, WorkerSetup, leaves
-from envs_gym.gym_env import GymEnv
-from envs_gym.workers import Origin
-from envs_gym.wrappers.registry import WrapperConfig
-from utils import own_modules
-from utils.user_error import UserError
+from stride.envs_fast.vec_env import CPU, Obs, Step
+from stride.envs_gym import spaces
+from stride.envs_gym.async_pool import Pool, pulse
+from stride.envs_gym.async_worker import Answer, Shared, Task, WorkerSetup, leaves
+from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.workers import Origin
+from stride.envs_gym.wrappers.registry import WrapperConfig
+from stride.utils import own_modules
+from stride.utils.user_error import UserError
 
 MOST, SOON = 3, 1000  # restarts of a worker that is lost within so many steps of the last one, before it is given up
 OnDeath = Literal["stop", "restart"]

@@ -18,16 +18,16 @@ from typing import NoReturn
 
 import torch
 
-from envs_gym.async_worker import WHERE, Answer, Shared, Task, WorkerSetup, work
-from envs_gym.blame import EnvError, is_users, shown
-from utils.child_path import nothing_from_here
-from utils.interrupted import ENDING
+from stride.envs_gym.async_worker import WHERE, Answer, Shared, Task, WorkerSetup, work
+from stride.envs_gym.blame import EnvError, is_users, shown
+from stride.utils.child_path import nothing_from_here
+from stride.utils.interrupted import ENDING
 
 START = 300.0  # seconds in which a worker must have imported everything and built each next world
 GRACE = 2.0  # seconds a worker has to end by itself
 ANSWER, PAUSE = 1.0, 0.1  # seconds a worker has to say where it hangs, and to say all of it
 LINE = re.compile(r'File "([^"]+)", line (\d+)')
-PRELOAD = ["torch", "envs_gym.async_worker"]  # imported once by the fork server instead of by every worker
+PRELOAD = ["torch", "stride.envs_gym.async_worker"]  # imported once by the fork server instead of by every worker
 Process = ForkServerProcess | SpawnProcess
 
 

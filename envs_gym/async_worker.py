@@ -20,17 +20,17 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
-from envs_fast.vec_env import Obs, Step
-from envs_gym.blame import Blame, EnvError
-from envs_gym.gym_env import SEEDS, GymEnv
-from envs_gym.wrappers.registry import WrapperConfig
-from utils import own_modules
-from utils.child_end import end_with_parent
-from utils.closed_pipe import outlive_readers
-from utils.counter_rng import WORLD, Key, integers
-from utils.interrupted import ENDING
-from utils.own_modules import Own
-from utils.user_error import UserError
+from stride.envs_fast.vec_env import Obs, Step
+from stride.envs_gym.blame import Blame, EnvError
+from stride.envs_gym.gym_env import SEEDS, GymEnv
+from stride.envs_gym.wrappers.registry import WrapperConfig
+from stride.utils import own_modules
+from stride.utils.child_end import end_with_parent
+from stride.utils.closed_pipe import outlive_readers
+from stride.utils.counter_rng import WORLD, Key, integers
+from stride.utils.interrupted import ENDING
+from stride.utils.own_modules import Own
+from stride.utils.user_error import UserError
 
 WHERE: signal.Signals | None = vars(signal).get("SIGUSR1")  # asks a worker for the line it is in; None on Windows
 State = dict[str, Any]

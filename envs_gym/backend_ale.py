@@ -2,12 +2,12 @@
 
 import gymnasium
 
-from config.schema import Config
-from envs_fast.vec_env import VecEnv
-from envs_gym.ale_env import AleEnv, Screen
-from envs_gym.make import env_errors, find_spec
-from envs_gym.wrappers.atari import AtariScreen, is_atari
-from envs_gym.wrappers.registry import wrappers_of
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import VecEnv
+from stride.envs_gym.ale_env import AleEnv, Screen
+from stride.envs_gym.make import env_errors, find_spec
+from stride.envs_gym.wrappers.atari import AtariScreen, is_atari
+from stride.envs_gym.wrappers.registry import wrappers_of
 
 NAME = "ale"
 TAKES = ("obs_type", "frameskip", "repeat_action_probability", "full_action_space", "max_num_frames_per_episode")

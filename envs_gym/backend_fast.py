@@ -4,10 +4,10 @@ import inspect
 
 import torch
 
-from config.schema import Config
-from envs_fast import registry
-from envs_fast.vec_env import VecEnv
-from envs_gym.wrappers.registry import wrappers_of
+from stride.config.schema import Config
+from stride.envs_fast import registry
+from stride.envs_fast.vec_env import VecEnv
+from stride.envs_gym.wrappers.registry import wrappers_of
 
 NAME = "fast"
 

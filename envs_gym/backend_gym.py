@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import gymnasium
 
-from config.schema import Config
-from envs_fast.vec_env import VecEnv
-from envs_gym.given import is_given
-from envs_gym.gym_env import GymEnv
-from envs_gym.make import env_errors
-from envs_gym.workers import choose_workers, origin
-from envs_gym.wrappers.registry import world_kwargs, wrappers_of
-from utils.wings import load_wing
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import VecEnv
+from stride.envs_gym.given import is_given
+from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.make import env_errors
+from stride.envs_gym.workers import choose_workers, origin
+from stride.envs_gym.wrappers.registry import world_kwargs, wrappers_of
+from stride.utils.wings import load_wing
 
 NAME = "gym"
 LIMIT = 60.0  # seconds that a step in a worker may take, where step_timeout says nothing

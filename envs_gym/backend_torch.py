@@ -12,13 +12,13 @@ import gymnasium
 import torch
 from gymnasium.envs.registration import load_env_creator
 
-from config.schema import Config
-from envs_fast.vec_env import VecEnv
-from envs_gym.blame import REFUSALS, EnvError
-from envs_gym.tensor_env import TensorEnv, Together, checked
-from envs_gym.wrappers.registry import wrappers_of
-from utils.one_line import one_line
-from utils.user_error import UserError, nearest
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import VecEnv
+from stride.envs_gym.blame import REFUSALS, EnvError
+from stride.envs_gym.tensor_env import TensorEnv, Together, checked
+from stride.envs_gym.wrappers.registry import wrappers_of
+from stride.utils.one_line import one_line
+from stride.utils.user_error import UserError, nearest
 
 NAME = "torch"
 OURS = ("num_envs", "device", "max_episode_steps")  # set by us, not through env_kwargs

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol, cast
 import gymnasium
 import torch
 
-from config.schema import Config
-from envs_fast.vec_env import VecEnv
-from utils.user_error import UserError, nearest
-from utils.wings import load_wing
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import VecEnv
+from stride.utils.user_error import UserError, nearest
+from stride.utils.wings import load_wing
 
 
 class Backend(NamedTuple):

@@ -11,9 +11,9 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from envs_fast.vec_env import Obs, Step
-from envs_gym.spaces import MASK, actions, is_image, observation_space
-from utils.user_error import UserError
+from stride.envs_fast.vec_env import Obs, Step
+from stride.envs_gym.spaces import MASK, actions, is_image, observation_space
+from stride.utils.user_error import UserError
 
 Read = Callable[[Any], Tensor]  # what the worlds answered -> a leaf of the observation, [N, ...]
 

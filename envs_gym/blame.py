@@ -14,16 +14,19 @@ from typing import Any, Self
 
 import gymnasium
 
-from utils.interrupted import by_signal
-from utils.one_line import describe_error, one_line
-from utils.places import COMMANDS as PLACE
-from utils.places import PROJECT
-from utils.user_error import UserError
+from stride.utils.interrupted import by_signal
+from stride.utils.one_line import describe_error, one_line
+from stride.utils.places import HOME, PROJECT, ROOT
+from stride.utils.user_error import UserError
 
 FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "inspector", "publishing", "report", "runstore",
            "trainer_callbacks", "utils")  # fmt: skip
 COMMANDS = ("train.py", "run_play.py", "run_inspect.py", "run_publish.py")
-OURS = (*(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS), *(str(PLACE / name) for name in COMMANDS))
+OURS = (
+    *(f"{PROJECT / folder}{os.sep}" for folder in FOLDERS),
+    f"{HOME}{os.sep}",
+    *(str(ROOT / name) for name in COMMANDS),
+)
 PATHS = sysconfig.get_paths()
 LIBRARIES = tuple(f"{PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")

@@ -20,7 +20,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
-from utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, nearest
 
 PREFIX = "brax/"
 TASKS = ("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum",

@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym import mujoco as mujoco_worlds
-from envs_gym.wrappers.pixels import PICTURES, Draw, Picture
+from stride.envs_gym import mujoco as mujoco_worlds
+from stride.envs_gym.wrappers.pixels import PICTURES, Draw, Picture
 
 if TYPE_CHECKING:
     import mujoco
@@ -112,7 +112,7 @@ def register() -> None:
     for domain, task in suite.ALL_TASKS:
         name, kwargs = f"{PREFIX}{domain}-{task}", {"domain": domain, "task": task}
         if name not in gymnasium.registry:
-            gymnasium.register(name, "envs_gym.dmc:DmControl", max_episode_steps=STEPS, kwargs=kwargs)
+            gymnasium.register(name, "stride.envs_gym.dmc:DmControl", max_episode_steps=STEPS, kwargs=kwargs)
 
 
 def import_suite() -> None:

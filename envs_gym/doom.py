@@ -20,9 +20,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from config.extras import DOOM_EXTRA
-from config.scenarios import DOOM, doom_scenarios, some
-from utils.user_error import UserError, nearest
+from stride.config.extras import DOOM_EXTRA
+from stride.config.scenarios import DOOM, doom_scenarios, some
+from stride.utils.user_error import UserError, nearest
 
 TICS_PER_SECOND = 35
 LEFTOVER = Path("_vizdoom")  # an empty folder that the game makes where one stands
@@ -165,7 +165,7 @@ def register(env_id: str) -> None:
         meant = nearest(name, known) or f"; there are {some([*known])}"
         raise UserError(f"there is no scenario {name!r} of VizDoom{meant}")
     # a frame in a thousand or so is not the same when an episode is played again, so that none can be restored exactly
-    gymnasium.register(env_id, "envs_gym.doom:DoomWorld", nondeterministic=True, kwargs={"scenario": name})
+    gymnasium.register(env_id, "stride.envs_gym.doom:DoomWorld", nondeterministic=True, kwargs={"scenario": name})
 
 
 def _config(scenario: str, config_path: str) -> Path:

@@ -9,8 +9,8 @@ from typing import Any
 
 import gymnasium
 
-from envs_gym.blame import Blame
-from utils.user_error import UserError
+from stride.envs_gym.blame import Blame
+from stride.utils.user_error import UserError
 
 NAMESPACE = "given/"
 HOW = "env= takes a function that makes an environment, such as env=lambda: MyEnv(): several are stepped side by side"

@@ -13,17 +13,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import CPU, Obs, Step
-from envs_gym import spaces
-from envs_gym.answers import Answer, StepFunction, check_flags, first_observation, not_a_number, with_checked_flags
-from envs_gym.blame import Blame
-from envs_gym.blame import EnvError as EnvError
-from envs_gym.snapshot import Beginning, memories, replay, rng_state, strategy
-from envs_gym.step_watch import WatchedBlame, blame
-from envs_gym.wrappers.base import RawReward
-from envs_gym.wrappers.registry import WrappedWorld, WrapperConfig, wrap
-from utils.counter_rng import WORLD, Key, integers
-from utils.user_error import UserError
+from stride.envs_fast.vec_env import CPU, Obs, Step
+from stride.envs_gym import spaces
+from stride.envs_gym.answers import (
+    Answer,
+    StepFunction,
+    check_flags,
+    first_observation,
+    not_a_number,
+    with_checked_flags,
+)
+from stride.envs_gym.blame import Blame
+from stride.envs_gym.blame import EnvError as EnvError
+from stride.envs_gym.snapshot import Beginning, memories, replay, rng_state, strategy
+from stride.envs_gym.step_watch import WatchedBlame, blame
+from stride.envs_gym.wrappers.base import RawReward
+from stride.envs_gym.wrappers.registry import WrappedWorld, WrapperConfig, wrap
+from stride.utils.counter_rng import WORLD, Key, integers
+from stride.utils.user_error import UserError
 
 SEEDS = 2**31  # world seeds are below this, which every simulator's seeding accepts
 logger = logging.getLogger("stride")

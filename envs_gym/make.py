@@ -14,19 +14,19 @@ import gymnasium
 import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from config.extras import ENVPOOL, EXTRAS, Extra, extra_of
-from config.schema import Config
-from envs_fast.vec_env import CPU, VecEnv
-from envs_gym import mujoco, spaces
-from envs_gym.backends import make_worlds
-from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
-from envs_gym.given import is_given
-from envs_gym.on_device import OnDevice
-from envs_gym.wrappers import atari
-from utils.one_line import one_line
-from utils.own_modules import import_named, imports_left
-from utils.user_error import UserError, nearest
-from utils.wings import WINGS, load_wing
+from stride.config.extras import ENVPOOL, EXTRAS, Extra, extra_of
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import CPU, VecEnv
+from stride.envs_gym import mujoco, spaces
+from stride.envs_gym.backends import make_worlds
+from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
+from stride.envs_gym.given import is_given
+from stride.envs_gym.on_device import OnDevice
+from stride.envs_gym.wrappers import atari
+from stride.utils.one_line import one_line
+from stride.utils.own_modules import import_named, imports_left
+from stride.utils.user_error import UserError, nearest
+from stride.utils.wings import WINGS, load_wing
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
 

@@ -7,9 +7,9 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from envs_fast.buffers import LINE, Kind, carve, size_of
-from envs_fast.vec_env import CPU, Obs, Step, VecEnv
-from envs_gym.spaces import step_buffers
+from stride.envs_fast.buffers import LINE, Kind, carve, size_of
+from stride.envs_fast.vec_env import CPU, Obs, Step, VecEnv
+from stride.envs_gym.spaces import step_buffers
 
 
 class OnDevice:

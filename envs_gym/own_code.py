@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.plugins import named_modules
-from envs_gym.make import UnknownEnvError, find_spec, import_module
-from envs_gym.remembered import recall, remember
-from runstore.run_dir import RunDir
-from utils.own_modules import holding, is_there, known, tell_unused, use_folders, why_not
-from utils.user_error import UserError
+from stride.config.plugins import named_modules
+from stride.envs_gym.make import UnknownEnvError, find_spec, import_module
+from stride.envs_gym.remembered import recall, remember
+from stride.runstore.run_dir import RunDir
+from stride.utils.own_modules import holding, is_there, known, tell_unused, use_folders, why_not
+from stride.utils.user_error import UserError
 
 HOW = "; --project FOLDER says where the code of a run lies"
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from envs_fast.vec_env import Obs, Step, VecEnv
-from envs_gym.spaces import has_image
-from utils.durable_file import replacing
-from utils.video_file import VideoFile
+from stride.envs_fast.vec_env import Obs, Step, VecEnv
+from stride.envs_gym.spaces import has_image
+from stride.utils.durable_file import replacing
+from stride.utils.video_file import VideoFile
 
 FPS = 15.0
 LARGE = 320  # pixels that a picture's longer side is enlarged to, by whole numbers

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from utils.durable_file import replacing_in
-from utils.private_folder import of_another, others_may_write
+from stride.utils.durable_file import replacing_in
+from stride.utils.private_folder import of_another, others_may_write
 
 FOLDERS, PRIVATE = ("stride", "projects"), 0o700
 MOST_BYTES = 1 << 16

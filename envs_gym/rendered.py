@@ -12,17 +12,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from config.schema import Config
-from envs_gym import backend_gym
-from envs_gym.alone import Alone
-from envs_gym.answers import check_flags, real
-from envs_gym.blame import Blame, EnvError, of_traceback
-from envs_gym.make import env_errors, import_module, make_envs
-from envs_gym.step_watch import WatchedBlame, blame
-from envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
-from utils.interrupted import by_signal
-from utils.one_line import describe_error
-from utils.user_error import UserError
+from stride.config.schema import Config
+from stride.envs_gym import backend_gym
+from stride.envs_gym.alone import Alone
+from stride.envs_gym.answers import check_flags, real
+from stride.envs_gym.blame import Blame, EnvError, of_traceback
+from stride.envs_gym.make import env_errors, import_module, make_envs
+from stride.envs_gym.step_watch import WatchedBlame, blame
+from stride.envs_gym.wrappers.registry import world_kwargs, wrap, wrappers_of
+from stride.utils.interrupted import by_signal
+from stride.utils.one_line import describe_error
+from stride.utils.user_error import UserError
 
 INVISIBLE = ("", "dummy", "offscreen")  # values of SDL_VIDEODRIVER under which nobody sees a window
 FPS = 30.0  # of environments that do not say

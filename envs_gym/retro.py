@@ -16,10 +16,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from config.extras import RETRO_EXTRA
-from config.scenarios import RETRO, retro_games, retro_starts, some
-from envs_gym import retro_emulator
-from utils.user_error import UserError, nearest
+from stride.config.extras import RETRO_EXTRA
+from stride.config.scenarios import RETRO, retro_games, retro_starts, some
+from stride.envs_gym import retro_emulator
+from stride.utils.user_error import UserError, nearest
 
 FRAMES_PER_SECOND = 60
 GRACE = 2.0  # seconds an emulator has to end by itself
@@ -147,4 +147,4 @@ def register(env_id: str) -> None:
     if game not in known:
         meant = nearest(game, known) or f"; there are {some(known)}"
         raise UserError(f"no ROM of {game!r} is here: python -m stable_retro.import FOLDER brings those you own{meant}")
-    gymnasium.register(env_id, "envs_gym.retro:RetroWorld", kwargs={"game": game})
+    gymnasium.register(env_id, "stride.envs_gym.retro:RetroWorld", kwargs={"game": game})

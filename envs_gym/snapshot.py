@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 import gymnasium
 import numpy as np
 
-from envs_gym import mujoco
-from envs_gym.answers import StepFunction
-from envs_gym.spaces import Batch
-from envs_gym.wrappers.base import Remembering
+from stride.envs_gym import mujoco
+from stride.envs_gym.answers import StepFunction
+from stride.envs_gym.spaces import Batch
+from stride.envs_gym.wrappers.base import Remembering
 
 Strategy = Literal["exact", "seam"]
 

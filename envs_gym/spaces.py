@@ -12,8 +12,8 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from envs_fast.vec_env import Obs, Step
-from utils.user_error import UserError
+from stride.envs_fast.vec_env import Obs, Step
+from stride.utils.user_error import UserError
 
 Batch = Sequence[Any] | np.ndarray  # something of each world, indexed by world
 READABLE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

@@ -17,7 +17,7 @@ from typing import Self
 
 import gymnasium
 
-from envs_gym.blame import Blame, EnvError, of_stack
+from stride.envs_gym.blame import Blame, EnvError, of_stack
 
 WAKE = signal.SIGURG  # ignored where nobody listens
 HARD = 3.0  # seconds between the EnvError and the end of the process

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from config.general import Task
-from config.schema import Config
-from envs_gym.make import make_envs
-from envs_gym.spaces import MASK, is_image
-from envs_gym.wrappers.atari import is_atari
+from stride.config.general import Task
+from stride.config.schema import Config
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.spaces import MASK, is_image
+from stride.envs_gym.wrappers.atari import is_atari
 
 
 def task_of(config: Config) -> Task:

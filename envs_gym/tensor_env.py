@@ -12,12 +12,12 @@ import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from envs_fast.vec_env import Obs, Step
-from envs_gym.batches import Acting, Counts, observations, seen_space
-from envs_gym.blame import Blame
-from envs_gym.step_watch import WatchedBlame
-from utils.counter_rng import WORLD, Key, integers
-from utils.user_error import UserError
+from stride.envs_fast.vec_env import Obs, Step
+from stride.envs_gym.batches import Acting, Counts, observations, seen_space
+from stride.envs_gym.blame import Blame
+from stride.envs_gym.step_watch import WatchedBlame
+from stride.utils.counter_rng import WORLD, Key, integers
+from stride.utils.user_error import UserError
 
 SEEDS = 2**31  # below this, which every simulator's seeding takes
 LAST = ("final_obs", "final_observation")  # under which names `info` tells where ended episodes ended

@@ -12,14 +12,14 @@ import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box
 
-from config.schema import Config
-from envs_fast.vec_env import Obs
-from envs_gym.backends import choose_backend
-from envs_gym.given import is_given
-from envs_gym.gym_env import GymEnv
-from envs_gym.wrappers.registry import find_wrapper, world_kwargs, wrappers_of
-from utils.cores import cores
-from utils.user_error import UserError
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.backends import choose_backend
+from stride.envs_gym.given import is_given
+from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.wrappers.registry import find_wrapper, world_kwargs, wrappers_of
+from stride.utils.cores import cores
+from stride.utils.user_error import UserError
 
 PAYS = 0.5e-3  # seconds of a step from which on processes pay (docs/decisions/38-who-steps-the-worlds.md)
 STEPS, LONG = 4, 0.05  # steps that are timed, the first of them not counted; seconds after which no other one is needed

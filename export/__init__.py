@@ -1,0 +1,2 @@
+if __name__ == "export":
+    raise ImportError("write stride.export")

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import torch
 
-from agents.trained.loading import LoadedRun
-from export import onnx_file, torch_file
-from export.graph import Deployed, arguments, deployed
-from export.ports import Run
-from export.verify import DifferenceError, Likeness, Sample, compare, samples
-from utils.durable_file import replacing
-from utils.user_error import UserError
+from stride.agents.trained.loading import LoadedRun
+from stride.export import onnx_file, torch_file
+from stride.export.graph import Deployed, arguments, deployed
+from stride.export.ports import Run
+from stride.export.verify import DifferenceError, Likeness, Sample, compare, samples
+from stride.utils.durable_file import replacing
+from stride.utils.user_error import UserError
 
 Kind = Literal["onnx", "torch"]
 Say = Callable[[str], None]

@@ -10,11 +10,11 @@ from gymnasium import Space
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from agents.trained.loading import LoadedRun
-from envs_fast.vec_env import Obs
-from export.decisions import Decider, Decision, decider
-from export.ports import ACTION, IS_FIRST, Acting, Face, Leaf, Port, Reading, following, leaves, start
-from utils.user_error import UserError
+from stride.agents.trained.loading import LoadedRun
+from stride.envs_fast.vec_env import Obs
+from stride.export.decisions import Decider, Decision, decider
+from stride.export.ports import ACTION, IS_FIRST, Acting, Face, Leaf, Port, Reading, following, leaves, start
+from stride.utils.user_error import UserError
 
 BATCH = "batch"
 EXAMPLES = 2  # rows to trace with: one alone would be taken for a constant

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from export.graph import BATCH, Deployed, traced
-from export.ports import Face, Run
+from stride.export.graph import BATCH, Deployed, traced
+from stride.export.ports import Face, Run
 
 
 def content(policy: Deployed, facts: Mapping[str, object]) -> bytes:

@@ -11,8 +11,8 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import MASK, is_image
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import MASK, is_image
 
 OBS, IS_FIRST, ACTION = "obs", "is_first", "action"
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]  # inputs by name to outputs by name

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from export.graph import Deployed, arguments, traced
-from export.ports import Face, Run, following
+from stride.export.graph import Deployed, arguments, traced
+from stride.export.ports import Face, Run, following
 
 FACTS = "stride.json"  # beside the graph, read by torch.export.load(path, extra_files={FACTS: ""})
 

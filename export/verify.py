@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.trained.episode import moments, start_of
-from agents.trained.loading import LoadedRun
-from export.ports import ACTION, Face, Run
+from stride.agents.trained.episode import moments, start_of
+from stride.agents.trained.loading import LoadedRun
+from stride.export.ports import ACTION, Face, Run
 
 OBSERVATIONS, SEED = 1000, 0
 TOLERANCE = 1e-5

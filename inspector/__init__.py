@@ -1,0 +1,2 @@
+if __name__ == "inspector":
+    raise ImportError("write stride.inspector")

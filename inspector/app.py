@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from inspector.compare import choices, chosen, compare, first_choice
-from inspector.events import SESSIONS, WAITING, Check, EventDoor, Fields, is_number, is_text, is_texts
-from inspector.guard import App, Guard, is_any, names_of, one_a_minute
-from inspector.markup import safe
-from inspector.rooms import COMING, MODES, WELCOME, Rooms
-from inspector.runs import PAGE
-from inspector.scratch import scratch
-from inspector.table import filters, runs_table
-from runstore.checkpoint_set import LINKS
-from utils.user_error import UserError
+from stride.inspector.compare import choices, chosen, compare, first_choice
+from stride.inspector.events import SESSIONS, WAITING, Check, EventDoor, Fields, is_number, is_text, is_texts
+from stride.inspector.guard import App, Guard, is_any, names_of, one_a_minute
+from stride.inspector.markup import safe
+from stride.inspector.rooms import COMING, MODES, WELCOME, Rooms
+from stride.inspector.runs import PAGE
+from stride.inspector.scratch import scratch
+from stride.inspector.table import filters, runs_table
+from stride.runstore.checkpoint_set import LINKS
+from stride.utils.user_error import UserError
 
 HERE = Path(__file__).parent
 REFRESH = 2.0  # seconds

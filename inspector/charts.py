@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inspector.markup import Markup, note, tag
-from inspector.runs import RunFacts
-from runstore.metrics_table import SECONDS
-from utils.curve import Point
-from utils.typography import plain
+from stride.inspector.markup import Markup, note, tag
+from stride.inspector.runs import RunFacts
+from stride.runstore.metrics_table import SECONDS
+from stride.utils.curve import Point
+from stride.utils.typography import plain
 
 POINTS = 400  # more cannot be seen, and in small half of them
 LARGEST = 1e100  # what is beyond is not drawn

@@ -5,19 +5,19 @@ from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
-from config.written import differing_rows
-from inspector.charts import LARGEST, Line, board, bound, chart, clock
-from inspector.markup import Markup, card, join, note, table, tag
-from inspector.runs import RunFacts, Runs
-from inspector.table import verdict_badge
-from runstore.history import TRAIN, VAL
-from runstore.run_brief import Brief
-from runstore.run_facts import few
-from runstore.run_names import GROUP_PREFIX
-from utils.curve import Point
-from utils.statistics import iqm
-from utils.typography import duration, score
-from utils.user_error import UserError
+from stride.config.written import differing_rows
+from stride.inspector.charts import LARGEST, Line, board, bound, chart, clock
+from stride.inspector.markup import Markup, card, join, note, table, tag
+from stride.inspector.runs import RunFacts, Runs
+from stride.inspector.table import verdict_badge
+from stride.runstore.history import TRAIN, VAL
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_facts import few
+from stride.runstore.run_names import GROUP_PREFIX
+from stride.utils.curve import Point
+from stride.utils.statistics import iqm
+from stride.utils.typography import duration, score
+from stride.utils.user_error import UserError
 
 COLOURS = 8
 MOST_RUNS = 64

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from agents.trained.episode import Episode, dream
-from agents.trained.player import Player
-from inspector.episode import Observed, brief, images, leaves, observed_numbers
-from inspector.markup import Markup, tag
-from inspector.pictures import tiles
-from utils.user_error import UserError
+from stride.agents.trained.episode import Episode, dream
+from stride.agents.trained.player import Player
+from stride.inspector.episode import Observed, brief, images, leaves, observed_numbers
+from stride.inspector.markup import Markup, tag
+from stride.inspector.pictures import tiles
+from stride.utils.user_error import UserError
 
 HORIZON = 15
 SIDE = 128  # pixels of an imagined image that travel, at most

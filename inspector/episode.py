@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.trained.episode import Episode, record, start_of
-from agents.trained.loading import LoadedRun
-from agents.trained.player import Mode, check_mode
-from agents.trained.saliency import Leaves
-from config.spec import Quantity
-from envs_gym.rendered import RenderError, frames_per_second, make_rendered
-from envs_gym.spaces import MASK
-from inspector.markup import Markup, tag
-from inspector.pictures import heat_frames, seen_frames, tiles
-from utils.user_error import UserError
-from utils.video_file import VideoError, VideoFile
+from stride.agents.trained.episode import Episode, record, start_of
+from stride.agents.trained.loading import LoadedRun
+from stride.agents.trained.player import Mode, check_mode
+from stride.agents.trained.saliency import Leaves
+from stride.config.spec import Quantity
+from stride.envs_gym.rendered import RenderError, frames_per_second, make_rendered
+from stride.envs_gym.spaces import MASK
+from stride.inspector.markup import Markup, tag
+from stride.inspector.pictures import heat_frames, seen_frames, tiles
+from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoError, VideoFile
 
 MOST_STEPS = 5000
 MOST_OBSERVED = 64  # numbers of an observation that are shown; images are in a video

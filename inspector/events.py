@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
-from inspector.guard import API, App, Message, Receive, Scope, Send
+from stride.inspector.guard import API, App, Message, Receive, Scope, Send
 
 JOIN, DATA = f"{API}queue/join", f"{API}queue/data"
 LENGTHS = (b"content-length", b"transfer-encoding")

@@ -12,7 +12,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-from inspector.markup import Markup, tag
+from stride.inspector.markup import Markup, tag
 
 MOST_TEXT = 60_000  # characters; beyond is left out
 FOLD = re.compile(r"<details><summary>([^<>&]{1,200})</summary>")

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from runstore.run_query import Value
-from utils.statistics import iqm
+from stride.runstore.run_query import Value
+from stride.utils.statistics import iqm
 
 LARGEST = 1e100  # what is beyond has no mean
 

@@ -3,12 +3,12 @@
 import yaml
 from torch import nn
 
-from agents.trained.loading import LoadedRun
-from config.written import IDENTITY, config_of, written
-from inspector.markup import Markup, card, join, note, table, tag
-from inspector.overview import configured
-from inspector.runs import RunFacts
-from utils.user_error import UserError
+from stride.agents.trained.loading import LoadedRun
+from stride.config.written import IDENTITY, config_of, written
+from stride.inspector.markup import Markup, card, join, note, table, tag
+from stride.inspector.overview import configured
+from stride.inspector.runs import RunFacts
+from stride.utils.user_error import UserError
 
 
 def model(each: RunFacts, loaded: LoadedRun) -> Markup:

@@ -1,18 +1,18 @@
 """One run at a glance: its learning curve, what else was measured, what was configured, where it ran."""
 
-from config.metrics import load_metrics
-from config.written import differing_rows
-from inspector.charts import Line, board, bound, chart, clock, constant
-from inspector.markup import Markup, card, facts_row, join, note, table, tag
-from inspector.runs import RunFacts
-from inspector.table import badge, moment, verdict_badge
-from report.metric_order import metric_of
-from runstore.dreams import MEANING, read_dreams
-from runstore.history import TRAIN, VAL
-from runstore.run_facts import whole
-from trainer_callbacks.watch import read_alerts
-from utils.typography import duration, score, short
-from utils.user_error import UserError
+from stride.config.metric_order import metric_of
+from stride.config.metrics import load_metrics
+from stride.config.written import differing_rows
+from stride.inspector.charts import Line, board, bound, chart, clock, constant
+from stride.inspector.markup import Markup, card, facts_row, join, note, table, tag
+from stride.inspector.runs import RunFacts
+from stride.inspector.table import badge, moment, verdict_badge
+from stride.runstore.dreams import MEANING, read_dreams
+from stride.runstore.history import TRAIN, VAL
+from stride.runstore.run_facts import whole
+from stride.trainer_callbacks.watch import read_alerts
+from stride.utils.typography import duration, score, short
+from stride.utils.user_error import UserError
 
 MOST_CHARTS = 100
 MOST_TEXT = 2000  # characters of a value

@@ -3,19 +3,19 @@
 from functools import partial
 from pathlib import Path
 
-from agents.trained.loading import load_run
-from envs_gym.gym_env import EnvError
-from envs_gym.rendered import RenderError
-from inspector.dreams import dreamt
-from inspector.episode import player_markup, record_for_browser
-from inspector.markup import Markup, card, join, note
-from inspector.model import config, model
-from inspector.recorded import Recorded
-from inspector.runs import RunFacts
-from runstore.run_dir import RunDir
-from utils.typography import score
-from utils.user_error import UserError
-from utils.video_file import VideoError
+from stride.agents.trained.loading import load_run
+from stride.envs_gym.gym_env import EnvError
+from stride.envs_gym.rendered import RenderError
+from stride.inspector.dreams import dreamt
+from stride.inspector.episode import player_markup, record_for_browser
+from stride.inspector.markup import Markup, card, join, note
+from stride.inspector.model import config, model
+from stride.inspector.recorded import Recorded
+from stride.inspector.runs import RunFacts
+from stride.runstore.run_dir import RunDir
+from stride.utils.typography import score
+from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoError
 
 
 def network(each: RunFacts) -> Markup:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from inspector.markup import Markup
+from stride.inspector.markup import Markup
 
 
 class Recorded(NamedTuple):

@@ -1,11 +1,11 @@
 """What a run said of itself: report.md, rendered."""
 
-from inspector.markdown import MOST_TEXT, rendered
-from inspector.markup import Markup, card, note, tag
-from inspector.runs import RunFacts
-from runstore import run_files
-from runstore.run_dir import RunDir
-from utils.user_error import UserError
+from stride.inspector.markdown import MOST_TEXT, rendered
+from stride.inspector.markup import Markup, card, note, tag
+from stride.inspector.runs import RunFacts
+from stride.runstore import run_files
+from stride.runstore.run_dir import RunDir
+from stride.utils.user_error import UserError
 
 
 def report(each: RunFacts) -> Markup:

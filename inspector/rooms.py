@@ -5,14 +5,14 @@ from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 
-from inspector import overview, reported, videos
-from inspector.markup import Markup, card, note, tag
-from inspector.recorded import Recorded
-from inspector.runs import Runs
-from runstore.checkpoint_set import EPOCH
-from runstore.run_dir import RunDir
-from runstore.run_files import list_names
-from utils.user_error import UserError
+from stride.inspector import overview, reported, videos
+from stride.inspector.markup import Markup, card, note, tag
+from stride.inspector.recorded import Recorded
+from stride.inspector.runs import Runs
+from stride.runstore.checkpoint_set import EPOCH
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import list_names
+from stride.utils.user_error import UserError
 
 MODES = ("greedy", "sampled", "random")  # those of agents.trained.player, which loads torch
 WELCOME = note("choose a run above, or in the table of runs")
@@ -81,14 +81,14 @@ class Rooms:
     @lined
     def model(self, name: str) -> Markup:
         each = self.runs.look_into(name)
-        from inspector import played  # torch is loaded for those who look at a network
+        from stride.inspector import played  # torch is loaded for those who look at a network
 
         return played.network(each)
 
     def episode(self, name: str, checkpoint: str, seed: float, mode: str, steps: float) -> Markup:
         """A recording, kept for when this room is entered again; UserError where there is none."""
         run = self.runs.look_into(name or "").run
-        from inspector import played
+        from stride.inspector import played
 
         made = played.recorded(run, str(checkpoint), int(seed), mode, int(steps), self.folder)
         self._episodes[run.id] = made

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from inspector.middle import middle
-from runstore.metrics_table import MetricsTable
-from runstore.run_brief import Brief, facts_of
-from runstore.run_dir import RunDir, runs_root
-from runstore.run_index import RunIndex
-from runstore.run_query import Query, parse
-from utils.curve import Point
-from utils.user_error import UserError
+from stride.inspector.middle import middle
+from stride.runstore.metrics_table import MetricsTable
+from stride.runstore.run_brief import Brief, facts_of
+from stride.runstore.run_dir import RunDir, runs_root
+from stride.runstore.run_index import RunIndex
+from stride.runstore.run_query import Query, parse
+from stride.utils.curve import Point
+from stride.utils.user_error import UserError
 
 BREATH = 5e-4  # seconds between two runs that nobody waits for
 PAGE = 200  # runs that a table shows, until more are asked for

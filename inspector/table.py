@@ -4,14 +4,15 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 
-from inspector.charts import bound
-from inspector.markup import Markup, join, note, tag
-from inspector.middle import middle
-from inspector.runs import Page
-from runstore.run_brief import STATUSES, VERDICTS, Brief
-from runstore.run_dir import runs_root
-from runstore.run_query import FIELDS, WORDS, Query
-from utils.typography import duration, score, short
+from stride.inspector.charts import bound
+from stride.inspector.markup import Markup, join, note, tag
+from stride.inspector.middle import middle
+from stride.inspector.runs import Page
+from stride.runstore.run_brief import STATUSES, VERDICTS, Brief
+from stride.runstore.run_dir import runs_root
+from stride.runstore.run_query import FIELDS, WORDS, Query
+from stride.utils.places import TRAIN
+from stride.utils.typography import duration, score, short
 
 HEAD = {"run": "run", "status": "status", "result": "result", "started": "started", "took": "took", "seed": "seed",
         "steps": "steps", "speed": "steps/s", "last": "last", "best": "best", "test": "test", "group": "group",
@@ -49,7 +50,7 @@ def _menu(key: str, rest: str, choices: dict[str, str]) -> Markup:
 def runs_table(page: Page) -> Markup:
     """The whole room."""
     if not page.items:
-        return note(f"no run under {runs_root()} that matches; python train.py CartPole-v1:ppo makes one")
+        return note(f"no run under {runs_root()} that matches; {TRAIN} CartPole-v1:ppo makes one")
     head = tag("tr", tag("th", ""), *(_heading(key, page.query) for key in HEAD))
     rows = [row for members in page.items for row in _rows(tuple(members))]
     table = tag("table", tag("thead", head), tag("tbody", *rows))

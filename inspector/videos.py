@@ -8,14 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
-from inspector.markup import Markup, join, note, tag
-from inspector.runs import RunFacts
-from runstore.run_dir import RunDir
-from runstore.run_files import exists, list_names, open_file
-from runstore.run_names import PLAYED
-from utils.typography import score
-from utils.user_error import UserError
-from utils.video_file import VideoError, thumbnail
+from stride.inspector.markup import Markup, join, note, tag
+from stride.inspector.runs import RunFacts
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import exists, list_names, open_file
+from stride.runstore.run_names import PLAYED
+from stride.utils.typography import score
+from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoError, thumbnail
 
 NAME = re.compile(r"epoch=([0-9]{1,18})\.mp4")
 MOST_FILMS, MOST_BYTES, MOST_ROOM = 200, 200 << 20, 1 << 30  # of a run, of one video, of all that are lent

@@ -3,12 +3,12 @@
 `python run_play.py --run-id RUN --headless` of a run of Brax; Brax's worlds cannot be drawn here.
 """
 
-import run_play
-from envs_gym.brax_worlds import PREFIX
-from runstore.run_dir import RunDir
-from scripts.usage import parser_of
-from utils import entry
-from utils.user_error import UserError
+from stride.commands import run_play
+from stride.commands.usage import parser_of
+from stride.envs_gym.brax_worlds import PREFIX
+from stride.runstore.run_dir import RunDir
+from stride.utils import entry
+from stride.utils.user_error import UserError
 
 
 def main(argv: list[str]) -> int:

@@ -3,10 +3,10 @@
 Whatever else is written, such as n_envs=256 or max_timesteps=2e6, goes to train.py.
 """
 
-import train
-from envs_gym.brax_worlds import PREFIX, TASKS
-from scripts.usage import parser_of
-from utils import entry
+from stride.commands import train
+from stride.commands.usage import parser_of
+from stride.envs_gym.brax_worlds import PREFIX, TASKS
+from stride.utils import entry
 
 
 def main(argv: list[str]) -> int:

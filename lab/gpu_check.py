@@ -36,11 +36,11 @@ from lab.gpu.apart import ApartError, apart
 from lab.gpu.parts import PARTS, Check, Machine, load
 from lab.gpu.record import Record
 from lab.gpu.wheels import FOLDER, LACKED, missing, pack, unpack
-from scripts.usage import called, parser_of
-from utils import entry
-from utils.one_line import describe_error
-from utils.provenance import PROJECT, git_hash, source_hash
-from utils.user_error import UserError
+from stride.commands.usage import called, parser_of
+from stride.utils import entry
+from stride.utils.one_line import describe_error
+from stride.utils.provenance import PROJECT, git_hash, source_hash
+from stride.utils.user_error import UserError
 
 SECONDS = 530.0  # of a part: a command there may take ten minutes, and this one less than nine
 FIRST = 60.0  # seconds in which a GPU says its name

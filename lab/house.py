@@ -16,7 +16,7 @@ as LAB names them. Product: every other Python file that is not hidden and not u
 - A class name has several homes where several files of the product have a class of this name.
 - A function's length is from `def` to its last line, without decorators; methods and inner functions count, too.
 - Imports upward and circles are those of the architecture test, by the storeys that each checkout itself declares;
-  wings are those of this checkout's scripts/house_rules.py.
+  wings are those of this checkout's lab/house_rules.py.
 - A file is entered if one of its functions is called during a run of 2,560 steps, after train.py was imported.
 """
 
@@ -55,7 +55,7 @@ ODD = ("found", "each", "told", "lent", "whose", "began", "seen", "known", "kept
 LONG = 50  # lines of a function
 TRAINED = """\
 import inspect, sys, threading
-import train
+{importing}
 entered = set()
 def note(frame, event, argument):
     if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
@@ -151,7 +151,9 @@ def entered_by_training(root: Path) -> list[str]:
     root = root.resolve()
     with tempfile.TemporaryDirectory(prefix="house-") as runs:
         environment = {**os.environ, "STRIDE_RUNS": runs}
-        command = [sys.executable, "-c", TRAINED]
+        below_one_root = (root / "stride" / "commands" / "train.py").is_file()
+        importing = "from stride.commands import train" if below_one_root else "import train"
+        command = [sys.executable, "-c", TRAINED.replace("{importing}", importing)]
         result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
         raise SystemExit(f"the training in {root} ended with {result.returncode}: {result.stderr.strip()[-200:]}")

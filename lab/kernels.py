@@ -11,22 +11,22 @@ from pathlib import Path
 
 from gymnasium.spaces import Dict
 
-from agents.engines.choice import build_agent
-from agents.engines.fused_gpu import learn
-from agents.engines.fused_gpu.play import SPLITS, sizes_of, source_of
-from agents.engines.plan.on_policy import lay_out
-from agents.engines.plan.ppo import PPORecipe
-from agents.networks.actor_critic import ActorCritic, Plan
-from agents.ppo import PPO
-from config.loader import load_config
-from envs_fast.device_code import twin_of
-from envs_fast.registry import WORLDS
-from envs_gym.make import make_envs
 from lab import nvrtc
 from lab.nvrtc import Used
-from scripts.usage import parser_of
-from utils import entry
-from utils.device_source import OPTIONS, PROJECT, Source, read_source
+from stride.agents.engines.choice import build_agent
+from stride.agents.engines.fused_gpu import learn
+from stride.agents.engines.fused_gpu.play import SPLITS, sizes_of, source_of
+from stride.agents.engines.plan.on_policy import lay_out
+from stride.agents.engines.plan.ppo import PPORecipe
+from stride.agents.networks.actor_critic import ActorCritic, Plan
+from stride.agents.ppo import PPO
+from stride.commands.usage import parser_of
+from stride.config.loader import load_config
+from stride.envs_fast.device_code import twin_of
+from stride.envs_fast.registry import WORLDS
+from stride.envs_gym.make import make_envs
+from stride.utils import entry
+from stride.utils.device_source import OPTIONS, PROJECT, Source, read_source
 
 PAGE = PROJECT / "docs" / "benchmarks" / "kernels.md"
 FOLDERS = ("agents", "envs_fast", "utils")

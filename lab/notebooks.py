@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import replacing
-from utils.provenance import PROJECT
-from utils.user_error import UserError, nearest
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.durable_file import replacing
+from stride.utils.provenance import PROJECT
+from stride.utils.user_error import UserError, nearest
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from utils.device_source import OPTIONS, Source
-from utils.user_error import UserError
+from stride.utils.device_source import OPTIONS, Source
+from stride.utils.user_error import UserError
 
 MISSING = "NVRTC is not installed: pip install nvidia-cuda-nvrtc"
 USED = re.compile(

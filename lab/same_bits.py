@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 import torch
 
-from scripts.usage import parser_of
-from utils import entry
-from utils.provenance import PROJECT
-from utils.user_error import UserError
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.provenance import PROJECT
+from stride.utils.user_error import UserError
 
 ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=32")
 HOST_GPU = (
@@ -84,7 +84,7 @@ CONFIGS: dict[str, tuple[str, ...]] = {  # name: config, overrides; what is not 
 # train.py with worlds and kernels of fused_gpu, compiled for this processor by tests/host_kernels.py of the checkout
 ON_HOST = """\
 import sys
-import train
+from stride.commands import train
 from importlib import import_module
 from importlib.util import find_spec
 from tests.host_kernels import compile_host

@@ -15,20 +15,20 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from agents.experience.nouns import leaves, tree_map
-from config.extras import EXTRAS, missing
-from config.listing import list_environments
-from config.loader import load_config
-from config.scenarios import DOOM, RETRO, doom_scenarios, retro_games
-from config.schema import Config
-from envs_fast.vec_env import Obs, Step, VecEnv
-from envs_gym.gym_env import EnvError
-from envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
-from envs_gym.recorder import Recorder, Recording
-from envs_gym.wrappers.registry import wrappers_of
-from scripts.usage import parser_of
-from utils import entry
-from utils.user_error import UserError
+from stride.agents.experience.nouns import leaves, tree_map
+from stride.commands.usage import parser_of
+from stride.config.extras import EXTRAS, missing
+from stride.config.listing import list_environments
+from stride.config.loader import load_config
+from stride.config.scenarios import DOOM, RETRO, doom_scenarios, retro_games
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import Obs, Step, VecEnv
+from stride.envs_gym.gym_env import EnvError
+from stride.envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
+from stride.envs_gym.recorder import Recorder, Recording
+from stride.envs_gym.wrappers.registry import wrappers_of
+from stride.utils import entry
+from stride.utils.user_error import UserError
 
 OF_THE_ENDED = ("final_obs", "episode_return", "episode_length")  # elsewhere they mean nothing
 WORLDS = 8

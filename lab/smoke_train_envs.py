@@ -8,15 +8,15 @@ import sys
 import tempfile
 import time
 
-import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
-from config.extras import missing
-from config.listing import list_environments
-from config.loader import load_config, parse_config_id
-from config.schema import ReplayConfig, RolloutConfig
-from runstore.many.process_pool import run_all
-from scripts.usage import parser_of
-from utils import entry
-from utils.provenance import PROJECT
+import stride.agents.algorithms  # noqa: F401  # makes every algorithm's keys known
+from stride.commands.usage import parser_of
+from stride.config.extras import missing
+from stride.config.listing import list_environments
+from stride.config.loader import load_config, parse_config_id
+from stride.config.schema import ReplayConfig, RolloutConfig
+from stride.runstore.many.process_pool import run_all
+from stride.utils import entry
+from stride.utils.provenance import PROJECT
 
 ITERATIONS = 2
 STEPS = 2000  # where an algorithm has no rollout to count in

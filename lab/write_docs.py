@@ -2,10 +2,10 @@
 
 import sys
 
-from config.manual import markdown
-from scripts.usage import parser_of
-from utils import entry
-from utils.provenance import PROJECT
+from stride.commands.usage import parser_of
+from stride.config.manual import markdown
+from stride.utils import entry
+from stride.utils.provenance import PROJECT
 
 PAGE = PROJECT / "docs" / "config.md"
 

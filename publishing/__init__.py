@@ -1,0 +1,2 @@
+if __name__ == "publishing":
+    raise ImportError("write stride.publishing")

@@ -9,12 +9,13 @@ from importlib.metadata import metadata as metadata_of
 
 import yaml
 
-from config.loader import from_plain, to_plain
-from config.schema import Config
-from config.written import command_of, differing, short, written
-from publishing.result import Result
-from runstore.run_facts import few, finite, mapping
-from utils.statistics import iqm
+from stride.config.loader import from_plain, to_plain
+from stride.config.schema import Config
+from stride.config.written import command_of, differing, short, written
+from stride.publishing.result import Result
+from stride.runstore.run_facts import few, finite, mapping
+from stride.utils.places import PLAY, TRAIN
+from stride.utils.statistics import iqm
 
 LIBRARY = "stride-rl"
 TASK = "reinforcement-learning"
@@ -89,7 +90,7 @@ def usage(repo: str) -> str:
         f"In a checkout of {_stride()}:\n\n"
         "```sh\n"
         "pip install -e '.[hub,video]'\n"
-        f"python run_play.py --run-id hub:{repo}\n"
+        f"{PLAY} --run-id hub:{repo}\n"
         "```\n\n"
         f"`--headless --episodes 100 --json` measures it, `--video replay.mp4` films it, `hub:{repo}@<commit>` pins it."
         " From Python:\n\n"
@@ -124,13 +125,13 @@ def _repeat(config: Config) -> str:
     """The command whose config is this one; where the variant is not a shipped one, the file that makes it."""
     words = command_of(config)
     if words:
-        return f"```sh\npython train.py {words}\n```"
+        return f"```sh\n{TRAIN} {words}\n```"
     changed = {key: _plain(value) for key, value in differing(to_plain(config)).items()}
     block = {"algo_id": config.algo_id, **changed, "spec": {"goal": config.spec.goal}}
     file = yaml.safe_dump({"env_id": config.env_id, config.variant: block}, sort_keys=False, default_flow_style=None)
     return (
         f"Its environment is not among those shipped with Stride. As `mine.yaml`:\n\n```yaml\n{file}```\n\n"
-        "```sh\npython train.py --config mine.yaml\n```"
+        f"```sh\n{TRAIN} --config mine.yaml\n```"
     )
 
 

@@ -9,20 +9,20 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import gymnasium
 
-from agents.networks.policies import POLICIES
-from agents.trained.loading import LoadedRun
-from config.checks import DEVICE
-from config.field_types import hints
-from config.loader import from_plain, shipped_files, to_plain
-from config.plugins import EVERYBODY
-from config.schedule import KINDS
-from config.schema import ALGORITHMS
-from config.variants import EnvironmentFile
-from envs_gym.wrappers.registry import WRAPPERS
-from publishing.own_secrets import Own
-from publishing.scanner import Finding, scan
-from utils.provenance import PACKAGES
-from utils.user_error import UserError
+from stride.agents.networks.policies import POLICIES
+from stride.agents.trained.loading import LoadedRun
+from stride.config.checks import DEVICE
+from stride.config.field_types import hints
+from stride.config.loader import from_plain, shipped_files, to_plain
+from stride.config.plugins import EVERYBODY
+from stride.config.schedule import KINDS
+from stride.config.schema import ALGORITHMS
+from stride.config.variants import EnvironmentFile
+from stride.envs_gym.wrappers.registry import WRAPPERS
+from stride.publishing.own_secrets import Own
+from stride.publishing.scanner import Finding, scan
+from stride.utils.provenance import PACKAGES
+from stride.utils.user_error import UserError
 
 CLOCK = ("env_steps", "iterations", "updates")
 KEPT = ("git_hash", "engine", "env_backend")  # facts of the run that name neither place nor person

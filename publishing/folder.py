@@ -8,22 +8,22 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from agents.trained.episode import play_episodes, record_episode
-from agents.trained.loading import LoadedRun
-from envs_gym.gym_env import EnvError
-from envs_gym.rendered import RenderError, frames_per_second, make_rendered
-from publishing.card import CURVE, REPLAY, write_card
-from publishing.hub_run import FACTS, WEIGHTS, config_of
-from publishing.metrics_table import read_metrics, write_metrics
-from publishing.own_secrets import Own, held
-from publishing.result import Result
-from publishing.weights_file import write_weights
-from runstore.history import TRAIN, VAL
-from runstore.metrics_csv import points
-from utils.curve import curve_svg
-from utils.statistics import mean_and_deviation
-from utils.user_error import UserError
-from utils.video_file import VideoError, VideoFile
+from stride.agents.trained.episode import play_episodes, record_episode
+from stride.agents.trained.loading import LoadedRun
+from stride.envs_gym.gym_env import EnvError
+from stride.envs_gym.rendered import RenderError, frames_per_second, make_rendered
+from stride.publishing.card import CURVE, REPLAY, write_card
+from stride.publishing.hub_run import FACTS, WEIGHTS, config_of
+from stride.publishing.metrics_table import read_metrics, write_metrics
+from stride.publishing.own_secrets import Own, held
+from stride.publishing.result import Result
+from stride.publishing.weights_file import write_weights
+from stride.runstore.history import TRAIN, VAL
+from stride.runstore.metrics_csv import points
+from stride.utils.curve import curve_svg
+from stride.utils.statistics import mean_and_deviation
+from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoError, VideoFile
 
 EPISODES, SEED = 100, 0
 VIDEO_BYTES = 5_000_000

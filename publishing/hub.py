@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from publishing.card import REPLAY
-from publishing.hub_client import Api, connect, endpoint, find_token, hub, hub_errors, list_files, retried
-from publishing.hub_run import BESIDES, NEEDED, PUBLISHED
-from utils.user_error import UserError
+from stride.publishing.card import REPLAY
+from stride.publishing.hub_client import Api, connect, endpoint, find_token, hub, hub_errors, list_files, retried
+from stride.publishing.hub_run import BESIDES, NEEDED, PUBLISHED
+from stride.utils.user_error import UserError
 
 
 @dataclass(frozen=True)

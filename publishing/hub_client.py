@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from publishing.weights_file import MISSING
-from utils.user_error import UserError
+from stride.publishing.weights_file import MISSING
+from stride.utils.user_error import UserError
 
 REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}")
 PUBLIC = "https://huggingface.co"

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from publishing.hub_client import Listed, endpoint, find_token
-from utils.user_error import UserError
+from stride.publishing.hub_client import Listed, endpoint, find_token
+from stride.utils.user_error import UserError
 
 LISTING = 1 << 20  # bytes of an answer that is about files, and of one that is an error
 HOSTS = ("huggingface.co", "hf.co")  # of the public Hub, and below them those that keep its large files

@@ -13,16 +13,16 @@ from typing import Any
 
 from torch import Tensor
 
-from config.loader import from_plain
-from config.plugins import NOBODY, Trust, check_names, is_dotted
-from config.schema import Config
-from config.sizes import check_foreign, check_whole_numbers
-from envs_gym.wrappers.registry import WRAPPERS
-from publishing.hub_client import Listed, check_repo, hub_errors, retried
-from publishing.hub_download import COMMIT, find_commit, list_commit, read_file
-from publishing.weights_file import read_weights
-from runstore.run_names import HUB_PREFIX
-from utils.user_error import UserError
+from stride.config.loader import from_plain
+from stride.config.plugins import NOBODY, Trust, check_names, is_dotted
+from stride.config.schema import Config
+from stride.config.sizes import check_foreign, check_whole_numbers
+from stride.envs_gym.wrappers.registry import WRAPPERS
+from stride.publishing.hub_client import Listed, check_repo, hub_errors, retried
+from stride.publishing.hub_download import COMMIT, find_commit, list_commit, read_file
+from stride.publishing.weights_file import read_weights
+from stride.runstore.run_names import HUB_PREFIX
+from stride.utils.user_error import UserError
 
 WEIGHTS, FACTS = "model.safetensors", "config.json"
 NEEDED = {WEIGHTS: 512 << 20, FACTS: 1 << 20}  # name -> the most bytes it may have

@@ -1,11 +1,11 @@
 """metrics.csv as others get it: written anew from numbers, under names that metrics.yaml declares, and nothing else."""
 
-from config.metrics import load_metrics
-from runstore import run_files
-from runstore.metrics_csv import format_number
-from runstore.metrics_table import MetricsTable, Row
-from runstore.run_dir import RunDir
-from utils.user_error import UserError
+from stride.config.metrics import load_metrics
+from stride.runstore import run_files
+from stride.runstore.metrics_csv import format_number
+from stride.runstore.metrics_table import MetricsTable, Row
+from stride.runstore.run_dir import RunDir
+from stride.utils.user_error import UserError
 
 Rows = list[Row]
 

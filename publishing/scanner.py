@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from publishing import places
-from publishing.own_secrets import Own, held
-from publishing.random_text import random_runs
-from utils import token_forms
+from stride.publishing import places
+from stride.publishing.own_secrets import Own, held
+from stride.publishing.random_text import random_runs
+from stride.utils import token_forms
 
 SHOWN = 3  # characters of what was found that are shown, and never more than a quarter of it
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 HEADER = 1 << 20
 TENSORS = 4096

@@ -1,0 +1,2 @@
+if __name__ == "report":
+    raise ImportError("write stride.report")

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from config.written import written
-from report.group import Group, Seed, caution, together
-from report.ledger.table import aligned
-from runstore.run_facts import mapping
-from utils.statistics import FEWEST, chance_of_more, difference_interval, interval, iqm, mean_and_deviation
-from utils.typography import duration, plain, score
+from stride.config.written import written
+from stride.report.group import Group, Seed, caution, together
+from stride.report.ledger.table import aligned
+from stride.runstore.run_facts import mapping
+from stride.utils.places import TRAIN
+from stride.utils.statistics import FEWEST, chance_of_more, difference_interval, interval, iqm, mean_and_deviation
+from stride.utils.typography import duration, plain, score
 
 LETTERS = string.ascii_uppercase
 NAMES = {"seed", "description", "variant", "env_id"}  # of a config: told elsewhere
@@ -44,7 +45,7 @@ def _one(group: Group, how: str, width: int) -> list[str]:
     lines += [together(group), *filter(None, [caution(len(group.tested))])]
     if RUN not in table[0]:
         lines.append(f"ids of the runs: {os.path.relpath(group.folder / 'runs.csv')}")
-    return [*lines, *([f"continue: python train.py --resume group:{group.name}"] if group.unfinished else [])]
+    return [*lines, *([f"continue: {TRAIN} --resume group:{group.name}"] if group.unfinished else [])]
 
 
 def _return(seed: Seed) -> str:

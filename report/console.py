@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from rich import console as rich_console
 from rich.text import Text
 
-from config.metrics import Metric
-from config.schema import Config
-from report.dashboard import closing_block, header_block, live_page, plain_line, recap
-from report.in_place import InPlace
-from report.metric_order import console_metrics
-from report.run_view import RunView, live_view
-from report.terminal import Page
-from runstore.alerts import Alert, Event
-from runstore.history import VAL, History
-from runstore.outcome import FAILED, Header, Outcome, next_commands
-from trainer_callbacks.sink import Sink
-from utils.one_line import printable
+from stride.config.metric_order import console_metrics
+from stride.config.metrics import Metric
+from stride.config.schema import Config
+from stride.report.dashboard import closing_block, header_block, live_page, plain_line, recap
+from stride.report.in_place import InPlace
+from stride.report.run_view import RunView, live_view
+from stride.report.terminal import Page
+from stride.runstore.alerts import Alert, Event
+from stride.runstore.history import VAL, History
+from stride.runstore.outcome import FAILED, Header, Outcome, next_commands
+from stride.trainer_callbacks.sink import Sink
+from stride.utils.one_line import printable
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
 BEAT_SECONDS = 1.0  # until it is drawn without a row

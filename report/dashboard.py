@@ -9,9 +9,9 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from config.schema import Config
-from report.run_view import RunView
-from report.terminal import (
+from stride.config.schema import Config
+from stride.report.run_view import RunView
+from stride.report.terminal import (
     INDENT,
     LABEL,
     WIDE,
@@ -22,11 +22,11 @@ from report.terminal import (
     metric_table,
     progress_lines,
 )
-from runstore.alerts import Alert, counted
-from runstore.dreams import words
-from runstore.outcome import Header, Outcome
-from runstore.phases import told
-from utils.typography import duration, plain, score
+from stride.runstore.alerts import Alert, counted
+from stride.runstore.dreams import words
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.phases import told
+from stride.utils.typography import duration, plain, score
 
 MOST_TOLD = 8  # alerts at the end
 LEAST_ROWS = 4  # of the table, however many alerts stand below it

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from runstore.history import RATE, STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, History
-from runstore.metrics_table import MetricsTable, Row
+from stride.runstore.history import RATE, STEPS, TRAIN, TRAIN_BEST, VAL, VAL_BEST, History
+from stride.runstore.metrics_table import MetricsTable, Row
 
 SHOWN = (STEPS, RATE, TRAIN, VAL, TRAIN_BEST, VAL_BEST)
 

@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from runstore.claim import run_of
-from runstore.history import STEPS, TRAIN, VAL
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir, runs_root
-from runstore.run_facts import checked, few, finite, mapping, verdict, verdict_words, whole
-from runstore.run_fate import died
-from runstore.run_files import exists, read_json
-from runstore.run_state import LIVE, state_of
-from runstore.seed_group import Standing, find_group, folder_of, read_plan, standings
-from utils.curve import Band, Point
-from utils.one_line import one_line
-from utils.places import spelled
-from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
-from utils.user_error import UserError
+from stride.runstore.claim import run_of
+from stride.runstore.history import STEPS, TRAIN, VAL
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir, runs_root
+from stride.runstore.run_facts import checked, few, finite, mapping, verdict, verdict_words, whole
+from stride.runstore.run_fate import died
+from stride.runstore.run_files import exists, read_json
+from stride.runstore.run_state import LIVE, state_of
+from stride.runstore.seed_group import Standing, find_group, folder_of, read_plan, standings
+from stride.utils.curve import Band, Point
+from stride.utils.one_line import one_line
+from stride.utils.places import spelled
+from stride.utils.statistics import FEWEST, interval, iqm, mean_and_deviation
+from stride.utils.user_error import UserError
 
 GRID = 120  # places at which the curves of a group are compared
 UNFINISHED = ("failed", "stopped", "paused", "running", "died", "not begun", "deleted")

@@ -11,15 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from rich import console as rich_console
 from rich.text import Text
 
-from report.console import standard_output
-from report.group import caution, read_group, seed_of, together
-from report.group_rows import ENDED, Row, page_of, plain_progress, table
-from report.in_place import InPlace
-from report.terminal import Page
-from runstore.run_dir import ID, RunDir, runs_root
-from runstore.run_files import exists, list_names
-from runstore.seed_group import Ending, Job, Standing, Watcher
-from utils.user_error import UserError
+from stride.report.console import standard_output
+from stride.report.group import caution, read_group, seed_of, together
+from stride.report.group_rows import ENDED, Row, page_of, plain_progress, table
+from stride.report.in_place import InPlace
+from stride.report.terminal import Page
+from stride.runstore.run_dir import ID, RunDir, runs_root
+from stride.runstore.run_files import exists, list_names
+from stride.runstore.seed_group import Ending, Job, Standing, Watcher
+from stride.utils.places import PLAY, TRAIN
+from stride.utils.user_error import UserError
 
 LOOK_SECONDS = 0.5  # between two looks at the files
 LINE_SECONDS = 30.0  # between two plain lines
@@ -110,9 +111,9 @@ class GroupConsole(Watcher):
         if ending.unfinished:
             why = f"stopped by {ending.stopped_by}, " if ending.stopped_by else ""
             self._print(f"  {why}{ending.unfinished} of {ending.jobs} unfinished")
-            self._print(f"  continue: python train.py --resume group:{group}")
+            self._print(f"  continue: {TRAIN} --resume group:{group}")
         elif not self._quiet:
-            self._print(f"  compare   python run_play.py --run-id group:{group}", f"  group {group}", "")
+            self._print(f"  compare   {PLAY} --run-id group:{group}", f"  group {group}", "")
 
     def _tell_in_order(self) -> None:
         for row in self._rows[self._told :]:

@@ -10,15 +10,16 @@ import os
 import sys
 from statistics import median
 
-from report.group import Group, Seed, band_of, caution, curve_of, middle, read_group
-from report.markdown import markdown_table, shell_commands
-from runstore import run_files
-from runstore.seed_group import Ending, Watcher
-from utils.curve import PLACES, bands_svg, group_svg
-from utils.one_line import one_line
-from utils.statistics import iqm
-from utils.typography import area_chart, duration, plain, score
-from utils.user_error import UserError
+from stride.report.group import Group, Seed, band_of, caution, curve_of, middle, read_group
+from stride.report.markdown import markdown_table, shell_commands
+from stride.runstore import run_files
+from stride.runstore.seed_group import Ending, Watcher
+from stride.utils.curve import PLACES, bands_svg, group_svg
+from stride.utils.one_line import one_line
+from stride.utils.places import PLAY, TRAIN
+from stride.utils.statistics import iqm
+from stride.utils.typography import area_chart, duration, plain, score
+from stride.utils.user_error import UserError
 
 COLUMNS = ("group", "env_id", "variant", "part", "seed", "run", "verdict", "status", "goal", "test_mean", "test_std",
            "test_episodes", "val_best", "env_steps", "seconds", "why")  # fmt: skip
@@ -207,10 +208,10 @@ def commands(group: Group) -> str:
     commit, plus, _ = str(group.facts.get("git_hash", "")).partition("+")
     checkout = f"git checkout {commit}{'  # and what was changed since' if plus else ''}\n" if commit else ""
     lines = [
-        ("Go on with what is unfinished", f"python train.py --resume group:{group.name}" if group.unfinished else ""),
-        ("Compare its seeds, or with another group", f"python run_play.py --run-id group:{group.name}\n"
-         f"python run_play.py --run-id group:{group.name},group:OTHER"),
-        ("Play the best", f"python run_play.py --run-id {best.run.id}" if best and best.run else ""),
+        ("Go on with what is unfinished", f"{TRAIN} --resume group:{group.name}" if group.unfinished else ""),
+        ("Compare its seeds, or with another group", f"{PLAY} --run-id group:{group.name}\n"
+         f"{PLAY} --run-id group:{group.name},group:OTHER"),
+        ("Play the best", f"{PLAY} --run-id {best.run.id}" if best and best.run else ""),
         ("Repeat it", f"{checkout}{group.command}" if group.words else ""),
     ]  # fmt: skip
     return shell_commands(lines)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from report.follow import Follower
-from report.run_view import newest_return
-from report.terminal import INDENT, Page, line_of
-from runstore.history import History
-from runstore.run_dir import RunDir
-from runstore.run_facts import few, finite, mapping, verdict_words
-from utils.statistics import mean_and_deviation
-from utils.typography import bar, duration, score
+from stride.report.follow import Follower
+from stride.report.run_view import newest_return
+from stride.report.terminal import INDENT, Page, line_of
+from stride.runstore.history import History
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import few, finite, mapping, verdict_words
+from stride.utils.statistics import mean_and_deviation
+from stride.utils.typography import bar, duration, score
 
 SMOOTH = 0.3  # weight of the newest speed in the one that time left is told by
 STATE, KIND, LEFT = 10, 5, 8  # widths of columns

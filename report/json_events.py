@@ -4,14 +4,14 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.loader import to_plain
-from config.schema import Config
-from runstore.alerts import Event
-from runstore.history import STEPS
-from runstore.outcome import Header, Outcome
-from runstore.run_dir import RunDir
-from trainer_callbacks.sink import Sink
-from utils.events import Events
+from stride.config.loader import to_plain
+from stride.config.schema import Config
+from stride.runstore.alerts import Event
+from stride.runstore.history import STEPS
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.sink import Sink
+from stride.utils.events import Events
 
 STAGES = ("val", "test")
 SCORES = {  # of an evaluation: its key here, and the metric's name behind the stage

@@ -7,16 +7,16 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.schema import Config
-from report.dashboard import header_facts
-from runstore.alerts import Event
-from runstore.history import RATE, STEPS, TRAIN, VAL
-from runstore.outcome import Header, Outcome
-from runstore.run_dir import RunDir
-from runstore.run_facts import mapping
-from runstore.run_log import NOTE
-from trainer_callbacks.sink import Sink
-from utils.typography import score
+from stride.config.schema import Config
+from stride.report.dashboard import header_facts
+from stride.runstore.alerts import Event
+from stride.runstore.history import RATE, STEPS, TRAIN, VAL
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import mapping
+from stride.runstore.run_log import NOTE
+from stride.trainer_callbacks.sink import Sink
+from stride.utils.typography import score
 
 LINES = 40  # of progress, in a whole run
 TEST = "test/roll/ep_rew/mean"

@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from config.metrics import load_metrics
-from runstore import run_files
-from runstore.metrics_csv import format_number, parse, read_lines
-from runstore.metrics_table import STEPS as STEPS
-from runstore.metrics_table import Row, rows_of
-from runstore.outcome import Outcome
-from trainer_callbacks.sink import Sink
+from stride.config.metrics import load_metrics
+from stride.runstore import run_files
+from stride.runstore.metrics_csv import format_number, parse, read_lines
+from stride.runstore.metrics_table import STEPS as STEPS
+from stride.runstore.metrics_table import Row, rows_of
+from stride.runstore.outcome import Outcome
+from stride.trainer_callbacks.sink import Sink
 
 log = logging.getLogger("stride")
 COLUMN = re.compile(r"[A-Za-z0-9_.+-]{1,80}(/[A-Za-z0-9_.+-]{1,80}){0,5}")

@@ -13,15 +13,15 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
-from report.metrics_csv import MetricsCsv
-from runstore import run_files
-from runstore.history import STEPS
-from runstore.metrics_csv import read_csv
-from runstore.metrics_layout import BEGUN, ENDED, NAME, NAME_TEXT, PAUSED, STATES, TRAINING
-from runstore.metrics_reader import MetricsReader
-from runstore.metrics_writer import MetricsWriter
-from utils.one_line import describe_error
-from utils.user_error import UserError
+from stride.report.metrics_csv import MetricsCsv
+from stride.runstore import run_files
+from stride.runstore.history import STEPS
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_layout import BEGUN, ENDED, NAME, NAME_TEXT, PAUSED, STATES, TRAINING
+from stride.runstore.metrics_reader import MetricsReader
+from stride.runstore.metrics_writer import MetricsWriter
+from stride.utils.one_line import describe_error
+from stride.utils.user_error import UserError
 
 METRIC = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+){0,5}")
 RESTORED = 10_000  # rows of before that fill the rings

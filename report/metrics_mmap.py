@@ -6,16 +6,16 @@ A resumed run begins a new file with the rows it goes on from. Where none can be
 import logging
 from collections.abc import Mapping
 
-from config.metrics import load_metrics
-from config.schema import Config
-from runstore.alerts import Event
-from runstore.history import STEPS
-from runstore.metrics_layout import BEGUN, NAME
-from runstore.metrics_writer import MetricsWriter
-from runstore.outcome import FAILED, Header, Outcome
-from runstore.run_dir import RunDir
-from trainer_callbacks.sink import Sink
-from trainer_callbacks.watch import past_rows
+from stride.config.metrics import load_metrics
+from stride.config.schema import Config
+from stride.runstore.alerts import Event
+from stride.runstore.history import STEPS
+from stride.runstore.metrics_layout import BEGUN, NAME
+from stride.runstore.metrics_writer import MetricsWriter
+from stride.runstore.outcome import FAILED, Header, Outcome
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.sink import Sink
+from stride.trainer_callbacks.watch import past_rows
 
 ITERATIONS, UPDATES = "train/clock/iterations", "train/clock/updates"
 SPARE = 16  # metrics beyond those that are declared

@@ -8,18 +8,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from config.schema import Config
-from report.metric_order import console_metrics
-from report.notebook_page import Display, page, words
-from report.run_view import live_view
-from runstore.alerts import Event
-from runstore.history import TRAIN, VAL, History
-from runstore.metrics_csv import points
-from runstore.outcome import Header, Outcome
-from runstore.run_dir import RunDir
-from trainer_callbacks.sink import Sink
-from trainer_callbacks.watch import past_rows
-from utils.curve import Point
+from stride.config.metric_order import console_metrics
+from stride.config.schema import Config
+from stride.report.notebook_page import Display, page, words
+from stride.report.run_view import live_view
+from stride.runstore.alerts import Event
+from stride.runstore.history import TRAIN, VAL, History
+from stride.runstore.metrics_csv import points
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.sink import Sink
+from stride.trainer_callbacks.watch import past_rows
+from stride.utils.curve import Point
 
 Show = Callable[[Mapping[str, str]], None]
 DRAW_SECONDS = 0.5  # between two drawings; each is sent whole, some 15 kB

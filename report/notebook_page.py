@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from report.dashboard import closing_facts
-from report.run_view import MetricRow, Progress, RunView
-from runstore.outcome import Header, Outcome
-from utils.curve import Point, curve_svg
-from utils.typography import score, sparkline
+from stride.report.dashboard import closing_facts
+from stride.report.run_view import MetricRow, Progress, RunView
+from stride.runstore.outcome import Header, Outcome
+from stride.utils.curve import Point, curve_svg
+from stride.utils.typography import score, sparkline
 
 PAGE = "max-width:1080px;margin:4px 0;font:13px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif"
 SIDES = "display:flex;flex-wrap:wrap;gap:4px 24px;align-items:flex-start"

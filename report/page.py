@@ -8,23 +8,24 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from config.loader import to_plain
-from config.metrics import Metric, load_metrics
-from config.schema import Config
-from config.written import differing, written
-from report.markdown import markdown_table, shell_commands
-from runstore import run_files
-from runstore.alerts import Alert
-from runstore.dreams import MEANING, read_dreams
-from runstore.history import TRAIN, VAL
-from runstore.metrics_csv import points, read_csv
-from runstore.outcome import Header, Outcome
-from runstore.phases import told
-from runstore.run_dir import RunDir
-from runstore.run_facts import UNENDED, mapping
-from trainer_callbacks.sink import Sink
-from utils.curve import curve_svg
-from utils.typography import area_chart, number
+from stride.config.loader import to_plain
+from stride.config.metrics import Metric, load_metrics
+from stride.config.schema import Config
+from stride.config.written import differing, written
+from stride.report.markdown import markdown_table, shell_commands
+from stride.runstore import run_files
+from stride.runstore.alerts import Alert
+from stride.runstore.dreams import MEANING, read_dreams
+from stride.runstore.history import TRAIN, VAL
+from stride.runstore.metrics_csv import points, read_csv
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.phases import told
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import UNENDED, mapping
+from stride.trainer_callbacks.sink import Sink
+from stride.utils import places
+from stride.utils.curve import curve_svg
+from stride.utils.typography import area_chart, number
 
 Row = Mapping[str, float]
 
@@ -147,8 +148,8 @@ def _commands(run: RunDir, facts: Mapping[str, object], outcome: Outcome) -> str
     exact = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
     budget = "" if outcome.reason in UNENDED else f" --max-timesteps {2 * outcome.env_steps}"
     lines = [
-        ("Play it", f"python run_play.py --run-id {run.id}"),
-        ("Train it further", f"python train.py --resume {run.id}{budget}"),
+        ("Play it", f"{places.PLAY} --run-id {run.id}"),
+        ("Train it further", f"{places.TRAIN} --resume {run.id}{budget}"),
         ("Repeat it", f"git checkout {facts['git_hash']}\n{exact}" if facts.get("git_hash") else exact),
     ]
     return shell_commands(lines)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from config.metrics import Metric
-from runstore.alerts import Alert
-from runstore.history import History, Score
-from utils.typography import duration, number, plain, score
+from stride.config.metrics import Metric
+from stride.runstore.alerts import Alert
+from stride.runstore.history import History, Score
+from stride.utils.typography import duration, number, plain, score
 
 NOT_A_NUMBER = "not a number"
 

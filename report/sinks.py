@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 
-from report.console import Console
-from report.group_console import GroupConsole
-from report.group_page import GroupPage
-from report.json_events import JsonEvents
-from report.log_lines import LogLines
-from report.metrics_csv import MetricsCsv
-from report.metrics_mmap import MetricsMmap
-from report.notebook import Notebook, in_notebook
-from report.page import ReportPage
-from report.trackers.registry import couriers
-from runstore.run_dir import RunDir
-from runstore.seed_group import Watcher
-from trainer_callbacks.sink import Sink
-from utils.events import Events
+from stride.report.console import Console
+from stride.report.group_console import GroupConsole
+from stride.report.group_page import GroupPage
+from stride.report.json_events import JsonEvents
+from stride.report.log_lines import LogLines
+from stride.report.metrics_csv import MetricsCsv
+from stride.report.metrics_mmap import MetricsMmap
+from stride.report.notebook import Notebook, in_notebook
+from stride.report.page import ReportPage
+from stride.report.trackers.registry import couriers
+from stride.runstore.run_dir import RunDir
+from stride.runstore.seed_group import Watcher
+from stride.trainer_callbacks.sink import Sink
+from stride.utils.events import Events
 
 
 def sinks_of(

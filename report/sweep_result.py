@@ -3,10 +3,10 @@
 import statistics
 from typing import Any, NamedTuple
 
-from config.general import is_general
-from config.search import Search
-from runstore.run_facts import ENOUGH, few
-from utils.typography import score
+from stride.config.general import is_general
+from stride.config.search import Search
+from stride.runstore.run_facts import ENOUGH, few
+from stride.utils.typography import score
 
 
 class Finalist(NamedTuple):

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from report.metric_order import area_of
-from report.run_view import MetricRow, Progress
-from runstore.alerts import Alert
-from runstore.history import TAIL
-from utils.typography import area_chart, bar, sparkline
+from stride.config.metric_order import area_of
+from stride.report.run_view import MetricRow, Progress
+from stride.runstore.alerts import Alert
+from stride.runstore.history import TAIL
+from stride.utils.typography import area_chart, bar, sparkline
 
 INDENT = "  "
 LABEL, VALUE, UNIT, CHANGE = 8, 11, 8, 12  # widths of columns

@@ -1,0 +1,2 @@
+if __name__ == "runstore":
+    raise ImportError("write stride.runstore")

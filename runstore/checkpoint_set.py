@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runstore import run_files, run_names
-from runstore.run_facts import whole
-from runstore.whole_score import whole_score
-from utils.user_error import UserError, nearest
+from stride.runstore import run_files, run_names
+from stride.runstore.run_facts import whole
+from stride.runstore.whole_score import whole_score
+from stride.utils.user_error import UserError, nearest
 
 NAME = run_names.CHECKPOINT
 EPOCH = re.compile(r"epoch=([0-9]{1,18})")

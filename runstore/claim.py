@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from runstore import run_files
-from runstore.run_dir import root_of_groups
-from runstore.run_names import GROUP
-from runstore.runs_root import check_id
-from utils.user_error import UserError
+from stride.runstore import run_files
+from stride.runstore.run_dir import root_of_groups
+from stride.runstore.run_names import GROUP
+from stride.runstore.runs_root import check_id
+from stride.utils.user_error import UserError
 
 
 def key_of(config: Mapping[str, object]) -> str:

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from runstore import run_files
-from runstore.run_dir import RunDir
-from runstore.run_facts import mapping
-from utils.user_error import UserError
+from stride.runstore import run_files
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import mapping
+from stride.utils.user_error import UserError
 
 PREFIX = "test/dream/"
 STEPS = (1, 5, 15)  # after which errors are told

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from urllib.parse import quote
 
-from utils.secret_names import PLAIN_VALUES, is_secret_name, netrc_passwords
-from utils.token_forms import COMPILED, GUESSES, NAMED, QUOTED
+from stride.utils.secret_names import PLAIN_VALUES, is_secret_name, netrc_passwords
+from stride.utils.token_forms import COMPILED, GUESSES, NAMED, QUOTED
 
 MARK = "[hidden:"
 LEAST = 8  # characters; what is shorter may stand in a text by chance

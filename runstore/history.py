@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from runstore.alerts import Alert, Event
-from runstore.metrics_table import RATE as RATE
-from runstore.metrics_table import STEPS as STEPS
-from runstore.metrics_table import TRAIN as TRAIN
-from runstore.metrics_table import TRAIN_BEST as TRAIN_BEST
-from runstore.metrics_table import VAL as VAL
-from runstore.metrics_table import VAL_BEST as VAL_BEST
+from stride.runstore.alerts import Alert, Event
+from stride.runstore.metrics_table import RATE as RATE
+from stride.runstore.metrics_table import STEPS as STEPS
+from stride.runstore.metrics_table import TRAIN as TRAIN
+from stride.runstore.metrics_table import TRAIN_BEST as TRAIN_BEST
+from stride.runstore.metrics_table import VAL as VAL
+from stride.runstore.metrics_table import VAL_BEST as VAL_BEST
 
 ENDED = "train/roll/episodes"
 TAIL = 40  # values in a sparkline

@@ -6,9 +6,9 @@ report/metrics_csv.py writes it.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runstore import run_files
-from runstore.metrics_table import STEPS, MetricsTable, Row, rows_of
-from utils.curve import Point
+from stride.runstore import run_files
+from stride.runstore.metrics_table import STEPS, MetricsTable, Row, rows_of
+from stride.utils.curve import Point
 
 EXACT = 2.0**53  # integers beyond this are not exact in a float anyway
 

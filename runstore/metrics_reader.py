@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from zlib import crc32
 
-from runstore import metrics_layout as at
-from runstore import run_files
-from runstore.run_facts import mapping
-from runstore.run_lock import identity
-from utils.user_error import UserError
+from stride.runstore import metrics_layout as at
+from stride.runstore import run_files
+from stride.runstore.run_facts import mapping
+from stride.runstore.run_lock import identity
+from stride.utils.user_error import UserError
 
 TRIES = 50  # to catch a record that is whole; one that is not there then is damaged
 NANO = 1e-9

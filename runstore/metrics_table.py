@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from runstore.run_facts import LARGEST
-from runstore.run_files import open_file, status
-from utils.user_error import UserError
+from stride.runstore.run_facts import LARGEST
+from stride.runstore.run_files import open_file, status
+from stride.utils.user_error import UserError
 
 STEPS = "train/clock/env_steps"
 EPOCH = "train/clock/epoch"

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from zlib import crc32
 
-from runstore import metrics_layout as at
-from runstore import run_files
-from runstore.run_lock import identity
+from stride.runstore import metrics_layout as at
+from stride.runstore import run_files
+from stride.runstore.run_lock import identity
 
 log = logging.getLogger("stride")
 HEART_SECONDS = 1.0  # between two beats of the process

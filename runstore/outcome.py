@@ -5,14 +5,14 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runstore.alerts import Alert, counted
-from runstore.run_facts import INTERRUPTED as INTERRUPTED
-from runstore.run_facts import PAUSED as PAUSED
-from runstore.run_facts import UNENDED as UNENDED
-from runstore.run_facts import ending_words, part_test, verdict
-from runstore.run_facts import verdict_words as words_of
-from utils.places import COMMANDS, spelled
-from utils.typography import duration, plain, score
+from stride.runstore.alerts import Alert, counted
+from stride.runstore.run_facts import INTERRUPTED as INTERRUPTED
+from stride.runstore.run_facts import PAUSED as PAUSED
+from stride.runstore.run_facts import UNENDED as UNENDED
+from stride.runstore.run_facts import ending_words, part_test, verdict
+from stride.runstore.run_facts import verdict_words as words_of
+from stride.utils.places import ROOT, spelled
+from stride.utils.typography import duration, plain, score
 
 FAILED = "failed"  # the reason of an end by an error
 
@@ -157,4 +157,4 @@ def typed(command: str) -> str:
     program, *words = spelled(command)
     if not os.environ.get("VIRTUAL_ENV"):
         program = os.path.relpath(sys.executable if program == "python" else Path(sys.executable).with_name(program))
-    return " ".join([program, *(os.path.relpath(COMMANDS / word) if word.endswith(".py") else word for word in words)])
+    return " ".join([program, *(os.path.relpath(ROOT / word) if word.endswith(".py") else word for word in words)])

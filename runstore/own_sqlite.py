@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 PATIENCE = 0.2  # seconds that another command may hold it
 OPERATIONS = 1000  # of SQLite between two looks at the clock

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runstore import run_files
-from runstore.metrics_table import Tail
-from runstore.run_facts import LARGEST, episodes_of, failure, finite, mapping, read_facts, verdict, verdict_words
-from runstore.run_labels import Labels
-from runstore.runs_root import STAMP
-from runstore.whole_score import whole_score
-from utils.user_error import UserError
+from stride.runstore import run_files
+from stride.runstore.metrics_table import Tail
+from stride.runstore.run_facts import LARGEST, episodes_of, failure, finite, mapping, read_facts, verdict, verdict_words
+from stride.runstore.run_labels import Labels
+from stride.runstore.runs_root import STAMP
+from stride.runstore.whole_score import whole_score
+from stride.utils.user_error import UserError
 
 MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
 DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from runstore.metrics_table import Tail
-from runstore.run_brief import Brief
-from runstore.run_labels import Labels
+from stride.runstore.metrics_table import Tail
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_labels import Labels
 
 TEXT, WHOLE, WHOLE_OR_NOTHING, NUMBER = "TEXT NOT NULL", "INTEGER NOT NULL", "INTEGER", "REAL"
 NAN = "nan"  # SQLite has no such number; of a line only the last return may be none

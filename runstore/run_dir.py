@@ -17,18 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runstore import run_files, run_names
-from runstore.run_brief import Brief
-from runstore.run_facts import read_facts
-from runstore.run_files import write_json
-from runstore.run_index import RunIndex
-from runstore.run_listing import Listing
-from runstore.runs_root import ID as ID
-from runstore.runs_root import STAMP as STAMP
-from runstore.runs_root import check_id as check_id
-from runstore.runs_root import runs_root as runs_root
-from utils.durable_file import relink, sweep, sync_folder, temporary
-from utils.user_error import UserError, nearest
+from stride.runstore import run_files, run_names
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_facts import read_facts
+from stride.runstore.run_files import write_json
+from stride.runstore.run_index import RunIndex
+from stride.runstore.run_listing import Listing
+from stride.runstore.runs_root import ID as ID
+from stride.runstore.runs_root import STAMP as STAMP
+from stride.runstore.runs_root import check_id as check_id
+from stride.runstore.runs_root import runs_root as runs_root
+from stride.utils.durable_file import relink, sweep, sync_folder, temporary
+from stride.utils.places import PLAY, TRAIN
+from stride.utils.user_error import UserError, nearest
 
 log = logging.getLogger("stride")
 LAST, BEST = "@last", "@best"
@@ -171,8 +172,8 @@ def _is_group(folder: Path) -> bool:
 
 def _group(selector: str) -> UserError:
     return UserError(
-        f"{selector} is a group of runs, and one run is wanted here: `python run_play.py --run-id {selector}` compares "
-        f"its runs and shows their ids, `python train.py --resume {selector}` goes on with them"
+        f"{selector} is a group of runs, and one run is wanted here: `{PLAY} --run-id {selector}` compares "
+        f"its runs and shows their ids, `{TRAIN} --resume {selector}` goes on with them"
     )
 
 

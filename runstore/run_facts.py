@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from runstore.run_files import read_json
-from utils.user_error import UserError
+from stride.runstore.run_files import read_json
+from stride.utils.user_error import UserError
 
 INTERRUPTED, PAUSED = "interrupted", "paused"  # the reason of an end that a signal, or --pause-at, asked for
 UNENDED = (INTERRUPTED, PAUSED)  # after which a run is to go on as if nothing had been

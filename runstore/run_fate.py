@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from runstore.run_facts import ending_words, finite, part_test
-from runstore.run_facts import failure as failure
-from runstore.run_state import DEAD, state_of
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import ending_words, finite, part_test
+from stride.runstore.run_facts import failure as failure
+from stride.runstore.run_state import DEAD, state_of
+from stride.utils.places import TRAIN
 
 
 def died(run: RunDir, facts: Mapping[str, object]) -> str:
@@ -26,7 +27,7 @@ def fate(run: RunDir, facts: Mapping[str, object]) -> str:
 
 def continuation(run: RunDir) -> str:
     """How to go on with a run that stopped: from its checkpoint, or from the beginning where it has none."""
-    command = f"python train.py --resume {run.id}"
+    command = f"{TRAIN} --resume {run.id}"
     saved = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
     return f"continue: {command}" if saved else f"no checkpoint yet, from the beginning: {command}"
 

@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runstore.run_names import CHECKPOINT, FOLDERS, FORMS, LINK, Place, below, locate, shown
-from utils.durable_file import OUT_OF_HANDLES, TEMPORARY, replacing_in, temporary
-from utils.user_error import UserError
+from stride.runstore.run_names import CHECKPOINT, FOLDERS, FORMS, LINK, Place, below, locate, shown
+from stride.utils.durable_file import OUT_OF_HANDLES, TEMPORARY, replacing_in, temporary
+from stride.utils.user_error import UserError
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

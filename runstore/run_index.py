@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from runstore.metrics_table import MetricsTable, Tail
-from runstore.run_brief import GONE, Brief, best_of, head_of
-from runstore.run_columns import BEHIND, COLUMNS, LINE_NAMES, NAMES, RUNS, cells_of, line_of
-from runstore.run_labels import read_labels
-from runstore.run_listing import Listing
-from runstore.run_shelf import Shelf, Value, picked
-from runstore.runs_root import runs_root
-from utils.user_error import UserError
+from stride.runstore.metrics_table import MetricsTable, Tail
+from stride.runstore.run_brief import GONE, Brief, best_of, head_of
+from stride.runstore.run_columns import BEHIND, COLUMNS, LINE_NAMES, NAMES, RUNS, cells_of, line_of
+from stride.runstore.run_labels import read_labels
+from stride.runstore.run_listing import Listing
+from stride.runstore.run_shelf import Shelf, Value, picked
+from stride.runstore.runs_root import runs_root
+from stride.utils.user_error import UserError
 
 FEWEST = 50  # of fewer runs all is read as quickly as a file about them
 QUIET = 60 * 10**9  # ns: until then a run that is running will have changed by the next look
@@ -208,7 +208,7 @@ def judged(entry: Entry, folder: Path, is_known_dead: bool = False) -> Brief:
     line = by_own_account(entry)
     if entry.own != "running":
         return line
-    from runstore.run_state import DEAD, HALTED, SILENT, state_of, still_dead  # brings what reads metrics.mmap
+    from stride.runstore.run_state import DEAD, HALTED, SILENT, state_of, still_dead  # brings what reads metrics.mmap
 
     state = DEAD if is_known_dead and still_dead(folder) else state_of(folder, {"status": entry.own})
     if state not in (DEAD, SILENT, HALTED):

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from runstore import run_files
-from runstore.run_facts import text
-from utils.user_error import UserError
+from stride.runstore import run_files
+from stride.runstore.run_facts import text
+from stride.utils.user_error import UserError
 
 NAME = "labels.json"
 TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")

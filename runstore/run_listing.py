@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from runstore.runs_root import ID, STAMP, runs_root
+from stride.runstore.runs_root import ID, STAMP, runs_root
 
 SETTLED = 1_000_000_000  # ns: a folder that changed just now may change again at the same reading of the disk's clock
 LOOKED_AT = 200  # folders that are no runs yet, looked into each time

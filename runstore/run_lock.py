@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runstore import run_files
-from utils.user_error import UserError
+from stride.runstore import run_files
+from stride.utils.user_error import UserError
 
 NAME, CLOCK, MOST = ".lock", ".clock", 4096
 BOOT, SPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from runstore.hidden_secrets import Hidden
-from runstore.run_files import open_to_write, rename
-from utils import closed_pipe
-from utils.user_error import UserError
+from stride.runstore.hidden_secrets import Hidden
+from stride.runstore.run_files import open_to_write, rename
+from stride.utils import closed_pipe
+from stride.utils.user_error import UserError
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 NOTE = logging.DEBUG + 5  # what is for the file alone, and no debugging

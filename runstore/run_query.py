@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from runstore.run_brief import Brief
-from runstore.run_shelf import KEY, Value
-from utils.user_error import UserError, nearest
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_shelf import KEY, Value
+from stride.utils.user_error import UserError, nearest
 
 FIELDS: dict[str, Callable[[Brief], Value]] = {
     "run": lambda line: line.variant,

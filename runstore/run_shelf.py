@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
-from runstore.metrics_table import MetricsTable
-from runstore.own_sqlite import OwnSqlite, is_elsewhere
-from runstore.run_columns import RUNS, TEXTS
-from runstore.run_facts import finite, mapping
-from runstore.run_files import read_json
-from utils.user_error import UserError
+from stride.runstore.metrics_table import MetricsTable
+from stride.runstore.own_sqlite import OwnSqlite, is_elsewhere
+from stride.runstore.run_columns import RUNS, TEXTS
+from stride.runstore.run_facts import finite, mapping
+from stride.runstore.run_files import read_json
+from stride.utils.user_error import UserError
 
 NAME = ".index.sqlite"
 KEY = re.compile(r"[A-Za-z0-9_.+/-]{1,120}")

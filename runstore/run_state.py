@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from runstore import metrics_layout
-from runstore.metrics_reader import MetricsReader
-from runstore.run_facts import INTERRUPTED as INTERRUPTED
-from runstore.run_facts import PAUSED as PAUSED
-from runstore.run_facts import UNENDED, read_facts
-from runstore.run_lock import NAME, is_here, owner, stopped
-from utils.user_error import UserError
+from stride.runstore import metrics_layout
+from stride.runstore.metrics_reader import MetricsReader
+from stride.runstore.run_facts import INTERRUPTED as INTERRUPTED
+from stride.runstore.run_facts import PAUSED as PAUSED
+from stride.runstore.run_facts import UNENDED, read_facts
+from stride.runstore.run_lock import NAME, is_here, owner, stopped
+from stride.utils.user_error import UserError
 
 LIVE, SILENT, HALTED = "live", "silent", "halted"
 FAILED, DEAD, FINISHED = "failed", "dead", "finished"

@@ -5,8 +5,8 @@ import re
 import stat
 from pathlib import Path
 
-from utils.project import own_runs
-from utils.user_error import UserError
+from stride.utils.project import own_runs
+from stride.utils.user_error import UserError
 
 ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@-]{0,127}")
 STAMP = re.compile(r"\d{8}-\d{6}-")

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runstore import claim
-from runstore.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
-from runstore.run_facts import mapping
-from runstore.run_files import exists, list_names, make_folder, read_json, write_json
-from runstore.run_names import CLAIM, GROUP, GROUP_PREFIX, TIMED
-from utils.user_error import UserError, nearest
+from stride.runstore import claim
+from stride.runstore.run_dir import RunDir, root_of_groups, run_lines, runs_root, sound_runs
+from stride.runstore.run_facts import mapping
+from stride.runstore.run_files import exists, list_names, make_folder, read_json, write_json
+from stride.runstore.run_names import CLAIM, GROUP, GROUP_PREFIX, TIMED
+from stride.utils.user_error import UserError, nearest
 
 LAST_GROUP = "@last-group"  # the same as group:@last
 

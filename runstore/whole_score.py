@@ -7,8 +7,8 @@ metrics.csv does: it is asked for sidecars without `score_episodes`, as far as t
 from collections.abc import Mapping
 from pathlib import Path
 
-from runstore.metrics_table import STEPS, MetricsTable
-from runstore.run_facts import finite, mapping
+from stride.runstore.metrics_table import STEPS, MetricsTable
+from stride.runstore.run_facts import finite, mapping
 
 PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}  # the first that is there counts
 

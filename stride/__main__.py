@@ -1,4 +1,4 @@
-"""`stride train|play|...`: each is the same main as the file of a checkout, which is told to be that command.
+"""`stride train|play|...`: each is a module of stride/commands, run as a program.
 
 Nothing heavy is imported here: what --help, --version and a mistyped word need is a table.
 """
@@ -9,10 +9,10 @@ import sys
 from importlib.metadata import version
 from typing import NoReturn
 
-from config.commands.table import Command, commands
-from utils import entry
-from utils.places import PACKAGE, program
-from utils.user_error import UserError, nearest
+from stride.config.commands.table import Command, commands
+from stride.utils import entry
+from stride.utils.places import program
+from stride.utils.user_error import UserError, nearest
 
 HEAD = """\
 usage: stride COMMAND ...
@@ -50,13 +50,12 @@ def help_text(known: dict[str, Command]) -> str:
 
 
 def become(command: Command, rest: list[str]) -> int:
-    """The four at the top start anew, as typed in a checkout; what lies in scripts/ is run here."""
+    """The four that have a file at the top (train.py, ...) start a Python of their own; the others run here."""
     words = [*command.words, *rest]
-    if not command.of_scripts:
+    if command.at_top:
         os.execv(sys.executable, [*program(command.file), *words])
     sys.argv = [f"stride {command.name}", *words]
-    module = PACKAGE + command.file.replace("/", ".")
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    runpy.run_module(f"stride.commands.{command.file}", run_name="__main__", alter_sys=True)
     return 0
 
 

@@ -11,19 +11,19 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from train import train_run  # isort: skip  # before whoever imports Lightning: it knows how
+from stride.commands.train import train_run  # isort: skip  # before whoever imports Lightning: it knows how
 
-from agents.trained.loading import LoadedRun, load_run
-from config.commands.train import parse_arguments
-from config.keys import check_algorithm
-from config.overrides import in_words
-from envs_gym.given import Maker, id_of, is_given, lent
-from report.notebook import in_notebook
-from runstore.run_dir import RunDir
-from runstore.run_names import HUB_PREFIX
-from utils.project import in_project
-from utils.provenance import called
-from utils.user_error import UserError
+from stride.agents.trained.loading import LoadedRun, load_run
+from stride.config.commands.train import parse_arguments
+from stride.config.keys import check_algorithm
+from stride.config.overrides import in_words
+from stride.envs_gym.given import Maker, id_of, is_given, lent
+from stride.report.notebook import in_notebook
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_names import HUB_PREFIX
+from stride.utils.project import in_project
+from stride.utils.provenance import called
+from stride.utils.user_error import UserError
 
 
 def train(

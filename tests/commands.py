@@ -62,10 +62,10 @@ def start_command(
 
 def _program(words: list[str]) -> list[str]:
     """A file of the top as a wheel has it, which is no file to start: tests/ are run against wheels, too."""
-    from utils.places import COMMANDS, PACKAGE  # not above: the child must find none of the project loaded
+    from stride.utils.places import HOME, IS_WHEEL  # not above: the child must find none of the project loaded
 
-    file = COMMANDS / Path(words[0]).name
-    return ["-P", "-m", f"{PACKAGE}commands.{file.stem}", *words[1:]] if PACKAGE and file.is_file() else words
+    file = HOME / "commands" / Path(words[0]).name
+    return ["-P", "-m", f"stride.commands.{file.stem}", *words[1:]] if IS_WHEEL and file.is_file() else words
 
 
 def _become(words: list[str], cwd: str, env: dict[str, str], out: Path, errors: Path) -> None:

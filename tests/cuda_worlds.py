@@ -7,9 +7,9 @@ import torch
 from host_kernels import compile_host
 from torch import Tensor
 
-from envs_fast.cuda_env import CudaEnv
-from envs_fast.registry import WORLDS
-from envs_fast.vec_env import CPU
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.registry import WORLDS
+from stride.envs_fast.vec_env import CPU
 
 
 def on_host(

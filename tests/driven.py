@@ -2,9 +2,9 @@
 
 from itertools import combinations, product
 
-from agents.engines.choice import build_agent
-from config.loader import load_config
-from envs_gym.make import make_envs
+from stride.agents.engines.choice import build_agent
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
 
 
 def agent_for(config_id, *overrides):

@@ -10,10 +10,10 @@ import torch
 from driven import advance, continued, pairwise
 from torch import Tensor
 
-from agents.base import NumbersError
-from agents.experience.nouns import tree_map
-from agents.ppo import clipped_surrogate, value_loss
-from agents.reinforce import masked_mean
+from stride.agents.base import NumbersError
+from stride.agents.experience.nouns import tree_map
+from stride.agents.ppo import clipped_surrogate, value_loss
+from stride.agents.reinforce import masked_mean
 
 SMALL = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2", "threads=2")
 FIFTY = ("n_envs=8", "n_steps=64", "batch_size=0.25", "n_epochs=13", "policy_lr=1e-3", "clip_range=0.2")

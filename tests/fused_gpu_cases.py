@@ -5,15 +5,15 @@ from driven import advance, agent_for
 from fused_cases import SMALL
 from host_kernels import compile_host
 
-from agents.engines.choice import RECIPES, build_agent
-from agents.engines.fused_gpu.engine import fused_gpu
-from agents.engines.fused_gpu.learn import FusedLearn
-from agents.engines.fused_gpu.play import FusedPlay, sizes_of
-from agents.experience.nouns import Final, Row, leaves, tree_map
-from config.loader import load_config
-from envs_fast.cuda_env import CudaEnv
-from envs_fast.registry import WORLDS
-from envs_fast.vec_env import CPU
+from stride.agents.engines.choice import RECIPES, build_agent
+from stride.agents.engines.fused_gpu.engine import fused_gpu
+from stride.agents.engines.fused_gpu.learn import FusedLearn
+from stride.agents.engines.fused_gpu.play import FusedPlay, sizes_of
+from stride.agents.experience.nouns import Final, Row, leaves, tree_map
+from stride.config.loader import load_config
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.registry import WORLDS
+from stride.envs_fast.vec_env import CPU
 
 TINY = (*SMALL, "hidden_dims=[16,16]")
 FORWARDS, BACKWARDS, SHUFFLED = 0, 1, (2, 3, 4)

@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from utils.device_source import Source
-from utils.kernel_folder import PRIVATE, ROOT
+from stride.utils.device_source import Source
+from stride.utils.kernel_folder import PRIVATE, ROOT
 
 HEADER = Path(__file__).with_name("on_host.h")
 FLAGS = ["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-Wall"]

@@ -17,8 +17,8 @@ PHONE = {"has_touch": True, "is_mobile": True, "device_scale_factor": 2}
 @contextmanager
 def serving(selector="@last"):
     pytest.importorskip("gradio", reason="needs Gradio: pip install 'stride-rl[web]'")
-    from inspector.app import Inspector
-    from run_inspect import free_port
+    from stride.commands.run_inspect import free_port
+    from stride.inspector.app import Inspector
 
     with Inspector(selector) as inspector:
         url = inspector.launch("127.0.0.1", free_port("127.0.0.1", 0), share=False)

@@ -13,9 +13,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from agents.experience.nouns import tree_map
-from envs_fast.vec_env import Step
-from envs_gym.spaces import zeros
+from stride.agents.experience.nouns import tree_map
+from stride.envs_fast.vec_env import Step
+from stride.envs_gym.spaces import zeros
 
 META = torch.device("meta")
 COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default, torch.ops.aten._foreach_copy_.default)

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from config.field_types import build, hints
-from config.metrics import KEY, PATH, Metric, Rule
-from config.schema import ALGORITHMS
-from config.yaml_file import read_yaml
-from utils.user_error import UserError, nearest
+from stride.config.field_types import build, hints
+from stride.config.metrics import KEY, PATH, Metric, Rule
+from stride.config.schema import ALGORITHMS
+from stride.config.yaml_file import read_yaml
+from stride.utils.user_error import UserError, nearest
 
 STAGES = ("train", "val", "test")
 

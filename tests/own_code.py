@@ -6,9 +6,9 @@ import gymnasium
 import lightning as L
 import numpy as np
 
-from agents.networks.actor_critic import ActorCritic, Plan
-from agents.ppo import PPO
-from config.schema import PPOConfig
+from stride.agents.networks.actor_critic import ActorCritic, Plan
+from stride.agents.ppo import PPO
+from stride.config.schema import PPOConfig
 
 
 class Net(ActorCritic):

@@ -6,7 +6,7 @@ Takes the same draws and the same optimizer; acting, values, advantages, losses 
 import torch
 from torch.distributions import Categorical
 
-from utils.counter_rng import SHUFFLE, permutation, uniforms
+from stride.utils.counter_rng import SHUFFLE, permutation, uniforms
 
 
 class PlainPPO:

@@ -7,12 +7,12 @@ import signal
 import sys
 import time
 
-from report.metrics_csv import MetricsCsv
-from runstore.metrics_layout import NAME
-from runstore.metrics_writer import MetricsWriter
-from runstore.run_dir import RunDir
-from runstore.run_files import write_json
-from runstore.run_lock import locked
+from stride.report.metrics_csv import MetricsCsv
+from stride.runstore.metrics_layout import NAME
+from stride.runstore.metrics_writer import MetricsWriter
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import write_json
+from stride.runstore.run_lock import locked
 
 BUDGET, STEP, GOAL = 100_000, 500, 475.0
 CONFIG = {"env_id": "CartPole-v1", "variant": "ppo", "algo_id": "ppo", "max_timesteps": BUDGET}

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Step
-from utils.counter_rng import WORLD, Key, uniforms
+from stride.envs_fast.vec_env import Step
+from stride.utils.counter_rng import WORLD, Key, uniforms
 
 
 class Probe:

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import torch
 
-from agents.experience.memory import Memory
-from agents.experience.nouns import Act, Row
-from envs_fast.vec_env import Step
+from stride.agents.experience.memory import Memory
+from stride.agents.experience.nouns import Act, Row
+from stride.envs_fast.vec_env import Step
 
 
 class Logged(NamedTuple):

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from agents.experience.nouns import copy_into, tree_map
-from envs_fast.vec_env import Step, VecEnv
-from utils.device_source import Compile, Kernels, Source
+from stride.agents.experience.nouns import copy_into, tree_map
+from stride.envs_fast.vec_env import Step, VecEnv
+from stride.utils.device_source import Compile, Kernels, Source
 
 WAITS = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "item")
 

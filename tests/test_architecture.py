@@ -11,6 +11,7 @@ import pytest
 
 from lab.house_rules import (
     House,
+    Source,
     at,
     calls_by_address,
     core_imports_no_wing,
@@ -36,7 +37,7 @@ WORDS = ("show", "compare", "export", "written", "cleanup", "explain", "diff")
 LAZY |= {f"report.ledger.{word}" for word in WORDS}  # each of one word of `stride runs`
 LAZY |= {"runstore.run_state", "runstore.run_dir"}  # 30 modules: a list of ten thousand ended runs needs neither
 LAZY |= {"difflib", "hashlib", "tomllib", "traceback"}  # Python's own: milliseconds of each command
-LAZY |= {"scripts.train_several"}  # likewise brings numpy: for several runs, not for a word that is mistyped
+LAZY |= {"stride.commands.train_several"}  # likewise brings numpy: for several runs, not for a word that is mistyped
 LAZY |= {"agents.trained.tensors"}  # brings torch: for who compares tensors
 LAZY |= {"envs_gym.task"}  # likewise: for a search in an environment that has no config of its own
 LAZY |= {"runstore.many.ray_pool", "utils.processor"}  # on a node, where nothing of ours is found before; Numba's alone
@@ -44,7 +45,7 @@ TORCH = {"torch", "lightning", "pytorch_lightning"}  # lightning brings torch
 LIGHT_UTILS = ("user_error", "closed_pipe", "statistics", "provenance", "entry", "durable_file", "places", "project")
 LIGHT = ("config/", "report/", "runstore/", *(f"utils/{name}.py" for name in LIGHT_UTILS))
 LIGHT += tuple(f"trainer_callbacks/{name}.py" for name in ("sink", "watch", "memory_watch", "failed"))
-LIGHT += tuple(f"scripts/train_{name}.py" for name in ("opening", "several", "claimed", "detached"))
+LIGHT += tuple(f"stride/commands/train_{name}.py" for name in ("opening", "several", "claimed", "detached"))
 LIGHT_ROOMS = (
     "charts",
     "compare",
@@ -67,7 +68,7 @@ OPENERS = {
     "config/scenarios.py": "the files of VizDoom's scenarios and of stable-retro's games",
     "envs_gym/doom.py": "/proc, and an empty folder that the game makes where one stands",
     "envs_gym/recorder.py": "a recording, which lies where its caller says",
-    "scripts/train_detached.py": "where tmux is",
+    "stride/commands/train_detached.py": "where tmux is",
     "report/monitor/machine.py": "/proc",
     "report/trackers/child.py": "its own stdin",
     "utils/cuda_kernels.py": "compiled kernels",
@@ -92,14 +93,14 @@ OPENERS = {
     "agents/experience/storage.py": "/proc, and the nameless file of a replay memory",
     "agents/engines/fused_cpu/": "compiled kernels",
     "envs_fast/numba_env.py": "compiled kernels",
-    "run_publish.py": "the folder of a dry run",
+    "stride/commands/run_publish.py": "the folder of a dry run",
     "export/": "the exported file, and what it is compiled with to be verified",
     "lab/": "evidence, and faults that are planted on purpose",
-    "scripts/completion.py": "names of files that the user is typing",
-    "scripts/new.py": "a new project of the user's own",
-    "scripts/runs.py": "how wide the terminal is",
-    "scripts/sweep.py": "the folder of a search",
-    "scripts/wheel/": "the wheel that is built",
+    "stride/commands/completion.py": "names of files that the user is typing",
+    "stride/commands/new.py": "a new project of the user's own",
+    "stride/commands/runs.py": "how wide the terminal is",
+    "stride/commands/sweep.py": "the folder of a search",
+    "setup.py": "the links of src/",
     "inspector/app.py": "the page's own scripts and styles",
     "runstore/run_listing.py": "the folder of all runs",
     "runstore/own_sqlite.py": "the index beside the runs, which is made anew",
@@ -195,10 +196,15 @@ def names_say_something(house: House) -> Iterator[str]:
 def modules_introduce_themselves(house: House) -> Iterator[str]:
     for source in house.values():
         if source.path.endswith("__init__.py"):
-            if source.text.strip() and source.path not in FACES:
-                yield at(source, 1, "an __init__.py is empty")
+            if source.text.strip() not in ("", guard_of(source)) and source.path not in FACES:
+                yield at(source, 1, "an __init__.py is empty, but for the line that refuses its old name")
         elif not (ast.get_docstring(source.tree) or "").strip():
             yield at(source, 1, "no docstring on top")
+
+
+def guard_of(source: Source) -> str:
+    """At the top of a package: one import root, and so no class twice."""
+    return f'if __name__ == "{source.name}":\n    raise ImportError("write stride.{source.name}")'
 
 
 def only_plain_data_is_loaded(house: House) -> Iterator[str]:
@@ -246,7 +252,7 @@ def runs_are_opened_by_one_door(house: House) -> Iterator[str]:
         for node in source.nodes:
             if isinstance(node, ast.Call):
                 found.append((node.lineno, dotted(node.func)))
-            elif isinstance(node, ast.ImportFrom) and node.module in ("utils.durable_file", "shutil"):
+            elif isinstance(node, ast.ImportFrom) and node.module in ("stride.utils.durable_file", "shutil"):
                 found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
         if not source.path.startswith(tuple(OPENERS)):
             yield from (at(source, line, f"{name}: {OPENED}") for line, name in found if opens(name))
@@ -255,7 +261,7 @@ def runs_are_opened_by_one_door(house: House) -> Iterator[str]:
 def opens(name: str) -> bool:
     """Whether a call or an import of this name could get at a run's file past the door."""
     module, _, last = name.rpartition(".")
-    if module in ("shutil", "utils.durable_file"):
+    if module in ("shutil", "stride.utils.durable_file"):
         return last not in ("check_room", "OUT_OF_ROOM", "OUT_OF_HANDLES")
     return module != "run_files" and (last in OPENING or name in ("os.replace", "os.rename"))
 
@@ -312,17 +318,22 @@ FROM_REPORT = "the wing report takes agents.engines.graphed from the wing engine
 BAD = [  # (rule, file, what stands under its docstring, the complaint)
     ("everyone_has_a_storey", "lib/x.py", "", "lib/x.py:1: belongs to no storey"),
     ("everyone_has_a_storey", "agents/lib/x.py", "", "agents/lib/x.py:1: belongs to no storey"),
-    ("imports_run_downward", "utils/a.py", "import config.loader", "utils/a.py:2: imports config.loader"),
-    ("imports_run_downward", "agents/base.py", "from agents import ppo", "agents/base.py:2: imports agents.ppo"),
-    ("imports_run_downward", "agents/dqn.py", "def f():\n    import train", "agents/dqn.py:3: imports train"),
+    ("imports_run_downward", "utils/a.py", "import stride.config.loader", "utils/a.py:2: imports config.loader"),
+    ("imports_run_downward", "agents/base.py", "from stride.agents import ppo", "agents/base.py:2: imports agents.ppo"),
+    (
+        "imports_run_downward",
+        "agents/dqn.py",
+        "def f():\n    import train",
+        "agents/dqn.py:3: imports train",
+    ),
     ("imports_run_downward", "agents/dqn.py", "from . import base", "agents/dqn.py:2: relative import"),
-    (CORE, "agents/dqn.py", "import agents.engines.graphed", f"agents/dqn.py:2: {FROM_CORE}"),
+    (CORE, "agents/dqn.py", "import stride.agents.engines.graphed", f"agents/dqn.py:2: {FROM_CORE}"),
     (CORE, "agents/dqn.py", "WHERE = 'agents.engines.graphed:graphed'", f"agents/dqn.py:2: {FROM_CORE}"),
-    (CORE, "agents/dqn.py", "def f():\n    from agents.engines import graphed", f"agents/dqn.py:3: {FROM_CORE}"),
-    (WING, "report/x.py", "import agents.engines.graphed", f"report/x.py:2: {FROM_REPORT}"),
+    (CORE, "agents/dqn.py", "def f():\n    from stride.agents.engines import graphed", f"agents/dqn.py:3: {FROM_CORE}"),
+    (WING, "report/x.py", "import stride.agents.engines.graphed", f"report/x.py:2: {FROM_REPORT}"),
     (WING, "report/x.py", "WHERE = 'stride.agents.engines.graphed'", f"report/x.py:2: {FROM_REPORT}"),
-    (WING, "report/x.py", "from utils.wings import load_wing", "report/x.py:2: the wing report asks for wings"),
-    ("no_circles", "agents/base.py", "import agents.ppo", "circle agents.ppo -> agents.base -> agents.ppo"),
+    (WING, "report/x.py", "from stride.utils.wings import load_wing", "report/x.py:2: the wing report asks for wings"),
+    ("no_circles", "agents/base.py", "import stride.agents.ppo", "circle agents.ppo -> agents.base -> agents.ppo"),
     ("imports_stand_on_top", "train.py", "def f():\n    import torch", "train.py:3: imports torch inside"),
     (
         "cupy_has_one_door",
@@ -332,7 +343,7 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     ),
     ("cupy_has_one_door", CUPY, "from cupy import cuda", f"{CUPY}:2: CuPy is imported by"),
     ("nobody_moves_the_path", "scripts/x.py", "sys.path.insert(0, ROOT)", "scripts/x.py:2: python -m needs no path"),
-    ("nobody_moves_the_path", "train.py", "import config.loader  # noqa: E402", "train.py:2: python -m needs"),
+    ("nobody_moves_the_path", "train.py", "import stride.config.loader  # noqa: E402", "train.py:2: python -m needs"),
     ("light_modules_do_not_load_torch", "utils/user_error.py", "import lightning", "config/loader.py:2: loads torch"),
     ("nothing_is_swallowed", "train.py", "try: ...\nexcept (KeyError, Exception): ...", "train.py:3: catches"),
     ("nothing_is_swallowed", "train.py", "try: ...\nexcept: ...", "train.py:3: catches"),
@@ -351,7 +362,7 @@ BAD = [  # (rule, file, what stands under its docstring, the complaint)
     (DOOR, "train.py", "shutil.copyfile(run.metrics_csv, x)", f"train.py:2: shutil.copyfile: {OPENED}"),
     (DOOR, "train.py", "from shutil import copyfile", f"train.py:2: shutil.copyfile: {OPENED}"),
     (DOOR, "train.py", "os.open(run.path / '.lock', 0)", f"train.py:2: os.open: {OPENED}"),
-    (DOOR, "run_play.py", "from utils.durable_file import read_json", f"utils.durable_file.read_json: {OPENED}"),
+    (DOOR, "run_play.py", "from stride.utils.durable_file import read_json", f"utils.durable_file.read_json: {OPENED}"),
     (DOOR, "runstore/run_log.py", "logging.FileHandler(path)", f"runstore/run_log.py:2: logging.FileHandler: {OPENED}"),
     *((LOAD, path, "torch.load(x)", f"{path}:2: torch.load without") for path in DESERIALIZERS),
 ]

@@ -1,4 +1,4 @@
-"""The command scripts.check_env as a person types it, what it shows, and its page, typed by a machine."""
+"""`stride check-env` as a person types it, what it shows, and its page, typed by a machine."""
 
 import json
 import re
@@ -8,12 +8,12 @@ import pytest
 from commands import ROOT, run_command
 from rich.console import Console
 
-from config.commands.check_env import parse_check
-from envs_gym.check.catalogue import CATALOGUE, finding
-from envs_gym.check.finding import Facts, Result
-from envs_gym.check.screen import page, progress
-from scripts import check_env
-from utils.user_error import UserError
+from stride.commands import check_env
+from stride.config.commands.check_env import parse_check
+from stride.envs_gym.check.catalogue import CATALOGUE, finding
+from stride.envs_gym.check.finding import Facts, Result
+from stride.envs_gym.check.screen import page, progress
+from stride.utils.user_error import UserError
 
 PAGE = (ROOT / "docs" / "check_env.md").read_text()
 FACTS = Facts(
@@ -107,7 +107,7 @@ def test_the_exit_code_is_that_of_the_worst(monkeypatch, capsys):
     """Without a process: it has tests of its own."""
     clean = Result("x:Y", facts=FACTS)
     for result, code in ((clean, 0), (found(), 1)):
-        monkeypatch.setattr("scripts.check_env.check", lambda *words, result=result: result)
+        monkeypatch.setattr("stride.commands.check_env.check", lambda *words, result=result: result)
         assert check_env.main(["x:Y", "--json"]) == code
         said = capsys.readouterr()
         assert json.loads(said.out)["ok"] == (code == 0) and not said.err

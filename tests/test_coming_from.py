@@ -11,15 +11,13 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-import agents
-import run_play
-import run_publish
-import train
-from agents.networks.policies import mlp_policy
-from config.loader import load_config, load_file
-from config.metrics import load_metrics
-from config.schema import DQNConfig, PPOConfig, SACConfig
-from utils.user_error import UserError
+from stride import agents
+from stride.agents.networks.policies import mlp_policy
+from stride.commands import run_play, run_publish, train
+from stride.config.loader import load_config, load_file
+from stride.config.metrics import load_metrics
+from stride.config.schema import DQNConfig, PPOConfig, SACConfig
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = Path(agents.__file__).parent.parent  # the checkout, or what the wheel installed

@@ -12,11 +12,11 @@ ROOT = Path(__file__).parent.parent
 PROGRAM = """
 import hashlib, json, os, sys, torch
 torch.set_num_threads(1)
-from agents.engines.choice import build_agent
-from config.loader import load_config
-from envs_gym.make import make_envs
-from trainer_callbacks.session import build_trainer
-from trainer_callbacks.stop import Stop
+from stride.agents.engines.choice import build_agent
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.trainer_callbacks.session import build_trainer
+from stride.trainer_callbacks.stop import Stop
 
 config = load_config("CartPole-v1", "ppo", ["n_envs=4", "n_steps=16", "n_epochs=2", "max_timesteps=384", *sys.argv[1:]])
 rank = int(os.environ.get("LOCAL_RANK", 0))

@@ -5,16 +5,16 @@ import shutil
 import pytest
 from tiny_runs import tiny_run
 
-import train
-from agents.trained.loading import read_checkpoint
-from config.changes import NEUTRAL
-from report import page
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from runstore.run_files import read_json, write_json
-from scripts.plain_tree import fingerprint
-from trainer_callbacks.resume import find_resumption, settings_hash
-from utils.interrupted import CtrlC
+from stride.agents.trained.loading import read_checkpoint
+from stride.commands import train
+from stride.commands.plain_tree import fingerprint
+from stride.config.changes import NEUTRAL
+from stride.report import page
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import read_json, write_json
+from stride.trainer_callbacks.resume import find_resumption, settings_hash
+from stride.utils.interrupted import CtrlC
 
 MORE = ("--max-timesteps", "160")
 EDITED = "was edited by hand"

@@ -6,18 +6,18 @@ import pytest
 import torch
 from tiny_runs import TINY, tiny_run
 
-import train
-from agents.networks.actor_critic import ActorCritic
-from agents.networks.policies import POLICIES
-from agents.trained.loading import load_run
-from config.listing import print_variants
-from envs_gym.async_env import AsyncEnv
-from envs_gym.blame import EnvError, own_line
-from inspector.overview import overview
-from inspector.runs import Runs
-from inspector.table import runs_table
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_files import read_json, write_json
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.policies import POLICIES
+from stride.agents.trained.loading import load_run
+from stride.commands import train
+from stride.config.listing import print_variants
+from stride.envs_gym.async_env import AsyncEnv
+from stride.envs_gym.blame import EnvError, own_line
+from stride.inspector.overview import overview
+from stride.inspector.runs import Runs
+from stride.inspector.table import runs_table
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_files import read_json, write_json
 
 
 class Worn(gymnasium.Env):

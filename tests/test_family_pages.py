@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from config.commands.train import parse_arguments
-from config.general import Task, is_general, load_general
-from config.loader import load_config
-from utils.user_error import UserError
+from stride.config.commands.train import parse_arguments
+from stride.config.general import Task, is_general, load_general
+from stride.config.loader import load_config
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "docs" / "families" / f"{name}.md" for name in ("mujoco", "dm_control", "minigrid")]

@@ -10,15 +10,13 @@ import pytest
 from faulty_world import LEAKED
 from tiny_runs import TINY
 
-import run_play
-import run_publish
-import train
-from agents.trained.loading import load_run
-from envs_gym.answers import FIRST
-from envs_gym.gym_env import GymEnv
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_files import read_json, write_json
+from stride.agents.trained.loading import load_run
+from stride.commands import run_play, run_publish, train
+from stride.envs_gym.answers import FIRST
+from stride.envs_gym.gym_env import GymEnv
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_files import read_json, write_json
 
 SHORT = {"n_steps": 4, "eval_freq_epochs": 1}  # evaluated worlds live longer than those of the training
 YAML = """
@@ -123,7 +121,7 @@ def test_a_disk_without_room_for_the_verdict(root, capsys, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_json(path, data)
 
-    monkeypatch.setattr("trainer_callbacks.failures.write_json", write)
+    monkeypatch.setattr("stride.trainer_callbacks.failures.write_json", write)
     code, said = trained(root, capsys, "raise")
     run = RunDir.find("@last")
     assert code == 1 and told_where(said, run)

@@ -7,8 +7,8 @@ from tutorial_pages import Page
 
 SINK = "report/json_lines.py"
 BEAT = """
-from report.json_lines import JsonLines
-from runstore.run_dir import RunDir
+from stride.report.json_lines import JsonLines
+from stride.runstore.run_dir import RunDir
 
 JsonLines(RunDir.find("{run}")).beat({{"env_steps": 512}}, "test")
 """
@@ -23,7 +23,7 @@ def page(tmp_path_factory):
 def test_one_file_and_one_row(page):
     assert page.changes() == ({SINK}, {"report/sinks.py"})
     assert [line for line in page.python() if line[0] == "+"] == [
-        "+from report.json_lines import JsonLines",
+        "+from stride.report.json_lines import JsonLines",
         "+        JsonLines(run),",
     ]
 

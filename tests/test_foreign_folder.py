@@ -9,17 +9,15 @@ import shutil
 import pytest
 from tiny_runs import tiny_run
 
-import run_play
-import run_publish
-import train
 from lab.faults.folder import COMMANDS, attempt, sound_run, wrong
 from lab.faults.foreign import Target, cases
-from runstore import checkpoint_set
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_facts import read_facts
-from runstore.seed_group import outcomes
-from utils.user_error import UserError
+from stride.commands import run_play, run_publish, train
+from stride.runstore import checkpoint_set
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_facts import read_facts
+from stride.runstore.seed_group import outcomes
+from stride.utils.user_error import UserError
 
 MORE = ("-q", "--max-timesteps", "160")
 

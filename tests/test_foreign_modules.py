@@ -7,14 +7,12 @@ import sys
 
 import pytest
 
-import run_play
-import train
-from envs_gym import remembered
-from runstore.run_dir import RunDir
-from scripts import new
-from utils import own_modules
-from utils.places import PACKAGE, program
-from utils.user_error import UserError
+from stride.commands import new, run_play, train
+from stride.envs_gym import remembered
+from stride.runstore.run_dir import RunDir
+from stride.utils import own_modules
+from stride.utils.places import program
+from stride.utils.user_error import UserError
 
 QUICK = ("engine=eager", "n_envs=2", "n_steps=16", "batch_size=32", "max_timesteps=64", "test_episodes=2", "-q")
 WALKER = """import gymnasium
@@ -84,7 +82,7 @@ def test_what_is_remembered_is_not_written_beside_the_runs(place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [0o1777, 0o777])
+@pytest.mark.parametrize("mode", [0o1777, pytest.param(0o777, marks=pytest.mark.soak)])
 def test_nothing_is_imported_from_a_folder_that_others_may_write_to(place, mode):
     folder = place / "shared"
     folder.mkdir()
@@ -174,8 +172,14 @@ PROJECTS = ("a table", "stride new", "a YAML file")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
-@pytest.mark.parametrize("kind", PROJECTS)
+@pytest.mark.parametrize(
+    ("kind", "umask"),
+    [
+        pytest.param(kind, umask, marks=[pytest.mark.soak] * (row != column))
+        for row, kind in enumerate(PROJECTS)
+        for column, umask in enumerate((0o002, 0o022, 0o077))
+    ],
+)
 def test_nothing_harmless_is_refused(place, kind, umask):
     """Trained, gone on with and played, with the runs inside of the project."""
     os.environ.pop("STRIDE_RUNS")  # the fixture brings it back
@@ -253,9 +257,7 @@ def test_a_folder_inside_a_runs_own_is_known_by_what_a_run_holds(tmp_path):
     assert own_modules.why_not(project / "checkpoints") == "" == own_modules.why_not(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["scipy", "numpy", "wandb", "yaml", "pip", *["agents", "utils", "train"] * (not PACKAGE)]
-)
+@pytest.mark.parametrize("name", ["scipy", "numpy", "wandb", "yaml", "pip", "stride"])
 def test_a_new_project_has_no_name_of_what_is_installed(name, tmp_path):
     if name in ("scipy", "wandb"):
         pytest.importorskip(name)

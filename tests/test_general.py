@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import train
-from agents.engines.choice import build_agent
-from config.general import GENERAL, TAKES, Task, gymnasium_ids, is_general, load_general, split, to_keep
-from config.listing import print_variants
-from config.loader import load_file, to_plain
-from config.plugins import TooEarlyError
-from config.schema import ALGORITHMS
-from config.variants import EnvironmentFile
-from envs_gym.make import make_envs
-from envs_gym.task import described, task_of
-from runstore.run_dir import RunDir
-from scripts.train_opening import first_words
-from utils.user_error import UserError
+from stride.agents.engines.choice import build_agent
+from stride.commands import train
+from stride.commands.train_opening import first_words
+from stride.config.general import GENERAL, TAKES, Task, gymnasium_ids, is_general, load_general, split, to_keep
+from stride.config.listing import print_variants
+from stride.config.loader import load_file, to_plain
+from stride.config.plugins import TooEarlyError
+from stride.config.schema import ALGORITHMS
+from stride.config.variants import EnvironmentFile
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.task import described, task_of
+from stride.runstore.run_dir import RunDir
+from stride.utils.user_error import UserError
 
 SEEN = {
     "numbers": spaces.Box(-1, 1, (3,), np.float32),

@@ -9,18 +9,18 @@ from contextlib import suppress
 import pytest
 from tiny_runs import TINY, tiny_run
 
-import train
-from config.loader import to_plain
 from lab.faults.pauses import outcome, paused, whole
 from lab.faults.rig import TINY as WORDS
 from lab.faults.rig import amounts_to, finish, start
-from runstore import claim
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir, list_runs, root_of_groups
-from runstore.run_files import read_json, write_json
-from runstore.run_lock import locked
-from runstore.seed_group import members
-from utils.user_error import UserError
+from stride.commands import train
+from stride.config.loader import to_plain
+from stride.runstore import claim
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir, list_runs, root_of_groups
+from stride.runstore.run_files import read_json, write_json
+from stride.runstore.run_lock import locked
+from stride.runstore.seed_group import members
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture(autouse=True)

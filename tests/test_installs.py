@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from installed import build, environment, install
 
 from lab.notebooks import FOLDER, ORDER
-from scripts.wheel.installed import build, environment, install
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = "engine=eager n_envs=2 n_steps=16 batch_size=32 max_timesteps=64 test_episodes=2 -q"
@@ -19,8 +19,8 @@ gymnasium.register("Walker-v0", WORLD, max_episode_steps=50)
 """
 HELPER = 'WORLD = "gymnasium.envs.classic_control:CartPoleEnv"\n'
 ALGORITHM = '''from dataclasses import dataclass
-from agents.ppo import PPO
-from config.schema import PPOConfig
+from stride.agents.ppo import PPO
+from stride.config.schema import PPOConfig
 
 @dataclass(frozen=True)
 class Keys(PPOConfig):
@@ -60,8 +60,7 @@ def place(request, tmp_path_factory):
         words = "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps", "--editable"
         subprocess.run([python, *words, ROOT], check=True)
     (folder / "mine").mkdir()
-    spelling = ALGORITHM.replace("from ", "from stride.") if request.param == "wheel" else ALGORITHM
-    texts = {"walker": WALKER, "helper": HELPER, "nstep": spelling.replace("stride.dataclasses", "dataclasses")}
+    texts = {"walker": WALKER, "helper": HELPER, "nstep": ALGORITHM}
     for name, text in texts.items():
         (folder / "mine" / f"{name}.py").write_text(text)
     typed(folder, f"stride train walker:Walker-v0:ppo {QUICK}")

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-import train
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir
+from stride.commands import train
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir
 
 pytestmark = pytest.mark.slow
 

@@ -7,14 +7,14 @@ import torch
 from plain_ppo import PlainPPO
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agents.algorithms import ALGORITHMS
-from agents.engines.choice import build_agent
-from agents.ppo import PPO
-from agents.sockets import Engine
-from config.loader import load_config
-from envs_gym.make import make_envs
-from trainer_callbacks.session import build_trainer
-from trainer_callbacks.stop import Stop
+from stride.agents.algorithms import ALGORITHMS
+from stride.agents.engines.choice import build_agent
+from stride.agents.ppo import PPO
+from stride.agents.sockets import Engine
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.trainer_callbacks.session import build_trainer
+from stride.trainer_callbacks.stop import Stop
 
 SMALL = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2", "policy_lr=1e-3", "engine=eager")
 

@@ -6,18 +6,17 @@ import json
 import pytest
 from tiny_runs import TINY
 
-import run_play
-import train
-from config.commands.train import parse_arguments
-from config.multirun import combinations
-from report.group import read_group
-from report.group_rows import Row, table
-from report.terminal import Page
-from runstore import claim
-from runstore.run_dir import list_runs
-from runstore.run_files import write_json
-from runstore.seed_group import Part, Plan, folder_of, read_plan, standings
-from utils.user_error import UserError
+from stride.commands import run_play, train
+from stride.config.commands.train import parse_arguments
+from stride.config.multirun import combinations
+from stride.report.group import read_group
+from stride.report.group_rows import Row, table
+from stride.report.terminal import Page
+from stride.runstore import claim
+from stride.runstore.run_dir import list_runs
+from stride.runstore.run_files import write_json
+from stride.runstore.seed_group import Part, Plan, folder_of, read_plan, standings
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture(autouse=True)

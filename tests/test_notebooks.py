@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.notebooks import FOLDER, ORDER, carried_out, main, shown, surroundings
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 LARGEST = 200_000  # bytes: they lie in the repository

@@ -4,13 +4,11 @@ import sys
 
 import pytest
 
-import run_play
-import run_publish
-from config.commands.train import parse_arguments
-from config.general import is_general
-from config.loader import load_config, parse_config_id
-from scripts import new
-from utils.user_error import UserError
+from stride.commands import new, run_play, run_publish
+from stride.config.commands.train import parse_arguments
+from stride.config.general import is_general
+from stride.config.loader import load_config, parse_config_id
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from commands import run_command
 
-from config.listing import list_environments
-from config.loader import load_config, load_shipped, parse_config_id
-from envs_gym.async_env import AsyncEnv
-from envs_gym.make import find_spec
-from envs_gym.own_code import import_own_modules
-from runstore.run_dir import runs_root
-from scripts import new
-from utils import own_modules, project
-from utils.places import PACKAGE
-from utils.user_error import UserError
+from stride.commands import new
+from stride.config.listing import list_environments
+from stride.config.loader import load_config, load_shipped, parse_config_id
+from stride.envs_gym.async_env import AsyncEnv
+from stride.envs_gym.make import find_spec
+from stride.envs_gym.own_code import import_own_modules
+from stride.runstore.run_dir import runs_root
+from stride.utils import own_modules, project
+from stride.utils.places import IS_WHEEL
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = ("engine=eager", "n_envs=2", "n_steps=16", "batch_size=32", "max_timesteps=96", "test_episodes=2", "-q")
@@ -113,7 +113,7 @@ def test_runs_lie_in_the_project_unless_the_variable_says_where(walker, monkeypa
     assert runs_root() == walker / "elsewhere"
     monkeypatch.delenv("STRIDE_RUNS")
     monkeypatch.chdir(walker.parent)
-    assert runs_root() == (walker.parent if PACKAGE else ROOT) / "runs"
+    assert runs_root() == (walker.parent if IS_WHEEL else ROOT) / "runs"
 
 
 def test_its_modules_are_imported_behind_whatever_is_installed(walker):

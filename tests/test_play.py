@@ -12,11 +12,11 @@ from commands import run_command
 from gymnasium import spaces
 from tiny_runs import tiny_run
 
-import run_play
-from agents.playing.film import captioned
-from agents.playing.keyboard import Steering
-from runstore.run_dir import RunDir
-from runstore.run_files import check_folder
+from stride.agents.playing.film import captioned
+from stride.agents.playing.keyboard import Steering
+from stride.commands import run_play
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import check_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 

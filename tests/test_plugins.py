@@ -11,17 +11,16 @@ import torch
 from tiny_runs import TINY
 from tiny_runs import tiny_run as run_of
 
-import run_play
-import train
-from agents.trained.loading import load_run
-from config import plugins
-from config.loader import environment_files, load_config, load_file
-from config.plugins import NOBODY, TooEarlyError, Trust, check_names, named_modules, postponed, trusting
-from runstore.run_dir import RunDir
-from runstore.run_files import read_json
-from scripts.train_opening import first_words
-from utils.provenance import code_hash
-from utils.user_error import UserError
+from stride.agents.trained.loading import load_run
+from stride.commands import run_play, train
+from stride.commands.train_opening import first_words
+from stride.config import plugins
+from stride.config.loader import environment_files, load_config, load_file
+from stride.config.plugins import NOBODY, TooEarlyError, Trust, check_names, named_modules, postponed, trusting
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import read_json
+from stride.utils.provenance import code_hash
+from stride.utils.user_error import UserError
 
 MINE = (Path(__file__).parent / "own_code.py").read_text()
 FLAT = "algo_id: mypkg:Timid\nenv_id: CartPole-v1\nmax_timesteps: 64\nn_envs: 2\nn_steps: 8\ntimidity: 0.25\n"

@@ -6,25 +6,24 @@ import types
 import pytest
 from tiny_runs import TINY, tiny_run
 
-import run_play
-import train
-from agents.trained.loading import load_run
-from config import debugger
-from config.commands.train import parse_arguments
-from config.loader import load_config
-from runstore import run_dir
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_files import read_json
-from trainer_callbacks import session
-from trainer_callbacks.evaluate import Evaluate
-from utils.durable_file import write_json
-from utils.user_error import UserError
+from stride.agents.trained.loading import load_run
+from stride.commands import run_play, train
+from stride.config import debugger
+from stride.config.commands.train import parse_arguments
+from stride.config.loader import load_config
+from stride.runstore import run_dir
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_files import read_json
+from stride.trainer_callbacks import session
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.utils.durable_file import write_json
+from stride.utils.user_error import UserError
 
 OWN = """
 import gymnasium
-from agents.networks.actor_critic import ActorCritic
-from agents.networks.policies import POLICIES
-from envs_gym.wrappers.registry import WRAPPERS
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.policies import POLICIES
+from stride.envs_gym.wrappers.registry import WRAPPERS
 
 class Wide(ActorCritic):
     def __init__(self, plan, width: int = 8):

@@ -17,17 +17,16 @@ from gymnasium import spaces
 from tiny_runs import TINY
 from untrained_runs import untrained
 
-import run_play
-import run_publish
 import stride
-import train as command
-from agents.trained.batch import batch_of
-from config.keys import is_field
-from config.overrides import apply_overrides, in_words
-from config.schedule_keys import Raw
-from envs_gym.blame import EnvError
+import stride.commands.train as command
+from stride.agents.trained.batch import batch_of
+from stride.commands import run_play, run_publish
+from stride.config.keys import is_field
+from stride.config.overrides import apply_overrides, in_words
+from stride.config.schedule_keys import Raw
+from stride.envs_gym.blame import EnvError
 from stride.runs import train
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = {**TINY, "early_stop_on_eval_threshold": False, "test_episodes": 1, "engine": "eager"}

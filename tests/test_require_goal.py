@@ -3,8 +3,8 @@
 import pytest
 from tiny_runs import tiny_run
 
-import train
-from runstore.run_dir import list_runs
+from stride.commands import train
+from stride.runstore.run_dir import list_runs
 
 GROUP = "20200101-000000-abcd"
 NO_GOAL = "env_id: plain_world:Plain-v0\nppo: {max_timesteps: 1e6}\n"

@@ -14,26 +14,26 @@ import pytest
 import torch
 from commands import run_command
 
-import train
-from agents.algorithms import ALGORITHMS
-from agents.base import Agent
-from agents.engines.choice import build_agent
-from agents.trained.loading import read_checkpoint
-from config.commands.train import parse_arguments
-from config.field_types import hints
-from config.keys import known_keys
-from config.loader import environment_files, from_plain, load_config
-from config.schema import ReplayConfig, RolloutConfig
-from config.variants import EnvironmentFile
-from envs_gym.make import make_envs
-from runstore import checkpoint_set
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_files import read_json
-from runstore.run_lock import locked
-from scripts.plain_tree import fingerprint
-from utils.durable_file import write_json
-from utils.user_error import UserError
+from stride.agents.algorithms import ALGORITHMS
+from stride.agents.base import Agent
+from stride.agents.engines.choice import build_agent
+from stride.agents.trained.loading import read_checkpoint
+from stride.commands import train
+from stride.commands.plain_tree import fingerprint
+from stride.config.commands.train import parse_arguments
+from stride.config.field_types import hints
+from stride.config.keys import known_keys
+from stride.config.loader import environment_files, from_plain, load_config
+from stride.config.schema import ReplayConfig, RolloutConfig
+from stride.config.variants import EnvironmentFile
+from stride.envs_gym.make import make_envs
+from stride.runstore import checkpoint_set
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_files import read_json
+from stride.runstore.run_lock import locked
+from stride.utils.durable_file import write_json
+from stride.utils.user_error import UserError
 
 SMALL = {
     "n_envs": "4",

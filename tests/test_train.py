@@ -11,13 +11,13 @@ import pytest
 import torch
 from commands import run_command
 
-import train
-from agents.engines.fused_cpu.warm import warm
-from agents.ppo import PPO
-from envs_fast import registry
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir, list_runs
-from utils.places import program
+from stride.agents.engines.fused_cpu.warm import warm
+from stride.agents.ppo import PPO
+from stride.commands import train
+from stride.envs_fast import registry
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.utils.places import program
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ["n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=64", "eval_freq_epochs=2", "eval_warmup_epochs=0"]
@@ -232,7 +232,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_torch_is_loaded(wo
     *imports, said = done.stderr.splitlines()
     assert done.returncode == 2 and said.startswith("error: ") and "/proc" in said
     loaded = {line.rpartition("|")[2].strip() for line in imports}
-    assert "config.preflight" in loaded and not loaded & {"torch", "lightning", "numba", "gymnasium"}
+    assert "stride.config.preflight" in loaded and not loaded & {"torch", "lightning", "numba", "gymnasium"}
 
 
 def test_it_runs_from_another_folder(tmp_path, runs):

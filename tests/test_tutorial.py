@@ -24,7 +24,7 @@ def test_one_file_each_and_one_row(page):
     assert changed == {"agents/algorithms.py"}
     old, now = ((where / "agents/algorithms.py").read_text().splitlines() for where in (ROOT, page.copy))
     lines = [line for line in difflib.unified_diff(old, now, n=0, lineterm="") if line[0] in "+-"][2:]
-    assert lines == ["+from agents.a2c import A2C", '+    "a2c": A2C,']
+    assert lines == ["+from stride.agents.a2c import A2C", '+    "a2c": A2C,']
 
 
 @pytest.mark.slow

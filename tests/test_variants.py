@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-import train
-from config.commands.train import parse_arguments
-from config.extras import extra_of, missing
-from config.listing import list_environments
-from config.loader import load_config
-from config.schema import Config, DreamerConfig, PlaNetConfig, QLearningConfig, ReplayConfig, RolloutConfig
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import list_runs
+from stride.commands import train
+from stride.config.commands.train import parse_arguments
+from stride.config.extras import extra_of, missing
+from stride.config.listing import list_environments
+from stride.config.loader import load_config
+from stride.config.schema import Config, DreamerConfig, PlaNetConfig, QLearningConfig, ReplayConfig, RolloutConfig
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import list_runs
 
 TINY = ("n_envs=2", "max_timesteps=32", "max_episode_steps=20", "epoch_iterations=1")
 ROLLOUT = ("n_steps=8", "batch_size=0.5", "n_epochs=1")

@@ -1,9 +1,10 @@
-"""The wheel, typed in a folder whose own utils, config, agents and scripts come first; and what its hook refuses."""
+"""The wheel, used in a folder whose own utils, config, agents and scripts come first."""
 
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import urllib.request
@@ -11,82 +12,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-from scripts.wheel import relocate, tests
-from scripts.wheel.installed import build, environment, install
-from scripts.wheel.relocate import UnrecognisedError, rewritten
+from installed import build, environment, install
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = {"utils": "stride.utils", "utils.entry": "stride.utils.entry", "train": "stride.commands.train",
-           "envs_fast": "stride.envs_fast", "envs_fast.single": "stride.envs_fast.single",
-           "config": "stride.config", "config.apart": "beside.apart"}  # fmt: skip
 QUICK = ["engine=eager", "n_envs=2", "n_steps=16", "batch_size=32", "test_episodes=2"]
 SHADOWS = ("utils.py", "config/__init__.py", "agents/__init__.py", "scripts/__init__.py", "train.py", "stride.py")
 SHADOW = "raise ImportError('mine, and nobody else is to import it')\n"
-TELLING = ("tests/config", "tests/test_own_project.py", "tests/test_plugins.py", "tests/utils/test_quick_start.py")
-
-
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ("from utils import entry  # why", "from stride.utils import entry  # why"),
-        ("from utils.entry import run, ended", "from stride.utils.entry import run, ended"),
-        ("import utils.entry  # isort: skip", "import stride.utils.entry; from stride import utils  # isort: skip"),
-        ("import utils.entry as e", "import stride.utils.entry as e"),
-        ("import train", "from stride.commands import train"),
-        ("from train import main", "from stride.commands.train import main"),
-        ("import numpy, utilsx", "import numpy, utilsx"),
-        ("x = 'envs_fast.single:env'", "x = 'stride.envs_fast.single:env'"),
-        ('x = ["utils.entry:run", "config.json"]', 'x = ["stride.utils.entry:run", "config.json"]'),
-        ('"""Ends: python run_play.py --x"""', '"""Ends: stride play --x"""'),
-        (r"x = 'sh\npython train.py y'", r"x = 'sh\nstride train y'"),
-        ("say(f'python train.py --resume {run}')", "say(f'stride train --resume {run}')"),
-        ("é = 'utils.entry'; import x", "é = 'stride.utils.entry'; import x"),
-        ("if 1: from utils import entry; import utils.entry", None),
-    ],
-)
-def test_what_is_rewritten(line, wanted):
-    expected = wanted or "if 1: from stride.utils import entry; import stride.utils.entry; from stride import utils"
-    assert rewritten(line, "x.py", MODULES) == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ("import numpy, utils.entry", "several modules in one import"),
-        ("from . import entry", "a relative import"),
-        ("from utils.nowhere import x", "imports utils.nowhere, which the wheel does not have"),
-        ("from lab.bench import pairs", "imports lab.bench, which the wheel does not have"),
-        ("from config import apart", "apart does not move with config"),
-        ("import importlib", "importlib imports by a name"),
-        ("from runpy import run_module", "runpy imports by a name"),
-        ("x = f'utils.entry.{name}'", "may name a module"),
-        ("x = 'utils.entry.run'", "'utils.entry.run' may be keys or something in the module utils.entry"),
-        ("from   \\\n  utils import entry", "in an unknown way"),
-        ("x = ('utils.'\n 'entry')", "over several lines"),
-    ],
-)
-def test_what_is_refused(line, complaint):
-    with pytest.raises(UnrecognisedError, match=re.escape(complaint)):
-        rewritten(line, "x.py", MODULES)
-
-
-def test_something_in_a_module_is_rewritten_in_tests():
-    assert rewritten("x = 'utils.entry.run'", "tests/x.py", MODULES) == "x = 'stride.utils.entry.run'"
-
-
-def test_every_file_is_recognised_and_keeps_its_lines(tmp_path):
-    relocate.relocate(ROOT, tmp_path / "stride")
-    tops = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"stride"} | {"train", "run_play"}
-    left = re.compile(rf"^\s*(?:from|import) ({'|'.join(tops)})\b", re.M)
-    for path, place in relocate.shipped(ROOT):
-        if path.suffix == ".py":
-            text = (tmp_path / place).read_text()
-            assert text.count("\n") == (ROOT / path).read_text().count("\n") and not left.search(text), path
-    there = {str(place) for _, place in relocate.shipped(ROOT)}
-    assert {"stride/config/environments/CartPole-v1.yaml", "stride/inspector/page.js", "stride/utils/device_math.cuh",
-            "stride/commands/train.py", "stride/scripts/new.py", "stride/template/env.py.txt"} <= there  # fmt: skip
-    assert not [name for name in there if name.startswith(("stride/tests", "stride/lab/bench", "stride/stride"))]
+IN_WHEEL = ("tests/config", "tests/test_own_project.py", "tests/test_plugins.py", "tests/utils/test_quick_start.py")
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +59,11 @@ def test_one_name_is_installed(built):
     [wheel], [sdist] = built.glob("*.whl"), built.glob("*.tar.gz")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"stride", "stride_rl"}
-    assert wheel.stat().st_size < 2e6
+    assert wheel.stat().st_size < 2e6 and {
+        "stride/config/bands.json",
+        "stride/py.typed",
+        "stride/template/env.py.txt",
+    } <= {*names}
     # what the sdist holds makes the same wheel
     subprocess.run(["tar", "xzf", sdist, "-C", built], check=True)
     [unpacked] = built.glob("stride_rl-*/")
@@ -205,7 +141,13 @@ def test_the_readmes_first_lines_for_pip(tmp_path):
 
 
 @pytest.mark.slow
-def test_fast_tests_pass_in_the_wheel(tmp_path, capfd):
-    """A telling part of them; `python -m scripts.wheel.tests` runs all."""
-    assert tests.main(["--keep", str(tmp_path), "-m", "not slow", *TELLING]) == 0, capfd.readouterr()
-    assert re.search(r"^[3-9]\d\d passed", capfd.readouterr().out, re.M)
+def test_fast_tests_pass_in_the_wheel(place, tmp_path):
+    """Some of them, copied to where there is no checkout; they import what the wheel has installed."""
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path_of(place)}
+    words = [place / "venv" / "bin" / "python", "-P", "-m", "pytest", "-n", "0", "-m", "not slow", *IN_WHEEL]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and re.search(r"^[3-9]\d\d passed", done.stdout, re.M), done.stdout + done.stderr

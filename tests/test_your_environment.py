@@ -6,8 +6,8 @@ import pytest
 import yaml
 from tutorial_pages import ROOT, Page
 
-from config.general import GENERAL
-from config.variants import EnvironmentFile
+from stride.config.general import GENERAL
+from stride.config.variants import EnvironmentFile
 
 PAGE = "../your_environment.md"
 

@@ -2,8 +2,8 @@
 
 import os
 
-import train
-from runstore.run_dir import RunDir
+from stride.commands import train
+from stride.runstore.run_dir import RunDir
 
 TINY = {"n_envs": 2, "n_steps": 8, "batch_size": 1.0, "max_timesteps": 64, "eval_freq_epochs": 2}
 TINY |= {"eval_warmup_epochs": 0, "eval_episodes": 2, "early_stop_on_eval_threshold": "false"}

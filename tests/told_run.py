@@ -2,10 +2,10 @@
 
 import math
 
-from config.loader import load_config, to_plain
-from runstore.alerts import Alert, Event
-from runstore.outcome import Header, Outcome
-from runstore.run_dir import RunDir
+from stride.config.loader import load_config, to_plain
+from stride.runstore.alerts import Alert, Event
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.run_dir import RunDir
 
 STEPS, RETURN = "train/clock/env_steps", "train/roll/ep_rew/mean"
 

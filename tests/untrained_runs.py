@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from agents.engines.choice import build_agent
-from agents.trained.loading import LoadedRun, build_player, to_play
-from config.loader import load_config
-from envs_gym.make import make_envs
-from runstore.run_dir import RunDir
+from stride.agents.engines.choice import build_agent
+from stride.agents.trained.loading import LoadedRun, build_player, to_play
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.runstore.run_dir import RunDir
 
 
 def untrained(config_id, *overrides, spread=0.3, **changes):

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.base import Agent
-from envs_fast.vec_env import Step
+from stride.agents.base import Agent
+from stride.envs_fast.vec_env import Step
 
 NAN = float("nan")
 

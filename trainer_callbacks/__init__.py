@@ -1,0 +1,2 @@
+if __name__ == "trainer_callbacks":
+    raise ImportError("write stride.trainer_callbacks")

@@ -16,15 +16,15 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
-from agents.base import Agent
-from agents.experience.segments import delete_unnamed
-from agents.trained.loading import read_checkpoint
-from config.schema import Config
-from runstore import checkpoint_set, run_files, run_lock
-from runstore.run_dir import RunDir
-from runstore.run_log import NOTE
-from trainer_callbacks.evaluate import Evaluate
-from utils.user_error import NumbersError
+from stride.agents.base import Agent
+from stride.agents.experience.segments import delete_unnamed
+from stride.agents.trained.loading import read_checkpoint
+from stride.config.schema import Config
+from stride.runstore import checkpoint_set, run_files, run_lock
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_log import NOTE
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.utils.user_error import NumbersError
 
 log = logging.getLogger("stride")
 

@@ -16,10 +16,10 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
-from agents.base import Agent
-from runstore import run_files
-from runstore.run_dir import RunDir
-from utils.user_error import NumbersError
+from stride.agents.base import Agent
+from stride.runstore import run_files
+from stride.runstore.run_dir import RunDir
+from stride.utils.user_error import NumbersError
 
 HEAD = ("iteration", "parameter", "mean", "std", "largest", "gradient_norm", "gradient_largest")
 PROFILED = range(2, 5)  # iterations; the first one compiles and fills caches

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import torch
 
-from agents.experience.storage import TooLargeError
-from config.loader import to_plain
-from config.schema import Config
-from trainer_callbacks.memory_offer import offer
-from utils.durable_file import OUT_OF_HANDLES, OUT_OF_ROOM
+from stride.agents.experience.storage import TooLargeError
+from stride.config.loader import to_plain
+from stride.config.schema import Config
+from stride.trainer_callbacks.memory_offer import offer
+from stride.utils.durable_file import OUT_OF_HANDLES, OUT_OF_ROOM
 
 HUNGRY = ("buffer_size", "memory_size", "n_envs", "n_steps", "batch_size", "hidden_dims", "frame_stack", "resize_obs")
 SHORT = (*OUT_OF_ROOM, *OUT_OF_HANDLES, errno.ESTALE)

@@ -1,11 +1,11 @@
 """At the end of a run with a world model: how far its dreams stray from what is remembered. Told in dreams.json."""
 
-from agents.base import Agent
-from agents.networks.dreamer_policy import ModelPolicy
-from config.schema import Config
-from runstore.dreams import STEPS, Dreams, write_dreams
-from runstore.run_dir import RunDir
-from trainer_callbacks.open_loop import open_loop
+from stride.agents.base import Agent
+from stride.agents.networks.dreamer_policy import ModelPolicy
+from stride.config.schema import Config
+from stride.runstore.dreams import STEPS, Dreams, write_dreams
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.open_loop import open_loop
 
 KNOWN = 16  # instants that are seen before the first dream begins
 BEGUN = 16  # dreams of each sequence, one after the other

@@ -11,15 +11,15 @@ from time import perf_counter
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-from agents.base import Agent
-from agents.experience.collector import Collector, Policy
-from agents.experience.finite_guard import NonFiniteError
-from agents.experience.tally import Played
-from config.schema import Config
-from envs_fast.vec_env import VecEnv
-from utils.counter_rng import EVALUATE, TEST, Key, integers
-from utils.statistics import mean_and_deviation
-from utils.user_error import NumbersError
+from stride.agents.base import Agent
+from stride.agents.experience.collector import Collector, Policy
+from stride.agents.experience.finite_guard import NonFiniteError
+from stride.agents.experience.tally import Played
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import VecEnv
+from stride.utils.counter_rng import EVALUATE, TEST, Key, integers
+from stride.utils.statistics import mean_and_deviation
+from stride.utils.user_error import NumbersError
 
 MOST_WORLDS = 32
 # What eval_freq_epochs: auto means, with a goal and without one, as `best` wants evaluations, too: 40 tell where a run

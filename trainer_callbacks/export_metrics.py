@@ -10,16 +10,16 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-from agents.base import Agent
-from config.metrics import declared
-from config.schema import Config
-from runstore.outcome import Header, Outcome
-from runstore.phases import PHASES, PREFIX, shares
-from trainer_callbacks.evaluate import Evaluate
-from trainer_callbacks.memory_watch import Memory
-from trainer_callbacks.pulse import Pulse
-from trainer_callbacks.sink import Sink
-from trainer_callbacks.watch import Watch
+from stride.agents.base import Agent
+from stride.config.metrics import declared
+from stride.config.schema import Config
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.phases import PHASES, PREFIX, shares
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.trainer_callbacks.memory_watch import Memory
+from stride.trainer_callbacks.pulse import Pulse
+from stride.trainer_callbacks.sink import Sink
+from stride.trainer_callbacks.watch import Watch
 
 ROWS = 200  # rows of a whole run when log_freq_epochs is left open
 FIRST = 16  # iterations that the first of them may wait for, where a two hundredth of the run is longer

@@ -3,9 +3,9 @@
 import os
 import shlex
 
-from runstore import checkpoint_set, run_files
-from runstore.run_dir import RunDir
-from runstore.run_fate import continuation
+from stride.runstore import checkpoint_set, run_files
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_fate import continuation
 
 
 def write_failed(run: RunDir, line: str) -> None:

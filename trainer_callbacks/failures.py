@@ -11,25 +11,25 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from config.loader import to_plain
-from config.schema import Config
-from envs_gym.blame import CodeError, EnvError, ModuleError, maker_line, own_line
-from envs_gym.step_watch import last_words
-from runstore import metrics_layout
-from runstore.run_dir import RunDir
-from runstore.run_fate import continuation
-from runstore.run_files import exists, read_json, remove, write_json
-from runstore.run_lock import LockLostError
-from runstore.run_log import open_run_log
-from trainer_callbacks.caller import from_caller
-from trainer_callbacks.disk_space import NoRoomError
-from trainer_callbacks.failed import write_failed
-from trainer_callbacks.interrupt import Dropped
-from trainer_callbacks.resume import Resumption, provenance_once, settings_hash
-from utils.closed_pipe import nowhere
-from utils.interrupted import by_signal
-from utils.one_line import describe_error
-from utils.user_error import NumbersError, UserError
+from stride.config.loader import to_plain
+from stride.config.schema import Config
+from stride.envs_gym.blame import CodeError, EnvError, ModuleError, maker_line, own_line
+from stride.envs_gym.step_watch import last_words
+from stride.runstore import metrics_layout
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_fate import continuation
+from stride.runstore.run_files import exists, read_json, remove, write_json
+from stride.runstore.run_lock import LockLostError
+from stride.runstore.run_log import open_run_log
+from stride.trainer_callbacks.caller import from_caller
+from stride.trainer_callbacks.disk_space import NoRoomError
+from stride.trainer_callbacks.failed import write_failed
+from stride.trainer_callbacks.interrupt import Dropped
+from stride.trainer_callbacks.resume import Resumption, provenance_once, settings_hash
+from stride.utils.closed_pipe import nowhere
+from stride.utils.interrupted import by_signal
+from stride.utils.one_line import describe_error
+from stride.utils.user_error import NumbersError, UserError
 
 SPARE = 6  # descriptors that are kept free for the files of a failure: a world may have taken all others
 TOLD = (UserError, EnvError, NumbersError, NoRoomError)  # whose text is a line for a person

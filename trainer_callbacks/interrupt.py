@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from utils.interrupted import ENDING, Interrupted, name_of
+from stride.utils.interrupted import ENDING, Interrupted, name_of
 
 SIGNALS = ENDING
 GRACE, SAVING, DEADLINE = 2.5, 3.5, 4.2  # seconds after the first signal

@@ -4,11 +4,11 @@ import math
 import re
 from itertools import pairwise
 
-from agents.experience.storage import SPARE, TooLargeError, free_bytes
-from config.loader import from_plain, to_plain
-from config.plugins import EVERYBODY
-from config.schema import Config, ReplayConfig
-from utils.user_error import UserError
+from stride.agents.experience.storage import SPARE, TooLargeError, free_bytes
+from stride.config.loader import from_plain, to_plain
+from stride.config.plugins import EVERYBODY
+from stride.config.schema import Config, ReplayConfig
+from stride.utils.user_error import UserError
 
 STEADY = 0.95  # of what would fit now: other programs take some meanwhile
 TRIES = 200  # smaller values, until one keeps every rule (a batch_size in rows has to divide the rollout)

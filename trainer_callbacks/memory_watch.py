@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from runstore import run_files
-from runstore.history import STEPS
-from runstore.metrics_csv import format_number, read_csv
-from utils.memory_use import limit, used
+from stride.runstore import run_files
+from stride.runstore.history import STEPS
+from stride.runstore.metrics_csv import format_number, read_csv
+from stride.utils.memory_use import limit, used
 
 MEMORY = "train/time/memory"
 NOTED = 0.5  # share from which on every row is noted

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from agents.experience.nouns import Sequences, tree_map
-from agents.networks.dreamer_policy import Carry, ModelPolicy
-from agents.networks.world_model import State
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import is_image
+from stride.agents.experience.nouns import Sequences, tree_map
+from stride.agents.networks.dreamer_policy import Carry, ModelPolicy
+from stride.agents.networks.world_model import State
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import is_image
 
 Leaves = dict[str, gym.Space]
 

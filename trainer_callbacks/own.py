@@ -6,10 +6,10 @@ from typing import Any
 import lightning as L
 from torch import Tensor
 
-from agents.networks.policies import checked_options
-from config.plugins import find
-from config.schema import Config
-from utils.user_error import UserError
+from stride.agents.networks.policies import checked_options
+from stride.config.plugins import find
+from stride.config.schema import Config
+from stride.utils.user_error import UserError
 
 PLAIN = (str, int, float, bool, type(None), Tensor)  # what a checkpoint holds, and whatever is made of these
 

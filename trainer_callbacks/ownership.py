@@ -6,7 +6,7 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-from runstore import run_lock
+from stride.runstore import run_lock
 
 
 class Ownership(Callback):

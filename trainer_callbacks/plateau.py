@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-from agents.base import Agent
-from agents.experience.collector import WINDOW
-from config.metrics import declared
-from config.plateau import EVALUATED, Plateau
+from stride.agents.base import Agent
+from stride.agents.experience.collector import WINDOW
+from stride.config.metrics import declared
+from stride.config.plateau import EVALUATED, Plateau
 
 ROLLING = "train/roll/"  # means over the last WINDOW episodes
 

@@ -13,19 +13,19 @@ from typing import Any
 
 import torch
 
-from config.changes import Change, changes, unproven
-from config.loader import from_plain, to_plain
-from config.plugins import check_names, trust_in
-from config.schema import Config
-from config.sizes import check_foreign
-from envs_fast.vec_env import CPU
-from runstore import checkpoint_set, run_files
-from runstore.run_dir import RunDir
-from runstore.run_facts import mapping
-from runstore.run_fate import conclusion
-from trainer_callbacks.gpu_facts import gpu_facts
-from utils.provenance import command, provenance, source_hash
-from utils.user_error import UserError
+from stride.config.changes import Change, changes, unproven
+from stride.config.loader import from_plain, to_plain
+from stride.config.plugins import check_names, trust_in
+from stride.config.schema import Config
+from stride.config.sizes import check_foreign
+from stride.envs_fast.vec_env import CPU
+from stride.runstore import checkpoint_set, run_files
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import mapping
+from stride.runstore.run_fate import conclusion
+from stride.trainer_callbacks.gpu_facts import gpu_facts
+from stride.utils.provenance import command, provenance, source_hash
+from stride.utils.user_error import UserError
 
 MOST = 4  # edited keys that are named
 GPU = ("gpu", "driver", "cuda")  # of a sidecar: what bits rest on where the device is cuda

@@ -6,9 +6,9 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from agents.base import Agent
-from config.schedule import Schedule
-from trainer_callbacks.plateau import AtPlateau
+from stride.agents.base import Agent
+from stride.config.schedule import Schedule
+from stride.trainer_callbacks.plateau import AtPlateau
 
 
 class ApplySchedules(Callback):

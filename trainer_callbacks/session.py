@@ -14,40 +14,41 @@ import lightning as L
 import torch
 from lightning.pytorch.profilers import PassThroughProfiler
 
-from agents.base import Agent
-from config.general import is_general_config
-from config.loader import to_plain
-from config.plugins import named_modules
-from config.schema import Config
-from envs_gym.backends import choose_backend
-from envs_gym.gym_env import EnvError
-from envs_gym.make import make_envs
-from envs_gym.workers import workers_of
-from runstore import checkpoint_set, run_lock
-from runstore.outcome import INTERRUPTED, Header, Outcome
-from runstore.phases import shares
-from runstore.run_dir import RunDir
-from trainer_callbacks.caller import from_caller, go_back
-from trainer_callbacks.checkpoint import AtomicIO, Checkpoint
-from trainer_callbacks.debug import Debug
-from trainer_callbacks.dreams import dreams_judged
-from trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
-from trainer_callbacks.export_metrics import ExportMetrics
-from trainer_callbacks.interrupt import Dropped, Interrupts
-from trainer_callbacks.kept_memory import keep_freed_memory
-from trainer_callbacks.memory_watch import Memory
-from trainer_callbacks.own import own_callbacks
-from trainer_callbacks.ownership import Ownership
-from trainer_callbacks.plateau import AtPlateau
-from trainer_callbacks.resume import host_facts, json_hash
-from trainer_callbacks.schedule import ApplySchedules
-from trainer_callbacks.sink import Sink
-from trainer_callbacks.stop import TEST_EPISODES, TESTED, Stop, unheeded
-from trainer_callbacks.video import Video
-from trainer_callbacks.watch import Watch, past_rows
-from utils.devices import described
-from utils.provenance import code_hash
-from utils.user_error import NumbersError, UserError
+from stride.agents.base import Agent
+from stride.config.general import is_general_config
+from stride.config.loader import to_plain
+from stride.config.plugins import named_modules
+from stride.config.schema import Config
+from stride.envs_gym.backends import choose_backend
+from stride.envs_gym.gym_env import EnvError
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.workers import workers_of
+from stride.runstore import checkpoint_set, run_lock
+from stride.runstore.outcome import INTERRUPTED, Header, Outcome
+from stride.runstore.phases import shares
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.caller import from_caller, go_back
+from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint
+from stride.trainer_callbacks.debug import Debug
+from stride.trainer_callbacks.dreams import dreams_judged
+from stride.trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
+from stride.trainer_callbacks.export_metrics import ExportMetrics
+from stride.trainer_callbacks.interrupt import Dropped, Interrupts
+from stride.trainer_callbacks.kept_memory import keep_freed_memory
+from stride.trainer_callbacks.memory_watch import Memory
+from stride.trainer_callbacks.own import own_callbacks
+from stride.trainer_callbacks.ownership import Ownership
+from stride.trainer_callbacks.plateau import AtPlateau
+from stride.trainer_callbacks.resume import host_facts, json_hash
+from stride.trainer_callbacks.schedule import ApplySchedules
+from stride.trainer_callbacks.sink import Sink
+from stride.trainer_callbacks.stop import TEST_EPISODES, TESTED, Stop, unheeded
+from stride.trainer_callbacks.video import Video
+from stride.trainer_callbacks.watch import Watch, past_rows
+from stride.utils.devices import described
+from stride.utils.places import TRAIN
+from stride.utils.provenance import code_hash
+from stride.utils.user_error import NumbersError, UserError
 
 log = logging.getLogger("stride")
 
@@ -114,7 +115,7 @@ def fit(
         for line in (*start.lines, *unheeded(config, goal)):
             log.info(line)
         lost = trained(trainer, agent, start.checkpoint, stop, checkpoint)
-        lost += f"; continue: python train.py --resume {run.id}" if lost else ""
+        lost += f"; continue: {TRAIN} --resume {run.id}" if lost else ""
         dreams = {} if lost or stop.halted else dreams_judged(config, agent, run)
         run_lock.check(run.path)  # the test may have taken long
         if not lost:

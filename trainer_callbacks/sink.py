@@ -6,9 +6,9 @@ A sink of one's own is one file with a class derived from Sink, and one row in r
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.schema import Config
-from runstore.alerts import Event
-from runstore.outcome import Header, Outcome
+from stride.config.schema import Config
+from stride.runstore.alerts import Event
+from stride.runstore.outcome import Header, Outcome
 
 
 class Sink:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-from agents.base import Agent
-from agents.experience.collector import WINDOW, Policy
-from config.schema import Config
-from runstore.outcome import INTERRUPTED, PAUSED
-from trainer_callbacks.interrupt import Interrupts
-from trainer_callbacks.plateau import AtPlateau
+from stride.agents.base import Agent
+from stride.agents.experience.collector import WINDOW, Policy
+from stride.config.schema import Config
+from stride.runstore.outcome import INTERRUPTED, PAUSED
+from stride.trainer_callbacks.interrupt import Interrupts
+from stride.trainer_callbacks.plateau import AtPlateau
 
 TESTED, TEST_EPISODES = "test/roll/ep_rew/mean", "test/roll/episodes"
 

@@ -9,18 +9,18 @@ import gymnasium
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-from agents.base import Agent
-from agents.trained.episode import record
-from agents.trained.player import EpisodeStart, Mode, Player
-from config.schema import Config
-from envs_gym.gym_env import EnvError
-from envs_gym.rendered import RenderError, frames_per_second, make_rendered
-from runstore import run_files
-from runstore.run_dir import RunDir
-from trainer_callbacks.evaluate import is_due, worlds_seed
-from utils.counter_rng import EVALUATE
-from utils.user_error import UserError
-from utils.video_file import VideoError, VideoFile
+from stride.agents.base import Agent
+from stride.agents.trained.episode import record
+from stride.agents.trained.player import EpisodeStart, Mode, Player
+from stride.config.schema import Config
+from stride.envs_gym.gym_env import EnvError
+from stride.envs_gym.rendered import RenderError, frames_per_second, make_rendered
+from stride.runstore import run_files
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.evaluate import is_due, worlds_seed
+from stride.utils.counter_rng import EVALUATE
+from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoError, VideoFile
 
 log = logging.getLogger("stride")
 

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import median
 
-from config.loader import from_plain, to_plain
-from config.metrics import KEY, NOT_A_NUMBER, Metric, Rule, load_metrics
-from config.schedule import Schedule
-from config.schema import Config
-from runstore.alerts import Alert, Event
-from runstore.history import ENDED, STEPS, TRAIN, VAL
-from runstore.metrics_csv import format_number, read_csv
-from runstore.run_dir import RunDir
-from runstore.run_facts import LARGEST, finite
-from runstore.run_files import exists, status
-from trainer_callbacks.memory_watch import MEMORY, remembered
-from utils.typography import number
-from utils.user_error import UserError
+from stride.config.loader import from_plain, to_plain
+from stride.config.metrics import KEY, NOT_A_NUMBER, Metric, Rule, load_metrics
+from stride.config.schedule import Schedule
+from stride.config.schema import Config
+from stride.runstore.alerts import Alert, Event
+from stride.runstore.history import ENDED, STEPS, TRAIN, VAL
+from stride.runstore.metrics_csv import format_number, read_csv
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import LARGEST, finite
+from stride.runstore.run_files import exists, status
+from stride.trainer_callbacks.memory_watch import MEMORY, remembered
+from stride.utils.typography import number
+from stride.utils.user_error import UserError
 
 ROWS = 200  # of a usual run: what a rule's `rows` are meant for
 BEFORE, FEWEST = 10, 5  # rows before a row that it is compared with, and without which it is not

@@ -1,0 +1,2 @@
+if __name__ == "utils":
+    raise ImportError("write stride.utils")

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from utils.places import PACKAGE, PROJECT
+from stride.utils.places import IS_WHEEL, ROOT
 
 NAMES = ("PYTHONSAFEPATH", "PYTHONPATH")
 
@@ -17,8 +17,8 @@ def import_nothing_from_here() -> None:
     """From now on; for a folder whose modules are not to be imported."""
     os.environ["PYTHONSAFEPATH"] = "1"
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if not PACKAGE and str(PROJECT) not in known:  # else train.py of a checkout would not find its packages
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROJECT), *known)))
+    if not IS_WHEEL and str(ROOT) not in known:  # else train.py of a checkout would not find `stride`
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), *known)))
 
 
 @contextmanager

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utils.cuda_kernels import compile_cuda
-from utils.device_source import Compile, Kernels, read_source
-from utils.kernel_cache import njit
+from stride.utils.cuda_kernels import compile_cuda
+from stride.utils.device_source import Compile, Kernels, read_source
+from stride.utils.kernel_cache import njit
 
 ACT, SHUFFLE, SAMPLE, WORLD, EVALUATE, TEST, EXPLORE, PLAY = range(1, 9)  # what a draw is for
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utils.device_source import OPTIONS, Source
-from utils.kernel_folder import FOLDER, PRIVATE
-from utils.user_error import UserError
+from stride.utils.device_source import OPTIONS, Source
+from stride.utils.kernel_folder import FOLDER, PRIVATE
+from stride.utils.user_error import UserError
 
 Compiled = Any  # cupy.RawKernel
 SHARED = {  # KB of shared memory that a block may ask for, by compute capability (CUDA's programming guide)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from runstore.metrics_table import Point as Point
-from utils.typography import plain, short
+from stride.runstore.metrics_table import Point as Point
+from stride.utils.typography import plain, short
 
 WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 72, 24, 56, 48

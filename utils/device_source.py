@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utils.places import PROJECT, module_of
+from stride.utils.places import PROJECT, module_of
 
 OPTIONS = (  # of whoever compiles for a GPU: a product and a sum are rounded twice, as on the CPU, unless fma() is said
     "-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true",

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import torch
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 CPU = torch.device("cpu")
 MAPPED = ":4096:8"  # cuBLAS with a workspace of its own for each stream: the same sums in the same order

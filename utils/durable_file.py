@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
 OUT_OF_HANDLES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process is short of them; the file may be sound

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn, TypeVar
 
-from utils import quick_start
-from utils.child_path import import_nothing_from_here
-from utils.closed_pipe import loss, losses, outlive_readers
-from utils.durable_file import OUT_OF_HANDLES
-from utils.interrupted import ctrl_c
-from utils.one_line import one_line
-from utils.own_modules import use_folders, why_not
-from utils.project import standing_in
-from utils.user_error import NumbersError, UserError
+from stride.utils import quick_start
+from stride.utils.child_path import import_nothing_from_here
+from stride.utils.closed_pipe import loss, losses, outlive_readers
+from stride.utils.durable_file import OUT_OF_HANDLES
+from stride.utils.interrupted import ctrl_c
+from stride.utils.one_line import one_line
+from stride.utils.own_modules import use_folders, why_not
+from stride.utils.project import standing_in
+from stride.utils.user_error import NumbersError, UserError
 
 GOAL_MISSED = 3  # exit code of a training that ended well, but not at the goal that it was required to reach
 Main = Callable[[list[str]], int]

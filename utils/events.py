@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 
-from utils.closed_pipe import Outlet
-from utils.one_line import describe_error, one_line
+from stride.utils.closed_pipe import Outlet
+from stride.utils.one_line import describe_error, one_line
 
 VERSION = 1  # of what events hold; keys may be added to it, none changes its meaning
 FAILED, INTERRUPTED = "failed", "interrupted"

@@ -17,7 +17,7 @@ import numba
 from numba.core.caching import CacheImpl, CompileResultCacheImpl, FunctionCache
 from numba.core.dispatcher import Dispatcher
 
-from utils.kernel_folder import FOLDER, PRIVATE, PROJECT
+from stride.utils.kernel_folder import FOLDER, PRIVATE, PROJECT
 
 
 class Shelf:

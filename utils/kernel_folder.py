@@ -23,9 +23,9 @@ import llvmlite  # type: ignore[import-untyped]
 import numba
 from numba.core import config
 
-from utils.places import PROJECT
-from utils.private_folder import UNKNOWN, of_another, others_may_write
-from utils.processor import FEATURES, NAME
+from stride.utils.places import PROJECT
+from stride.utils.private_folder import UNKNOWN, of_another, others_may_write
+from stride.utils.processor import FEATURES, NAME
 
 SOURCES = ("envs_fast", "agents/engines/fused_cpu/kernels")
 ALONE = (  # files whose folder holds other things too: kernels, and the constants they take

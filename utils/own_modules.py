@@ -18,12 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from runstore.run_facts import mapping, read_facts
-from runstore.runs_root import STAMP
-from utils.places import PROJECT
-from utils.private_folder import of_another, others_may_write
-from utils.project import named_folder, project, project_around, standing_in
-from utils.user_error import UserError
+from stride.runstore.run_facts import mapping, read_facts
+from stride.runstore.runs_root import STAMP
+from stride.utils.places import PROJECT
+from stride.utils.private_folder import of_another, others_may_write
+from stride.utils.project import named_folder, project, project_around, standing_in
+from stride.utils.user_error import UserError
 
 log = logging.getLogger("stride")
 
@@ -116,7 +116,12 @@ def import_named(name: str) -> ModuleType:
             sys.modules.pop(top, None)
             raise
         _chosen[top] = None
-    return importlib.import_module(name)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (PROJECT / error.name / "__init__.py").is_file():  # how our modules were called once
+            raise ModuleNotFoundError(f"{error}; write stride.{error.name}", name=error.name) from error
+        raise
 
 
 def is_there(name: str) -> bool:

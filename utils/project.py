@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from utils.places import PACKAGE, PROJECT
-from utils.user_error import UserError, nearest
-from utils.user_input import read_user_file
+from stride.utils.places import IS_WHEEL, ROOT
+from stride.utils.user_error import UserError, nearest
+from stride.utils.user_input import read_user_file
 
 FILE, TABLE = "pyproject.toml", re.compile(rb"^\s*\[\s*tool\s*\.\s*stride\s*[\].]", re.M)
 MOST_BYTES = 1 << 20
@@ -128,4 +128,4 @@ def own_runs() -> Path:
     """
     here = standing_in()
     found = project_around(here) if here else None
-    return found.runs if found else Path("runs") if PACKAGE else PROJECT / "runs"
+    return found.runs if found else Path("runs") if IS_WHEEL else ROOT / "runs"

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from utils.places import PACKAGE, PROJECT, spelled
+from stride.utils.places import IS_WHEEL, PROJECT, spelled
 
 CODE = ("utils", "runstore", "config", "envs_fast", "envs_gym", "agents", "trainer_callbacks")
 SUFFIXES = (".py", ".cu", ".cuh")  # a CUDA source is compiled where it is needed
@@ -24,7 +24,7 @@ PACKAGES = ("torch", "lightning", "gymnasium", "numba", "numpy")
 
 def git_hash() -> str:
     """The commit the code stands at, with `+changes` where it was edited since; "" outside a checkout."""
-    if PACKAGE:  # whatever repository its site-packages may lie in is another
+    if IS_WHEEL:  # whatever repository its site-packages may lie in is another
         return ""
     try:
         commit = _git("rev-parse", "HEAD")

@@ -16,7 +16,7 @@ from numba.core import types
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
-from utils.kernel_cache import njit
+from stride.utils.kernel_cache import njit
 
 Float = float | np.float64
 Single = np.float32

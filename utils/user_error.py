@@ -3,7 +3,7 @@ for numbers that stopped being numbers."""
 
 from collections.abc import Iterable
 
-from utils.one_line import one_line
+from stride.utils.one_line import one_line
 
 LONGEST_NAME = 100  # beyond that nothing is near
 

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 MOST_DIGITS, DEEPEST = 40, 20
 LARGEST = 2**63 - 1  # what tensors and files can count

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from utils.durable_file import temporary
-from utils.user_error import UserError
+from stride.utils.durable_file import temporary
+from stride.utils.user_error import UserError
 
 QUALITY = {"crf": "23", "preset": "veryfast"}
 

@@ -8,29 +8,29 @@ from typing import Any
 
 WINGS = {
     # who steps worlds (envs_gym/backends.py)
-    "torch": "envs_gym.backend_torch",
-    "fast": "envs_gym.backend_fast",
-    "ale": "envs_gym.backend_ale",
-    "gym": "envs_gym.backend_gym",  # the core's own, after all others
-    "workers": "envs_gym.async_env",
+    "torch": "stride.envs_gym.backend_torch",
+    "fast": "stride.envs_gym.backend_fast",
+    "ale": "stride.envs_gym.backend_ale",
+    "gym": "stride.envs_gym.backend_gym",  # the core's own, after all others
+    "workers": "stride.envs_gym.async_env",
     # ids of environments (envs_gym/make.py): `register(env_id)` makes one known
-    "Bandit": "envs_gym.bandits",
-    "Retro": "envs_gym.retro",
-    "VizDoom": "envs_gym.doom",
-    "dm_control": "envs_gym.dmc",
-    "brax": "envs_gym.brax_worlds",  # its import does
+    "Bandit": "stride.envs_gym.bandits",
+    "Retro": "stride.envs_gym.retro",
+    "VizDoom": "stride.envs_gym.doom",
+    "dm_control": "stride.envs_gym.dmc",
+    "brax": "stride.envs_gym.brax_worlds",  # its import does
     # wrappers (envs_gym/wrappers/registry.py)
-    "AtariObjects": "envs_gym.wrappers.atari_objects",
-    "BreakoutFeatures": "envs_gym.wrappers.atari_objects",
-    "PongFeatures": "envs_gym.wrappers.atari_objects",
-    "PongShaper": "envs_gym.wrappers.atari_objects",
-    "DoomHealthShaper": "envs_gym.wrappers.doom",
-    "DoomKillShaper": "envs_gym.wrappers.doom",
-    "MiniGridFlat": "envs_gym.wrappers.minigrid",
-    "MiniGridMask": "envs_gym.wrappers.minigrid",
-    "MiniGridPlanes": "envs_gym.wrappers.minigrid",
+    "AtariObjects": "stride.envs_gym.wrappers.atari_objects",
+    "BreakoutFeatures": "stride.envs_gym.wrappers.atari_objects",
+    "PongFeatures": "stride.envs_gym.wrappers.atari_objects",
+    "PongShaper": "stride.envs_gym.wrappers.atari_objects",
+    "DoomHealthShaper": "stride.envs_gym.wrappers.doom",
+    "DoomKillShaper": "stride.envs_gym.wrappers.doom",
+    "MiniGridFlat": "stride.envs_gym.wrappers.minigrid",
+    "MiniGridMask": "stride.envs_gym.wrappers.minigrid",
+    "MiniGridPlanes": "stride.envs_gym.wrappers.minigrid",
     # published runs (agents/trained/loading.py)
-    "hub": "publishing.hub_run",
+    "hub": "stride.publishing.hub_run",
 }
 
 

@@ -1,27 +1,27 @@
 """Which engine plays and learns for an agent: `auto` takes the fastest that knows everything the config asks for."""
 
-from agents.algorithms import find_agent, make_agent
-from agents.base import Agent
-from agents.dqn import DQN
-from agents.dreamer import Dreamer
-from agents.engines.fused_cpu.engine import fused_cpu, why_not_here, why_not_known
-from agents.engines.fused_gpu.engine import fused_gpu, why_not_fused
-from agents.engines.graphed import graphed, why_not_graphed
-from agents.engines.plan.dqn import DQNRecipe
-from agents.engines.plan.model import ModelRecipe
-from agents.engines.plan.ppo import PPORecipe
-from agents.engines.plan.recipe import Recipe
-from agents.engines.plan.reinforce import REINFORCERecipe
-from agents.engines.plan.sac import SACRecipe
-from agents.engines.threads import choose_threads
-from agents.planet import PlaNet
-from agents.ppo import PPO
-from agents.reinforce import REINFORCE
-from agents.sac import SAC
-from agents.sockets import Engine, Threads, eager
-from config.schema import Config
-from envs_fast.vec_env import VecEnv
-from utils.user_error import UserError
+from stride.agents.algorithms import find_agent, make_agent
+from stride.agents.base import Agent
+from stride.agents.dqn import DQN
+from stride.agents.dreamer import Dreamer
+from stride.agents.engines.fused_cpu.engine import fused_cpu, why_not_here, why_not_known
+from stride.agents.engines.fused_gpu.engine import fused_gpu, why_not_fused
+from stride.agents.engines.graphed import graphed, why_not_graphed
+from stride.agents.engines.plan.dqn import DQNRecipe
+from stride.agents.engines.plan.model import ModelRecipe
+from stride.agents.engines.plan.ppo import PPORecipe
+from stride.agents.engines.plan.recipe import Recipe
+from stride.agents.engines.plan.reinforce import REINFORCERecipe
+from stride.agents.engines.plan.sac import SACRecipe
+from stride.agents.engines.threads import choose_threads
+from stride.agents.planet import PlaNet
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.agents.sac import SAC
+from stride.agents.sockets import Engine, Threads, eager
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import VecEnv
+from stride.utils.user_error import UserError
 
 # whose iteration fused kernels know: these classes, not what is derived from them
 RECIPES: dict[type[Agent], type[Recipe] | type[ModelRecipe]] = {

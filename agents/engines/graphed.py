@@ -11,16 +11,16 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from agents.base import Agent
-from agents.experience.nouns import Rollout, Tree, copy_into, tree_map
-from agents.metric_sums import Counts
-from agents.ppo import PPO
-from agents.pqn import PQN
-from agents.reinforce import REINFORCE
-from agents.sockets import EagerPlay, Engine, Learner, Play
-from config.schema import Config, ReplayConfig
-from envs_fast.cuda_env import CudaEnv
-from utils.user_error import UserError
+from stride.agents.base import Agent
+from stride.agents.experience.nouns import Rollout, Tree, copy_into, tree_map
+from stride.agents.metric_sums import Counts
+from stride.agents.ppo import PPO
+from stride.agents.pqn import PQN
+from stride.agents.reinforce import REINFORCE
+from stride.agents.sockets import EagerPlay, Engine, Learner, Play
+from stride.config.schema import Config, ReplayConfig
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.utils.user_error import UserError
 
 Work = Callable[[], None]
 KNOWN = (PPO, REINFORCE, PQN)  # these classes, not what is derived from them

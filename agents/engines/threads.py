@@ -4,13 +4,13 @@ A rule of sizes, so that it costs nothing and needs no memory; within it the eng
 whether one thread or all of them are faster just now (fused_cpu/workers.py).
 """
 
-from agents.base import Agent
-from agents.engines.fused_cpu.bind import MOST_PARTS, ROWS_PER_PART
-from agents.experience.ratio import per_env_step
-from agents.model_learning import updates_per_step
-from agents.sockets import Threads
-from config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig
-from utils.cores import cores, idle
+from stride.agents.base import Agent
+from stride.agents.engines.fused_cpu.bind import MOST_PARTS, ROWS_PER_PART
+from stride.agents.experience.ratio import per_env_step
+from stride.agents.model_learning import updates_per_step
+from stride.agents.sockets import Threads
+from stride.config.schema import Config, ReplayConfig, RolloutConfig, WorldModelConfig
+from stride.utils.cores import cores, idle
 
 # multiply-adds of one pass over what an iteration learns from, that make a thread worth waking: half a millisecond of
 # updates. Measured on two cores, wall time by two threads: 9 million (REINFORCE on CartPole) 1.1x, 47 (PPO on CartPole)

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.experience.finite_guard import float_views, floating, may_be_non_finite
-from agents.experience.memory import Memory
-from agents.experience.nouns import Act, Dream, Explanation, Row, Tree, copy_into, leaves, tree_map
-from agents.experience.tally import Played, Seen, Tally, fetch
-from envs_fast.vec_env import Obs, Step, VecEnv, wrong_action
-from utils.counter_rng import ACT, WORLD, Key, integers, uniforms
+from stride.agents.experience.finite_guard import float_views, floating, may_be_non_finite
+from stride.agents.experience.memory import Memory
+from stride.agents.experience.nouns import Act, Dream, Explanation, Row, Tree, copy_into, leaves, tree_map
+from stride.agents.experience.tally import Played, Seen, Tally, fetch
+from stride.envs_fast.vec_env import Obs, Step, VecEnv, wrong_action
+from stride.utils.counter_rng import ACT, WORLD, Key, integers, uniforms
 
 WINDOW = 100  # episodes in the running mean, as everywhere in the field
 LOOKS = 32  # steps between two looks of the host at worlds on a device, whose episodes are counted

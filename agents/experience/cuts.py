@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utils.kernel_cache import njit
+from stride.utils.kernel_cache import njit
 
 
 def most_cuts(cut: Tensor) -> Tensor | int:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.experience.memory import Memory, set_flag
-from agents.experience.nouns import Tree, leaves
-from utils.kernel_cache import njit
-from utils.user_error import NumbersError
+from stride.agents.experience.memory import Memory, set_flag
+from stride.agents.experience.nouns import Tree, leaves
+from stride.utils.kernel_cache import njit
+from stride.utils.user_error import NumbersError
 
 
 class Place(NamedTuple):

@@ -5,9 +5,9 @@ A stack is what envs_gym's FrameStack shows: the newest frames along the first a
 
 from torch import Tensor
 
-from agents.experience.nouns import Tree, tree_map
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import MASK
+from stride.agents.experience.nouns import Tree, tree_map
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import MASK
 
 
 def newest_frame(obs: Obs, frames: int) -> Tree:

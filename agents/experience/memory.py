@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agents.experience.cuts import count_cuts, most_cuts
-from agents.experience.device_priorities import DevicePriorities
-from agents.experience.frames import newest_frame
-from agents.experience.nouns import (
+from stride.agents.experience.cuts import count_cuts, most_cuts
+from stride.agents.experience.device_priorities import DevicePriorities
+from stride.agents.experience.frames import newest_frame
+from stride.agents.experience.nouns import (
     Act,
     Final,
     Rollout,
@@ -26,12 +26,12 @@ from agents.experience.nouns import (
     leaves,
     tree_map,
 )
-from agents.experience.priorities import Priorities
-from agents.experience.reader import RowReader
-from agents.experience.saved_rows import SavedRows
-from agents.experience.storage import allocate, bytes_of, check_fits, readable_size
-from envs_fast.vec_env import Obs, Step
-from utils.counter_rng import SAMPLE, Key, uniforms
+from stride.agents.experience.priorities import Priorities
+from stride.agents.experience.reader import RowReader
+from stride.agents.experience.saved_rows import SavedRows
+from stride.agents.experience.storage import allocate, bytes_of, check_fits, readable_size
+from stride.envs_fast.vec_env import Obs, Step
+from stride.utils.counter_rng import SAMPLE, Key, uniforms
 
 GATHERED = 64 << 20  # bytes of rows that `batches` gathers at once
 

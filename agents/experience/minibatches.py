@@ -5,8 +5,8 @@ from typing import Any, Protocol, Self, TypeVar
 
 from torch import Tensor
 
-from agents.experience.nouns import T, Tree, channels_last, leaves, rebuild, tree_map
-from utils.counter_rng import Key, permutation
+from stride.agents.experience.nouns import T, Tree, channels_last, leaves, rebuild, tree_map
+from stride.utils.counter_rng import Key, permutation
 
 
 class Sequenced(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
-from envs_fast.vec_env import Obs
+from stride.envs_fast.vec_env import Obs
 
 Tree = Any  # a Tensor, or a dict / NamedTuple / tuple of Trees: an Obs, what a policy stores, rows of both
 T = TypeVar("T")  # a Tree whose form is known to the caller

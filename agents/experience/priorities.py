@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utils.kernel_cache import njit
+from stride.utils.kernel_cache import njit
 
 
 @njit(cache=True)

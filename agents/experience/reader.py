@@ -6,8 +6,8 @@ Nothing is written here. Which rows are asked for, and whether they are still th
 import torch
 from torch import Tensor
 
-from agents.experience.frames import stack_frames
-from agents.experience.nouns import Final, Row, Sequences, Transitions, Tree, expand, tree_map, where
+from stride.agents.experience.frames import stack_frames
+from stride.agents.experience.nouns import Final, Row, Sequences, Transitions, Tree, expand, tree_map, where
 
 
 class RowReader:

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from agents.experience.nouns import Final, Row, leaves, rebuild, tree_map
-from agents.experience.segments import PIECE, Segment, read_segment, take, write_segment
+from stride.agents.experience.nouns import Final, Row, leaves, rebuild, tree_map
+from stride.agents.experience.segments import PIECE, Segment, read_segment, take, write_segment
 
 
 class Ring(Protocol):

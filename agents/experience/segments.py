@@ -12,8 +12,8 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from runstore import run_files, run_names
-from utils.user_error import UserError
+from stride.runstore import run_files, run_names
+from stride.utils.user_error import UserError
 
 PIECE = 64 << 20  # bytes of a segment, about
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.experience.nouns import Row, T, Tree, channels_last, leaves, tree_map
-from config.schema import Config, ReplayConfig, WorldModelConfig
-from envs_fast.vec_env import CPU
-from runstore.run_dir import runs_root
-from utils.user_error import UserError
+from stride.agents.experience.nouns import Row, T, Tree, channels_last, leaves, tree_map
+from stride.config.schema import Config, ReplayConfig, WorldModelConfig
+from stride.envs_fast.vec_env import CPU
+from stride.runstore.run_dir import runs_root
+from stride.utils.user_error import UserError
 
 SPARE = 0.9  # share of what is free that a memory may take
 MEMINFO, CGROUP, STATM = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Path("/proc/self/statm")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.experience.finite_guard import NonFiniteError, float_views, may_be_non_finite, non_finite_in
-from agents.experience.nouns import Tree, expand, leaves, tree_map
+from stride.agents.experience.finite_guard import NonFiniteError, float_views, may_be_non_finite, non_finite_in
+from stride.agents.experience.nouns import Tree, expand, leaves, tree_map
 
 
 class Played(NamedTuple):

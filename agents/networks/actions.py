@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.networks.encoders import MultiOneHot, OneHot
-from agents.networks.heads import check_choices
-from utils.user_error import UserError
+from stride.agents.networks.encoders import MultiOneHot, OneHot
+from stride.agents.networks.heads import check_choices
+from stride.utils.user_error import UserError
 
 
 class Actions(nn.Module):

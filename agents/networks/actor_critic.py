@@ -10,15 +10,15 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Explanation, Rollout, Tree, known_uncut, leaves
-from agents.networks.cnn import CNN, Block
-from agents.networks.encoders import FlatEncoder
-from agents.networks.heads import Gaussian, action_mask, head_for
-from agents.returns import next_values
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import MASK
-from utils.user_error import UserError
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act, Explanation, Rollout, Tree, known_uncut, leaves
+from stride.agents.networks.cnn import CNN, Block
+from stride.agents.networks.encoders import FlatEncoder
+from stride.agents.networks.heads import Gaussian, action_mask, head_for
+from stride.agents.returns import next_values
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import MASK
+from stride.utils.user_error import UserError
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 

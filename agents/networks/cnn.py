@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 PIECE = 256  # images read at once, on a GPU four times as many: more fill the caches, and after them the memory
 NATURE_SIDE = 36  # pixels that are left of after three convolutions without padding

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agents.networks.autograd import Context
+from stride.agents.networks.autograd import Context
 
 LEAST, NARROW = 1_500_000, 8  # products of a pass, and a width, up to which the ordinary call is as fast
 AVAILABLE = torch.backends.mkldnn.is_available()

@@ -6,15 +6,15 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Dream, Explanation, Tree
-from agents.networks.actions import Actions
-from agents.networks.heads import BoundedGaussian, head_for
-from agents.networks.normed import dense, initialize
-from agents.networks.world_model import SIZES, Sizes, State, WorldModel
-from config.schema import WorldModelConfig
-from envs_fast.vec_env import Obs, VecEnv
-from utils.user_error import UserError
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act, Dream, Explanation, Tree
+from stride.agents.networks.actions import Actions
+from stride.agents.networks.heads import BoundedGaussian, head_for
+from stride.agents.networks.normed import dense, initialize
+from stride.agents.networks.world_model import SIZES, Sizes, State, WorldModel
+from stride.config.schema import WorldModelConfig
+from stride.envs_fast.vec_env import Obs, VecEnv
+from stride.utils.user_error import UserError
 
 
 class Carry(NamedTuple):

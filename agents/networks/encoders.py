@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agents.networks.cnn import CNN, Image
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import MASK, is_image
-from utils.user_error import UserError
+from stride.agents.networks.cnn import CNN, Image
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import MASK, is_image
+from stride.utils.user_error import UserError
 
 
 class RunningNorm(nn.Module):

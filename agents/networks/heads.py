@@ -13,11 +13,11 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from agents.experience.storage import SPARE, free_bytes, readable_size
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import MASK
-from utils.counter_rng import normal
-from utils.user_error import UserError
+from stride.agents.experience.storage import SPARE, free_bytes, readable_size
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import MASK
+from stride.utils.counter_rng import normal
+from stride.utils.user_error import UserError
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
 FINE = 2.0**40  # steps between two probabilities that are told apart, where they are added up as whole numbers

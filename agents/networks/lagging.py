@@ -8,8 +8,8 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from agents.experience.nouns import Rollout, copy_into
-from agents.networks.actor_critic import ActorCritic
+from stride.agents.experience.nouns import Rollout, copy_into
+from stride.agents.networks.actor_critic import ActorCritic
 
 
 class Lagging(nn.Module):

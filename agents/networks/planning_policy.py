@@ -8,14 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.experience.nouns import Act, Explanation, Tree
-from agents.networks.dreamer_policy import Carry, ModelPolicy
-from agents.networks.heads import sample_categorical
-from agents.networks.normed import initialize
-from agents.networks.world_model import State
-from config.schema import PlaNetConfig
-from envs_fast.vec_env import Obs, VecEnv
-from utils.counter_rng import EXPLORE, Key, normal, uniforms
+from stride.agents.experience.nouns import Act, Explanation, Tree
+from stride.agents.networks.dreamer_policy import Carry, ModelPolicy
+from stride.agents.networks.heads import sample_categorical
+from stride.agents.networks.normed import initialize
+from stride.agents.networks.world_model import State
+from stride.config.schema import PlaNetConfig
+from stride.envs_fast.vec_env import Obs, VecEnv
+from stride.utils.counter_rng import EXPLORE, Key, normal, uniforms
 
 UNIFORM = 0.1  # share of every choice that stays uniform however well the others did
 LEAST_STD = 0.05  # added to the deviation of the best numbers, for the same reason

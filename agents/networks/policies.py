@@ -15,16 +15,16 @@ from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any, get_type_hints
 
-from agents.networks.actor_critic import ActorCritic, Plan
-from agents.networks.cnn import CNN, CNNKind
-from agents.networks.encoders import images
-from agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
-from config.checks import nearest_sizes
-from config.field_types import convert
-from config.plugins import find, registered
-from config.schema import Config, RolloutConfig
-from envs_fast.vec_env import VecEnv
-from utils.user_error import UserError, nearest
+from stride.agents.networks.actor_critic import ActorCritic, Plan
+from stride.agents.networks.cnn import CNN, CNNKind
+from stride.agents.networks.encoders import images
+from stride.agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
+from stride.config.checks import nearest_sizes
+from stride.config.field_types import convert
+from stride.config.plugins import find, registered
+from stride.config.schema import Config, RolloutConfig
+from stride.envs_fast.vec_env import VecEnv
+from stride.utils.user_error import UserError, nearest
 
 MOST_FEATURES, MOST_MEMORY = 1 << 20, 1 << 16  # a memory of 65,536 has 17 billion weights
 

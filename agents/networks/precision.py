@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.experience.nouns import tree_map
-from agents.networks.cnn import Image
-from agents.networks.recurrent import Recurrence
-from agents.networks.squashed import Critic
+from stride.agents.experience.nouns import tree_map
+from stride.agents.networks.cnn import Image
+from stride.agents.networks.recurrent import Recurrence
+from stride.agents.networks.squashed import Critic
 
 WHOLE = (Image, Recurrence, Critic)  # networks with a forward of their own, products and activations in all of it
 PRODUCTS = (nn.Linear, nn.Conv2d)

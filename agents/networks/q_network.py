@@ -9,19 +9,19 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Explanation, Tree
-from agents.networks.actor_critic import ACTIVATIONS
-from agents.networks.cnn import CNN, CNNKind
-from agents.networks.dense import Dense
-from agents.networks.encoders import FlatEncoder, images
-from agents.networks.heads import IMPOSSIBLE, action_mask, check_choices
-from agents.networks.policies import checked_options
-from agents.networks.threads import LayerNorm
-from config.schema import Config
-from envs_fast.vec_env import Obs, VecEnv
-from envs_gym.spaces import MASK
-from utils.user_error import UserError
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act, Explanation, Tree
+from stride.agents.networks.actor_critic import ACTIVATIONS
+from stride.agents.networks.cnn import CNN, CNNKind
+from stride.agents.networks.dense import Dense
+from stride.agents.networks.encoders import FlatEncoder, images
+from stride.agents.networks.heads import IMPOSSIBLE, action_mask, check_choices
+from stride.agents.networks.policies import checked_options
+from stride.agents.networks.threads import LayerNorm
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import Obs, VecEnv
+from stride.envs_gym.spaces import MASK
+from stride.utils.user_error import UserError
 
 
 class Shape(NamedTuple):

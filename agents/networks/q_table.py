@@ -6,13 +6,13 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Explanation, Tree
-from agents.networks.heads import IMPOSSIBLE, action_mask
-from agents.networks.q_network import any_of, best
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import MASK
-from utils.user_error import UserError
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act, Explanation, Tree
+from stride.agents.networks.heads import IMPOSSIBLE, action_mask
+from stride.agents.networks.q_network import any_of, best
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import MASK
+from stride.utils.user_error import UserError
 
 LARGEST = 100_000_000  # entries: 400 MB
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, known_uncut, leaves, tree_map
-from agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Judgement, Plan, mlp
-from agents.returns import next_values
-from envs_fast.vec_env import Obs
+from stride.agents.experience.nouns import Act, Explanation, Final, Rollout, Tree, known_uncut, leaves, tree_map
+from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Judgement, Plan, mlp
+from stride.agents.returns import next_values
+from stride.envs_fast.vec_env import Obs
 
 State = tuple[Tensor, ...]
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agents.networks.encoders import FlatEncoder
-from agents.networks.normed import Channels, dense
-from agents.networks.two_hot import symexp, symlog
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import MASK, is_image
-from utils.user_error import UserError
+from stride.agents.networks.encoders import FlatEncoder
+from stride.agents.networks.normed import Channels, dense
+from stride.agents.networks.two_hot import symexp, symlog
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import MASK, is_image
+from stride.utils.user_error import UserError
 
 LEAST_SIDE = 5  # pixels
 MOST_WIDER = 4  # times the channels of the first convolution that a later one has at most

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Explanation, Tree
-from agents.networks.cnn import CNN
-from agents.networks.dense import Dense
-from agents.networks.encoders import FlatEncoder
-from agents.networks.heads import Normal
-from agents.networks.q_network import hidden_layers, initialize_evenly
-from envs_fast.vec_env import Obs
-from utils.counter_rng import normal
-from utils.user_error import UserError
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act, Explanation, Tree
+from stride.agents.networks.cnn import CNN
+from stride.agents.networks.dense import Dense
+from stride.agents.networks.encoders import FlatEncoder
+from stride.agents.networks.heads import Normal
+from stride.agents.networks.q_network import hidden_layers, initialize_evenly
+from stride.envs_fast.vec_env import Obs
+from stride.utils.counter_rng import normal
+from stride.utils.user_error import UserError
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 

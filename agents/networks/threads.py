@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from agents.networks.autograd import Context
+from stride.agents.networks.autograd import Context
 
 
 @contextmanager

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agents.networks.heads import sample_categorical
-from agents.networks.normed import BlockLinear, RMSNorm, dense
-from agents.networks.senses import Senses
-from agents.networks.two_hot import TwoHot
+from stride.agents.networks.heads import sample_categorical
+from stride.agents.networks.normed import BlockLinear, RMSNorm, dense
+from stride.agents.networks.senses import Senses
+from stride.agents.networks.two_hot import TwoHot
 
 
 class Sizes(NamedTuple):

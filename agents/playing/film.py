@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from utils.user_error import UserError
-from utils.video_file import VideoFile, load_av
+from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoFile, load_av
 
 NARROWEST = 320  # pixels; smaller pictures are shown larger, or their strip could not be read
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 ARROWS = ("left", "right", "up", "down")
 IDLE = ("nothing", "none", "noop", "no-op", "coast", "idle", "wait", "do not", "don't")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 SPARE = 16 << 20  # bytes of a tensor that is none of the weights: a rollout of one row, an optimizer's step
 TIMES = 16  # what may be made in all, for each byte of weights: targets, gradients, and what initialisation works with

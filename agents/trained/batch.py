@@ -6,9 +6,9 @@ from typing import Any, cast
 import numpy as np
 from gymnasium import Space, spaces
 
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import observation_space, observation_writer, zeros
-from utils.user_error import UserError
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import observation_space, observation_writer, zeros
+from stride.utils.user_error import UserError
 
 
 def batch_of(space: Space[object], batch: Any) -> Obs:

@@ -9,7 +9,7 @@ import stat
 import zipfile
 from typing import BinaryIO
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 ENTRY = re.compile(
     r"(?P<top>[^/\\]{1,200})/(data\.pkl|byteorder|version|\.format_version|\.storage_alignment|"

@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from agents.experience.collector import Collector
-from agents.experience.finite_guard import NonFiniteError, first_non_finite
-from agents.experience.nouns import Dream, Tree
-from agents.trained.loading import LoadedRun
-from agents.trained.player import Choice, EpisodeStart, Mode, Opinion, Player, check_mode
-from agents.trained.saliency import Saliency
-from config.schema import Config
-from envs_gym.blame import Blame
-from envs_gym.gym_env import SEEDS
-from envs_gym.make import env_info, make_envs
-from envs_gym.rendered import frame_of, frames_per_second, make_rendered
-from utils.counter_rng import PLAY, WORLD, Key, integers
-from utils.user_error import NumbersError
+from stride.agents.experience.collector import Collector
+from stride.agents.experience.finite_guard import NonFiniteError, first_non_finite
+from stride.agents.experience.nouns import Dream, Tree
+from stride.agents.trained.loading import LoadedRun
+from stride.agents.trained.player import Choice, EpisodeStart, Mode, Opinion, Player, check_mode
+from stride.agents.trained.saliency import Saliency
+from stride.config.schema import Config
+from stride.envs_gym.blame import Blame
+from stride.envs_gym.gym_env import SEEDS
+from stride.envs_gym.make import env_info, make_envs
+from stride.envs_gym.rendered import frame_of, frames_per_second, make_rendered
+from stride.utils.counter_rng import PLAY, WORLD, Key, integers
+from stride.utils.user_error import NumbersError
 
 CROWD = 32
 Frames = bool | Callable[[np.ndarray], None]  # kept, left out, or each handed over as soon as it is drawn

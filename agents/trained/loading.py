@@ -18,28 +18,28 @@ from gymnasium import spaces
 from torch import Tensor
 from torch._weights_only_unpickler import UnpicklingError
 
-from agents.algorithms import make_agent
-from agents.trained.allowance import Allowance
-from agents.trained.checkpoint_archive import check_archive
-from agents.trained.player import Player
-from config.loader import from_plain
-from config.plugins import check_names, trust_in, trusting
-from config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
-from config.sizes import check_foreign
-from envs_fast.vec_env import VecEnv
-from envs_gym import backend_gym
-from envs_gym.make import import_module, make_envs
-from envs_gym.own_code import import_code_of
-from envs_gym.rendered import make_rendered
-from runstore import checkpoint_set, run_files
-from runstore.checkpoint_set import LINKS, Chosen
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir
-from runstore.run_facts import finite, mapping
-from runstore.run_fate import fate
-from runstore.run_names import HUB_PREFIX
-from utils.user_error import UserError
-from utils.wings import load_wing
+from stride.agents.algorithms import make_agent
+from stride.agents.trained.allowance import Allowance
+from stride.agents.trained.checkpoint_archive import check_archive
+from stride.agents.trained.player import Player
+from stride.config.loader import from_plain
+from stride.config.plugins import check_names, trust_in, trusting
+from stride.config.schema import Config, QLearningConfig, ReplayConfig, RolloutConfig
+from stride.config.sizes import check_foreign
+from stride.envs_fast.vec_env import VecEnv
+from stride.envs_gym import backend_gym
+from stride.envs_gym.make import import_module, make_envs
+from stride.envs_gym.own_code import import_code_of
+from stride.envs_gym.rendered import make_rendered
+from stride.runstore import checkpoint_set, run_files
+from stride.runstore.checkpoint_set import LINKS, Chosen
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import finite, mapping
+from stride.runstore.run_fate import fate
+from stride.runstore.run_names import HUB_PREFIX
+from stride.utils.user_error import UserError
+from stride.utils.wings import load_wing
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
 

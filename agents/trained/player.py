@@ -8,15 +8,15 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Dream, Tree, copy_into, leaves, tree_map
-from agents.trained.batch import batch_of
-from agents.trained.saliency import Saliency, saliency
-from config.spec import Quantity, Spec
-from envs_fast.vec_env import Obs
-from envs_gym.spaces import MASK, actions, first_options, observation_space, observation_writer, zeros
-from utils.counter_rng import PLAY, Key, normal, uniforms
-from utils.user_error import UserError, nearest
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act, Dream, Tree, copy_into, leaves, tree_map
+from stride.agents.trained.batch import batch_of
+from stride.agents.trained.saliency import Saliency, saliency
+from stride.config.spec import Quantity, Spec
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import MASK, actions, first_options, observation_space, observation_writer, zeros
+from stride.utils.counter_rng import PLAY, Key, normal, uniforms
+from stride.utils.user_error import UserError, nearest
 
 Mode = Literal["greedy", "sampled", "random"]  # how a player chooses: most likely, by its policy's chances, blindly
 

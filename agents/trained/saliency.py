@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import Explanation, Tree
-from envs_fast.vec_env import Obs
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Explanation, Tree
+from stride.envs_fast.vec_env import Obs
 
 Leaves = dict[str, np.ndarray]  # by the leaf's name, "" for an observation that is no dict
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from agents.trained.loading import read_checkpoint
-from runstore.checkpoint_set import known
-from runstore.run_dir import RunDir
+from stride.agents.trained.loading import read_checkpoint
+from stride.runstore.checkpoint_set import known
+from stride.runstore.run_dir import RunDir
 
 DEEPEST = 12  # dictionaries and lists within one another
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from config.plateau import Plateau
-from config.schedule import Schedule
-from config.spec import Spec
+from stride.config.plateau import Plateau
+from stride.config.schedule import Schedule
+from stride.config.spec import Spec
 
 SCHEMA_VERSION = 1
 CHANGES = {1: "the first version"}

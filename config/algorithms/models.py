@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from config.algorithms.off_policy import ReplayConfig
-from config.schedule import Schedule
+from stride.config.algorithms.off_policy import ReplayConfig
+from stride.config.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from config.algorithms.every import Config
-from config.schedule import Schedule
+from stride.config.algorithms.every import Config
+from stride.config.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from config.commands.one_line import OneLineParser
-from utils.user_error import UserError
-from utils.user_input import check_value
+from stride.config.commands.one_line import OneLineParser
+from stride.utils.user_error import UserError
+from stride.utils.user_input import check_value
 
 EXAMPLES = """\
 examples:

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from config.commands.one_line import OneLineParser
-from utils.user_error import UserError
-from utils.user_input import check_name
+from stride.config.commands.one_line import OneLineParser
+from stride.utils.user_error import UserError
+from stride.utils.user_input import check_name
 
 EXAMPLES = """\
 examples:
-  python -m scripts.export @last --onnx                        CartPole-v1-ppo.onnx, for onnxruntime
-  python -m scripts.export hub:you/cartpole --torch --time     for torch without Stride; ms of a call
+  stride export @last --onnx                        CartPole-v1-ppo.onnx, for onnxruntime
+  stride export hub:you/cartpole --torch --time     for torch without Stride; ms of a call
 """
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 NEEDED = {"onnx": ("onnx", "onnxscript", "onnxruntime")}  # modules that the extra `export` installs
@@ -36,7 +36,7 @@ class ExportArguments:
 
 def build_export_parser() -> OneLineParser:
     parser = OneLineParser(
-        prog="python -m scripts.export",
+        prog="stride export",
         description="Write a trained policy into one file: observation processing, network and greedy action.",
         epilog=EXAMPLES,
     )

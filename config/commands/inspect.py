@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from config.commands.one_line import OneLineParser, add_project
-from utils.user_error import UserError
+from stride.config.commands.one_line import OneLineParser, add_project
+from stride.utils.user_error import UserError
 
 ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{0,63}")
 

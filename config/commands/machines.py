@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, nearest
 
 LOCAL = "local"
 PLACES = (LOCAL, "ray", "ray:local")

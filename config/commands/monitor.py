@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from config.commands.one_line import OneLineParser
-from utils.user_error import UserError
+from stride.config.commands.one_line import OneLineParser
+from stride.utils.user_error import UserError
 
 EXAMPLES = """\
 examples:

@@ -3,8 +3,9 @@
 import argparse
 from typing import Any, NoReturn
 
-from utils.project import VARIABLE, name_project
-from utils.user_error import UserError, nearest
+from stride.utils.places import as_typed
+from stride.utils.project import VARIABLE, name_project
+from stride.utils.user_error import UserError, nearest
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -23,6 +24,9 @@ class OneLineParser(argparse.ArgumentParser):
         if unknown:
             raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], self.flags)}; --help shows the flags")
         return arguments
+
+    def format_help(self) -> str:
+        return as_typed(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; --help shows the flags")

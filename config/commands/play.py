@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from config.commands.one_line import OneLineParser, add_project
-from config.commands.train import TRUST, trusted
-from runstore.seed_group import names_group
-from utils.user_error import UserError
-from utils.user_input import check_name
+from stride.config.commands.one_line import OneLineParser, add_project
+from stride.config.commands.train import TRUST, trusted
+from stride.runstore.seed_group import names_group
+from stride.utils.user_error import UserError
+from stride.utils.user_input import check_name
 
 EXAMPLES = """\
 examples:

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from config.commands.one_line import OneLineParser, add_project
-from config.commands.train import TRUST, trusted
-from runstore.run_names import HUB_PREFIX
-from utils.user_error import UserError
-from utils.user_input import check_name
+from stride.config.commands.one_line import OneLineParser, add_project
+from stride.config.commands.train import TRUST, trusted
+from stride.runstore.run_names import HUB_PREFIX
+from stride.utils.user_error import UserError
+from stride.utils.user_input import check_name
 
 EXAMPLES = """\
 examples:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.commands.one_line import OneLineParser
-from runstore.run_labels import check_tag
-from utils.user_error import UserError, nearest
+from stride.config.commands.one_line import OneLineParser
+from stride.runstore.run_labels import check_tag
+from stride.utils.user_error import UserError, nearest
 
 EXAMPLES = """\
 examples:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from config.commands.machines import LOCAL, check_place
-from config.commands.one_line import OneLineParser
-from utils.user_error import UserError
+from stride.config.commands.machines import LOCAL, check_place
+from stride.config.commands.one_line import OneLineParser
+from stride.utils.user_error import UserError
 
 EXAMPLES = """\
 examples:

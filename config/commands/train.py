@@ -7,19 +7,20 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from config.commands.machines import check_place
-from config.commands.one_line import OneLineParser as OneLineParser
-from config.commands.one_line import add_project
-from config.debugger import attached
-from config.general import Look, is_general, load_general
-from config.loader import load_config, load_file, parse_config_id
-from config.multirun import MOST, combinations
-from config.plugins import trusting
-from config.schema import Config
-from config.sweep import TRACKER, Sweep, find_sweep
-from runstore.claim import check_group
-from runstore.seed_group import names_group, spelled_out
-from utils.user_error import UserError, nearest
+from stride.config.commands.machines import check_place
+from stride.config.commands.one_line import OneLineParser as OneLineParser
+from stride.config.commands.one_line import add_project
+from stride.config.debugger import attached
+from stride.config.general import Look, is_general, load_general
+from stride.config.loader import load_config, load_file, parse_config_id
+from stride.config.multirun import MOST, combinations
+from stride.config.plugins import trusting
+from stride.config.schema import Config
+from stride.config.sweep import TRACKER, Sweep, find_sweep
+from stride.runstore.claim import check_group
+from stride.runstore.seed_group import names_group, spelled_out
+from stride.utils.places import TRAIN
+from stride.utils.user_error import UserError, nearest
 
 EXAMPLES = """\
 examples:
@@ -131,7 +132,7 @@ class Arguments:
             return f"{word}, in a new run"
         kept = (each for each in self.overrides if each.lstrip("-").partition("=")[0] != word.partition("=")[0])
         file = ("--config", self.file) if self.file else ()
-        return f"python train.py {shlex.join([*filter(None, [self.config_id]), *file, *kept, word])}"
+        return f"{TRAIN} {shlex.join([*filter(None, [self.config_id]), *file, *kept, word])}"
 
 
 def check_pause(pause_at: int | None, budget: int) -> None:

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from config.commands.one_line import OneLineParser
-from runstore.run_names import HUB_PREFIX
-from utils.user_error import UserError
+from stride.config.commands.one_line import OneLineParser
+from stride.runstore.run_names import HUB_PREFIX
+from stride.utils.user_error import UserError
 
 EXAMPLES = """\
 examples:
-  python -m scripts.verify_run @last                     up to its earliest checkpoint
-  python -m scripts.verify_run RUN --iterations 50       every checkpoint of its first 50 iterations
-  python -m scripts.verify_run RUN --test                and the closing test, with the weights of its last checkpoint
+  stride verify @last                     up to its earliest checkpoint
+  stride verify RUN --iterations 50       every checkpoint of its first 50 iterations
+  stride verify RUN --test                and the closing test, with the weights of its last checkpoint
 exit codes:
   0 identical, or the same within the tolerance; 1 different, or the run contradicts itself; 2 it cannot be repeated
 """
@@ -29,7 +29,7 @@ class VerifyArguments:
 
 def build_verify_parser() -> OneLineParser:
     parser = OneLineParser(
-        prog="python -m scripts.verify_run",
+        prog="stride verify",
         description="Does a run repeat? Train its first iterations again from the stored config and seed, and compare.",
         epilog=EXAMPLES,
     )

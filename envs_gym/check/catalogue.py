@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from envs_gym.check.finding import FAULT, NOTE, WARNING, Finding
-from utils.one_line import one_line
+from stride.envs_gym.check.finding import FAULT, NOTE, WARNING, Finding
+from stride.utils.one_line import one_line
 
 
 class Entry(NamedTuple):

@@ -8,13 +8,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.answers import real
-from envs_gym.check.catalogue import finding
-from envs_gym.check.finding import Finding
-from envs_gym.check.study import Actor, Study, mask_of
-from envs_gym.check.world import World
-from utils.statistics import mean_and_deviation
-from utils.typography import plain
+from stride.envs_gym.answers import real
+from stride.envs_gym.check.catalogue import finding
+from stride.envs_gym.check.finding import Finding
+from stride.envs_gym.check.study import Actor, Study, mask_of
+from stride.envs_gym.check.world import World
+from stride.utils.statistics import mean_and_deviation
+from stride.utils.typography import plain
 
 SEEDS = ((3, 10), (2, 3), (1, 1))  # of each constant action, of random ones: as many as there is time for
 LEAST = 5

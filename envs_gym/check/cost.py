@@ -3,11 +3,11 @@
 import statistics
 from collections.abc import Iterator
 
-from envs_gym.check.catalogue import finding
-from envs_gym.check.finding import NOTE, Finding
-from envs_gym.check.study import Study
-from utils.cores import cores
-from utils.typography import duration
+from stride.envs_gym.check.catalogue import finding
+from stride.envs_gym.check.finding import NOTE, Finding
+from stride.envs_gym.check.study import Study
+from stride.utils.cores import cores
+from stride.utils.typography import duration
 
 WORLDS = 8  # that a training has
 ECHOES = 100

@@ -13,22 +13,22 @@ from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from envs_gym.blame import EnvError
-from envs_gym.check import parts
-from envs_gym.check.catalogue import finding
-from envs_gym.check.constants import check_constant_actions
-from envs_gym.check.cost import check_cost
-from envs_gym.check.finding import Facts, Finding, Result
-from envs_gym.check.form import check_form
-from envs_gym.check.memory import check_memory
-from envs_gym.check.outside import check_end, check_gymnasium, check_pictures, said_better
-from envs_gym.check.played import check_random_play
-from envs_gym.check.repeat import check_repeatability
-from envs_gym.check.study import Limits, StopError, Study
-from envs_gym.check.subject import find_subject
-from envs_gym.check.world import VERBS, Pulse, begin
-from utils.child_end import end_with_parent
-from utils.user_error import UserError
+from stride.envs_gym.blame import EnvError
+from stride.envs_gym.check import parts
+from stride.envs_gym.check.catalogue import finding
+from stride.envs_gym.check.constants import check_constant_actions
+from stride.envs_gym.check.cost import check_cost
+from stride.envs_gym.check.finding import Facts, Finding, Result
+from stride.envs_gym.check.form import check_form
+from stride.envs_gym.check.memory import check_memory
+from stride.envs_gym.check.outside import check_end, check_gymnasium, check_pictures, said_better
+from stride.envs_gym.check.played import check_random_play
+from stride.envs_gym.check.repeat import check_repeatability
+from stride.envs_gym.check.study import Limits, StopError, Study
+from stride.envs_gym.check.subject import find_subject
+from stride.envs_gym.check.world import VERBS, Pulse, begin
+from stride.utils.child_end import end_with_parent
+from stride.utils.user_error import UserError
 
 Part = Callable[[Study], Iterator[Finding]]
 CHECKS: dict[str, Part] = {

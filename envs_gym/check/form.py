@@ -8,13 +8,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym import spaces as stride_spaces
-from envs_gym.answers import check_flags, real, shown
-from envs_gym.blame import Blame
-from envs_gym.check.catalogue import finding
-from envs_gym.check.finding import Finding
-from envs_gym.check.study import StopError, Study
-from utils.user_error import UserError
+from stride.envs_gym import spaces as stride_spaces
+from stride.envs_gym.answers import check_flags, real, shown
+from stride.envs_gym.blame import Blame
+from stride.envs_gym.check.catalogue import finding
+from stride.envs_gym.check.finding import Finding
+from stride.envs_gym.check.study import StopError, Study
+from stride.utils.user_error import UserError
 
 
 def check_form(study: Study) -> Iterator[Finding]:

@@ -6,11 +6,11 @@ import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
 
-from envs_gym.blame import is_users, shown
-from envs_gym.check.catalogue import finding
-from envs_gym.check.finding import Finding
-from envs_gym.check.study import Actor, Study
-from envs_gym.check.world import World
+from stride.envs_gym.blame import is_users, shown
+from stride.envs_gym.check.catalogue import finding
+from stride.envs_gym.check.finding import Finding
+from stride.envs_gym.check.study import Actor, Study
+from stride.envs_gym.check.world import World
 
 WARM, ROUNDS = 2, 5  # rounds that fill caches; that are compared
 STEPS = 300  # of a round, which ends in a reset

@@ -9,13 +9,13 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
-from envs_gym.answers import shown
-from envs_gym.blame import Blame, EnvError
-from envs_gym.check.catalogue import finding
-from envs_gym.check.finding import NOTE, Finding
-from envs_gym.check.study import Study
-from utils.one_line import one_line
-from utils.user_error import UserError
+from stride.envs_gym.answers import shown
+from stride.envs_gym.blame import Blame, EnvError
+from stride.envs_gym.check.catalogue import finding
+from stride.envs_gym.check.finding import NOTE, Finding
+from stride.envs_gym.check.study import Study
+from stride.utils.one_line import one_line
+from stride.utils.user_error import UserError
 
 WINDOW = "human"
 SAID_BETTER = (  # what stands in Gymnasium's words, and what says the same with numbers; "" where it is nothing

@@ -8,11 +8,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.answers import real
-from envs_gym.check.form import flags_and_reward
-from envs_gym.check.study import Actor, Study, leaves
-from envs_gym.check.world import World
-from utils import memory_use
+from stride.envs_gym.answers import real
+from stride.envs_gym.check.form import flags_and_reward
+from stride.envs_gym.check.study import Actor, Study, leaves
+from stride.envs_gym.check.world import World
+from stride.utils import memory_use
 
 SEED = 101
 LARGE = 2048  # numbers of a part from which on only each EACH-th observation is looked at

@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.check.catalogue import CATALOGUE, finding
-from envs_gym.check.finding import FAULT, NOTE, WARNING, Finding
-from envs_gym.check.play import Moments, Record, play
-from envs_gym.check.study import Study
-from envs_gym.check.world import World
-from utils.statistics import mean_and_deviation
-from utils.typography import plain
+from stride.envs_gym.check.catalogue import CATALOGUE, finding
+from stride.envs_gym.check.finding import FAULT, NOTE, WARNING, Finding
+from stride.envs_gym.check.play import Moments, Record, play
+from stride.envs_gym.check.study import Study
+from stride.envs_gym.check.world import World
+from stride.utils.statistics import mean_and_deviation
+from stride.utils.typography import plain
 
 OFTEN = 0.01  # of observations outside their bounds, from which on that is no slip
 HUGE, APART, TINY = 1e3, 1e4, 1e-3  # of observations: far from 1; one part beside another; hardly any spread

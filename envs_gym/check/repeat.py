@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 import torch
 
-from envs_gym.check.catalogue import finding
-from envs_gym.check.finding import NOTE, Finding
-from envs_gym.check.study import Actor, Study
-from envs_gym.check.world import World, copied, distance
+from stride.envs_gym.check.catalogue import finding
+from stride.envs_gym.check.finding import NOTE, Finding
+from stride.envs_gym.check.study import Actor, Study
+from stride.envs_gym.check.world import World, copied, distance
 
 SEED, OTHER_SEED = 7, 99
 STEPS, FEW = 150, 30

@@ -5,8 +5,8 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from envs_gym.check.finding import FAULT, LEVELS, NOTE, WARNING, Facts, Finding, Result
-from utils.typography import bar, duration, number, plain, score
+from stride.envs_gym.check.finding import FAULT, LEVELS, NOTE, WARNING, Facts, Finding, Result
+from stride.utils.typography import bar, duration, number, plain, score
 
 STYLES = {FAULT: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
 INDENT, LABEL, LEVEL = "  ", 10, 9  # columns

@@ -10,11 +10,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.blame import EnvError
-from envs_gym.check.finding import Facts
-from envs_gym.check.subject import Subject
-from envs_gym.check.world import Pulse, World, begin
-from envs_gym.spaces import MASK
+from stride.envs_gym.blame import EnvError
+from stride.envs_gym.check.finding import Facts
+from stride.envs_gym.check.subject import Subject
+from stride.envs_gym.check.world import Pulse, World, begin
+from stride.envs_gym.spaces import MASK
 
 OURS = 50e-6  # seconds of a step that looking takes
 

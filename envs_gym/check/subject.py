@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from config.schema import Config
-from envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing
-from envs_gym.make import env_errors, find_spec, import_module
-from envs_gym.own_code import import_own_modules
-from utils.own_modules import import_named
-from utils.user_error import UserError, nearest
+from stride.config.schema import Config
+from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing
+from stride.envs_gym.make import env_errors, find_spec, import_module
+from stride.envs_gym.own_code import import_own_modules
+from stride.utils.own_modules import import_named
+from stride.utils.user_error import UserError, nearest
 
 
 class Subject(NamedTuple):

@@ -14,12 +14,12 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from envs_gym.blame import is_users, shown
-from envs_gym.check.catalogue import finding
-from envs_gym.check.finding import Finding, Result
-from envs_gym.check.world import VERBS, Pulse
-from utils.child_path import nothing_from_here
-from utils.user_error import UserError
+from stride.envs_gym.blame import is_users, shown
+from stride.envs_gym.check.catalogue import finding
+from stride.envs_gym.check.finding import Finding, Result
+from stride.envs_gym.check.world import VERBS, Pulse
+from stride.utils.child_path import nothing_from_here
+from stride.utils.user_error import UserError
 
 LOOK, ANSWER, GRACE = 0.1, 1.0, 2.0  # seconds: between two looks; to say where it hangs; to end by itself
 IMPORT = 300.0  # in which everything must have been imported
@@ -64,7 +64,7 @@ def _work(variables: Mapping[str, str], request: Asked, *shared: Any) -> None:
     """In the new process: there torch may be imported."""
     os.environ.clear()
     os.environ.update(variables)
-    from envs_gym.check.examine import Limits, Request, work
+    from stride.envs_gym.check.examine import Limits, Request, work
 
     words, kwargs, steps, seconds = request
     work(Request(words, kwargs, Limits(steps, seconds)), *shared)

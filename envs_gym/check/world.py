@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from envs_gym.answers import first_observation, shown
-from envs_gym.blame import Blame
+from stride.envs_gym.answers import first_observation, shown
+from stride.envs_gym.blame import Blame
 
 VERBS = ("", "import", "__init__", "reset", "step", "render", "close", "Gymnasium's checker")
 Pulse = MutableSequence[int]  # how many calls were begun, and the place in VERBS of the one that runs

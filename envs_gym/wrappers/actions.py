@@ -7,8 +7,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.spaces import MASK
-from envs_gym.wrappers.base import env_name, require, require_discrete_actions
+from stride.envs_gym.spaces import MASK
+from stride.envs_gym.wrappers.base import env_name, require, require_discrete_actions
 
 
 class ActionRemapper(gymnasium.Wrapper):

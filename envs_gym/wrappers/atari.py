@@ -10,11 +10,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from config.schema import Config
-from envs_gym.wrappers.base import env_name, layers, require
-from envs_gym.wrappers.frames import FrameSkip, TimeLimit
-from envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
-from envs_gym.wrappers.sizes import check_observation
+from stride.config.schema import Config
+from stride.envs_gym.wrappers.base import env_name, layers, require
+from stride.envs_gym.wrappers.frames import FrameSkip, TimeLimit
+from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
+from stride.envs_gym.wrappers.sizes import check_observation
 
 NAMESPACE, ENTRY = "ALE/", "ale_py.env:AtariEnv"
 BESIDE = ("LifeLoss", "ClipReward", "PongShaper")  # wrappers that leave the screen alone

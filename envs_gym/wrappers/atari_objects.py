@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.wrappers.atari import game_of
-from envs_gym.wrappers.base import require
-from envs_gym.wrappers.shaping import PotentialShaper
+from stride.envs_gym.wrappers.atari import game_of
+from stride.envs_gym.wrappers.base import require
+from stride.envs_gym.wrappers.shaping import PotentialShaper
 
 WIDTH, HEIGHT = 160, 210
 FASTEST = 16.0  # pixels that a ball moves in a step of four frames, or more: told as 1

@@ -10,8 +10,8 @@ from typing import Any
 
 import gymnasium
 
-from envs_gym.answers import real
-from utils.user_error import UserError
+from stride.envs_gym.answers import real
+from stride.utils.user_error import UserError
 
 
 class RawReward(gymnasium.Wrapper):

@@ -4,9 +4,9 @@ from typing import Any
 
 import gymnasium
 
-from envs_gym.doom import DoomWorld
-from envs_gym.wrappers.base import env_name, require
-from envs_gym.wrappers.shaping import PotentialShaper
+from stride.envs_gym.doom import DoomWorld
+from stride.envs_gym.wrappers.base import env_name, require
+from stride.envs_gym.wrappers.shaping import PotentialShaper
 
 HEALTHY = 100.0
 

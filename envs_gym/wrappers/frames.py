@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.wrappers.base import layers, require
-from envs_gym.wrappers.images import ChannelFirst, channel_first
-from envs_gym.wrappers.sizes import check_observation
+from stride.envs_gym.wrappers.base import layers, require
+from stride.envs_gym.wrappers.images import ChannelFirst, channel_first
+from stride.envs_gym.wrappers.sizes import check_observation
 
 TimeLimit = gymnasium.wrappers.TimeLimit  # truncates after max_episode_steps of the steps at its place in the stack
 

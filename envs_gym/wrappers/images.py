@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.spaces import is_image
-from envs_gym.wrappers.base import layers, require
-from envs_gym.wrappers.sizes import check_observation
+from stride.envs_gym.spaces import is_image
+from stride.envs_gym.wrappers.base import layers, require
+from stride.envs_gym.wrappers.sizes import check_observation
 
 Picture = Callable[[np.ndarray], np.ndarray]
 LUMA = (77, 150, 29)  # red, green and blue of BT.601 in 256ths: the sum fits 16 bits

@@ -12,9 +12,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.spaces import MASK
-from envs_gym.wrappers.base import env_name, require
-from envs_gym.wrappers.images import ChannelFirst
+from stride.envs_gym.spaces import MASK
+from stride.envs_gym.wrappers.base import env_name, require
+from stride.envs_gym.wrappers.images import ChannelFirst
 
 CODES = (11, 6, 4)  # kinds of things, colours, and states of a door, or the four ways that an agent can look
 DIRECTIONS = 4

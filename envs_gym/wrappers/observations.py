@@ -7,9 +7,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs_gym.wrappers.base import require
-from envs_gym.wrappers.sizes import check_observation
-from utils.user_error import nearest
+from stride.envs_gym.wrappers.base import require
+from stride.envs_gym.wrappers.sizes import check_observation
+from stride.utils.user_error import nearest
 
 ENCODINGS = ("onehot", "binary", "array")
 

@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-from envs_gym.wrappers.base import env_name, require
-from envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
-from envs_gym.wrappers.sizes import check_observation
+from stride.envs_gym.wrappers.base import env_name, require
+from stride.envs_gym.wrappers.images import SQUARE, ChannelFirst, checked_size
+from stride.envs_gym.wrappers.sizes import check_observation
 
 Draw = Callable[[Any], np.ndarray]
 CART, POLE = 150.0, 255.0  # brightness on a black ground

@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
-from config.plugins import find, import_named, is_dotted, registered
-from config.schema import Config
-from envs_gym.blame import REFUSALS
-from envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
-from envs_gym.wrappers.atari import AtariScreen, ClipReward, LifeLoss, is_atari, screen_of
-from envs_gym.wrappers.base import RawReward, Remembering, layers, require
-from envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
-from envs_gym.wrappers.images import SQUARE, GrayscaleObservation, ResizeObservation, channel_first
-from envs_gym.wrappers.observations import DiscreteEncoder, SelectObservation
-from envs_gym.wrappers.pixels import PixelObservation
-from envs_gym.wrappers.shaping import (
+from stride.config.plugins import find, import_named, is_dotted, registered
+from stride.config.schema import Config
+from stride.envs_gym.blame import REFUSALS
+from stride.envs_gym.wrappers.actions import ActionMask, ActionRemapper, CarRacingPedals, StickyActions
+from stride.envs_gym.wrappers.atari import AtariScreen, ClipReward, LifeLoss, is_atari, screen_of
+from stride.envs_gym.wrappers.base import RawReward, Remembering, layers, require
+from stride.envs_gym.wrappers.frames import FrameSkip, FrameStack, TimeLimit, step_limit
+from stride.envs_gym.wrappers.images import SQUARE, GrayscaleObservation, ResizeObservation, channel_first
+from stride.envs_gym.wrappers.observations import DiscreteEncoder, SelectObservation
+from stride.envs_gym.wrappers.pixels import PixelObservation
+from stride.envs_gym.wrappers.shaping import (
     CartPoleShaper,
     MountainCarCountBonus,
     MountainCarShaper,
     PotentialShaper,
 )
-from utils.user_error import UserError, nearest
-from utils.wings import load_wing
+from stride.utils.user_error import UserError, nearest
+from stride.utils.wings import load_wing
 
 WrapperConfig = Mapping[str, Any]  # {"id": Name, ...arguments}, as a config and a worker process hold it
 

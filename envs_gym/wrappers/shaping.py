@@ -13,7 +13,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 
-from envs_gym.wrappers.base import Remembering, env_name, require
+from stride.envs_gym.wrappers.base import Remembering, env_name, require
 
 MountainCar = MountainCarEnv | Continuous_MountainCarEnv
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 LARGEST = 1 << 28  # bytes: a picture of 9,000 x 9,000 in colour
 

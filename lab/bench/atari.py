@@ -28,20 +28,20 @@ from typing import NamedTuple
 
 import torch
 
-from agents.engines.choice import build_agent
-from agents.networks.actor_critic import ActorCritic
-from config.general import load_general
-from config.schema import PPOConfig
-from envs_gym.make import make_envs
-from envs_gym.task import task_of
 from lab.bench import peers, pictures
 from lab.bench.limit import multiply_add_limit
 from lab.bench.measure import Figures, lasting, machine, median_of, ratio, timed, trained
 from lab.bench.peers import SB3, Ready
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import write_json
-from utils.user_error import UserError
+from stride.agents.engines.choice import build_agent
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.commands.usage import parser_of
+from stride.config.general import load_general
+from stride.config.schema import PPOConfig
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.task import task_of
+from stride.utils import entry
+from stride.utils.durable_file import write_json
+from stride.utils.user_error import UserError
 
 PICTURES, PONG = f"{pictures.__name__}:{pictures.ID}", "ALE/Pong-v5"
 WORK = ("n_envs=8", "n_steps=128", "n_epochs=4", "batch_size=0.25", "policy=cnn", "hidden_dims=[]", "optimizer=adam")

@@ -10,11 +10,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 
-from config.loader import load_config, to_plain
-from runstore import claim
-from runstore.run_dir import RunDir, new_id, runs_root
-from scripts.usage import parser_of
-from utils import entry
+from stride.commands.usage import parser_of
+from stride.config.loader import load_config, to_plain
+from stride.runstore import claim
+from stride.runstore.run_dir import RunDir, new_id, runs_root
+from stride.utils import entry
 
 GROUP, ENV, VARIANT = "night", "CartPole-v1", "ppo"
 

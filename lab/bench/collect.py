@@ -14,14 +14,6 @@ from pathlib import Path
 
 import torch
 
-from agents.experience.collector import WINDOW
-from agents.experience.minibatches import minibatches
-from agents.experience.nouns import Final
-from agents.ppo import PPO
-from config.metrics import load_metrics
-from config.schedule import Schedule
-from config.schema import PPOConfig
-from envs_gym.make import make_envs
 from lab.bench.measure import (
     EPOCHS,
     LOG_EVERY,
@@ -32,11 +24,19 @@ from lab.bench.measure import (
     setting,
     trained,
 )
-from scripts.usage import parser_of
-from trainer_callbacks.session import build_trainer
-from utils import entry
-from utils.counter_rng import SHUFFLE
-from utils.durable_file import write_json
+from stride.agents.experience.collector import WINDOW
+from stride.agents.experience.minibatches import minibatches
+from stride.agents.experience.nouns import Final
+from stride.agents.ppo import PPO
+from stride.commands.usage import parser_of
+from stride.config.metrics import load_metrics
+from stride.config.schedule import Schedule
+from stride.config.schema import PPOConfig
+from stride.envs_gym.make import make_envs
+from stride.trainer_callbacks.session import build_trainer
+from stride.utils import entry
+from stride.utils.counter_rng import SHUFFLE
+from stride.utils.durable_file import write_json
 
 TICKS = 4000  # iterations over which Lightning's loop is timed
 LEARN_ITERATIONS = 8

@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-import envs_fast
 from lab.bench.families import families
 from lab.bench.measure import machine
 from lab.bench.plot import bars_svg, dots_svg, millions
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import write_json
-from utils.user_error import UserError, nearest
+from stride import envs_fast
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.durable_file import write_json
+from stride.utils.user_error import UserError, nearest
 
 STEPS = 64  # steps of a kernel call, and different actions of every contender
 SLOW, SLOWER = 4096, 256  # peers that keep an object for each world are not made wider; those whose objects hold tables

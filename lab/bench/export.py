@@ -4,7 +4,7 @@
     python -m lab.bench.export --record        and in docs/export.md's table, docs/benchmarks/export.json
 
 Each policy is trained for a moment, as weights change no cost, and each file is held against the run's player on real
-episodes first, as by scripts.export. A figure is the median of 200 calls, the best of some turns.
+episodes first, as by `stride export`. A figure is the median of 200 calls, the best of some turns.
 """
 
 import os
@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import torch
 
-import train
-from agents.trained.loading import LoadedRun, load_run
-from config.commands.train import parse_arguments
-from export.files import Kind, built, facts_of, milliseconds, runner
-from export.graph import deployed
-from export.verify import compare, samples
 from lab.bench.measure import machine
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import read_json, replacing, write_json
-from utils.provenance import PROJECT, git_hash
-from utils.user_error import UserError
+from stride.agents.trained.loading import LoadedRun, load_run
+from stride.commands import train
+from stride.commands.usage import parser_of
+from stride.config.commands.train import parse_arguments
+from stride.export.files import Kind, built, facts_of, milliseconds, runner
+from stride.export.graph import deployed
+from stride.export.verify import compare, samples
+from stride.utils import entry
+from stride.utils.durable_file import read_json, replacing, write_json
+from stride.utils.provenance import PROJECT, git_hash
+from stride.utils.user_error import UserError
 
 PAGE = PROJECT / "docs" / "export.md"
 FIGURES = PROJECT / "docs" / "benchmarks" / "export.json"

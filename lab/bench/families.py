@@ -24,19 +24,19 @@ import gymnasium
 import torch
 from gymnasium import spaces
 
-from config.general import load_general
-from config.schema import Config
-from envs_fast.vec_env import VecEnv
-from envs_gym.backends import ROWS, choose_backend
-from envs_gym.blame import EnvError
-from envs_gym.make import make_envs
-from envs_gym.task import task_of
-from envs_gym.workers import workers_of
-from envs_gym.wrappers.registry import wrap, wrappers_of
 from lab.bench.measure import machine
-from utils.cores import cores
-from utils.durable_file import write_json
-from utils.user_error import UserError, nearest
+from stride.config.general import load_general
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import VecEnv
+from stride.envs_gym.backends import ROWS, choose_backend
+from stride.envs_gym.blame import EnvError
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.task import task_of
+from stride.envs_gym.workers import workers_of
+from stride.envs_gym.wrappers.registry import wrap, wrappers_of
+from stride.utils.cores import cores
+from stride.utils.durable_file import write_json
+from stride.utils.user_error import UserError, nearest
 
 SYNC, ASYNC, ENVPOOL = "SyncVectorEnv", "AsyncVectorEnv", "EnvPool itself"
 ACTIONS = 16  # different ones of each contender, drawn before anything is timed

@@ -4,11 +4,11 @@ import time
 
 import numpy as np
 
-from agents.engines.fused_cpu.kernels import layers
-from agents.engines.fused_cpu.kernels.calls import PIECE, address_of, call, longs
-from agents.engines.fused_cpu.parameters import aligned
-from agents.engines.fused_cpu.workers import Workers
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels import layers
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, call, longs
+from stride.agents.engines.fused_cpu.parameters import aligned
+from stride.agents.engines.fused_cpu.workers import Workers
+from stride.utils.kernel_cache import njit
 
 SIDE = 64  # of the matrices whose product measures the limit
 

@@ -15,11 +15,11 @@ import time
 import numpy as np
 
 from lab.faults.nodes import cluster
-from scripts.usage import parser_of
-from utils import entry
-from utils.places import PROJECT
-from utils.statistics import interval
-from utils.user_error import UserError
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.places import PROJECT
+from stride.utils.statistics import interval
+from stride.utils.user_error import UserError
 
 WORDS = ("CartPole-v1:ppo", "max_timesteps=20000", "early_stop_on_eval_threshold=false", "-q")
 

@@ -18,16 +18,16 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
-from agents.base import Agent
-from agents.engines.choice import build_agent
-from config.checks import check
-from config.schema import Config, PPOConfig
-from envs_gym.make import make_envs
 from lab.host import processor
-from report.metrics_csv import MetricsCsv
-from runstore.run_dir import RunDir
-from trainer_callbacks.session import fit
-from utils.provenance import provenance
+from stride.agents.base import Agent
+from stride.agents.engines.choice import build_agent
+from stride.config.checks import check
+from stride.config.schema import Config, PPOConfig
+from stride.envs_gym.make import make_envs
+from stride.report.metrics_csv import MetricsCsv
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.session import fit
+from stride.utils.provenance import provenance
 
 EPOCHS, MINIBATCHES = 4, 4
 LOG_EVERY = 5  # iterations between rows: what a run of 1M steps in rollouts of 8 x 128 takes by itself

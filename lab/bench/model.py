@@ -14,16 +14,16 @@ from typing import cast
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from agents.dreamer import Dreamer
-from agents.engines.choice import build_agent
-from agents.engines.fused_cpu.model_learn import ModelLearn
-from agents.networks.world_model import State
-from agents.sockets import Learner
-from config.loader import load_config
-from envs_gym.make import make_envs
 from lab.bench.limit import multiply_add_limit
 from lab.bench.measure import Figures, machine, median_of
-from trainer_callbacks.kept_memory import keep_freed_memory
+from stride.agents.dreamer import Dreamer
+from stride.agents.engines.choice import build_agent
+from stride.agents.engines.fused_cpu.model_learn import ModelLearn
+from stride.agents.networks.world_model import State
+from stride.agents.sockets import Learner
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.trainer_callbacks.kept_memory import keep_freed_memory
 
 SIZES: dict[str, tuple[str, ...]] = {
     "small": (),

@@ -18,19 +18,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from agents.engines.fused_cpu.warm import warm
-from config.loader import load_config
-from config.schema import ReplayConfig
-from envs_gym.make import make_envs
 from lab.bench import peers
 from lab.bench.limit import SIDE, multiply_add_limit
 from lab.bench.measure import OURS, Engine, Figures, machine, median_of, trained
 from lab.bench.plot import bars_svg
 from lab.bench.profile import whole_training
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import write_json
-from utils.user_error import UserError
+from stride.agents.engines.fused_cpu.warm import warm
+from stride.commands.usage import parser_of
+from stride.config.loader import load_config
+from stride.config.schema import ReplayConfig
+from stride.envs_gym.make import make_envs
+from stride.utils import entry
+from stride.utils.durable_file import write_json
+from stride.utils.user_error import UserError
 
 VARIANTS = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 1_000)}  # env steps of one timed training
 PEERS = {"sb3": peers.SB3, "sbx": peers.SBX}

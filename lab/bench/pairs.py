@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.usage import parser_of
-from utils import entry
-from utils.provenance import PROJECT
-from utils.statistics import interval
-from utils.user_error import UserError
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.provenance import PROJECT
+from stride.utils.statistics import interval
+from stride.utils.user_error import UserError
 
 ALLOWED = 1.02  # ratio of seconds: less is noise of a shared machine
 

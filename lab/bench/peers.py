@@ -12,8 +12,8 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
-from config.schedule import Schedule
-from config.schema import Config, DQNConfig, PPOConfig, ReplayConfig, SACConfig
+from stride.config.schedule import Schedule
+from stride.config.schema import Config, DQNConfig, PPOConfig, ReplayConfig, SACConfig
 
 SB3, SBX = "stable_baselines3", "sbx"  # to import
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from utils.curve import STYLE
+from stride.utils.curve import STYLE
 
 WIDTH, LEFT, RIGHT, TOP, BAR, GAP, BOTTOM = 760, 170, 70, 56, 18, 16, 44
 LINE = 26  # of an environment among many

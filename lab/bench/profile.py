@@ -18,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from agents.base import Agent
-from agents.engines.fused_cpu.bind import KERNELS, Bound
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.kernels import nets, replay
-from agents.engines.fused_cpu.kernels.optimizer import adam, reduce_parts
-from agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
-from agents.engines.fused_cpu.play import FusedPlay
-from agents.engines.fused_cpu.warm import warm
-from agents.engines.fused_cpu.worlds import CompiledWorlds
-from config.schema import PPOConfig, ReplayConfig
-from envs_gym.make import make_envs
 from lab.bench.limit import multiply_add_limit
 from lab.bench.measure import Place, Span, machine, seconds_of, timed, trained
 from lab.bench.train import bench_setting, flops
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import write_json
+from stride.agents.base import Agent
+from stride.agents.engines.fused_cpu.bind import KERNELS, Bound
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.kernels import nets, replay
+from stride.agents.engines.fused_cpu.kernels.optimizer import adam, reduce_parts
+from stride.agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
+from stride.agents.engines.fused_cpu.play import FusedPlay
+from stride.agents.engines.fused_cpu.warm import warm
+from stride.agents.engines.fused_cpu.worlds import CompiledWorlds
+from stride.commands.usage import parser_of
+from stride.config.schema import PPOConfig, ReplayConfig
+from stride.envs_gym.make import make_envs
+from stride.utils import entry
+from stride.utils.durable_file import write_json
 
 Places = dict[str, tuple[Place, ...]]
 OUTER: Places = {

@@ -17,19 +17,19 @@ from collections.abc import Iterator
 
 import torch
 
-import train
-from agents.base import Agent
-from agents.engines.choice import build_agent
-from config.commands.train import parse_arguments
-from config.loader import load_config
-from envs_gym.make import make_envs
 from lab.bench.measure import machine, timed
 from lab.faults.record import record
-from runstore.run_dir import RunDir
-from scripts.usage import parser_of
-from trainer_callbacks.checkpoint import Checkpoint
-from utils import entry
-from utils.provenance import git_hash
+from stride.agents.base import Agent
+from stride.agents.engines.choice import build_agent
+from stride.commands import train
+from stride.commands.usage import parser_of
+from stride.config.commands.train import parse_arguments
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.checkpoint import Checkpoint
+from stride.utils import entry
+from stride.utils.provenance import git_hash
 
 ENDLESS = ("max_timesteps=1e9", "early_stop_on_eval_threshold=false", "-q")
 TITLES = {

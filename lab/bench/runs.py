@@ -15,9 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from scripts.usage import parser_of
-from utils import entry
-from utils.places import PROJECT
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.places import PROJECT
 
 ENVS = ("CartPole-v1", "Acrobot-v1", "Pendulum-v1", "LunarLander-v3")
 ROWS, METRICS = 20, ("train/loss/policy", "train/policy/entropy", "train/policy/approx_kl", "train/grad_norm/total")
@@ -38,10 +38,10 @@ def main(argv: list[str]) -> int:
         print(f"{asked.runs:,} runs made in {time.perf_counter() - began:.1f} s, {DAMAGED} of them damaged", flush=True)
         time.sleep(1.1)  # what changed just now is not trusted to stay
         tell("an interpreter that does nothing", ("-c", "pass"), root, asked.repeats)
-        tell("the first list: every run is read", ("-m", "scripts.runs", *QUERY), root, 1)
-        tell("list, by two fields", ("-m", "scripts.runs", *QUERY), root, asked.repeats)
-        tell("list, by a key and a metric", ("-m", "scripts.runs", *KEYS), root, asked.repeats)
-        tell("list, all of them", ("-m", "scripts.runs", "list"), root, asked.repeats)
+        tell("the first list: every run is read", ("-m", "stride.commands.runs", *QUERY), root, 1)
+        tell("list, by two fields", ("-m", "stride.commands.runs", *QUERY), root, asked.repeats)
+        tell("list, by a key and a metric", ("-m", "stride.commands.runs", *KEYS), root, asked.repeats)
+        tell("list, all of them", ("-m", "stride.commands.runs", "list"), root, asked.repeats)
     return 0
 
 

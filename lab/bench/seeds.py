@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.bench.pairs import Cost, measured, told, verdict
-from runstore.metrics_csv import read_csv
-from runstore.phases import PHASES, PREFIX
-from runstore.run_files import read_json
-from scripts.usage import parser_of
-from utils import entry
-from utils.provenance import PROJECT
-from utils.user_error import UserError
+from stride.commands.usage import parser_of
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.phases import PHASES, PREFIX
+from stride.runstore.run_files import read_json
+from stride.utils import entry
+from stride.utils.provenance import PROJECT
+from stride.utils.user_error import UserError
 
 SECONDS = f"{PREFIX}seconds"
 UNNAMED = "not told"  # by checkouts that name fewer phases

@@ -12,8 +12,8 @@ import time
 import torch
 from gymnasium.spaces import Discrete
 
-from envs_fast.registry import make
-from utils.user_error import UserError
+from stride.envs_fast.registry import make
+from stride.utils.user_error import UserError
 
 TURNS, SECONDS = 500, 0.002
 

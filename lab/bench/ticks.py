@@ -13,10 +13,10 @@ import time
 
 import torch
 
-from agents.engines.choice import build_agent
-from config.loader import load_config
-from envs_gym.make import make_envs
-from utils.user_error import UserError
+from stride.agents.engines.choice import build_agent
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.utils.user_error import UserError
 
 WARM, SECONDS = 1.0, 3.0
 

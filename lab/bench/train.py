@@ -33,17 +33,17 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from agents.engines.fused_cpu.warm import warm
-from config.schema import PPOConfig
-from envs_gym.make import make_envs
 from lab.bench import model, peers
 from lab.bench.limit import SIDE, multiply_add_limit
 from lab.bench.measure import OURS, Contenders, Figures, machine, rates_in_turns, ratio, seconds_of, setting
 from lab.bench.plot import bars_svg
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import write_json
-from utils.provenance import PROJECT
+from stride.agents.engines.fused_cpu.warm import warm
+from stride.commands.usage import parser_of
+from stride.config.schema import PPOConfig
+from stride.envs_gym.make import make_envs
+from stride.utils import entry
+from stride.utils.durable_file import write_json
+from stride.utils.provenance import PROJECT
 
 MOST_ROWS = 1 << 18  # of a rollout, where the growing worlds are timed
 

@@ -1,7 +1,7 @@
 """`python -m lab.evidence` measures the shipped variants."""
 
 from lab.evidence.variants import main
-from utils import entry
+from stride.utils import entry
 
 if __name__ == "__main__":
     entry.run(main)

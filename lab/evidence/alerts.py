@@ -9,9 +9,9 @@ Bounds are right when what is shipped runs in silence and what is broken does no
 import argparse
 from collections.abc import Iterator
 
-from runstore.run_dir import RunDir, list_runs
-from trainer_callbacks.watch import read_alerts
-from utils import entry
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.trainer_callbacks.watch import read_alerts
+from stride.utils import entry
 
 
 def lines(run: RunDir) -> Iterator[str]:

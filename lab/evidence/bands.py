@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from config.bands import FILE, Curve
-from runstore.run_facts import finite, mapping
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import read_json
-from utils.provenance import PROJECT
+from stride.commands.usage import parser_of
+from stride.config.bands import FILE, Curve
+from stride.runstore.run_facts import finite, mapping
+from stride.utils import entry
+from stride.utils.durable_file import read_json
+from stride.utils.provenance import PROJECT
 
 RESULTS = PROJECT / "docs" / "results"
 

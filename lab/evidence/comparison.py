@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from config.loader import load_config, parse_config_id
 from lab.evidence.file import Evidence, Record, file_stem
 from lab.evidence.variants import RESULTS, train
-from utils.curve import Band, Point, bands_svg
-from utils.durable_file import write_json
-from utils.statistics import interval, iqm
-from utils.typography import number, score
-from utils.user_error import UserError
+from stride.config.loader import load_config, parse_config_id
+from stride.utils.curve import Band, Point, bands_svg
+from stride.utils.durable_file import write_json
+from stride.utils.statistics import interval, iqm
+from stride.utils.typography import number, score
+from stride.utils.user_error import UserError
 
 MEASURES = ("final", "area")  # of 100 fresh episodes; mean height of the curve of evaluations
 Found = Mapping[str, Mapping[str, Evidence]]  # variant -> way -> its file

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from config.general import is_general, load_general
-from config.loader import load_config, load_file, parse_config_id, to_plain
-from config.schema import Config
-from envs_gym.task import task_of
 from lab.host import processor
-from utils.durable_file import read_json, write_json
-from utils.provenance import PROJECT
-from utils.statistics import interval, iqm
-from utils.user_error import UserError
+from stride.config.general import is_general, load_general
+from stride.config.loader import load_config, load_file, parse_config_id, to_plain
+from stride.config.schema import Config
+from stride.envs_gym.task import task_of
+from stride.utils.durable_file import read_json, write_json
+from stride.utils.provenance import PROJECT
+from stride.utils.statistics import interval, iqm
+from stride.utils.user_error import UserError
 
 VERSION = 1
 OWN_FILES = {"PixelCatch-v0:dreamer": PROJECT / "tests" / "config" / "PixelCatch-v0.yaml"}  # of worlds of the tests

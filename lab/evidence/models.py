@@ -18,10 +18,10 @@ import numpy as np
 from lab.evidence.file import Evidence, Record, configured, file_stem, typed_today
 from lab.evidence.report import curve, table
 from lab.evidence.variants import RESULTS, train
-from scripts.usage import called, parser_of
-from utils import entry
-from utils.typography import duration, plain, score
-from utils.user_error import UserError, nearest
+from stride.commands.usage import called, parser_of
+from stride.utils import entry
+from stride.utils.typography import duration, plain, score
+from stride.utils.user_error import UserError, nearest
 
 FOLDER = RESULTS / "models"
 PAGE = RESULTS.parent / "models.md"

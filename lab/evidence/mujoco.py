@@ -20,13 +20,13 @@ from lab.evidence.comparison import band_of
 from lab.evidence.file import file_stem, machine
 from lab.evidence.report import table
 from lab.evidence.variants import RESULTS
-from scripts.usage import parser_of
-from utils import entry
-from utils.curve import bands_svg
-from utils.durable_file import read_json, write_json
-from utils.provenance import PROJECT, git_hash
-from utils.statistics import interval
-from utils.typography import score
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.curve import bands_svg
+from stride.utils.durable_file import read_json, write_json
+from stride.utils.provenance import PROJECT, git_hash
+from stride.utils.statistics import interval
+from stride.utils.typography import score
 
 FOLDER = RESULTS / "mujoco"
 FIGURES = FOLDER / "rows.json"

@@ -16,19 +16,19 @@ import gymnasium
 import torch
 from torch import nn
 
-import train
-from config.commands.train import parse_arguments
-from config.general import load_general
-from config.schedule import Schedule
-from config.schema import Config, PPOConfig, SACConfig
-from envs_gym.task import task_of
 from lab.evidence.mujoco import EPISODES, LOOKS
-from runstore.history import VAL
-from runstore.metrics_csv import points, read_csv
-from runstore.run_dir import list_runs
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import write_json
+from stride.commands import train
+from stride.commands.usage import parser_of
+from stride.config.commands.train import parse_arguments
+from stride.config.general import load_general
+from stride.config.schedule import Schedule
+from stride.config.schema import Config, PPOConfig, SACConfig
+from stride.envs_gym.task import task_of
+from stride.runstore.history import VAL
+from stride.runstore.metrics_csv import points, read_csv
+from stride.runstore.run_dir import list_runs
+from stride.utils import entry
+from stride.utils.durable_file import write_json
 
 SB3 = "stable_baselines3"
 

@@ -17,21 +17,21 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from config.loader import to_plain
 from lab.evidence.file import configured, machine
 from lab.evidence.variants import RESULTS
-from runstore.claim import claimed
-from runstore.many.parent_death import wrapped
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir, runs_root
-from runstore.run_files import exists
-from scripts.usage import called, parser_of
-from utils import entry
-from utils.curve import Point, lines_svg
-from utils.durable_file import write_json
-from utils.interrupted import Noted
-from utils.provenance import PROJECT, git_hash
-from utils.typography import duration
+from stride.commands.usage import called, parser_of
+from stride.config.loader import to_plain
+from stride.runstore.claim import claimed
+from stride.runstore.many.parent_death import wrapped
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir, runs_root
+from stride.runstore.run_files import exists
+from stride.utils import entry
+from stride.utils.curve import Point, lines_svg
+from stride.utils.durable_file import write_json
+from stride.utils.interrupted import Noted
+from stride.utils.provenance import PROJECT, git_hash
+from stride.utils.typography import duration
 
 SCREEN, FEATURES = "ALE/Pong-v5:ppo", "ALE/Pong-v5:features"
 STEMS = {SCREEN: "pong", FEATURES: "features"}  # of the files

@@ -4,11 +4,11 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from config.schema import Config
-from runstore.history import STEPS
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir, list_runs
-from utils.typography import duration
+from stride.config.schema import Config
+from stride.runstore.history import STEPS
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.utils.typography import duration
 
 EVERY = 30.0  # seconds between lines
 

@@ -13,9 +13,9 @@ from itertools import count
 
 import numpy as np
 
-from scripts.usage import parser_of
-from utils import entry
-from utils.counter_rng import ACT, Key, counters, fill_words
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.counter_rng import ACT, Key, counters, fill_words
 
 AT_ONCE = 1 << 18  # words written together
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from config.listing import list_environments
-from config.loader import load_config, parse_config_id, to_plain
 from lab.evidence.file import WORDS, Evidence, config_hash, file_stem, is_solved, read_all, summary, typed_today
-from utils.curve import Point, seeds_svg
-from utils.typography import duration, number, plain, score
+from stride.config.listing import list_environments
+from stride.config.loader import load_config, parse_config_id, to_plain
+from stride.utils.curve import Point, seeds_svg
+from stride.utils.typography import duration, number, plain, score
 
 MEAN_POINTS = 200  # of the bold curve
 HEAD = (

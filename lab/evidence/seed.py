@@ -13,29 +13,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import leaves, tree_map
-from agents.networks.actor_critic import ActorCritic
-from agents.networks.dreamer_policy import ModelPolicy
-from agents.trained.loading import LoadedRun, load_run
-from config.schema import Config
-from envs_fast.vec_env import Obs
-from envs_gym.gym_env import GymEnv
-from envs_gym.make import make_envs
-from envs_gym.wrappers.registry import wrappers_of
 from lab.evidence.blackjack import LONGEST, blackjack
 from lab.evidence.file import OWN_FILES, configured, is_solved
 from lab.transition_table import PUBLISHED, Floats, policy_value, read_table
-from report.page import Row
-from runstore.history import TRAIN, VAL
-from runstore.metrics_csv import points, read_csv
-from runstore.run_dir import RunDir, list_runs
-from scripts.usage import parser_of
-from trainer_callbacks.evaluate import Evaluate
-from utils import entry
-from utils.durable_file import write_json
-from utils.provenance import PROJECT
-from utils.user_error import UserError
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import leaves, tree_map
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.dreamer_policy import ModelPolicy
+from stride.agents.trained.loading import LoadedRun, load_run
+from stride.commands.usage import parser_of
+from stride.config.schema import Config
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.wrappers.registry import wrappers_of
+from stride.report.page import Row
+from stride.runstore.history import TRAIN, VAL
+from stride.runstore.metrics_csv import points, read_csv
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.utils import entry
+from stride.utils.durable_file import write_json
+from stride.utils.provenance import PROJECT
+from stride.utils.user_error import UserError
 
 SECONDS = "train/time/seconds"
 SCORES = {  # record -> metric

@@ -17,15 +17,15 @@ from typing import Any
 
 import yaml
 
-from config.yaml_file import read_yaml
 from lab.faults.record import record
-from report.sweep_result import Finalist
-from scripts.usage import called, parser_of
-from utils import entry
-from utils.durable_file import read_json, write_json
-from utils.provenance import PROJECT, git_hash
-from utils.typography import score
-from utils.user_error import UserError
+from stride.commands.usage import called, parser_of
+from stride.config.yaml_file import read_yaml
+from stride.report.sweep_result import Finalist
+from stride.utils import entry
+from stride.utils.durable_file import read_json, write_json
+from stride.utils.provenance import PROJECT, git_hash
+from stride.utils.typography import score
+from stride.utils.user_error import UserError
 
 FILE = PROJECT / "config" / "sweeps" / "cartpole.yaml"
 RESULT, PAGE = PROJECT / "docs" / "results" / "sweeps" / "cartpole.json", PROJECT / "docs" / "scale.md"
@@ -65,7 +65,7 @@ def searched(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
     name = f"{told['method']}-{told['seeds'][0]}"
     file, root = folder / f"{name}.yaml", folder / name
     file.write_text(yaml.safe_dump(told, sort_keys=False))
-    command = [sys.executable, "-m", "scripts.sweep", str(file)]
+    command = [sys.executable, "-m", "stride.commands.sweep", str(file)]
     ended = subprocess.run(command, env={**os.environ, "STRIDE_RUNS": str(root)}, cwd=PROJECT, check=False)
     if ended.returncode:
         raise UserError(f"the search {name} ended with {ended.returncode}")

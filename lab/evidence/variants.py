@@ -21,23 +21,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import agents.algorithms  # noqa: F401  # makes every algorithm's keys known
-from config import bands
-from config.commands.machines import LOCAL, PLACES
-from config.listing import list_environments
-from config.loader import load_config, parse_config_id
+import stride.agents.algorithms  # noqa: F401  # makes every algorithm's keys known
 from lab.evidence.bands import text
 from lab.evidence.file import Evidence, configured, file_stem
 from lab.evidence.progress import Job, Progress
 from lab.evidence.report import write_results
-from runstore.many.pools import pool_on
-from runstore.many.process_pool import Finished
-from runstore.run_dir import runs_root
-from scripts.usage import called, parser_of
-from utils.durable_file import read_json
-from utils.provenance import PROJECT
-from utils.typography import duration, score
-from utils.user_error import UserError, nearest
+from stride.commands.usage import called, parser_of
+from stride.config import bands
+from stride.config.commands.machines import LOCAL, PLACES
+from stride.config.listing import list_environments
+from stride.config.loader import load_config, parse_config_id
+from stride.runstore.many.pools import pool_on
+from stride.runstore.many.process_pool import Finished
+from stride.runstore.run_dir import runs_root
+from stride.utils.durable_file import read_json
+from stride.utils.provenance import PROJECT
+from stride.utils.typography import duration, score
+from stride.utils.user_error import UserError, nearest
 
 RESULTS = PROJECT / "docs" / "results"
 

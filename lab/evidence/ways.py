@@ -18,9 +18,9 @@ from lab.evidence.comparison import Comparison, Found, Ways, difference, iqm_tex
 from lab.evidence.file import file_stem
 from lab.evidence.report import table
 from lab.evidence.variants import RESULTS
-from scripts.usage import parser_of
-from utils import entry
-from utils.typography import duration
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.typography import duration
 
 VARIANTS = {  # eager takes long, and rates are constant in the last two
     "CartPole-v1:ppo": (),

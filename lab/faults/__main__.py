@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.faults.record import record
-from scripts.usage import parser_of
-from utils import entry
-from utils.provenance import git_hash
-from utils.user_error import UserError, nearest
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.provenance import git_hash
+from stride.utils.user_error import UserError, nearest
 
 
 class Scenario(NamedTuple):

@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab.faults.rig import start
-from report.monitor.machine import Machine
-from runstore import metrics_layout as at
-from runstore.metrics_reader import MetricsReader
-from utils.places import PROJECT
-from utils.user_error import UserError
+from stride.report.monitor.machine import Machine
+from stride.runstore import metrics_layout as at
+from stride.runstore.metrics_reader import MetricsReader
+from stride.utils.places import PROJECT
+from stride.utils.user_error import UserError
 
 AUDIENCES = (0, 1, 8)
 SETTLE, LASTS = 1.0, 2.5  # seconds: after others look on, and of a window
@@ -91,7 +91,7 @@ def window(path: Path, monitors: Sequence[int], count: int) -> tuple[int, float,
 def looking(run: Path, root: Path, count: int) -> Iterator[list[int]]:
     """The processes of so many monitors, whose screens somebody reads; each has shown its first."""
     pairs, shown = [os.openpty() for _ in range(count)], [threading.Event() for _ in range(count)]
-    words = [sys.executable, "-m", "scripts.monitor", str(run)]
+    words = [sys.executable, "-m", "stride.commands.monitor", str(run)]
     children = []
     for (master, slave), first in zip(pairs, shown, strict=True):
         fcntl.ioctl(slave, termios.TIOCSWINSZ, SIZE)

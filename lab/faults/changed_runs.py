@@ -25,9 +25,9 @@ from lab.faults.rig import (
     start,
 )
 from lab.faults.signals import pause
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from trainer_callbacks.checkpoint import Checkpoint
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.checkpoint import Checkpoint
 
 VIDEOS = ("video_freq_epochs=4", "video_max_steps=20")
 BASES = {name: last_words((*CASES[name], *VIDEOS)) for name in ("PPO, fused", "PPO", "DQN, fused, memmap")}

@@ -24,7 +24,6 @@ from typing import Any
 
 import torch
 
-import train
 from lab.faults.changed_runs import (
     BASES,
     CHANGES,
@@ -36,7 +35,8 @@ from lab.faults.changed_runs import (
 )
 from lab.faults.kill import CASES, last_words
 from lab.faults.rig import TINY, Ended, evenly, faults, finish, last_run, refused_in_a_line, start, state_of, told
-from scripts.plain_tree import fingerprint
+from stride.commands import train
+from stride.commands.plain_tree import fingerprint
 
 FUSED = CASES["PPO, fused"]
 REFERENCES = {

@@ -6,10 +6,10 @@ python -m lab.faults damage --flips 500 --cuts 200
 import random
 from pathlib import Path
 
-from agents.trained.loading import load_run, read_checkpoint
 from lab.faults.rig import TINY, finish, last_run
-from runstore import checkpoint_set
-from utils.user_error import UserError
+from stride.agents.trained.loading import load_run, read_checkpoint
+from stride.runstore import checkpoint_set
+from stride.utils.user_error import UserError
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:

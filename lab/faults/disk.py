@@ -16,10 +16,10 @@ from pathlib import Path
 
 import hydra.core.override_parser.overrides_parser  # noqa: F401  # another user may not read where it lies
 
-import train
-from agents.trained.loading import load_run
 from lab.faults.rig import TINY, faults, finish, last_run, refused_in_a_line
-from runstore import checkpoint_set
+from stride.agents.trained.loading import load_run
+from stride.commands import train
+from stride.runstore import checkpoint_set
 
 SIZE = 30 << 20
 NOBODY = 65534

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from lab.faults.rig import TINY, finish, last_run
-from runstore.run_dir import RunDir
+from stride.runstore.run_dir import RunDir
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECRET = "sesame-4711"

@@ -21,10 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import run_play
-import run_publish
-from envs_gym.async_env import AsyncEnv
-from envs_gym.gym_env import EnvError
 from lab.faults.rig import REPLAY, TINY, Ended, amounts_to, evenly, faults, finish, last_run, leftovers, start, told
 from lab.faults.worlds import (
     ANSWERS,
@@ -40,9 +36,12 @@ from lab.faults.worlds import (
     VARIABLE,
     Fault,
 )  # fmt: skip
-from runstore.run_fate import died
-from utils.durable_file import read_json
-from utils.provenance import PROJECT
+from stride.commands import run_play, run_publish
+from stride.envs_gym.async_env import AsyncEnv
+from stride.envs_gym.gym_env import EnvError
+from stride.runstore.run_fate import died
+from stride.utils.durable_file import read_json
+from stride.utils.provenance import PROJECT
 
 MODULE = f"lab.faults.worlds:{ENV_ID}"
 # workers=0: `auto` makes a world before those that train, to time it, and worlds are counted here

@@ -20,23 +20,21 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import publishing.folder
-import run_play
-import run_publish
-import train
-from inspector.compare import compare
-from inspector.model import config
-from inspector.overview import overview
-from inspector.reported import report
-from inspector.runs import Runs
-from inspector.table import runs_table
-from inspector.videos import lend
 from lab.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
 from lab.faults.rig import REPLAY, finish, last_run, start
-from runstore.run_dir import RunDir
-from runstore.seed_group import outcomes
-from trainer_callbacks.resume import provenance_once
-from utils.user_error import UserError
+from stride import publishing
+from stride.commands import run_play, run_publish, train
+from stride.inspector.compare import compare
+from stride.inspector.model import config
+from stride.inspector.overview import overview
+from stride.inspector.reported import report
+from stride.inspector.runs import Runs
+from stride.inspector.table import runs_table
+from stride.inspector.videos import lend
+from stride.runstore.run_dir import RunDir
+from stride.runstore.seed_group import outcomes
+from stride.trainer_callbacks.resume import provenance_once
+from stride.utils.user_error import UserError
 
 CANARY = "the secret that only its owner reads"
 PATIENCE = 60.0  # seconds that a command may take

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
 
 SECRET, VICTIM = "id_secret", "victim"
 DIGITS = 10**400

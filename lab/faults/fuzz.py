@@ -15,20 +15,17 @@ from pathlib import Path
 from typing import NoReturn
 from unittest import mock
 
-import run_inspect
-import run_play
-import run_publish
-import train
-from config.commands.play import build_play_parser
-from config.commands.publish import build_publish_parser
-from config.commands.train import Arguments, build_parser
-from config.debugger import for_debugger
-from config.keys import known_keys
-from config.loader import environment_files
 from lab.faults.rig import OPENING, finish, refused_in_a_line
 from lab.faults.watch import Watch
-from runstore.run_dir import RunDir
-from utils.interrupted import Interrupted
+from stride.commands import run_inspect, run_play, run_publish, train
+from stride.config.commands.play import build_play_parser
+from stride.config.commands.publish import build_publish_parser
+from stride.config.commands.train import Arguments, build_parser
+from stride.config.debugger import for_debugger
+from stride.config.keys import known_keys
+from stride.config.loader import environment_files
+from stride.runstore.run_dir import RunDir
+from stride.utils.interrupted import Interrupted
 
 WRONG = (  # key=value with one thing wrong, and what the line has to name
     ("gama=0.9", "gamma"), ("n_env=4", "n_envs"), ("policy_lr=fast", "policy_lr"), ("policy_lr=-1", "policy_lr"),

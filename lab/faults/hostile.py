@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from agents.trained.loading import read_checkpoint
 from lab.faults.rig import OPENING, TINY, evenly, finish, last_run, refused_in_a_line
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from utils.durable_file import write_json
+from stride.agents.trained.loading import read_checkpoint
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.utils.durable_file import write_json
 
 CANARY = "touch canary"
 

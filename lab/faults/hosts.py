@@ -17,10 +17,10 @@ from pathlib import Path
 from lab.faults.races import at_once
 from lab.faults.record import trials
 from lab.faults.rig import TINY, Child, amounts_to, faults, finish, last_run, leftovers, start
-from runstore import run_lock
-from runstore.run_dir import RunDir
-from runstore.run_files import write_json
-from runstore.run_lock import LOST, RunInTrainingError, locked
+from stride.runstore import run_lock
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import write_json
+from stride.runstore.run_lock import LOST, RunInTrainingError, locked
 
 PATIENCE = 30.0  # seconds
 SHORT = "1.5"  # seconds of a lease

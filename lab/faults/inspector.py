@@ -12,13 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from inspector.compare import compare
-from inspector.rooms import Rooms
-from inspector.table import runs_table
 from lab.faults.damaged_runs import kinds
 from lab.faults.rig import TINY, finish, last_run
 from lab.faults.watch import ANYTHING
-from utils.user_error import UserError
+from stride.inspector.compare import compare
+from stride.inspector.rooms import Rooms
+from stride.inspector.table import runs_table
+from stride.utils.user_error import UserError
 
 SECRET = "sesame-4711"
 SLOW = 5.0  # seconds

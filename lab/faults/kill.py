@@ -23,7 +23,6 @@ from typing import ParamSpec, TypeVar
 
 import lightning as L
 
-from agents.base import Agent
 from lab.faults.rig import (
     REPLAY,
     SMALL,
@@ -37,9 +36,10 @@ from lab.faults.rig import (
     start,
     state_of,
 )  # fmt: skip
-from runstore.run_dir import RunDir
-from scripts.plain_tree import differences, walk
-from trainer_callbacks.checkpoint import Checkpoint, HashingFile
+from stride.agents.base import Agent
+from stride.commands.plain_tree import differences, walk
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.checkpoint import Checkpoint, HashingFile
 
 WATCHED = ("fsync", "replace", "symlink", "unlink")
 P = ParamSpec("P")

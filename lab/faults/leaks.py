@@ -16,14 +16,14 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from config.loader import environment_files, load_config, to_plain
-from config.variants import EnvironmentFile
-from publishing.facts import findings, written_texts
-from publishing.folder import check_nothing_left
-from publishing.own_secrets import Own, find_own
-from publishing.scanner import scan
-from utils.provenance import PROJECT
-from utils.user_error import UserError
+from stride.config.loader import environment_files, load_config, to_plain
+from stride.config.variants import EnvironmentFile
+from stride.publishing.facts import findings, written_texts
+from stride.publishing.folder import check_nothing_left
+from stride.publishing.own_secrets import Own, find_own
+from stride.publishing.scanner import scan
+from stride.utils.provenance import PROJECT
+from stride.utils.user_error import UserError
 
 HARMLESS = PROJECT / "tests" / "publishing" / "harmless.txt"
 LETTERS = {

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from config.schema import Config
 from lab.faults.rig import finish, last_run
-from report.metrics_mmap import MetricsMmap
-from runstore import metrics_layout as at
-from runstore.metrics_reader import MetricsReader, Snapshot
-from runstore.metrics_writer import MetricsWriter
-from runstore.outcome import Header, Outcome
-from runstore.run_state import DEAD, state_of
+from stride.config.schema import Config
+from stride.report.metrics_mmap import MetricsMmap
+from stride.runstore import metrics_layout as at
+from stride.runstore.metrics_reader import MetricsReader, Snapshot
+from stride.runstore.metrics_writer import MetricsWriter
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.run_state import DEAD, state_of
 
 METRICS = [f"of/{number}" for number in range(16)]
 UNLOCKED_EVERY = 10  # reads, of which one is repeated without a lock

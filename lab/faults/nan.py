@@ -14,22 +14,22 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agents.base import Agent
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
-from agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
-from agents.experience.collector import Collector
-from agents.experience.memory import Memory
-from agents.experience.nouns import Act
-from agents.networks.actor_critic import ActorCritic
-from agents.networks.recurrent import RecurrentActorCritic
-from agents.networks.squashed import SquashedPolicy
-from agents.sockets import EagerPlay, Play
-from agents.trained.loading import read_checkpoint
-from envs_fast.vec_env import Obs, Step
 from lab.faults.record import trials
 from lab.faults.rig import Call, at_call, evenly, faults, finish, last_run, refused_in_a_line
-from runstore import checkpoint_set
+from stride.agents.base import Agent
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
+from stride.agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
+from stride.agents.experience.collector import Collector
+from stride.agents.experience.memory import Memory
+from stride.agents.experience.nouns import Act
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.recurrent import RecurrentActorCritic
+from stride.agents.networks.squashed import SquashedPolicy
+from stride.agents.sockets import EagerPlay, Play
+from stride.agents.trained.loading import read_checkpoint
+from stride.envs_fast.vec_env import Obs, Step
+from stride.runstore import checkpoint_set
 
 COMMON = (
     "-q", "max_timesteps=1280", "eval_freq_epochs=2", "eval_episodes=2", "eval_max_steps=20",

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from lab.faults.pauses import outcome, whole
 from lab.faults.record import trials
 from lab.faults.rig import TINY, last_run
-from runstore import run_lock
-from utils.places import PROJECT
+from stride.runstore import run_lock
+from stride.utils.places import PROJECT
 
 CHANGED = {"max_timesteps": 100_000, "checkpoint_freq_epochs": 10, "log_freq_epochs": 10, "eval_freq_epochs": 500}
 WORDS = (

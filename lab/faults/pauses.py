@@ -11,14 +11,14 @@ from pathlib import Path
 
 import torch
 
-from agents.engines.choice import build_agent
-from config.loader import from_plain
-from envs_gym.make import make_envs
 from lab.faults.record import trials
 from lab.faults.rig import REPLAY, TINY, amounts_to, finish, last_run, state_of
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from scripts.plain_tree import fingerprint
+from stride.agents.engines.choice import build_agent
+from stride.commands.plain_tree import fingerprint
+from stride.config.loader import from_plain
+from stride.envs_gym.make import make_envs
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
 
 OTHERS = ("prioritised", "n_step", "buffer_size")
 SAC = ("Pendulum-v1:sac", *(word for word in REPLAY[1:] if not word.startswith(OTHERS)), "buffer_size=1500")

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.faults.rig import TINY, faults, finish, leftovers, start
-from runstore import run_dir
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_lock import RunInTrainingError, identity, locked
-from utils.durable_file import relink
+from stride.runstore import run_dir
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_lock import RunInTrainingError, identity, locked
+from stride.utils.durable_file import relink
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:

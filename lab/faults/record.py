@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.usage import called
-from utils.durable_file import replacing
-from utils.provenance import PROJECT
-from utils.typography import duration
+from stride.commands.usage import called
+from stride.utils.durable_file import replacing
+from stride.utils.provenance import PROJECT
+from stride.utils.typography import duration
 
 PAGE = PROJECT / "docs" / "reliability.md"
 

@@ -20,16 +20,14 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-import run_play
-import run_publish
-import train
-from agents.trained.loading import load_run, read_checkpoint
-from inspector.runs import Runs
-from runstore import checkpoint_set
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir
-from scripts.plain_tree import fingerprint
-from utils import entry
+from stride.agents.trained.loading import load_run, read_checkpoint
+from stride.commands import run_play, run_publish, train
+from stride.commands.plain_tree import fingerprint
+from stride.inspector.runs import Runs
+from stride.runstore import checkpoint_set
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir
+from stride.utils import entry
 
 SMALL = (
     "-q", "max_timesteps=1280", "log_freq_epochs=1", "eval_freq_epochs=2", "eval_episodes=2", "eval_warmup_epochs=0",

@@ -18,15 +18,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agents.base import Agent
 from lab.faults.rig import TINY, Call, Ended, amounts_to, at_call, faults, finish, last_run, leftovers, start
-from runstore import run_lock
-from runstore.run_dir import RunDir
-from trainer_callbacks.checkpoint import AtomicIO
-from trainer_callbacks.evaluate import Evaluate
-from trainer_callbacks.video import Video
-from utils.cores import SHARE, cores
-from utils.durable_file import read_json
+from stride.agents.base import Agent
+from stride.runstore import run_lock
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.checkpoint import AtomicIO
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.trainer_callbacks.video import Video
+from stride.utils.cores import SHARE, cores
+from stride.utils.durable_file import read_json
 
 PHASES: dict[str, tuple[type, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
     "building": (Agent, "setup", 1),

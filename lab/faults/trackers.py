@@ -17,13 +17,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-import train
-from config.metrics import load_metrics
 from lab.faults.wandb_server import Mode, serving_apart
-from report.trackers.courier import Courier
-from report.trackers.registry import KINDS, is_installed
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir
+from stride.commands import train
+from stride.config.metrics import load_metrics
+from stride.report.trackers.courier import Courier
+from stride.report.trackers.registry import KINDS, is_installed
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir
 
 WORDS = ("CartPole-v1:ppo", "-q", "eval_freq_epochs=null", "early_stop_on_eval_threshold=false", "test_episodes=0")
 SERVERS = get_args(Mode)

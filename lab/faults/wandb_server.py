@@ -15,9 +15,9 @@ from subprocess import PIPE, Popen
 from threading import Thread
 from typing import Any, Literal, get_args
 
-from scripts.usage import parser_of
-from utils import entry
-from utils.provenance import PROJECT
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.provenance import PROJECT
 
 Mode = Literal["answers", "stalls", "drops", "fails"]
 KEY = "0" * 40  # what the client takes for a key

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from lab.gpu.parts import Found
-from utils.one_line import describe_error
+from stride.utils.one_line import describe_error
 
 Work = Callable[[], Iterator[Found]]
 

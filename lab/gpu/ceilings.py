@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from lab.gpu.driven import settle
-from utils.device_source import Compile, read_source
+from stride.utils.device_source import Compile, read_source
 
 BYTES, SIDE = 4 << 30, 8192  # of a copy; of square matrices
 SMALL_BYTES, SMALL_SIDE = 1 << 22, 256

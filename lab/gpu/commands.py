@@ -8,10 +8,10 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import train
-from agents.trained.loading import read_checkpoint
 from lab.gpu.parts import Machine
-from runstore.run_dir import RunDir, list_runs
+from stride.agents.trained.loading import read_checkpoint
+from stride.commands import train
+from stride.runstore.run_dir import RunDir, list_runs
 
 CONFIG = "CartPole-v1:ppo"  # whose learning rate and clip range run down: what a graph must not freeze
 SHORT = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false")

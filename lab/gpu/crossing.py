@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agents.trained.loading import load_run
-from envs_fast import registry
-from envs_gym.make import make_envs
 from lab.gpu.commands import resumed, runs_folder, trained
 from lab.gpu.driven import worlds
 from lab.gpu.hashes import actions, bits, trajectory
 from lab.gpu.parts import Found, Machine
-from runstore.run_dir import RunDir
-from trainer_callbacks.evaluate import Evaluate
+from stride.agents.trained.loading import load_run
+from stride.envs_fast import registry
+from stride.envs_gym.make import make_envs
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.evaluate import Evaluate
 
 WORLDS = ("CartPole-v1", "Pendulum-v1")  # Numba compiles each of them here, some seconds; the hashes are of all worlds
 SIZE, STEPS, ITERATIONS, EPISODES = 100, 64, 4, 5

@@ -5,16 +5,16 @@ from typing import Any
 
 import torch
 
-from agents.base import Agent
-from agents.engines.choice import build_agent
-from config.schema import PPOConfig
-from envs_fast.cuda_env import CudaEnv
-from envs_fast.registry import WORLDS
 from lab.bench.measure import setting
 from lab.gpu.parts import Machine
-from utils.cuda_kernels import compile_cuda
-from utils.device_source import Compile
-from utils.devices import prepare
+from stride.agents.base import Agent
+from stride.agents.engines.choice import build_agent
+from stride.config.schema import PPOConfig
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.registry import WORLDS
+from stride.utils.cuda_kernels import compile_cuda
+from stride.utils.device_source import Compile
+from stride.utils.devices import prepare
 
 ENV = "CartPole-v1"
 

@@ -11,8 +11,8 @@ import torch
 
 from lab.gpu.parts import Found, Machine
 from lab.host import processor
-from utils.devices import training_device
-from utils.user_error import UserError
+from stride.utils.devices import training_device
+from stride.utils.user_error import UserError
 
 PACKAGES = ("torch", "cupy-cuda13x", "numpy", "numba", "lightning", "gymnasium", "hydra-core")
 ASKED = (  # of nvidia-smi

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from agents.experience.nouns import leaves
-from envs_fast.registry import WORLDS
 from lab.gpu.driven import worlds
 from lab.gpu.hashes import actions, bits
 from lab.gpu.parts import Found, Machine
+from stride.agents.experience.nouns import leaves
+from stride.envs_fast.registry import WORLDS
 
 SIZE, STEPS = 333, 128
 

@@ -15,15 +15,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from agents.experience.nouns import leaves
-from envs_fast import registry
-from envs_fast.buffers import Trajectory
 from lab.gpu import maths
 from lab.gpu.driven import compiler, worlds
 from lab.gpu.parts import Found, Machine
-from utils.counter_rng import ACT, SHUFFLE, Key, permutation, uniforms, words_torch
-from utils.durable_file import read_json, write_json
-from utils.provenance import PROJECT
+from stride.agents.experience.nouns import leaves
+from stride.envs_fast import registry
+from stride.envs_fast.buffers import Trajectory
+from stride.utils.counter_rng import ACT, SHUFFLE, Key, permutation, uniforms, words_torch
+from stride.utils.durable_file import read_json, write_json
+from stride.utils.provenance import PROJECT
 
 FILE = PROJECT / "docs" / "benchmarks" / "kernel_hashes.json"
 COMMAND = "python scripts/gpu_check.py --hashes"

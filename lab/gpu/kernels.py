@@ -14,19 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.base import Agent
-from agents.engines.choice import RECIPES
-from agents.engines.fused_gpu.engine import fused_gpu
-from agents.engines.fused_gpu.learn import FusedLearn
-from agents.engines.plan.layout import Layer
-from agents.engines.plan.on_policy import OnPolicy
-from agents.experience.nouns import Final
 from lab.gpu.ceilings import PRECISIONS, fma_peak
 from lab.gpu.driven import agent_of, compiler, ppo, settle, tick
 from lab.gpu.parts import Found, Machine
-from utils.device_source import Compile, Kernels, Source
-from utils.devices import prepare
-from utils.one_line import describe_error
+from stride.agents.base import Agent
+from stride.agents.engines.choice import RECIPES
+from stride.agents.engines.fused_gpu.engine import fused_gpu
+from stride.agents.engines.fused_gpu.learn import FusedLearn
+from stride.agents.engines.plan.layout import Layer
+from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.experience.nouns import Final
+from stride.utils.device_source import Compile, Kernels, Source
+from stride.utils.devices import prepare
+from stride.utils.one_line import describe_error
 
 SIZES, SMALL = (4096, 128), (4, 8)  # worlds, steps
 WARM, ITERATIONS = 2, 5

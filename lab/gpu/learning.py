@@ -11,7 +11,7 @@ from lab.evidence.comparison import Found as Read
 from lab.evidence.ways import WAYS
 from lab.gpu.commands import runs_folder
 from lab.gpu.parts import Found, Machine
-from utils.cores import cores
+from stride.utils.cores import cores
 
 DEVICES = WAYS["devices"]
 WANTED = {"cpu": "fused_cpu", "cuda": "fused_gpu"}  # the engine of each way

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utils import simd_math
-from utils.counter_rng import ACT, Key, counters, words_numpy, words_torch
-from utils.device_source import Compile, read_source
-from utils.kernel_cache import njit
+from stride.utils import simd_math
+from stride.utils.counter_rng import ACT, Key, counters, words_numpy, words_torch
+from stride.utils.device_source import Compile, read_source
+from stride.utils.kernel_cache import njit
 
 SIZE = 1 << 16
 KEY = Key(20, ACT, 3, 1)

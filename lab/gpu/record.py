@@ -8,8 +8,8 @@ from typing import Any
 
 from lab.gpu.apart import ApartError, apart
 from lab.gpu.parts import Check, Found, Machine
-from utils.durable_file import write_json
-from utils.one_line import describe_error
+from stride.utils.durable_file import write_json
+from stride.utils.one_line import describe_error
 
 LEAST = 3.0  # seconds: with less left a check is not begun
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from agents.base import Agent
-from agents.engines.choice import RECIPES
-from agents.engines.fused_gpu.engine import fused_gpu
-from agents.experience.nouns import copy_into, leaves, tree_map
 from lab.gpu.driven import agent_of, ppo, tick
 from lab.gpu.hashes import bits
 from lab.gpu.parts import ROUNDING, Found, Machine
+from stride.agents.base import Agent
+from stride.agents.engines.choice import RECIPES
+from stride.agents.engines.fused_gpu.engine import fused_gpu
+from stride.agents.experience.nouns import copy_into, leaves, tree_map
 
 REPLAYS, ITERATIONS = 6, 6
 STILL = 1e-30  # a learning rate that moves no weight

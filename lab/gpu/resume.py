@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lab.gpu.commands import resumed, runs_folder, state_of, trained
 from lab.gpu.parts import ROUNDING, Found, Machine
-from scripts.plain_tree import differences, fingerprint
+from stride.commands.plain_tree import differences, fingerprint
 
 ITERATIONS = 10
 CONSTANT = ("policy_lr=1e-3", "clip_range=0.2")  # so that half a training does not know how long the whole one is

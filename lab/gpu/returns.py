@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from agents import returns
 from lab.gpu.driven import compiler
 from lab.gpu.parts import Found, Machine
-from utils.counter_rng import ACT, Key, uniforms
+from stride.agents import returns
+from stride.utils.counter_rng import ACT, Key, uniforms
 
 STEPS, WIDTH = 128, 1000
 NEAR = 1e-5  # of a number, or of 1 where it is smaller

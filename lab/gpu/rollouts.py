@@ -11,22 +11,22 @@ from dataclasses import replace
 
 import torch
 
-from agents.base import Agent
-from agents.engines.choice import RECIPES, build_agent
-from agents.engines.fused_gpu.ahead import Ahead, Beside
-from agents.engines.fused_gpu.engine import MakeBeside, fused_gpu
-from agents.engines.fused_gpu.play import FusedPlay
-from agents.experience.nouns import leaves
-from agents.networks.encoders import RunningNorm
-from config.loader import load_config
 from lab.gpu import trace
 from lab.gpu.driven import tick, worlds
 from lab.gpu.hashes import Hashes, bits, differing
 from lab.gpu.parts import Found, Machine
 from lab.gpu.trace import Trace
-from utils.counter_rng import EXPLORE, Key, uniforms
-from utils.durable_file import read_json
-from utils.provenance import PROJECT
+from stride.agents.base import Agent
+from stride.agents.engines.choice import RECIPES, build_agent
+from stride.agents.engines.fused_gpu.ahead import Ahead, Beside
+from stride.agents.engines.fused_gpu.engine import MakeBeside, fused_gpu
+from stride.agents.engines.fused_gpu.play import FusedPlay
+from stride.agents.experience.nouns import leaves
+from stride.agents.networks.encoders import RunningNorm
+from stride.config.loader import load_config
+from stride.utils.counter_rng import EXPLORE, Key, uniforms
+from stride.utils.durable_file import read_json
+from stride.utils.provenance import PROJECT
 
 FILE = PROJECT / "tests" / "agents" / "fused_gpu_hashes.json"
 STEPS, LIMIT = 32, 13

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lab.gpu.parts import Found, Machine
-from runstore.run_dir import RunDir
-from utils.cores import cores
-from utils.provenance import PROJECT
+from stride.runstore.run_dir import RunDir
+from stride.utils.cores import cores
+from stride.utils.provenance import PROJECT
 
 CONFIG, GOAL = "CartPole-v1:ppo", 475
 SEEDS = range(1, 21)

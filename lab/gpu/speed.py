@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from agents.base import Agent
-from agents.sockets import Learner
-from config.schema import PPOConfig
-from envs_fast.registry import WORLDS
 from lab.bench.measure import EPOCHS, MINIBATCHES
 from lab.bench.train import flops
 from lab.gpu.ceilings import PRECISIONS, ceilings, seconds_of
 from lab.gpu.driven import ENV, agent_of, ppo, settle, tick, worlds
 from lab.gpu.hashes import actions
 from lab.gpu.parts import Found, Machine
-from utils.devices import prepare
-from utils.one_line import describe_error
+from stride.agents.base import Agent
+from stride.agents.sockets import Learner
+from stride.config.schema import PPOConfig
+from stride.envs_fast.registry import WORLDS
+from stride.utils.devices import prepare
+from stride.utils.one_line import describe_error
 
 STEPS, WORLD_STEPS = 128, 32
 WIDTHS, SMALL_WIDTHS = (4096, 256, 1024, 16384, 65536), (8, 16)  # the one that is compared with others first

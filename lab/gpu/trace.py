@@ -13,8 +13,8 @@ from torch import Tensor
 
 from lab.gpu.driven import compiler
 from lab.gpu.parts import Machine
-from utils.device_source import Compile, Kernels, Source
-from utils.provenance import PROJECT
+from stride.utils.device_source import Compile, Kernels, Source
+from stride.utils.provenance import PROJECT
 
 FILE = PROJECT / "tests" / "agents" / "fused_gpu_trace.npz"
 Trace = dict[str, np.ndarray]  # "007 gradient 15": what the eighth launch left in its argument 15

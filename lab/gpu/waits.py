@@ -9,8 +9,8 @@ import torch
 
 from lab.gpu.driven import agent_of, ppo, tick
 from lab.gpu.parts import Found, Machine
-from utils.one_line import describe_error
-from utils.provenance import PROJECT
+from stride.utils.one_line import describe_error
+from stride.utils.provenance import PROJECT
 
 WARM, ITERATIONS = 3, 3
 

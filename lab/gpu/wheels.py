@@ -5,7 +5,7 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 FOLDER = ".wheels"  # in the checkout, ignored by git
 LACKED = ("gymnasium", "farama-notifications", "hydra-core", "omegaconf", "antlr4-python3-runtime")

@@ -3,19 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from config.written import IDENTITY, written
-from report.ledger.explain import meant
-from report.ledger.plot import MARKS, overlay
-from report.ledger.table import aligned, cell, plain
-from report.ledger.written import written as written_file
-from runstore.history import TRAIN, VAL
-from runstore.metrics_table import MetricsTable
-from runstore.run_brief import Brief
-from runstore.run_dir import RunDir
-from runstore.run_facts import mapping
-from runstore.run_index import look_at
-from runstore.run_query import FIELDS, SHOWN
-from utils.curve import Point, lines_svg
+from stride.config.written import IDENTITY, written
+from stride.report.ledger.explain import meant
+from stride.report.ledger.plot import MARKS, overlay
+from stride.report.ledger.table import aligned, cell, plain
+from stride.report.ledger.written import written as written_file
+from stride.runstore.history import TRAIN, VAL
+from stride.runstore.metrics_table import MetricsTable
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import mapping
+from stride.runstore.run_index import look_at
+from stride.runstore.run_query import FIELDS, SHOWN
+from stride.utils.curve import Point, lines_svg
 
 FIRST = 12  # keys that differ, as many as are shown
 HEIGHT, WIDEST = 14, 120

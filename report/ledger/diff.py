@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from config.metrics import load_metrics
-from report.ledger.compare import differences
-from report.ledger.table import plain
-from runstore.metrics_csv import read_csv
-from runstore.metrics_table import STEPS
-from runstore.run_dir import RunDir
+from stride.config.metrics import load_metrics
+from stride.report.ledger.compare import differences
+from stride.report.ledger.table import plain
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import STEPS
+from stride.runstore.run_dir import RunDir
 
 CIRCUMSTANCES = ("engine", "device", "env_backend", "git_hash", "versions", "host", "parent")
 

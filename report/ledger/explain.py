@@ -1,7 +1,7 @@
 """What a metric means, when it is alarming and what one tries then: what config/metrics.yaml says of it."""
 
-from config.metrics import KEY, Metric, load_metrics
-from utils.user_error import UserError, nearest
+from stride.config.metrics import KEY, Metric, load_metrics
+from stride.utils.user_error import UserError, nearest
 
 
 def explained(word: str) -> list[str]:

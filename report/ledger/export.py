@@ -8,14 +8,14 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from report.ledger.table import AT_LEFT, cell, data
-from runstore.run_brief import Brief
-from runstore.run_facts import few
-from runstore.run_query import FIELDS, SHOWN, Look
-from utils.one_line import printable
-from utils.statistics import FEWEST, interval, iqm, mean_and_deviation
-from utils.typography import duration
-from utils.user_error import UserError
+from stride.report.ledger.table import AT_LEFT, cell, data
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_facts import few
+from stride.runstore.run_query import FIELDS, SHOWN, Look
+from stride.utils.one_line import printable
+from stride.utils.statistics import FEWEST, interval, iqm, mean_and_deviation
+from stride.utils.typography import duration
+from stride.utils.user_error import UserError
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "test_episodes", "best", "steps", "took")
 OF_VARIANTS = (

@@ -5,8 +5,8 @@ import string
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from utils.curve import Point
-from utils.typography import short
+from stride.utils.curve import Point
+from stride.utils.typography import short
 
 MARKS = string.ascii_uppercase
 MEET, GOAL = "*", "-"

@@ -5,15 +5,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from runstore.run_brief import Brief
-from runstore.run_index import NEWEST_FIRST, RunIndex
-from runstore.run_query import FIELDS, Look, asked, further, looks, order_of
-from runstore.run_shelf import details_of
-from runstore.runs_root import runs_root
-from utils.user_error import UserError, nearest
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_index import NEWEST_FIRST, RunIndex
+from stride.runstore.run_query import FIELDS, Look, asked, further, looks, order_of
+from stride.runstore.run_shelf import details_of
+from stride.runstore.runs_root import runs_root
+from stride.utils.user_error import UserError, nearest
 
 if TYPE_CHECKING:
-    from runstore.run_dir import RunDir
+    from stride.runstore.run_dir import RunDir
 
 GROUP = "group:"
 NEWEST = 20
@@ -67,7 +67,7 @@ def refreshed(index: RunIndex, rebuild: bool = False) -> RunIndex:
 
 def chosen(words: Sequence[str], least: int = 1) -> "list[RunDir]":
     """Runs by their selectors, all runs of `group:NAME` by their seeds; each once."""
-    from runstore.run_dir import RunDir  # a list does without
+    from stride.runstore.run_dir import RunDir  # a list does without
 
     found: dict[str, RunDir] = {}
     for word in words:
@@ -79,7 +79,7 @@ def chosen(words: Sequence[str], least: int = 1) -> "list[RunDir]":
 
 
 def _group(name: str) -> "list[RunDir]":
-    from runstore.run_dir import RunDir
+    from stride.runstore.run_dir import RunDir
 
     index = RunIndex()
     index.refresh()

@@ -7,23 +7,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from config.metrics import load_metrics
-from config.written import differing_rows
-from report.ledger.plot import overlay
-from report.ledger.table import LONGEST, aligned, data
-from runstore.checkpoint_set import names
-from runstore.history import TRAIN, VAL
-from runstore.metrics_table import MetricsTable
-from runstore.run_dir import RunDir
-from runstore.run_facts import mapping
-from runstore.run_fate import conclusion, fate
-from runstore.run_index import look_at
-from runstore.run_labels import read_labels
-from runstore.run_query import FIELDS
-from trainer_callbacks.watch import read_alerts
-from utils.one_line import one_line
-from utils.typography import number
-from utils.user_error import UserError
+from stride.config.metrics import load_metrics
+from stride.config.written import differing_rows
+from stride.report.ledger.plot import overlay
+from stride.report.ledger.table import LONGEST, aligned, data
+from stride.runstore.checkpoint_set import names
+from stride.runstore.history import TRAIN, VAL
+from stride.runstore.metrics_table import MetricsTable
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import mapping
+from stride.runstore.run_fate import conclusion, fate
+from stride.runstore.run_index import look_at
+from stride.runstore.run_labels import read_labels
+from stride.runstore.run_query import FIELDS
+from stride.trainer_callbacks.watch import read_alerts
+from stride.utils.one_line import one_line
+from stride.utils.typography import number
+from stride.utils.user_error import UserError
 
 SAID = ("engine", "engine_reason", "env_backend", "device", "git_hash", "group", "parent", "host", "versions")
 HEIGHT = 10

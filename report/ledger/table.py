@@ -3,11 +3,11 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from runstore.run_brief import Brief
-from runstore.run_query import SHOWN, WORDS, Look
-from runstore.run_shelf import Value
-from utils.one_line import printable
-from utils.typography import duration, number, score
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_query import SHOWN, WORDS, Look
+from stride.runstore.run_shelf import Value
+from stride.utils.one_line import printable
+from stride.utils.typography import duration, number, score
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "best", "steps", "took", "tag")
 DISPENSABLE = ("tag", "seed", "took", "best", "run", "steps", "result")  # left out in this order until a line fits

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from utils.durable_file import replacing
-from utils.user_error import UserError
+from stride.utils.durable_file import replacing
+from stride.utils.user_error import UserError
 
 
 def written(file: str, text: str) -> None:

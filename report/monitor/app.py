@@ -6,18 +6,18 @@ from pathlib import Path
 
 from rich.text import Text
 
-from report.monitor.band import differing, shipped, standing
-from report.monitor.fleet import SORTS, Brief, Fleet, Row, opened
-from report.monitor.judge import Judge
-from report.monitor.machine import Machine
-from report.monitor.run_page import SORTS as METRIC_SORTS
-from report.monitor.run_page import Shown, run_page
-from report.monitor.runs_page import runs_page
-from report.monitor.screen import Screen
-from report.monitor.watched import Look, Watched
-from report.run_view import newest_return
-from report.terminal import Page, line_of
-from runstore.run_dir import runs_root
+from stride.report.monitor.band import differing, shipped, standing
+from stride.report.monitor.fleet import SORTS, Brief, Fleet, Row, opened
+from stride.report.monitor.judge import Judge
+from stride.report.monitor.machine import Machine
+from stride.report.monitor.run_page import SORTS as METRIC_SORTS
+from stride.report.monitor.run_page import Shown, run_page
+from stride.report.monitor.runs_page import runs_page
+from stride.report.monitor.screen import Screen
+from stride.report.monitor.watched import Look, Watched
+from stride.report.run_view import newest_return
+from stride.report.terminal import Page, line_of
+from stride.runstore.run_dir import runs_root
 
 EVERY = 1.0  # seconds between two looks; a key is answered at once
 SECOND_LOOK = 0.1  # after the first

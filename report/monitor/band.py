@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from config.bands import Measured, of_variant
-from utils.typography import short
+from stride.config.bands import Measured, of_variant
+from stride.utils.typography import short
 
 FEWEST = 4  # seeds of which quarters can be told
 # what makes no other settings: who learns and how fast, not what

@@ -3,12 +3,13 @@
 import os
 from pathlib import Path
 
-from report.monitor.fleet import Fleet
-from runstore.metrics_layout import NAME
-from runstore.run_dir import LAST, RunDir, runs_root
-from runstore.run_state import IN_TRAINING, state_of
-from runstore.seed_group import find_group, names_group, spelled_out
-from utils.user_error import UserError
+from stride.report.monitor.fleet import Fleet
+from stride.runstore.metrics_layout import NAME
+from stride.runstore.run_dir import LAST, RunDir, runs_root
+from stride.runstore.run_state import IN_TRAINING, state_of
+from stride.runstore.seed_group import find_group, names_group, spelled_out
+from stride.utils.places import TRAIN
+from stride.utils.user_error import UserError
 
 
 def chosen(selector: str, latest: bool = False) -> tuple[Path | None, str]:
@@ -43,5 +44,5 @@ def _newest() -> Path:
     if last is not None and not fleet.live():
         return last.path
     if not names:
-        raise UserError(f"no run yet under {runs_root()}; `python train.py CartPole-v1:ppo` begins one")
+        raise UserError(f"no run yet under {runs_root()}; `{TRAIN} CartPole-v1:ppo` begins one")
     return runs_root() / names[0]

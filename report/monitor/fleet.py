@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runstore import run_brief
-from runstore.run_dir import runs_root
-from runstore.run_index import RunIndex
-from runstore.run_lock import NAME
-from runstore.run_state import FINISHED, IN_TRAINING, LIVE
+from stride.runstore import run_brief
+from stride.runstore.run_dir import runs_root
+from stride.runstore.run_index import RunIndex
+from stride.runstore.run_lock import NAME
+from stride.runstore.run_state import FINISHED, IN_TRAINING, LIVE
 
 NEWEST = 200  # runs that are listed
 OLDER = 300  # folders behind them that a look searches for one in training, by turns

@@ -7,14 +7,14 @@ a fifth of a second to load, so it is loaded when the first screen stands.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from report.monitor.watched import Look, Rows
-from runstore.alerts import Alert
-from runstore.history import STEPS
-from runstore.run_facts import LARGEST
-from utils.user_error import UserError
+from stride.report.monitor.watched import Look, Rows
+from stride.runstore.alerts import Alert
+from stride.runstore.history import STEPS
+from stride.runstore.run_facts import LARGEST
+from stride.utils.user_error import UserError
 
 if TYPE_CHECKING:
-    from trainer_callbacks.watch import Watch
+    from stride.trainer_callbacks.watch import Watch
 
 
 class Judge:
@@ -40,8 +40,8 @@ class Judge:
         return [alert for alert in self._watch.alerts if alert.open]
 
     def _begin(self, look: Look) -> bool:
-        from config.loader import from_plain  # what they import takes longer than the first screen may
-        from trainer_callbacks.watch import Watch
+        from stride.config.loader import from_plain  # what they import takes longer than the first screen may
+        from stride.trainer_callbacks.watch import Watch
 
         try:
             self._watch = Watch(from_plain(look.config, look.id), look.goal)

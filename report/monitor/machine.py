@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from utils.memory_use import held, limit
+from stride.utils.memory_use import held, limit
 
 TICKS = os.sysconf("SC_CLK_TCK")
 NVML = "libnvidia-ml.so.1"

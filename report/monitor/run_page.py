@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from config.metrics import Metric
-from report.metric_order import arranged
-from report.monitor.machine import Gpu, Use
-from report.monitor.watched import Look, Points
-from report.run_view import MetricRow, RunView, metric_row
-from report.terminal import (
+from stride.config.metric_order import arranged
+from stride.config.metrics import Metric
+from stride.report.monitor.machine import Gpu, Use
+from stride.report.monitor.watched import Look, Points
+from stride.report.run_view import MetricRow, RunView, metric_row
+from stride.report.terminal import (
     INDENT,
     Page,
     alert_lines,
@@ -24,9 +24,9 @@ from report.terminal import (
     metric_table,
     progress_lines,
 )
-from runstore.alerts import Alert
-from runstore.history import TAIL, TRAIN, VAL
-from runstore.phases import told
+from stride.runstore.alerts import Alert
+from stride.runstore.history import TAIL, TRAIN, VAL
+from stride.runstore.phases import told
 
 VERY_WIDE = 140  # columns from which there is room for curves
 BESIDE = 104  # columns of the table beside them

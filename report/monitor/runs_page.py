@@ -5,10 +5,11 @@ from collections.abc import Collection, Sequence
 
 from rich.text import Text
 
-from report.monitor.fleet import Brief, Row
-from report.monitor.run_page import STYLES
-from report.terminal import Page, clean, line_of
-from utils.typography import bar, score
+from stride.report.monitor.fleet import Brief, Row
+from stride.report.monitor.run_page import STYLES
+from stride.report.terminal import Page, clean, line_of
+from stride.utils.places import TRAIN
+from stride.utils.typography import bar, score
 
 STATE, TITLE, SEED, VALUE, KIND, DONE, BAR = 12, 24, 5, 9, 6, 6, 12  # widths of columns
 WIDE = 100  # columns from which there is room for bars
@@ -61,7 +62,7 @@ def runs_page(
 ) -> list[Text]:
     """Heads of the columns, and as many lines around the chosen one as there is room for."""
     if not lines:
-        return [line_of(" no run yet: python train.py CartPole-v1:ppo begins one", "dim")]
+        return [line_of(f" no run yet: {TRAIN} CartPole-v1:ppo begins one", "dim")]
     room = max(1, page.height - 1)
     first = max(0, min(chosen - room // 2, len(lines) - room))
     columns = Columns(lines, opened, page)

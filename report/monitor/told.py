@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from report.monitor.app import SECOND_LOOK, Monitor, band_words
-from report.monitor.fleet import Brief, Fleet
-from report.monitor.judge import Judge
-from report.monitor.machine import Machine
-from report.monitor.watched import Watched
-from report.terminal import Page, encoded
+from stride.report.monitor.app import SECOND_LOOK, Monitor, band_words
+from stride.report.monitor.fleet import Brief, Fleet
+from stride.report.monitor.judge import Judge
+from stride.report.monitor.machine import Machine
+from stride.report.monitor.watched import Watched
+from stride.report.terminal import Page, encoded
 
 PIPE = (100, 200)  # columns and lines where there is no terminal
 VERSION = 1  # of the object; keys may be added to it, none changes its meaning

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runstore.history import RATE, TRAIN, VAL, VAL_BEST, History, Score
-from runstore.metrics_layout import NAME
-from runstore.metrics_reader import MetricsReader, Snapshot
-from runstore.metrics_table import MOST_COLUMNS, SECONDS, MetricsTable, Row
-from runstore.phases import PHASES, PREFIX, shares
-from runstore.run_dir import RunDir
-from runstore.run_facts import LARGEST, finite, mapping, whole
-from runstore.run_fate import conclusion, continuation, died, failure
-from runstore.run_files import status
-from runstore.run_lock import is_here, owner
-from runstore.run_state import DEAD, FAILED, FINISHED, IN_TRAINING, INTERRUPTED, PAUSED, state_of
-from utils.user_error import UserError
+from stride.runstore.history import RATE, TRAIN, VAL, VAL_BEST, History, Score
+from stride.runstore.metrics_layout import NAME
+from stride.runstore.metrics_reader import MetricsReader, Snapshot
+from stride.runstore.metrics_table import MOST_COLUMNS, SECONDS, MetricsTable, Row
+from stride.runstore.phases import PHASES, PREFIX, shares
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import LARGEST, finite, mapping, whole
+from stride.runstore.run_fate import conclusion, continuation, died, failure
+from stride.runstore.run_files import status
+from stride.runstore.run_lock import is_here, owner
+from stride.runstore.run_state import DEAD, FAILED, FINISHED, IN_TRAINING, INTERRUPTED, PAUSED, state_of
+from stride.utils.user_error import UserError
 
 UNREAD = 1 << 12  # rows that wait for whoever judges them
 

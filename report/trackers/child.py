@@ -6,12 +6,12 @@ import sys
 import threading
 import time
 
-from report.trackers.mailbox import Mailbox
-from report.trackers.tensorboard_events import TensorBoardEvents
-from report.trackers.tracker import BEGIN, END
-from report.trackers.trackio_run import TrackioRun
-from report.trackers.wandb_run import WandbRun
-from utils.closed_pipe import Outlet
+from stride.report.trackers.mailbox import Mailbox
+from stride.report.trackers.tensorboard_events import TensorBoardEvents
+from stride.report.trackers.tracker import BEGIN, END
+from stride.report.trackers.trackio_run import TrackioRun
+from stride.report.trackers.wandb_run import WandbRun
+from stride.utils.closed_pipe import Outlet
 
 TRACKERS = {"tensorboard": TensorBoardEvents, "wandb": WandbRun, "trackio": TrackioRun}
 LINGER = 600.0  # seconds after the end of the training in which a server may still be slow

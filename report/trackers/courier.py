@@ -11,19 +11,19 @@ from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
 
-from config.loader import to_plain
-from config.schema import Config
-from report.trackers.mailbox import MOST, Mailbox
-from report.trackers.tracker import ALERT, BEGIN, END, ROW, VIDEO, Facts, Tracker
-from runstore.alerts import Event
-from runstore.history import STEPS
-from runstore.outcome import UNENDED, Header, Outcome
-from runstore.run_dir import RunDir
-from runstore.run_log import NOTE
-from trainer_callbacks.sink import Sink
-from utils.one_line import describe_error
-from utils.user_error import UserError
-from utils.video_file import VideoError
+from stride.config.loader import to_plain
+from stride.config.schema import Config
+from stride.report.trackers.mailbox import MOST, Mailbox
+from stride.report.trackers.tracker import ALERT, BEGIN, END, ROW, VIDEO, Facts, Tracker
+from stride.runstore.alerts import Event
+from stride.runstore.history import STEPS
+from stride.runstore.outcome import UNENDED, Header, Outcome
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_log import NOTE
+from stride.trainer_callbacks.sink import Sink
+from stride.utils.one_line import describe_error
+from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoError
 
 PATIENCE = 5.0  # seconds that the end of a training waits for a tracker
 HURRY = 0.3  # the same after a signal: whoever sent it may send SIGKILL next

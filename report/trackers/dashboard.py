@@ -7,8 +7,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from config.metrics import Metric, load_metrics
-from runstore.history import STEPS
+from stride.config.metrics import Metric, load_metrics
+from stride.runstore.history import STEPS
 
 NAME, VIEW = "Stride", "nw-stride-v"  # as people see it, as W&B finds it again
 FIRST = "Overview"

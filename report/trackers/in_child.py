@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from threading import Thread
 
-from report.trackers.tracker import BEGIN, END, News, Tracker
-from runstore import run_files
-from utils import places
+from stride.report.trackers.tracker import BEGIN, END, News, Tracker
+from stride.runstore import run_files
+from stride.utils import places
 
 LAST = 2000  # bytes of what it printed in which its error is looked for
 PATHS = ("WANDB_DIR", "WANDB_SWEEP_PARAM_PATH", "TRACKIO_DIR")  # may be relative to where one stands
@@ -73,6 +73,5 @@ class InChild(Tracker):
 def _environment() -> dict[str, str]:
     """Ours, with the program to be found from anywhere; never from where one stands."""
     given = {name: os.path.abspath(os.environ[name]) for name in PATHS if os.environ.get(name)}
-    root = places.PROJECT.parent if places.PACKAGE else places.PROJECT
-    found = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH", ""))))
+    found = os.pathsep.join(filter(None, (str(places.ROOT), os.environ.get("PYTHONPATH", ""))))
     return {**os.environ, **given, "PYTHONPATH": found}

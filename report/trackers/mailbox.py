@@ -3,7 +3,7 @@
 from collections import deque
 from threading import Condition
 
-from report.trackers.tracker import ROW, News
+from stride.report.trackers.tracker import ROW, News
 
 MOST = 2000  # pieces of news that wait; a run has about 200 rows
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from report.trackers.courier import Courier
-from report.trackers.in_child import InChild
-from runstore.run_dir import RunDir
-from utils.user_error import UserError
+from stride.report.trackers.courier import Courier
+from stride.report.trackers.in_child import InChild
+from stride.runstore.run_dir import RunDir
+from stride.utils.user_error import UserError
 
 CSV = "csv"  # metrics.csv, which every run has
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from report.trackers.tracker import Facts, Tracker
-from utils.video_file import gif
+from stride.report.trackers.tracker import Facts, Tracker
+from stride.utils.video_file import gif
 
 
 class TensorBoardEvents(Tracker):

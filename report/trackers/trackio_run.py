@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from report.trackers.tracker import Facts, Tracker
-from runstore import run_files
-from runstore.history import STEPS
+from stride.report.trackers.tracker import Facts, Tracker
+from stride.runstore import run_files
+from stride.runstore.history import STEPS
 
 
 class TrackioRun(Tracker):

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from report.trackers.tracker import Facts, Tracker
-from runstore import run_files
-from runstore.history import STEPS
+from stride.report.trackers.tracker import Facts, Tracker
+from stride.runstore import run_files
+from stride.runstore.history import STEPS
 
 PATIENCE = 20.0  # seconds for a server to answer at the beginning; rows wait meanwhile
 SHORT = 128  # the most characters of a run's id and of a tag there

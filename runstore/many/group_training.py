@@ -7,14 +7,25 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from runstore.many.pools import Pool
-from runstore.many.process_pool import run_all
-from runstore.run_facts import verdict
-from runstore.seed_group import Ending, Job, Part, Plan, Standing, Watcher, find_group, read_plan, standings, write_plan
-from utils.cores import SHARE, cores
-from utils.entry import GOAL_MISSED
-from utils.interrupted import Noted, name_of
-from utils.user_error import UserError
+from stride.runstore.many.pools import Pool
+from stride.runstore.many.process_pool import run_all
+from stride.runstore.run_facts import verdict
+from stride.runstore.seed_group import (
+    Ending,
+    Job,
+    Part,
+    Plan,
+    Standing,
+    Watcher,
+    find_group,
+    read_plan,
+    standings,
+    write_plan,
+)
+from stride.utils.cores import SHARE, cores
+from stride.utils.entry import GOAL_MISSED
+from stride.utils.interrupted import Noted, name_of
+from stride.utils.user_error import UserError
 
 Key = Callable[[Sequence[str], int], str]  # of the config that these words with this seed mean
 

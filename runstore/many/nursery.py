@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from runstore.many.parent_death import die_with_parent
-from utils.closed_pipe import losses, nowhere
-from utils.user_error import UserError
+from stride.runstore.many.parent_death import die_with_parent
+from stride.utils.closed_pipe import losses, nowhere
+from stride.utils.user_error import UserError
 
 FLAG = "--nursery"
 REAP = 0.01  # seconds between looks at the forks, while there are any

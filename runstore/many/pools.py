@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from config.commands.machines import LOCAL
-from runstore.many.process_pool import Finished, run_all
-from runstore.many.ray_pool import connected
-from utils.cores import cores
+from stride.config.commands.machines import LOCAL
+from stride.runstore.many.process_pool import Finished, run_all
+from stride.runstore.many.ray_pool import connected
+from stride.utils.cores import cores
 
 Pool = Callable[..., Iterator[Finished]]  # process_pool.run_all, or one of its signature
 

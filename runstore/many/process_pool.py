@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
-from runstore.many.nursery import Fork, GoneError, nursery_of
-from runstore.many.parent_death import tied, wrapped
+from stride.runstore.many.nursery import Fork, GoneError, nursery_of
+from stride.runstore.many.parent_death import tied, wrapped
 
 TAIL = 4000  # bytes of output kept
 POLL = 0.05  # seconds between looks at the children

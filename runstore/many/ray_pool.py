@@ -18,16 +18,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runstore.many.nursery import FLAG as NURSERY
-from runstore.many.nursery import REAP
-from runstore.many.process_pool import GRACE, POLL, Child, Finished, Start, end_all, tail_of
-from runstore.run_dir import runs_root
-from runstore.run_lock import LockLostError
-from utils.cores import SHARE
-from utils.places import PACKAGE, PROJECT
-from utils.places import program as program_of
-from utils.provenance import source_hash, versions
-from utils.user_error import UserError
+from stride.runstore.many.nursery import FLAG as NURSERY
+from stride.runstore.many.nursery import REAP
+from stride.runstore.many.process_pool import GRACE, POLL, Child, Finished, Start, end_all, tail_of
+from stride.runstore.run_dir import runs_root
+from stride.runstore.run_lock import LockLostError
+from stride.utils.cores import SHARE
+from stride.utils.places import ROOT
+from stride.utils.places import program as program_of
+from stride.utils.provenance import source_hash, versions
+from stride.utils.user_error import UserError
 
 TRIES = 6  # of a command: one, and five where the node died or the run was stopped and saved there
 STOPPED = 128 + signal.SIGTERM
@@ -36,6 +36,7 @@ CARRIED = ("STRIDE_", "WANDB_")  # variables that the commands are given on ever
 CARRIED_NAMES = ("OMP_NUM_THREADS", "PYTHONPATH", "PYTHONHASHSEED")
 LOOK = 1.0  # seconds between looks at how many nodes there are
 CHECK = 120.0  # seconds in which every node must have answered
+EMPTY = 120.0  # seconds without a node, after which the rest is given up
 _starts: dict[tuple[str, ...], Start] = {}  # of this worker, which keeps a nursery for the commands that follow
 _checked: set[str] = set()  # files by which this worker was found to share what it must
 _awaited: list[Any] = []  # what we have asked of nodes before there were commands
@@ -99,6 +100,7 @@ class RayPool:
         tries: dict[int, int] = {}
         running: dict[Any, int] = {}
         room, looked, deadline = 0, float("-inf"), 0.0
+        last_room = time.monotonic()  # when there was room for a command
         try:
             while waiting or running or (len(tries) < len(commands) and not deadline):
                 while len(tries) < len(commands) and not deadline:
@@ -106,6 +108,10 @@ class RayPool:
                     tries[len(tries)] = 0
                 if time.monotonic() - looked > LOOK:
                     room, looked = self.workers, time.monotonic()
+                    if room or running:
+                        last_room = looked
+                    elif looked - last_room > EMPTY:
+                        raise UserError(f"the Ray cluster has had no node for {EMPTY:.0f} s; the same command goes on")
                 while waiting and len(running) < room:
                     index = waiting.pop()
                     errand = Errand([*commands[index]], [*program], given, os.getcwd(), tuple(self._here))
@@ -248,7 +254,7 @@ def _alive(ray: Any) -> list[dict[str, Any]]:
 @cache
 def facts() -> dict[str, str]:
     """What bits rest on, beside the config."""
-    from utils.processor import NAME
+    from stride.utils.processor import NAME
 
     return {"code": source_hash(), "processor": NAME, **versions()}
 
@@ -273,7 +279,7 @@ def load(program: Sequence[str], words: Sequence[str], cwd: str, env: Mapping[st
     """In a worker: how it starts commands of this program; the first time a nursery begins to load what they need."""
     name = (*program, cwd)
     if name not in _starts:
-        there = cwd if Path(cwd).is_dir() else str(PROJECT)
+        there = cwd if Path(cwd).is_dir() else str(ROOT)
         _starts[name] = Start(_environment(env), program, words, there, threads=True)
     return _starts[name]
 
@@ -333,7 +339,7 @@ def _environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _home() -> str:
-    return str(PROJECT.parent if PACKAGE else PROJECT)
+    return str(ROOT)
 
 
 def _there(name: str) -> Callable[..., Any]:
@@ -343,7 +349,7 @@ def _there(name: str) -> Callable[..., Any]:
 
     def run(*told: Any) -> Any:
         sys.path[:0] = [home] if home not in sys.path else []
-        from runstore.many import ray_pool
+        from stride.runstore.many import ray_pool
 
         return vars(ray_pool)[name](*told)
 

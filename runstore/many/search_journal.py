@@ -10,9 +10,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from config.commands.sweep import NEEDED
-from config.search_rules import Space
-from utils.user_error import UserError
+from stride.config.commands.sweep import NEEDED
+from stride.config.search_rules import Space
+from stride.utils.user_error import UserError
 
 RUNNING, COMPLETE, PRUNED, FAILED = "RUNNING", "COMPLETE", "PRUNED", "FAIL"  # as Optuna calls them
 

@@ -7,17 +7,17 @@ import pytest
 import torch
 from driven import advance, agent_for
 
-import train
-from agents.base import Agent
-from agents.engines import threads
-from config.loader import load_config
-from runstore import seed_group
-from runstore.many import group_training
-from runstore.run_dir import RunDir
-from runstore.run_files import read_json
-from scripts.plain_tree import fingerprint
-from utils.cores import SHARE
-from utils.user_error import UserError
+from stride.agents.base import Agent
+from stride.agents.engines import threads
+from stride.commands import train
+from stride.commands.plain_tree import fingerprint
+from stride.config.loader import load_config
+from stride.runstore import seed_group
+from stride.runstore.many import group_training
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import read_json
+from stride.utils.cores import SHARE
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture(autouse=True)

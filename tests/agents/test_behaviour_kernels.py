@@ -6,12 +6,12 @@ import pytest
 import torch
 from probe_envs import Probe
 
-from agents.dreamer import Dreamer
-from agents.engines.fused_cpu.behaviour import Behaviour, Start
-from agents.engines.fused_cpu.model_nets import Crew
-from agents.engines.fused_cpu.workers import Workers
-from agents.networks.world_model import State
-from config.schema import DreamerConfig
+from stride.agents.dreamer import Dreamer
+from stride.agents.engines.fused_cpu.behaviour import Behaviour, Start
+from stride.agents.engines.fused_cpu.model_nets import Crew
+from stride.agents.engines.fused_cpu.workers import Workers
+from stride.agents.networks.world_model import State
+from stride.config.schema import DreamerConfig
 
 SPACES = {
     "choice": gym.spaces.Discrete(5),

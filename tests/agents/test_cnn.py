@@ -11,18 +11,18 @@ from torch import nn
 from torch.nn import functional as F
 from worlds import driven, weights
 
-from agents.experience.memory import Memory
-from agents.experience.nouns import Final, Row
-from agents.networks import cnn as module
-from agents.networks.actor_critic import ActorCritic, Plan
-from agents.networks.cnn import CNN, Block, Image
-from agents.networks.encoders import FlatEncoder
-from agents.networks.policies import build_policy
-from agents.ppo import PPO
-from agents.reinforce import REINFORCE
-from config.schema import PPOConfig, REINFORCEConfig
-from utils.devices import CPU
-from utils.user_error import UserError
+from stride.agents.experience.memory import Memory
+from stride.agents.experience.nouns import Final, Row
+from stride.agents.networks import cnn as module
+from stride.agents.networks.actor_critic import ActorCritic, Plan
+from stride.agents.networks.cnn import CNN, Block, Image
+from stride.agents.networks.encoders import FlatEncoder
+from stride.agents.networks.policies import build_policy
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.config.schema import PPOConfig, REINFORCEConfig
+from stride.utils.devices import CPU
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture(autouse=True, scope="module")

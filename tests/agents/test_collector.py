@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from worlds import NAN, Scripted, random_tables
 
-from agents.experience.collector import WINDOW, Collector, Policy, Window
-from agents.experience.finite_guard import NonFiniteError
-from agents.experience.memory import Memory
-from agents.experience.nouns import Act, leaves
-from agents.networks.actor_critic import ActorCritic, Plan
-from utils.counter_rng import ACT, EVALUATE, Key, uniforms
+from stride.agents.experience.collector import WINDOW, Collector, Policy, Window
+from stride.agents.experience.finite_guard import NonFiniteError
+from stride.agents.experience.memory import Memory
+from stride.agents.experience.nouns import Act, leaves
+from stride.agents.networks.actor_critic import ActorCritic, Plan
+from stride.utils.counter_rng import ACT, EVALUATE, Key, uniforms
 
 N = 4
 

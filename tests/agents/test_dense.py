@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from agents.networks import dense
-from agents.networks.dense import Dense
+from stride.agents.networks import dense
+from stride.agents.networks.dense import Dense
 
 ACTIVATE = {None: lambda x: x, "relu": torch.relu, "tanh": torch.tanh}
 

@@ -9,11 +9,11 @@ from probe_envs import ChosenReward
 from torch import nn
 from worlds import NAN, Scripted, driven, random_tables, weights
 
-from agents.base import build_optimizer, step_unless
-from agents.laprop import LaProp
-from agents.ppo import PPO
-from config.schema import PPOConfig
-from utils.user_error import NumbersError
+from stride.agents.base import build_optimizer, step_unless
+from stride.agents.laprop import LaProp
+from stride.agents.ppo import PPO
+from stride.config.schema import PPOConfig
+from stride.utils.user_error import NumbersError
 
 KINDS = ["adamw", "adam", "rmsprop", "sgd", "laprop"]
 PLAIN = {

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from agents.experience.device_priorities import DevicePriorities
-from agents.experience.priorities import Priorities
+from stride.agents.experience.device_priorities import DevicePriorities
+from stride.agents.experience.priorities import Priorities
 
 CPU = torch.device("cpu")
 

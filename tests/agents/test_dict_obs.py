@@ -8,13 +8,13 @@ from probe_envs import Probe
 from test_lifecycle import RefuseSync
 from worlds import driven
 
-from agents.experience.nouns import Final, tree_map
-from agents.networks.cnn import CNN, Image
-from agents.networks.encoders import FlatEncoder, Float, MultiOneHot, OneHot, RunningNorm
-from agents.ppo import PPO
-from agents.reinforce import REINFORCE
-from config.schema import PPOConfig, REINFORCEConfig
-from envs_gym.spaces import MASK
+from stride.agents.experience.nouns import Final, tree_map
+from stride.agents.networks.cnn import CNN, Image
+from stride.agents.networks.encoders import FlatEncoder, Float, MultiOneHot, OneHot, RunningNorm
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.config.schema import PPOConfig, REINFORCEConfig
+from stride.envs_gym.spaces import MASK
 
 SPACES = {
     "image": Box(0, 255, (1, 10, 10), np.uint8),

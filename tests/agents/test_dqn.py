@@ -6,12 +6,12 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from probe_envs import ChosenReward
 from worlds import driven
 
-from agents.dqn import DQN, huber, quantile_loss
-from agents.experience.nouns import Transitions
-from agents.networks.q_network import QPolicy, Shape, any_of, best
-from agents.targets import move, pick, td_target
-from config.schema import DQNConfig
-from utils.user_error import UserError
+from stride.agents.dqn import DQN, huber, quantile_loss
+from stride.agents.experience.nouns import Transitions
+from stride.agents.networks.q_network import QPolicy, Shape, any_of, best
+from stride.agents.targets import move, pick, td_target
+from stride.config.schema import DQNConfig
+from stride.utils.user_error import UserError
 
 
 def dqn(world=ChosenReward, n=4, **options):

@@ -12,16 +12,16 @@ from driven import continued
 from probe_envs import ChosenReward, Probe, RememberedReward
 from worlds import NAN, Scripted, driven, random_tables, weights
 
-from agents.dreamer import Dreamer, Range, arrival_returns
-from agents.experience.collector import Collector
-from agents.experience.nouns import leaves
-from agents.model_learning import Ends, going_on_loss, model_loss
-from agents.networks.world_model import State
-from agents.planet import PlaNet
-from agents.trained.player import Player
-from config.loader import load_config
-from config.schema import DreamerConfig, PlaNetConfig
-from utils.user_error import UserError
+from stride.agents.dreamer import Dreamer, Range, arrival_returns
+from stride.agents.experience.collector import Collector
+from stride.agents.experience.nouns import leaves
+from stride.agents.model_learning import Ends, going_on_loss, model_loss
+from stride.agents.networks.world_model import State
+from stride.agents.planet import PlaNet
+from stride.agents.trained.player import Player
+from stride.config.loader import load_config
+from stride.config.schema import DreamerConfig, PlaNetConfig
+from stride.utils.user_error import UserError
 
 SMALL = dict(
     algo_id="dreamer", n_envs=4, deter=16, width=16, stoch=3, classes=4, depth=4, bins=21, batch_size=4,

@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import nn
 
-from agents.engines.choice import build_agent
-from agents.experience.nouns import Dream, Sequences, leaves
-from agents.networks.dreamer_policy import DreamerPolicy
-from agents.networks.planning_policy import PlanningPolicy
-from agents.networks.two_hot import symexp
-from agents.networks.world_model import State
-from agents.trained.episode import dream, record
-from agents.trained.player import EpisodeStart, Player
-from config.loader import load_config
-from config.schema import DreamerConfig, PlaNetConfig
-from envs_gym.make import make_envs
-from envs_gym.spaces import observation_space
-from trainer_callbacks.open_loop import open_loop
+from stride.agents.engines.choice import build_agent
+from stride.agents.experience.nouns import Dream, Sequences, leaves
+from stride.agents.networks.dreamer_policy import DreamerPolicy
+from stride.agents.networks.planning_policy import PlanningPolicy
+from stride.agents.networks.two_hot import symexp
+from stride.agents.networks.world_model import State
+from stride.agents.trained.episode import dream, record
+from stride.agents.trained.player import EpisodeStart, Player
+from stride.config.loader import load_config
+from stride.config.schema import DreamerConfig, PlaNetConfig
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.spaces import observation_space
+from stride.trainer_callbacks.open_loop import open_loop
 
 SMALL = dict(deter=16, width=16, stoch=3, classes=4, depth=4, bins=21)
 DREAMER = DreamerConfig(algo_id="dreamer", **SMALL)
@@ -266,7 +266,7 @@ def batch(obs, action, is_first):
 
 
 def test_errors_by_hand(monkeypatch):
-    monkeypatch.setattr("trainer_callbacks.open_loop.Carry", lambda *parts: None)
+    monkeypatch.setattr("stride.trainer_callbacks.open_loop.Carry", lambda *parts: None)
     # the second number never changes; the first does by 1 each step, then by 3, and a new episode begins at row 4
     obs = [[0.0, 7.0], [1.0, 7.0], [2.0, 7.0], [5.0, 7.0], [0.0, 7.0], [1.0, 7.0], [2.0, 7.0]]
     found = open_loop(Told(), batch(obs, [0.0, 1, 1, 1, 0, 1, 1], [0, 0, 0, 0, 1, 0, 0]), (1, 2), known=1)
@@ -282,7 +282,7 @@ def test_errors_by_hand(monkeypatch):
 
 
 def test_no_error_is_told_where_episodes_are_shorter(monkeypatch):
-    monkeypatch.setattr("trainer_callbacks.open_loop.Carry", lambda *parts: None)
+    monkeypatch.setattr("stride.trainer_callbacks.open_loop.Carry", lambda *parts: None)
     obs = [[float(i % 2), 0.0] for i in range(6)]
     found = open_loop(Told(), batch(obs, [0.0, 1] * 3, [1, 0] * 3), (1, 2), known=0)
     assert found.starts.tolist() == [2, 0] and found.dreamt[0].isnan().tolist() == [False, True]

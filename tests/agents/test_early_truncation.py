@@ -10,13 +10,13 @@ from driven import continued
 from replay_log import ReplayLog
 from worlds import driven
 
-from agents.engines.choice import build_agent
-from agents.experience import storage
-from agents.experience.nouns import leaves
-from config.loader import load_config
-from envs_gym.async_env import AsyncEnv
-from envs_gym.make import make_envs
-from utils.user_error import UserError
+from stride.agents.engines.choice import build_agent
+from stride.agents.experience import storage
+from stride.agents.experience.nouns import leaves
+from stride.config.loader import load_config
+from stride.envs_gym.async_env import AsyncEnv
+from stride.envs_gym.make import make_envs
+from stride.utils.user_error import UserError
 
 GAMMA = 0.9
 MOMENTS = (1, 8, 40)  # iterations after which it is interrupted

@@ -4,13 +4,13 @@ import pytest
 import torch
 from worlds import NAN, Scripted, driven, random_tables
 
-from agents.experience import finite_guard
-from agents.experience.finite_guard import all_finite
-from agents.experience.reward_scale import RewardScale
-from agents.networks.encoders import RunningNorm
-from agents.ppo import PPO
-from config.schema import PPOConfig
-from utils.user_error import NumbersError
+from stride.agents.experience import finite_guard
+from stride.agents.experience.finite_guard import all_finite
+from stride.agents.experience.reward_scale import RewardScale
+from stride.agents.networks.encoders import RunningNorm
+from stride.agents.ppo import PPO
+from stride.config.schema import PPOConfig
+from stride.utils.user_error import NumbersError
 
 INF = float("inf")
 COMMON = {"n_envs": 4, "n_steps": 8, "hidden_dims": (8,), "policy_lr": 1e-2, "max_timesteps": 10**6}
@@ -80,7 +80,7 @@ def test_skip_learns_nothing_from_it_and_goes_on(normalized):
 
 
 def test_skip_gives_up_where_nothing_can_be_learnt_any_more(monkeypatch):
-    monkeypatch.setattr("agents.base.SKIPS", 5)
+    monkeypatch.setattr("stride.agents.base.SKIPS", 5)
     agent = ppo(range(800), nan_guard="skip")
     iterate(agent, 4)
     with pytest.raises(NumbersError, match="from 5 iterations in a row"):

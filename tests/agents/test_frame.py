@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from driven import advance, agent_for
 
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.kernels import minibatches, nets, replay, rollout
-from utils import kernel_folder
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.kernels import minibatches, nets, replay, rollout
+from stride.utils import kernel_folder
 
 ROLLOUT = ("n_steps=16", "n_envs=4", "batch_size=32", "n_epochs=1", "engine=fused_cpu")
 REPLAY = ("n_envs=2", "train_freq=16", "gradient_steps=2", "buffer_size=300", "learning_starts=20", "engine=fused_cpu")

@@ -23,19 +23,19 @@ from fused_cases import (
     weights,
 )
 
-from agents.base import NumbersError
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.kernels import shuffle
-from agents.engines.fused_cpu.kernels.calls import ints
-from agents.engines.fused_cpu.learn import RolloutLearn
-from agents.engines.fused_cpu.workers import TRIALS, TRY_EVERY, Pace
-from agents.engines.plan.numbers import Live
-from agents.engines.plan.ppo import PPORecipe
-from agents.experience.nouns import Final, tree_map
-from agents.sockets import EagerPlay
-from utils.counter_rng import SHUFFLE, Key, counters, fill_words, permutation
-from utils.kernel_cache import njit
-from utils.user_error import UserError
+from stride.agents.base import NumbersError
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.kernels import shuffle
+from stride.agents.engines.fused_cpu.kernels.calls import ints
+from stride.agents.engines.fused_cpu.learn import RolloutLearn
+from stride.agents.engines.fused_cpu.workers import TRIALS, TRY_EVERY, Pace
+from stride.agents.engines.plan.numbers import Live
+from stride.agents.engines.plan.ppo import PPORecipe
+from stride.agents.experience.nouns import Final, tree_map
+from stride.agents.sockets import EagerPlay
+from stride.utils.counter_rng import SHUFFLE, Key, counters, fill_words, permutation
+from stride.utils.kernel_cache import njit
+from stride.utils.user_error import UserError
 
 
 @pytest.mark.parametrize("case", CASES, ids=named)

@@ -8,18 +8,18 @@ import pytest
 import torch
 from driven import advance, agent_for
 
-from agents.engines.fused_cpu.episodes import FusedEpisodes
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.kernels.episodes import play_episodes
-from agents.experience.collector import Collector
-from agents.experience.finite_guard import NonFiniteError
-from agents.experience.tally import Played, shares
-from agents.sockets import EagerEpisodes
-from config.schema import Config
-from envs_gym.make import make_envs
-from trainer_callbacks.evaluate import Evaluate
-from utils.counter_rng import EVALUATE
-from utils.user_error import NumbersError
+from stride.agents.engines.fused_cpu.episodes import FusedEpisodes
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.kernels.episodes import play_episodes
+from stride.agents.experience.collector import Collector
+from stride.agents.experience.finite_guard import NonFiniteError
+from stride.agents.experience.tally import Played, shares
+from stride.agents.sockets import EagerEpisodes
+from stride.config.schema import Config
+from stride.envs_gym.make import make_envs
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.utils.counter_rng import EVALUATE
+from stride.utils.user_error import NumbersError
 
 ROLLOUT = ("n_envs=4", "n_steps=32", "batch_size=64", "n_epochs=2")
 REPLAY = ("n_envs=2", "train_freq=16", "gradient_steps=4", "batch_size=16", "buffer_size=500", "learning_starts=40")

@@ -10,7 +10,7 @@ from host_kernels import compile_host
 
 from lab.gpu import rollouts, trace
 from lab.gpu.parts import Machine
-from utils.durable_file import read_json, write_json
+from stride.utils.durable_file import read_json, write_json
 
 HOST = Machine("cpu", compile_host, small=True)
 

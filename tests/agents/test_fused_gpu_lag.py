@@ -8,11 +8,11 @@ from fused_gpu_cases import TINY, N, T, assert_same, fused, gpu_agent, played, p
 from host_kernels import compile_host
 from tape import Tape, taped
 
-from agents.engines.choice import RECIPES
-from agents.engines.fused_gpu.ahead import Beside
-from agents.engines.fused_gpu.engine import fused_gpu
-from agents.engines.fused_gpu.learn import FusedLearn, Updates
-from agents.engines.fused_gpu.play import FusedPlay
+from stride.agents.engines.choice import RECIPES
+from stride.agents.engines.fused_gpu.ahead import Beside
+from stride.agents.engines.fused_gpu.engine import fused_gpu
+from stride.agents.engines.fused_gpu.learn import FusedLearn, Updates
+from stride.agents.engines.fused_gpu.play import FusedPlay
 
 PROMPT = ("CartPole-v1:ppo", *TINY, "policy_lr=0.01")
 LAGS = (*PROMPT, "lag=1")

@@ -21,11 +21,11 @@ from fused_cases import (
 from fused_gpu_cases import BACKWARDS, FORWARDS, SHUFFLED, TINY, fused, held, judged
 from host_kernels import compile_host
 
-from agents.base import NumbersError
-from agents.engines.fused_gpu.order import Order
-from agents.engines.plan.numbers import Stat
-from envs_fast.vec_env import CPU
-from utils.counter_rng import SHUFFLE, Key, counters, permutation
+from stride.agents.base import NumbersError
+from stride.agents.engines.fused_gpu.order import Order
+from stride.agents.engines.plan.numbers import Stat
+from stride.envs_fast.vec_env import CPU
+from stride.utils.counter_rng import SHUFFLE, Key, counters, permutation
 
 FAST = next(named(case) for case in CASES if case["config"] == "Pendulum-v1:ppo")  # each takes g++ some seconds
 CHOSEN = [pytest.param(case, id=named(case), marks=() if named(case) == FAST else pytest.mark.slow) for case in CASES]

@@ -30,17 +30,17 @@ from fused_gpu_cases import (
 from host_kernels import compile_host
 from tape import Tape, taped
 
-from agents.engines.choice import RECIPES, build_agent, choose_on_gpu
-from agents.engines.fused_gpu.ahead import Ahead
-from agents.engines.fused_gpu.engine import fused_gpu
-from agents.engines.fused_gpu.play import EPISODES, ONE_BLOCK, fitting
-from agents.experience.collector import Window
-from config.loader import load_config
-from config.schema import PPOConfig
-from envs_fast.vec_env import CPU
-from envs_gym.make import make_envs
-from utils.device_source import read_source
-from utils.user_error import NumbersError, UserError
+from stride.agents.engines.choice import RECIPES, build_agent, choose_on_gpu
+from stride.agents.engines.fused_gpu.ahead import Ahead
+from stride.agents.engines.fused_gpu.engine import fused_gpu
+from stride.agents.engines.fused_gpu.play import EPISODES, ONE_BLOCK, fitting
+from stride.agents.experience.collector import Window
+from stride.config.loader import load_config
+from stride.config.schema import PPOConfig
+from stride.envs_fast.vec_env import CPU
+from stride.envs_gym.make import make_envs
+from stride.utils.device_source import read_source
+from stride.utils.user_error import NumbersError, UserError
 
 SPLITS = (1, 2, 4, 8)
 MORE = ("Pendulum, rolling", "Taxi")

@@ -12,12 +12,12 @@ from fused_cases import autograd_gradient, digest
 from fused_gpu_cases import fused, held, judged
 from host_kernels import compile_host
 
-from agents.engines.choice import choose_on_gpu
-from agents.engines.fused_gpu import engine
-from agents.engines.plan.numbers import Stat
-from envs_fast.vec_env import CPU
-from utils.device_source import read_source, with_sizes
-from utils.user_error import UserError
+from stride.agents.engines.choice import choose_on_gpu
+from stride.agents.engines.fused_gpu import engine
+from stride.agents.engines.plan.numbers import Stat
+from stride.envs_fast.vec_env import CPU
+from stride.utils.device_source import read_source, with_sizes
+from stride.utils.user_error import UserError
 
 TINY = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2", "threads=2", "hidden_dims=[16,32]", "policy_lr=1e-2")
 WITHIN = {32: (0.0, 1e-6), "tf32": (1e-5, 1e-3), "bf16": (1e-4, 1e-2)}  # of the largest number of a gradient

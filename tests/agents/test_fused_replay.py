@@ -7,12 +7,12 @@ import pytest
 import torch
 from driven import advance, agent_for, continued, pairwise
 
-from agents.base import NumbersError
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.learn import ReplayLearn
-from agents.engines.fused_cpu.play import AttachedPlay
-from agents.experience.nouns import tree_map
-from utils.user_error import UserError
+from stride.agents.base import NumbersError
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.learn import ReplayLearn
+from stride.agents.engines.fused_cpu.play import AttachedPlay
+from stride.agents.experience.nouns import tree_map
+from stride.utils.user_error import UserError
 
 SMALL = ("n_envs=3", "train_freq=16", "gradient_steps=4", "buffer_size=300", "learning_starts=40", "policy_lr=1e-3")
 SMALL += ("max_episode_steps=30",)

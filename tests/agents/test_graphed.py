@@ -15,20 +15,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from worlds import NAN, Scripted, driven, random_tables, weights
 
-from agents.engines.choice import build_agent, choose_engine, choose_on_gpu
-from agents.engines.graphed import CudaGraph, graphed
-from agents.experience import memory, nouns
-from agents.networks.threads import one_thread
-from agents.ppo import PPO
-from agents.sockets import Engine, eager
-from config.loader import load_config
-from config.schedule import Schedule
-from config.schema import PPOConfig
-from envs_fast.cuda_env import CudaEnv
-from envs_fast.registry import WORLDS
-from envs_gym.make import make_envs
-from trainer_callbacks.schedule import ApplySchedules
-from utils.user_error import UserError
+from stride.agents.engines.choice import build_agent, choose_engine, choose_on_gpu
+from stride.agents.engines.graphed import CudaGraph, graphed
+from stride.agents.experience import memory, nouns
+from stride.agents.networks.threads import one_thread
+from stride.agents.ppo import PPO
+from stride.agents.sockets import Engine, eager
+from stride.config.loader import load_config
+from stride.config.schedule import Schedule
+from stride.config.schema import PPOConfig
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.registry import WORLDS
+from stride.envs_gym.make import make_envs
+from stride.trainer_callbacks.schedule import ApplySchedules
+from stride.utils.user_error import UserError
 
 ROLLOUT = ("n_envs=4", "n_steps=8", "batch_size=16", "n_epochs=2", "engine=eager")
 MOVING = ("policy_lr=lin_0.01", "clip_range=lin_0.3", "ent_coef=lin_0.02", "vf_coef=cos_0.5")

@@ -5,10 +5,10 @@ import torch
 from driven import advance, agent_for, continued
 from worlds import weights
 
-import train
-from agents.experience.nouns import tree_map
-from agents.networks.lagging import Lagging
-from agents.ppo import PPO
+from stride.agents.experience.nouns import tree_map
+from stride.agents.networks.lagging import Lagging
+from stride.agents.ppo import PPO
+from stride.commands import train
 
 ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=32", "n_epochs=2", "policy_lr=0.01", "hidden_dims=[16]")
 KINDS = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from agents.laprop import LaProp
+from stride.agents.laprop import LaProp
 
 
 def stepped(optimizer, *gradients):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from agents.engines.fused_cpu import laprop
-from agents.laprop import LaProp
+from stride.agents.engines.fused_cpu import laprop
+from stride.agents.laprop import LaProp
 
 SHAPES = [(40, 33), (16,), (3,), (1,), (64, 4), (5, 16)]
 OPTIONS = {

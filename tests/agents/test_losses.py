@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from agents.ppo import approximate_kl, clipped_surrogate, value_loss
-from agents.reinforce import masked_mean, masked_standardize, policy_gradient
+from stride.agents.ppo import approximate_kl, clipped_surrogate, value_loss
+from stride.agents.reinforce import masked_mean, masked_standardize, policy_gradient
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,17 @@ from torch import distributions as dist
 from torch import nn
 from worlds import Scripted, driven, random_tables
 
-from agents.dqn import DQN
-from agents.experience.nouns import Transitions
-from agents.networks.actor_critic import ActorCritic, Plan
-from agents.networks.encoders import FlatEncoder
-from agents.networks.heads import Categorical, MultiCategorical
-from agents.ppo import PPO
-from agents.reinforce import REINFORCE
-from config.schema import DQNConfig, PPOConfig, REINFORCEConfig
-from envs_gym.spaces import MASK
-from utils.counter_rng import ACT, Key, uniforms
-from utils.user_error import UserError
+from stride.agents.dqn import DQN
+from stride.agents.experience.nouns import Transitions
+from stride.agents.networks.actor_critic import ActorCritic, Plan
+from stride.agents.networks.encoders import FlatEncoder
+from stride.agents.networks.heads import Categorical, MultiCategorical
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.config.schema import DQNConfig, PPOConfig, REINFORCEConfig
+from stride.envs_gym.spaces import MASK
+from stride.utils.counter_rng import ACT, Key, uniforms
+from stride.utils.user_error import UserError
 
 LARGEST = 1 - 2.0**-24  # of the table's uniforms
 

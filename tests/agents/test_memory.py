@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from worlds import Scripted, limited_tables, random_tables
 
-from agents.experience.memory import Memory, slots_for
-from agents.experience.nouns import Act, Final, Row
+from stride.agents.experience.memory import Memory, slots_for
+from stride.agents.experience.nouns import Act, Final, Row
 
 N, ROWS, GAMMA = 3, 64, 0.9
 TOTALS = {"half full": 37, "exactly full": 64, "wrapped": 150, "wrapped twice": 192}

@@ -11,17 +11,17 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from worlds import driven
 
-from agents.algorithms import ALGORITHMS
-from agents.base import build_optimizer, groups, step_unless
-from agents.engines.choice import RECIPES
-from agents.engines.fused_gpu.learn import FusedLearn
-from agents.experience.collector import LOOKS, Collector
-from agents.experience.nouns import leaves
-from agents.networks.q_network import QPolicy, Shape
-from agents.ppo import PPO
-from config.loader import load_config
-from config.schema import PPOConfig
-from utils.counter_rng import EVALUATE
+from stride.agents.algorithms import ALGORITHMS
+from stride.agents.base import build_optimizer, groups, step_unless
+from stride.agents.engines.choice import RECIPES
+from stride.agents.engines.fused_gpu.learn import FusedLearn
+from stride.agents.experience.collector import LOOKS, Collector
+from stride.agents.experience.nouns import leaves
+from stride.agents.networks.q_network import QPolicy, Shape
+from stride.agents.ppo import PPO
+from stride.config.loader import load_config
+from stride.config.schema import PPOConfig
+from stride.utils.counter_rng import EVALUATE
 
 ROLLOUT = ("n_envs=4", "n_steps=4", "batch_size=0.5", "n_epochs=1", "max_timesteps=1e5")
 REPLAY = ("n_envs=2", "train_freq=4", "gradient_steps=2", "learning_starts=0", "batch_size=8", "buffer_size=400")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agents.metric_sums import Metrics
+from stride.agents.metric_sums import Metrics
 
 
 class NoSync(TorchDispatchMode):

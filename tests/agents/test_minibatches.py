@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.experience.minibatches import minibatches
-from utils.counter_rng import SHUFFLE, Key, permutation
+from stride.agents.experience.minibatches import minibatches
+from stride.utils.counter_rng import SHUFFLE, Key, permutation
 
 T, N = 6, 4
 KEY = Key(3, SHUFFLE, 1, 7)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from driven import advance, agent_for
 
-from agents.engines.fused_cpu.kernels import model_cell
-from agents.engines.fused_cpu.kernels.model_cell import Model
-from agents.engines.fused_cpu.model_nets import Crew
-from agents.engines.fused_cpu.model_scan import Job, scanned, weights_of
-from agents.engines.fused_cpu.workers import Workers
-from agents.networks.world_model import RSSM, Sizes, State
-from utils.user_error import UserError
+from stride.agents.engines.fused_cpu.kernels import model_cell
+from stride.agents.engines.fused_cpu.kernels.model_cell import Model
+from stride.agents.engines.fused_cpu.model_nets import Crew
+from stride.agents.engines.fused_cpu.model_scan import Job, scanned, weights_of
+from stride.agents.engines.fused_cpu.workers import Workers
+from stride.agents.networks.world_model import RSSM, Sizes, State
+from stride.utils.user_error import UserError
 
 LANES = 16
 SHAPES = {

@@ -12,7 +12,7 @@ LEFT_OUT = shutil.ignore_patterns(".*", "runs", "docs", "tests", "build", "__pyc
 COUNTED = """
 import os, sys
 from numba.core import event
-import train
+from stride.commands import train
 here = os.getpid()
 compiled = []
 class Listener(event.Listener):

@@ -11,14 +11,14 @@ from torch import distributions as dist
 from torch import nn
 from worlds import weights
 
-from agents.networks.actor_critic import ActorCritic, Plan
-from agents.networks.encoders import FlatEncoder, RunningNorm, StaticNorm
-from agents.networks.heads import Categorical, Gaussian, MultiCategorical, Normal, head_for
-from agents.networks.policies import build_policy
-from config.schema import PPOConfig
-from utils.counter_rng import ACT, Key, uniforms
-from utils.devices import CPU
-from utils.user_error import UserError
+from stride.agents.networks.actor_critic import ActorCritic, Plan
+from stride.agents.networks.encoders import FlatEncoder, RunningNorm, StaticNorm
+from stride.agents.networks.heads import Categorical, Gaussian, MultiCategorical, Normal, head_for
+from stride.agents.networks.policies import build_policy
+from stride.config.schema import PPOConfig
+from stride.utils.counter_rng import ACT, Key, uniforms
+from stride.utils.devices import CPU
+from stride.utils.user_error import UserError
 
 DRAWS = 100_000
 ALPHA = 1e-6

@@ -8,15 +8,15 @@ from gymnasium.spaces import Box, Discrete
 from probe_envs import MatchedReward
 from worlds import driven
 
-from agents.networks.actor_critic import ActorCritic, Plan
-from agents.networks.policies import POLICIES, build_policy, options_of
-from agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
-from agents.ppo import PPO
-from agents.reinforce import REINFORCE
-from config.loader import from_plain, load_config, to_plain
-from config.schema import PPOConfig, REINFORCEConfig
-from utils.devices import CPU
-from utils.user_error import UserError
+from stride.agents.networks.actor_critic import ActorCritic, Plan
+from stride.agents.networks.policies import POLICIES, build_policy, options_of
+from stride.agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.config.loader import from_plain, load_config, to_plain
+from stride.config.schema import PPOConfig, REINFORCEConfig
+from stride.utils.devices import CPU
+from stride.utils.user_error import UserError
 
 
 class Spaces:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from agents.returns import lambda_returns
+from stride.agents.returns import lambda_returns
 
 
 def column(*numbers):

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agents.experience.nouns import leaves
-from agents.networks.precision import compute_in, networks
-from agents.networks.squashed import SquashedPolicy
+from stride.agents.experience.nouns import leaves
+from stride.agents.networks.precision import compute_in, networks
+from stride.agents.networks.squashed import SquashedPolicy
 from tests.driven import advance, agent_for, continued
 
 PRODUCTS = {"mm", "addmm", "bmm", "convolution", "mkldnn_convolution", "linear", "mkldnn_linear", "_linear_pointwise"}

@@ -15,9 +15,9 @@ from probe_envs import (
 )
 from worlds import Scripted, driven, random_tables, weights
 
-from agents.ppo import PPO
-from agents.reinforce import REINFORCE
-from config.schema import PPOConfig, REINFORCEConfig
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.config.schema import PPOConfig, REINFORCEConfig
 
 
 @pytest.fixture(autouse=True, scope="module")

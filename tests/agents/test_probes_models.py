@@ -15,10 +15,10 @@ from probe_envs import (
 )
 from worlds import driven
 
-from agents.dreamer import Dreamer
-from agents.experience.collector import Collector
-from agents.planet import PlaNet
-from config.schema import DreamerConfig, PlaNetConfig
+from stride.agents.dreamer import Dreamer
+from stride.agents.experience.collector import Collector
+from stride.agents.planet import PlaNet
+from stride.config.schema import DreamerConfig, PlaNetConfig
 
 GAMMA = 0.9
 pytestmark = pytest.mark.slow

@@ -6,11 +6,11 @@ import torch
 from probe_envs import ChosenReward, ConstantReward, DelayedReward, Endless, MatchedReward, Probe, SeenReward
 from worlds import Scripted, driven, random_tables, weights
 
-from agents.dqn import DQN
-from agents.pqn import PQN
-from agents.q_learning import QLearning
-from agents.sac import SAC
-from config.schema import DQNConfig, PQNConfig, QLearningConfig, SACConfig
+from stride.agents.dqn import DQN
+from stride.agents.pqn import PQN
+from stride.agents.q_learning import QLearning
+from stride.agents.sac import SAC
+from stride.config.schema import DQNConfig, PQNConfig, QLearningConfig, SACConfig
 
 
 @pytest.fixture(autouse=True, scope="module")

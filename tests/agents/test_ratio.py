@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from agents.experience.ratio import Ratio, per_env_step
+from stride.agents.experience.ratio import Ratio, per_env_step
 
 
 def test_whole_updates_are_paid_and_the_fraction_is_kept():

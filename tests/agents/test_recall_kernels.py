@@ -6,16 +6,16 @@ import pytest
 import torch
 from probe_envs import Probe
 
-from agents.dreamer import Dreamer
-from agents.engines.fused_cpu.model_nets import Crew
-from agents.engines.fused_cpu.recall import Recollection
-from agents.engines.fused_cpu.workers import Workers
-from agents.experience.nouns import Sequences
-from agents.model_learning import model_loss
-from agents.networks import dreamer_policy
-from agents.networks.world_model import Sizes
-from agents.planet import PlaNet
-from config.schema import DreamerConfig, PlaNetConfig
+from stride.agents.dreamer import Dreamer
+from stride.agents.engines.fused_cpu.model_nets import Crew
+from stride.agents.engines.fused_cpu.recall import Recollection
+from stride.agents.engines.fused_cpu.workers import Workers
+from stride.agents.experience.nouns import Sequences
+from stride.agents.model_learning import model_loss
+from stride.agents.networks import dreamer_policy
+from stride.agents.networks.world_model import Sizes
+from stride.agents.planet import PlaNet
+from stride.config.schema import DreamerConfig, PlaNetConfig
 
 STEPS, SEQUENCES = 7, 16
 IMAGE = gym.spaces.Box(0, 255, (6, 6), np.uint8)

@@ -13,21 +13,21 @@ from probe_envs import RememberedReward
 from torch import Tensor, nn
 from worlds import Scripted, driven, limited_tables, random_tables, weights
 
-from agents.experience.collector import Collector
-from agents.experience.memory import Memory, slots_for
-from agents.experience.minibatches import world_minibatches
-from agents.experience.nouns import Final, leaves, tree_map
-from agents.networks.actor_critic import Plan
-from agents.networks.policies import build_policy
-from agents.networks.recurrent import GRU, LSTM, GRUActorCritic, LSTMActorCritic, Recurrence
-from agents.ppo import PPO
-from agents.reinforce import REINFORCE
-from config.loader import load_config
-from config.schema import PPOConfig, REINFORCEConfig
-from envs_gym.make import make_envs
-from utils.counter_rng import SHUFFLE, Key, permutation
-from utils.devices import CPU
-from utils.user_error import UserError
+from stride.agents.experience.collector import Collector
+from stride.agents.experience.memory import Memory, slots_for
+from stride.agents.experience.minibatches import world_minibatches
+from stride.agents.experience.nouns import Final, leaves, tree_map
+from stride.agents.networks.actor_critic import Plan
+from stride.agents.networks.policies import build_policy
+from stride.agents.networks.recurrent import GRU, LSTM, GRUActorCritic, LSTMActorCritic, Recurrence
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.config.loader import load_config
+from stride.config.schema import PPOConfig, REINFORCEConfig
+from stride.envs_gym.make import make_envs
+from stride.utils.counter_rng import SHUFFLE, Key, permutation
+from stride.utils.devices import CPU
+from stride.utils.user_error import UserError
 
 KINDS = pytest.mark.parametrize("kind", [LSTMActorCritic, GRUActorCritic])
 SHARED = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])

@@ -7,13 +7,13 @@ import torch
 from goodness import ALPHA, chi_square
 from replay_log import Logged, ReplayLog
 
-from agents.experience import storage
-from agents.experience.memory import Memory, slots_for
-from agents.experience.minibatches import in_order
-from agents.experience.nouns import Act, Row, leaves
-from agents.experience.storage import check_fits, readable_size
-from envs_fast.vec_env import Step
-from utils.user_error import UserError
+from stride.agents.experience import storage
+from stride.agents.experience.memory import Memory, slots_for
+from stride.agents.experience.minibatches import in_order
+from stride.agents.experience.nouns import Act, Row, leaves
+from stride.agents.experience.storage import check_fits, readable_size
+from stride.envs_fast.vec_env import Step
+from stride.utils.user_error import UserError
 
 GAMMA = 0.9
 KINDS = {
@@ -100,7 +100,7 @@ def test_batches_are_one_draw_cut_in_pieces(monkeypatch):
     assert [len(piece.reward) for piece in pieces] == [8] * 5
     for mine, parts in zip(leaves(whole), zip(*map(leaves, pieces), strict=True), strict=True):
         assert torch.equal(mine, torch.cat(parts))
-    monkeypatch.setattr("agents.experience.memory.GATHERED", 1)
+    monkeypatch.setattr("stride.agents.experience.memory.GATHERED", 1)
     assert [len(each.reward) for each in same.memory.draws(3, 8, 2, GAMMA)] == [8] * 3
 
 

@@ -7,7 +7,7 @@ import torch
 from host_kernels import compile_host
 from worlds import random_tables
 
-from agents.returns import (
+from stride.agents.returns import (
     ends_within,
     explained_variance,
     from_episode_start,

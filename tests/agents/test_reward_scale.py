@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from agents.experience.reward_scale import RewardScale
+from stride.agents.experience.reward_scale import RewardScale
 
 T, N, GAMMA = 16, 3, 0.9
 

@@ -8,11 +8,11 @@ from gymnasium.spaces import Box, Discrete
 from probe_envs import Probe
 from worlds import driven
 
-from agents.networks.heads import Normal
-from agents.networks.squashed import Critics, SquashedPolicy, squash_correction, squashed_log_prob
-from agents.sac import SAC, critic_loss, soft_value, temperature_loss
-from config.schema import SACConfig
-from utils.user_error import UserError
+from stride.agents.networks.heads import Normal
+from stride.agents.networks.squashed import Critics, SquashedPolicy, squash_correction, squashed_log_prob
+from stride.agents.sac import SAC, critic_loss, soft_value, temperature_loss
+from stride.config.schema import SACConfig
+from stride.utils.user_error import UserError
 
 SPACE = Box(-1, 1, (3,))
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from replay_log import ReplayLog
 
-from agents.experience.nouns import leaves
-from agents.experience.segments import delete_unnamed
-from utils.user_error import UserError
+from stride.agents.experience.nouns import leaves
+from stride.agents.experience.segments import delete_unnamed
+from stride.utils.user_error import UserError
 
 
 def log_in(folder, **options):

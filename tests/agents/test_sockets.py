@@ -4,7 +4,7 @@ import pytest
 import torch
 from driven import advance, agent_for
 
-from agents.sockets import Engine, eager
+from stride.agents.sockets import Engine, eager
 
 ROLLOUT = ("n_steps=40", "n_envs=6", "batch_size=80", "n_epochs=2")
 REPLAY = ("n_envs=3", "train_freq=16", "gradient_steps=4", "buffer_size=300", "learning_starts=40")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from agents.stopwatch import MOST, DeviceStopwatch, Stopwatch, stopwatch
-from trainer_callbacks.gpu_facts import driver_version, gpu_facts
+from stride.agents.stopwatch import MOST, DeviceStopwatch, Stopwatch, stopwatch
+from stride.trainer_callbacks.gpu_facts import driver_version, gpu_facts
 
 
 class Mark:

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from agents.trained.tensors import first_tensor
-from runstore import checkpoint_set, run_files
-from runstore.run_dir import RunDir
-from scripts import runs
+from stride.agents.trained.tensors import first_tensor
+from stride.commands import runs
+from stride.runstore import checkpoint_set, run_files
+from stride.runstore.run_dir import RunDir
 
 
 @pytest.fixture

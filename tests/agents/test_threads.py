@@ -4,8 +4,8 @@ import pytest
 import torch
 from driven import advance, agent_for
 
-from agents.networks.threads import LayerNorm, one_thread
-from scripts.plain_tree import fingerprint
+from stride.agents.networks.threads import LayerNorm, one_thread
+from stride.commands.plain_tree import fingerprint
 
 ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2")
 REPLAY = ("n_envs=2", "buffer_size=500", "learning_starts=32", "batch_size=32", "train_freq=16", "gradient_steps=4")

@@ -13,15 +13,15 @@ from types import SimpleNamespace
 import pytest
 from driven import agent_for
 
-from agents.engines.choice import may_be_fused
-from agents.engines.fused_cpu import engine
-from agents.engines.fused_cpu import warm as warming
-from agents.engines.fused_cpu.warm import warm
-from agents.trained.loading import load_run
-from config.loader import load_config
-from envs_fast import registry
-from utils.places import program
-from utils.user_error import UserError
+from stride.agents.engines.choice import may_be_fused
+from stride.agents.engines.fused_cpu import engine
+from stride.agents.engines.fused_cpu import warm as warming
+from stride.agents.engines.fused_cpu.warm import warm
+from stride.agents.trained.loading import load_run
+from stride.config.loader import load_config
+from stride.envs_fast import registry
+from stride.utils.places import program
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["max_timesteps=2048", "eval_freq_epochs=4", "eval_warmup_epochs=0", "eval_episodes=4"]
@@ -120,7 +120,7 @@ def test_the_kernels_are_right_with_avx2_alone(tmp_path):
     core = "double_precision and (CartPole or Pendulum) or fifty or played or two_threads or may_change"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/agents/test_fused_cpu.py", "-k", core]
     env = {**os.environ, **told, "OMP_NUM_THREADS": "1"}
-    shape = "from agents.engines.fused_cpu.kernels import lanes; print(lanes.ROWS, lanes.COLUMNS)"
+    shape = "from stride.agents.engines.fused_cpu.kernels import lanes; print(lanes.ROWS, lanes.COLUMNS)"
     found = subprocess.run([sys.executable, "-c", shape], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["6", "1"]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -2,8 +2,8 @@
 
 import torch
 
-from agents.experience.collector import WINDOW, Window
-from scripts.plain_tree import fingerprint
+from stride.agents.experience.collector import WINDOW, Window
+from stride.commands.plain_tree import fingerprint
 
 
 def test_what_was_thrown_away_is_not_saved():

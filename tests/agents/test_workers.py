@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, address_of, longs
-from agents.engines.fused_cpu.workers import LINE, Workers
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, address_of, longs
+from stride.agents.engines.fused_cpu.workers import LINE, Workers
+from stride.utils.kernel_cache import njit
 
 THREADS = 3
 

@@ -8,13 +8,13 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from torch.nn import functional as F
 
-from agents.networks.actions import Actions
-from agents.networks.heads import BoundedGaussian, Normal
-from agents.networks.normed import BlockLinear, RMSNorm, initialize
-from agents.networks.senses import Seen, Senses, distance, halved
-from agents.networks.two_hot import TwoHot, symexp, symlog
-from agents.networks.world_model import SIZES, Guess, Sizes, State, WorldModel, balanced
-from utils.user_error import UserError
+from stride.agents.networks.actions import Actions
+from stride.agents.networks.heads import BoundedGaussian, Normal
+from stride.agents.networks.normed import BlockLinear, RMSNorm, initialize
+from stride.agents.networks.senses import Seen, Senses, distance, halved
+from stride.agents.networks.two_hot import TwoHot, symexp, symlog
+from stride.agents.networks.world_model import SIZES, Guess, Sizes, State, WorldModel, balanced
+from stride.utils.user_error import UserError
 
 VECTOR = Box(-np.inf, np.inf, (4,), np.float32)
 TINY = Sizes(deter=8, stoch=3, classes=4, width=6, depth=4, bins=21)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from json_schema import faults
 
-from config.json_schema import schema
-from config.loader import load_file, shipped_files
-from config.schema import ALGORITHMS
-from config.yaml_file import read_yaml
-from scripts.schema import text
-from utils.user_error import UserError
+from stride.commands.schema import text
+from stride.config.json_schema import schema
+from stride.config.loader import load_file, shipped_files
+from stride.config.schema import ALGORITHMS
+from stride.config.yaml_file import read_yaml
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = json.loads(text())
@@ -78,6 +78,6 @@ def test_every_key_has_its_meaning():
 
 
 def test_it_is_printed_without_torch():
-    code = "import sys; from scripts.schema import main; main([]); assert 'torch' not in sys.modules"
+    code = "import sys; from stride.commands.schema import main; main([]); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == WRITTEN

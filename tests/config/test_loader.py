@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from config.checks import nearest_sizes
-from config.debugger import for_debugger
-from config.loader import environment_files, from_plain, load_config, load_file, parse_config_id, to_plain
-from config.schema import PPOConfig, REINFORCEConfig, RolloutConfig
-from config.variants import EnvironmentFile
-from config.yaml_file import read_yaml
+from stride.config.checks import nearest_sizes
+from stride.config.debugger import for_debugger
+from stride.config.loader import environment_files, from_plain, load_config, load_file, parse_config_id, to_plain
+from stride.config.schema import PPOConfig, REINFORCEConfig, RolloutConfig
+from stride.config.variants import EnvironmentFile
+from stride.config.yaml_file import read_yaml
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = [(stem, name) for stem, path in environment_files().items() for name in EnvironmentFile.read(path).variants]
@@ -224,7 +224,7 @@ def test_round_trip_of_everything_unusual() -> None:
 
 
 def test_importing_the_loader_loads_no_torch() -> None:
-    code = "import sys, config.loader, config.listing, config.metrics, config.manual, config.debugger; "
+    code = "import sys; from stride.config import debugger, listing, loader, manual, metrics; "
     heavy = ("torch", "numba", "lightning", "gymnasium")
     code += f"print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -233,6 +233,6 @@ def test_importing_the_loader_loads_no_torch() -> None:
 
 def test_a_slash_in_the_id_is_a_dash_in_the_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ALE-Pong-v5.yaml").write_text("env_id: ALE/Pong-v5\nppo: {max_timesteps: 1e5}\n")
-    monkeypatch.setattr("config.loader.ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr("stride.config.loader.ENVIRONMENTS", tmp_path)
     config = load_config(*parse_config_id("ALE/Pong-v5:ppo"))
     assert (config.env_id, config.project_id) == ("ALE/Pong-v5", "ALE-Pong-v5")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from config.checks import RANGES
-from config.field_types import hints, takes
-from config.listing import list_environments
-from config.loader import load_config
-from config.manual import CLASSES, entries, field_docs, help_text, markdown
-from config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config, PPOConfig
-from utils.user_error import UserError
+from stride.config.checks import RANGES
+from stride.config.field_types import hints, takes
+from stride.config.listing import list_environments
+from stride.config.loader import load_config
+from stride.config.manual import CLASSES, entries, field_docs, help_text, markdown
+from stride.config.schema import ALGORITHMS, CHANGES, SCHEMA_VERSION, Config, PPOConfig
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from config.field_types import schedulable
-from config.metrics import declared, load_metrics
-from config.schema import PPOConfig
+from stride.config.field_types import schedulable
+from stride.config.metrics import declared, load_metrics
+from stride.config.schema import PPOConfig
+from stride.utils.user_error import UserError
 from tests.metric_checks import checked_metrics
-from utils.user_error import UserError
 
 RULE = "train/x: {{title: X, meaning: M., unit: u, precision: 1, alerts: [{{{}, means: M., tries: [lower it]}}]}}\n"
 SCHEDULED = ("policy_lr", "clip_range", "clip_range_vf", "ent_coef", "vf_coef", "max_grad_norm", "target_kl")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from config.loader import from_plain, load_config, to_plain
-from config.migrations import MIGRATIONS, migrate
-from config.schema import CHANGES, SCHEMA_VERSION
-from utils.user_error import UserError
+from stride.config.loader import from_plain, load_config, to_plain
+from stride.config.migrations import MIGRATIONS, migrate
+from stride.config.schema import CHANGES, SCHEMA_VERSION
+from stride.utils.user_error import UserError
 
 THREE = {1: "the first", 2: "lr is called policy_lr", 3: "batch_size counts rows"}
 STEPS = {

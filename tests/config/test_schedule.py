@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from config.loader import load_file
-from config.schedule import Schedule
-from config.schema import Config
+from stride.config.loader import load_file
+from stride.config.schedule import Schedule
+from stride.config.schema import Config
 
 EXAMPLE = Path(__file__).parent / "CartPole-v1.yaml"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-import train
-from config.loader import from_plain, load_config, to_plain
-from utils.user_error import UserError
+from stride.commands import train
+from stride.config.loader import from_plain, load_config, to_plain
+from stride.utils.user_error import UserError
 
 TOO_LARGE = {
     "CartPole-v1:ppo": (

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-import config
-from config.commands.train import parse_arguments
-from config.loader import load_config
-from config.metrics import declared
-from config.overrides import in_words
-from utils.user_error import UserError
+from stride import config
+from stride.config.commands.train import parse_arguments
+from stride.config.loader import load_config
+from stride.config.metrics import declared
+from stride.config.overrides import in_words
+from stride.utils.user_error import UserError
 
 FILES = sorted((Path(config.__file__).parent / "sweeps").glob("*.yaml"))
 SPECS = [file for file in FILES if "command:" in file.read_text()]  # of W&B's agents; the others are our own search's

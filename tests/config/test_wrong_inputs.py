@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from config.loader import from_plain, load_file, parse_config_id, to_plain
-from config.schema import ALGORITHMS
-from utils.user_error import UserError
+from stride.config.loader import from_plain, load_file, parse_config_id, to_plain
+from stride.config.schema import ALGORITHMS
+from stride.utils.user_error import UserError
 
 EXAMPLE = Path(__file__).parent / "CartPole-v1.yaml"
 KNOWN = ", ".join(ALGORITHMS)

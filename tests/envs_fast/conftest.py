@@ -3,7 +3,7 @@
 import pytest
 from cuda_worlds import on_host
 
-from envs_fast import registry
+from stride.envs_fast import registry
 
 MAKERS = {"numba": registry.make, "cuda": on_host}
 

@@ -8,9 +8,9 @@ import pytest
 from gymnasium.spaces import Box
 from numba import njit
 
-from envs_fast.registry import WORLDS
-from envs_fast.tiles import MOVE, Tile
-from envs_fast.world import NUMBA, TILE, Stream
+from stride.envs_fast.registry import WORLDS
+from stride.envs_fast.tiles import MOVE, Tile
+from stride.envs_fast.world import NUMBA, TILE, Stream
 
 pytestmark = pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64"), reason="reads x86 assembly, this is another processor"

@@ -7,9 +7,9 @@ import torch
 from goodness import ALPHA, kolmogorov_smirnov
 from gymnasium.utils.env_checker import check_env
 
-from envs_fast.registry import make
-from envs_gym.gym_env import GymEnv
-from utils.user_error import UserError
+from stride.envs_fast.registry import make
+from stride.envs_gym.gym_env import GymEnv
+from stride.utils.user_error import UserError
 
 ARMS = {"n_arms": 3, "means": [-1.0, 0.5, 2.0], "stds": [0.1, 1.0, 3.0]}
 

@@ -10,7 +10,7 @@ import torch
 from goodness import ALPHA, chi_square
 from gymnasium.envs.toy_text import blackjack as cards
 
-from envs_fast.registry import make
+from stride.envs_fast.registry import make
 
 DRAWS = 200_000
 CARDS = Counter(cards.deck)

@@ -12,13 +12,13 @@ from cuda_worlds import on_host
 from driven import advance
 from reachable import actions
 
-from agents.engines.choice import build_agent
-from agents.engines.fused_cpu.engine import why_not_here
-from config.schema import PPOConfig
-from envs_fast import registry
-from envs_fast.registry import WORLDS
-from envs_fast.vec_env import wrong_action
-from utils.user_error import NumbersError, UserError
+from stride.agents.engines.choice import build_agent
+from stride.agents.engines.fused_cpu.engine import why_not_here
+from stride.config.schema import PPOConfig
+from stride.envs_fast import registry
+from stride.envs_fast.registry import WORLDS
+from stride.envs_fast.vec_env import wrong_action
+from stride.utils.user_error import NumbersError, UserError
 
 LIMIT, N = 23, 70
 FLAGS = ("obs", "reward", "terminated", "truncated")

@@ -8,9 +8,9 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-import envs_fast
-from envs_fast.gym_face import FastVectorEnv
-from utils.user_error import UserError
+from stride import envs_fast
+from stride.envs_fast.gym_face import FastVectorEnv
+from stride.utils.user_error import UserError
 
 N, STEPS = 7, 120
 STOCHASTIC = {"CliffWalkingSlippery-v1", "Blackjack-v1", "Bandit-v0"}

@@ -17,10 +17,10 @@ from cuda_worlds import copied
 from gymnasium.spaces import Box, Discrete
 from numba import njit
 
-from envs_fast import registry
-from envs_fast.ended import list_ended
-from envs_fast.registry import WORLDS
-from utils.user_error import UserError
+from stride.envs_fast import registry
+from stride.envs_fast.ended import list_ended
+from stride.envs_fast.registry import WORLDS
+from stride.utils.user_error import UserError
 
 CONTROL = [name for name, world in WORLDS.items() if isinstance(world.setting().observation_space, Box)]
 LIMIT = 23  # short episodes, so that every world ends and begins many times
@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COLD = """
 import logging, sys, torch
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
-from envs_fast.ended import list_ended
-from envs_fast.registry import make
+from stride.envs_fast.ended import list_ended
+from stride.envs_fast.registry import make
 env = make("CartPole-v1", 4, seed=0)
 env.step(torch.zeros(4, dtype=torch.int64))
 print("misses", sum(sum(kernel.stats.cache_misses.values()) for kernel in env.world.kernels["numba"]))

@@ -10,7 +10,7 @@ import torch
 from gymnasium.spaces import Box
 from reachable import actions, states
 
-from envs_fast.registry import WORLDS, make
+from stride.envs_fast.registry import WORLDS, make
 
 CONTROL = [
     name

@@ -9,7 +9,7 @@ import pytest
 from goodness import ALPHA, chi_square, kolmogorov_smirnov, uniform
 from gymnasium.envs.toy_text import blackjack as cards
 
-from envs_fast.registry import WORLDS, make
+from stride.envs_fast.registry import WORLDS, make
 
 WORLDS_MADE, EPISODES = 1000, 1000
 UNIFORM = {  # rows of the state that are drawn; the others begin at zero

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-import envs_fast
-from utils.user_error import UserError
+from stride import envs_fast
+from stride.utils.user_error import UserError
 
 pytest.importorskip("stable_baselines3", reason="pip install 'stride-rl[sb3]'")
 
@@ -16,7 +16,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, VecNormalize
 
-from envs_fast import sb3
+from stride.envs_fast import sb3
 
 
 def cartpole(n_envs=4, **options):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from cuda_worlds import copied
 
-from envs_fast import registry
-from envs_gym.gym_env import GymEnv
-from utils.user_error import UserError
+from stride.envs_fast import registry
+from stride.envs_gym.gym_env import GymEnv
+from stride.utils.user_error import UserError
 
 IDS = ["FrozenLake-v1", "FrozenLake8x8-v1", "Taxi-v4", "CliffWalking-v1", "CliffWalkingSlippery-v1", "Blackjack-v1"]
 STOCHASTIC = [

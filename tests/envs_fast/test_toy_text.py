@@ -8,7 +8,7 @@ import pytest
 import torch
 from goodness import ALPHA, chi_square
 
-from envs_fast.registry import WORLDS, make
+from stride.envs_fast.registry import WORLDS, make
 
 RAINY, FICKLE = {"is_rainy": True, "rainy_probability": 0.7}, {"fickle_passenger": True, "fickle_probability": 0.5}
 RAGGED_LAKE = {"desc": ["SFHF", "FFSF", "HFGF"], "success_rate": 0.8, "reward_schedule": (5, -2, -1)}

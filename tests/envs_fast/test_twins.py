@@ -10,9 +10,9 @@ from host_kernels import compile_host
 from reachable import N, actions, states_of
 from torch import Tensor
 
-from envs_fast.device_code import source_of, twin_of
-from envs_fast.numba_env import NumbaEnv
-from envs_fast.registry import WORLDS, make
+from stride.envs_fast.device_code import source_of, twin_of
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.registry import WORLDS, make
 
 SEED = (5 << 33) + 12345  # both halves of it count
 TWINS = [(env_id, {}) for env_id, world in WORLDS.items() if twin_of(world).exists()]

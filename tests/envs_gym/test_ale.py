@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-import train
-from agents.experience.collector import Collector, Policy
-from agents.experience.nouns import Act
-from config.general import is_general, load_general
-from config.loader import load_config, parse_config_id
-from config.schema import ALGORITHMS
-from envs_fast.vec_env import Step
-from envs_gym import ale_env
-from envs_gym.backend_ale import why_not
-from envs_gym.backends import choose_backend
-from envs_gym.make import make_envs
-from envs_gym.task import task_of
-from envs_gym.wrappers.atari import first_draw
-from envs_gym.wrappers.atari_objects import Memory
-from envs_gym.wrappers.registry import WRAPPERS, wrappers_of
-from runstore.run_dir import RunDir
-from utils.user_error import UserError
+from stride.agents.experience.collector import Collector, Policy
+from stride.agents.experience.nouns import Act
+from stride.commands import train
+from stride.config.general import is_general, load_general
+from stride.config.loader import load_config, parse_config_id
+from stride.config.schema import ALGORITHMS
+from stride.envs_fast.vec_env import Step
+from stride.envs_gym import ale_env
+from stride.envs_gym.backend_ale import why_not
+from stride.envs_gym.backends import choose_backend
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.task import task_of
+from stride.envs_gym.wrappers.atari import first_draw
+from stride.envs_gym.wrappers.atari_objects import Memory
+from stride.envs_gym.wrappers.registry import WRAPPERS, wrappers_of
+from stride.runstore.run_dir import RunDir
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCREEN = {"grayscale_obs": True, "resize_obs": True, "frame_stack": 4}

@@ -6,11 +6,11 @@ import pytest
 import tensor_worlds  # registers its worlds
 import torch
 
-from config.schema import PPOConfig
-from envs_gym.alone import Alone
-from envs_gym.make import make_envs
-from envs_gym.rendered import Checked, make_rendered
-from utils.user_error import UserError
+from stride.config.schema import PPOConfig
+from stride.envs_gym.alone import Alone
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.rendered import Checked, make_rendered
+from stride.utils.user_error import UserError
 
 CONFIG = PPOConfig(env_id="tensor-test/Kept-v0")
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from async_worlds import EXIT, FINE, HANG, RAISE, SLOW
 
-from envs_gym.async_env import AsyncEnv
-from envs_gym.gym_env import EnvError, GymEnv
-from utils.user_error import UserError
+from stride.envs_gym.async_env import AsyncEnv
+from stride.envs_gym.gym_env import EnvError, GymEnv
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 TROUBLE = "async_worlds:stride-test/Trouble-v0"
@@ -151,7 +151,7 @@ def test_worlds_that_only_a_worker_cannot_build(monkeypatch):
 
 PARENT = f"""
 import sys, threading, time, torch
-from envs_gym.async_env import AsyncEnv
+from stride.envs_gym.async_env import AsyncEnv
 if __name__ == "__main__":
     env = AsyncEnv("{TROUBLE}", 2, workers=2)
     env.reset(0)

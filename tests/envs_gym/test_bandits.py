@@ -5,10 +5,10 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-import train
-from config.schema import Config
-from envs_fast import registry
-from envs_gym.make import make_envs
+from stride.commands import train
+from stride.config.schema import Config
+from stride.envs_fast import registry
+from stride.envs_gym.make import make_envs
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from envs_fast.vec_env import CPU
-from envs_gym.batches import Acting, Counts, observations, seen_space
-from envs_gym.spaces import actions, observation_space, observation_writer, zeros
-from utils.user_error import UserError
+from stride.envs_fast.vec_env import CPU
+from stride.envs_gym.batches import Acting, Counts, observations, seen_space
+from stride.envs_gym.spaces import actions, observation_space, observation_writer, zeros
+from stride.utils.user_error import UserError
 
 N = 5
 BOX = gym.spaces.Box

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from config.schema import PPOConfig
-from envs_gym import brax_worlds
-from envs_gym.make import make_envs
 from lab.brax_eval_policy import main as eval_policy
 from lab.brax_train_policy import main as train_policy
 from lab.smoke_test_envs import WORLDS, play
-from utils.user_error import UserError
+from stride.config.schema import PPOConfig
+from stride.envs_gym import brax_worlds
+from stride.envs_gym.make import make_envs
+from stride.utils.user_error import UserError
 
 FAST = PPOConfig(env_id="brax/fast", max_episode_steps=7)  # physics of two numbers, compiled in a second
 PENDULUM = "brax/inverted_pendulum"
@@ -56,7 +56,7 @@ def test_a_policy_is_trained_goes_on_and_is_evaluated(tmp_path, monkeypatch, cap
     tiny = ["n_envs=8", "n_steps=16", "batch_size=0.5", "n_epochs=1", "eval_freq_epochs=null", "test_episodes=0"]
     assert train_policy(["fast", "max_timesteps=256", "max_episode_steps=20", *tiny]) == 0
     assert "torch (it is one simulation that answers tensors)" in capsys.readouterr().out
-    import train
+    from stride.commands import train
 
     assert train.command(["--resume", "@last", "max_timesteps=512"]) == 0
     out = capsys.readouterr().out

@@ -7,18 +7,18 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs_gym.check import parts
-from envs_gym.check.catalogue import CATALOGUE
-from envs_gym.check.constants import constant_actions
-from envs_gym.check.cost import best_workers
-from envs_gym.check.examine import CHECKS, Limits, Request, examine
-from envs_gym.check.finding import FAULT, LEVELS, WARNING, Facts, Finding
-from envs_gym.check.outside import said_better
-from envs_gym.check.study import StopError, Study
-from envs_gym.check.subject import find_subject
-from envs_gym.check.watched import check_in
-from envs_gym.check.world import distance
-from utils.user_error import UserError
+from stride.envs_gym.check import parts
+from stride.envs_gym.check.catalogue import CATALOGUE
+from stride.envs_gym.check.constants import constant_actions
+from stride.envs_gym.check.cost import best_workers
+from stride.envs_gym.check.examine import CHECKS, Limits, Request, examine
+from stride.envs_gym.check.finding import FAULT, LEVELS, WARNING, Facts, Finding
+from stride.envs_gym.check.outside import said_better
+from stride.envs_gym.check.study import StopError, Study
+from stride.envs_gym.check.subject import find_subject
+from stride.envs_gym.check.watched import check_in
+from stride.envs_gym.check.world import distance
+from stride.utils.user_error import UserError
 
 SHORT = Limits(steps=500, seconds=3.0)
 FAMILIES = [
@@ -38,7 +38,7 @@ def examined(words, limits=SHORT, names=tuple(CHECKS)):
     """What these parts find, in this process."""
     whole = {name: part for name, part in CHECKS.items() if name in names}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("envs_gym.check.examine.CHECKS", whole)
+        patch.setattr("stride.envs_gym.check.examine.CHECKS", whole)
         return examine(Request(words, {}, limits), lambda told: None, [0, 0])
 
 

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-import train
-from config import extras
-from config.commands.train import parse_arguments
-from config.schema import Config
-from envs_gym import dmc
-from envs_gym.blame import EnvError
-from envs_gym.gym_env import GymEnv
-from envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import list_runs
-from utils.user_error import UserError
+from stride.commands import train
+from stride.config import extras
+from stride.config.commands.train import parse_arguments
+from stride.config.schema import Config
+from stride.envs_gym import dmc
+from stride.envs_gym.blame import EnvError
+from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import list_runs
+from stride.utils.user_error import UserError
 
 FAMILIES = ["dm_control/walker-walk", "MiniGrid-Empty-5x5-v0", "BabyAI-GoToRedBall-v0"]
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from config.extras import DOOM_EXTRA, missing
-from config.listing import print_variants
-from config.scenarios import doom_scenarios
-from config.schema import Config
-from envs_gym.make import make_envs
-from runstore.metrics_csv import read_csv
-from utils.user_error import UserError
+from stride.config.extras import DOOM_EXTRA, missing
+from stride.config.listing import print_variants
+from stride.config.scenarios import doom_scenarios
+from stride.config.schema import Config
+from stride.envs_gym.make import make_envs
+from stride.runstore.metrics_csv import read_csv
+from stride.utils.user_error import UserError
 
 game = [pytest.mark.slow, pytest.mark.skipif(missing("VizDoom/basic") is not None, reason="VizDoom is not installed")]
 

@@ -6,12 +6,10 @@ import pytest
 from tiny_runs import tiny_run
 from tutorial_pages import Page
 
-import run_play
-import train
-from config.extras import ENVPOOL
-from envs_gym.make import UnknownEnvError, find_spec
-from scripts import runs
-from trainer_callbacks.resume import settings_hash
+from stride.commands import run_play, runs, train
+from stride.config.extras import ENVPOOL
+from stride.envs_gym.make import UnknownEnvError, find_spec
+from stride.trainer_callbacks.resume import settings_hash
 
 STAND_IN = """
 from types import SimpleNamespace

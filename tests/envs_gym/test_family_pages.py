@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from config.commands.train import parse_arguments
-from envs_fast import bandit
-from envs_gym.doom import DoomWorld
-from envs_gym.retro import RetroWorld
+from stride.config.commands.train import parse_arguments
+from stride.envs_fast import bandit
+from stride.envs_gym.doom import DoomWorld
+from stride.envs_gym.retro import RetroWorld
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "families"
 OURS = {"scenario", "game", "render_mode", "arms_seed"}  # set by the id, or by who watches

@@ -6,7 +6,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from envs_gym.gym_env import EnvError, GymEnv
+from stride.envs_gym.gym_env import EnvError, GymEnv
 
 ID = "stride-test/Counting-v0"
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from agents.experience.collector import Collector, Policy
-from agents.experience.memory import Memory
-from agents.experience.nouns import Act
-from config.schema import Config
-from envs_gym.make import env_info, make_envs
-from envs_gym.wrappers.images import area_weights, gray
-from utils.user_error import UserError
+from stride.agents.experience.collector import Collector, Policy
+from stride.agents.experience.memory import Memory
+from stride.agents.experience.nouns import Act
+from stride.config.schema import Config
+from stride.envs_gym.make import env_info, make_envs
+from stride.envs_gym.wrappers.images import area_weights, gray
+from stride.utils.user_error import UserError
 
 
 class Camera(gymnasium.Env):

@@ -7,13 +7,13 @@ import gymnasium
 import pytest
 import torch
 
-from config.schema import Config
-from envs_fast import registry
-from envs_fast.numba_env import NumbaEnv
-from envs_gym.backends import ROWS, choose_backend
-from envs_gym.gym_env import GymEnv
-from envs_gym.make import env_info, make_envs
-from utils.user_error import UserError
+from stride.config.schema import Config
+from stride.envs_fast import registry
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_gym.backends import ROWS, choose_backend
+from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.make import env_info, make_envs
+from stride.utils.user_error import UserError
 
 
 def wrong(**keys):
@@ -45,7 +45,7 @@ def test_for_a_gpu_compiled_worlds_are_computed_there_and_gymnasiums_are_copied(
     monkeypatch.setattr(registry, "CudaEnv", there)
     make_envs(Config(env_id="FrozenLake-v1", env_kwargs={"is_slippery": False}, max_episode_steps=7), 3, device)
     assert made == [("FrozenLake-v1", 3, 7, device, {"is_slippery": False})]
-    monkeypatch.setattr("envs_gym.make.OnDevice", lambda envs, device: (envs, device))
+    monkeypatch.setattr("stride.envs_gym.make.OnDevice", lambda envs, device: (envs, device))
     envs, at = make_envs(Config(env_id="FrozenLake-v1", env_backend="gym"), 3, device)
     assert isinstance(envs, GymEnv) and at == device
 

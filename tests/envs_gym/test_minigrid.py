@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from config.schema import Config
-from envs_gym.make import find_spec, import_module, make_envs
-from envs_gym.wrappers.minigrid import Words, one_hot
-from utils.user_error import UserError
+from stride.config.schema import Config
+from stride.envs_gym.make import find_spec, import_module, make_envs
+from stride.envs_gym.wrappers.minigrid import Words, one_hot
+from stride.utils.user_error import UserError
 
 KEY = "MiniGrid-DoorKey-5x5-v0"
 LEFT, RIGHT, FORWARD, TAKE, DROP, TOGGLE, DONE = range(7)

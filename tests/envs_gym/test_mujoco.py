@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from config.general import load_general
-from envs_gym import mujoco
-from envs_gym.make import make_envs
-from envs_gym.task import task_of
+from stride.config.general import load_general
+from stride.envs_gym import mujoco
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.task import task_of
 
 pytest.importorskip("mujoco")
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from envs_fast.vec_env import CPU
-from envs_gym.gym_env import GymEnv
-from envs_gym.on_device import OnDevice
+from stride.envs_fast.vec_env import CPU
+from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.on_device import OnDevice
 
 N = 3
 
@@ -134,7 +134,7 @@ def test_actions_of_the_wrong_shape_or_type():
 def test_snapshots_are_the_worlds_own(strategy, monkeypatch):
     """Taken there and gone on with here, and the other way; where episodes cannot be restored, they are cut."""
     if strategy == "seam":
-        monkeypatch.setattr("envs_gym.snapshot.SEAM", ("stride-test/Counting",))
+        monkeypatch.setattr("stride.envs_gym.snapshot.SEAM", ("stride-test/Counting",))
     env_id, rng = "stride-test/Counting-v0", np.random.default_rng(1)
     bare, seen = GymEnv(env_id, N, {"length": 5}), OnDevice(GymEnv(env_id, N, {"length": 5}), CPU)
     assert seen.resume == strategy

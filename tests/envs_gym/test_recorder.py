@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from envs_gym.gym_env import GymEnv
-from envs_gym.recorder import Recorder, picture
 from lab.smoke_test_envs import keep
+from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.recorder import Recorder, picture
 
 
 class Show(gymnasium.Env):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envs_gym.remembered import recall, remember
+from stride.envs_gym.remembered import recall, remember
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from config.extras import RETRO_EXTRA, missing
-from config.scenarios import retro_games
-from config.schema import Config
-from envs_gym.make import make_envs
-from utils.user_error import UserError
+from stride.config.extras import RETRO_EXTRA, missing
+from stride.config.scenarios import retro_games
+from stride.config.schema import Config
+from stride.envs_gym.make import make_envs
+from stride.utils.user_error import UserError
 
 GAME = "Retro/Airstriker-Genesis-v0"  # the one whose ROM comes along
 played = pytest.mark.skipif(missing(GAME) is not None, reason="stable-retro is not installed")

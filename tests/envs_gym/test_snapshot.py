@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from envs_gym.gym_env import GymEnv
-from envs_gym.make import find_spec
-from utils.user_error import UserError
+from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.make import find_spec
+from stride.utils.user_error import UserError
 
 EXACT = [
     "CartPole-v1",
@@ -207,7 +207,7 @@ def test_what_cannot_be_replayed_is_cut_with_one_warning(tmp_path, caplog):
 
 
 def test_a_seam_environment_says_so_and_starts_unused_worlds(tmp_path, monkeypatch):
-    monkeypatch.setattr("envs_gym.snapshot.SEAM", ("stride-test/Counting",))
+    monkeypatch.setattr("stride.envs_gym.snapshot.SEAM", ("stride-test/Counting",))
     env, fresh = GymEnv("stride-test/Counting-v0", 2), GymEnv("stride-test/Counting-v0", 2)
     assert env.resume == fresh.resume == "seam"
     seen = {*env.reset(1)[:, 1].tolist()}

@@ -5,8 +5,8 @@ import pytest
 import torch
 from gymnasium import spaces as gym
 
-from envs_gym.spaces import actions, observation_space, observation_writer, zeros
-from utils.user_error import UserError
+from stride.envs_gym.spaces import actions, observation_space, observation_writer, zeros
+from stride.utils.user_error import UserError
 
 
 def stored(space, value, world=1):

@@ -9,14 +9,14 @@ from meta_device import META, WAITS, NothingMade, Quiet
 from tensor_worlds import InPlace, Kept, Square
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from config.schema import PPOConfig
-from envs_gym.backends import choose_backend
-from envs_gym.blame import EnvError
-from envs_gym.make import env_info, make_envs
-from envs_gym.on_device import OnDevice
-from envs_gym.tensor_env import TensorEnv, checked
 from lab.smoke_test_envs import WORLDS, play
-from utils.user_error import UserError
+from stride.config.schema import PPOConfig
+from stride.envs_gym.backends import choose_backend
+from stride.envs_gym.blame import EnvError
+from stride.envs_gym.make import env_info, make_envs
+from stride.envs_gym.on_device import OnDevice
+from stride.envs_gym.tensor_env import TensorEnv, checked
+from stride.utils.user_error import UserError
 
 SQUARE = "tensor-test/Square-v0"
 

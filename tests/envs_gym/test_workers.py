@@ -13,20 +13,20 @@ from commands import run_command
 from slow_worlds import SECONDS, Slow
 from tiny_runs import TINY
 
-import train
-from config.debugger import for_debugger
-from config.loader import load_config
-from config.schema import Config
-from envs_gym import workers
-from envs_gym.async_env import MOST, AsyncEnv
-from envs_gym.doom import DoomWorld
-from envs_gym.gym_env import EnvError, GymEnv
-from envs_gym.make import make_envs
-from envs_gym.workers import choose_workers, step_cost, workers_of
-from runstore.run_dir import RunDir
-from runstore.run_files import read_json
-from utils.places import PROJECT
-from utils.user_error import UserError
+from stride.commands import train
+from stride.config.debugger import for_debugger
+from stride.config.loader import load_config
+from stride.config.schema import Config
+from stride.envs_gym import workers
+from stride.envs_gym.async_env import MOST, AsyncEnv
+from stride.envs_gym.doom import DoomWorld
+from stride.envs_gym.gym_env import EnvError, GymEnv
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.workers import choose_workers, step_cost, workers_of
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import read_json
+from stride.utils.places import PROJECT
+from stride.utils.user_error import UserError
 
 SLOW = "slow_worlds:stride-test/Slow-v0"
 TROUBLE = "async_worlds:stride-test/Trouble-v0"
@@ -54,7 +54,7 @@ def test_auto_takes_a_process_a_core_where_a_step_is_long(seconds, cores, n_envs
     assert choice.number == number and reason in choice.reason
 
 
-@pytest.mark.parametrize("entry", [DoomWorld, "envs_gym.doom:DoomWorld"])
+@pytest.mark.parametrize("entry", [DoomWorld, "stride.envs_gym.doom:DoomWorld"])
 def test_a_world_that_says_so_gets_none(entry, machine):
     gymnasium.register("stride-test/Alone-v0", entry)
     machine(0.013)
@@ -217,7 +217,7 @@ def test_what_goes_wrong_in_a_worker_is_one_line_with_the_line_of_the_world(what
 DEAF = """
 import signal
 from multiprocessing import resource_tracker
-from envs_gym.async_pool import untouched
+from stride.envs_gym.async_pool import untouched
 resource_tracker._resource_tracker._fd = None  # none is running: this process was forked from one that has it
 with untouched():
     resource_tracker.ensure_running()  # as the fork server does before it starts: the first time it unblocks them

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from config.schema import Config
-from envs_gym.gym_env import EnvError, GymEnv
-from envs_gym.make import env_info, make_envs
-from envs_gym.wrappers.registry import WRAPPERS, wrap, wrappers_of
-from utils.user_error import UserError
+from stride.config.schema import Config
+from stride.envs_gym.gym_env import EnvError, GymEnv
+from stride.envs_gym.make import env_info, make_envs
+from stride.envs_gym.wrappers.registry import WRAPPERS, wrap, wrappers_of
+from stride.utils.user_error import UserError
 
 COUNTING = "stride-test/Counting-v0"
 
@@ -70,7 +70,7 @@ def test_wrappers_that_do_not_fit_say_why(env_id, wrapper, problem):
 def test_a_wrapper_of_ones_own_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "my_worlds.py").write_text(
         "import gymnasium\n"
-        "from envs_gym.wrappers.registry import WRAPPERS\n"
+        "from stride.envs_gym.wrappers.registry import WRAPPERS\n"
         "class Double(gymnasium.RewardWrapper):\n"
         "    def __init__(self, env, times=2): super().__init__(env); self.times = times\n"
         "    def reward(self, reward): return self.times * reward\n"

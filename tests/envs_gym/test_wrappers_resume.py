@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from config.schema import Config
-from envs_gym.make import make_envs
-from envs_gym.wrappers.registry import WRAPPERS
+from stride.config.schema import Config
+from stride.envs_gym.make import make_envs
+from stride.envs_gym.wrappers.registry import WRAPPERS
 
 CASES = {
     "cartpole shaper": {"env_id": "CartPole-v1", "env_wrappers": ({"id": "CartPoleShaper", "scale": 3.0},)},

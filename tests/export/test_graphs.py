@@ -10,9 +10,9 @@ import pytest
 import torch
 from untrained_runs import untrained
 
-from export import files, onnx_file, torch_file
-from export.graph import deployed
-from export.verify import DifferenceError, compare, samples
+from stride.export import files, onnx_file, torch_file
+from stride.export.graph import deployed
+from stride.export.verify import DifferenceError, compare, samples
 
 pytestmark = pytest.mark.slow
 

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from runstore.run_curves import POINTS, WHOLE
 
-from agents.trained.player import Mode
-from inspector import app, rooms, runs
-from inspector.episode import MOST_STEPS
-from inspector.runs import PAGE, Runs
-from runstore import metrics_table, run_state
-from runstore import run_brief as brief
-from runstore import run_listing as listing
-from runstore.history import STEPS, TRAIN, VAL, VAL_BEST
-from runstore.metrics_table import MetricsTable, Tail
-from runstore.run_dir import list_runs
-from runstore.run_listing import Listing
-from runstore.run_lock import locked
+from stride.agents.trained.player import Mode
+from stride.inspector import app, rooms, runs
+from stride.inspector.episode import MOST_STEPS
+from stride.inspector.runs import PAGE, Runs
+from stride.runstore import metrics_table, run_state
+from stride.runstore import run_brief as brief
+from stride.runstore import run_listing as listing
+from stride.runstore.history import STEPS, TRAIN, VAL, VAL_BEST
+from stride.runstore.metrics_table import POINTS, WHOLE, MetricsTable, Tail
+from stride.runstore.run_dir import list_runs
+from stride.runstore.run_listing import Listing
+from stride.runstore.run_lock import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = f"{STEPS},{TRAIN},{VAL},{VAL_BEST},{'a' * 60}\n"
@@ -207,7 +206,8 @@ def test_a_replaced_file_is_read_anew_and_a_curve_keeps_its_end(root):
 
 
 def test_the_tables_need_no_torch():
-    program = "import sys, run_inspect; assert not {'torch', 'lightning', 'gradio'} & {*sys.modules}"
+    program = "import sys; from stride.commands import run_inspect; "
+    program += "assert not {'torch', 'lightning', 'gradio'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 

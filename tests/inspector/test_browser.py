@@ -9,12 +9,12 @@ import torch
 from inspector_browsing import LOOKS, Page, chromium, serving
 from tiny_runs import tiny_dreamer, tiny_run
 
-from agents.networks.actor_critic import ActorCritic
-from agents.networks.policies import POLICIES
-from inspector.app import TABS
-from inspector.dreams import HORIZON
-from inspector.runs import PAGE
-from runstore.history import STEPS, VAL
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.policies import POLICIES
+from stride.inspector.app import TABS
+from stride.inspector.dreams import HORIZON
+from stride.inspector.runs import PAGE
+from stride.runstore.history import STEPS, VAL
 
 # the tables scroll inside of their own frames
 WIDEST = "Math.max(document.querySelector('main').scrollWidth, document.documentElement.scrollWidth)"

@@ -7,13 +7,13 @@ import shutil
 import pytest
 from tiny_runs import tiny_run
 
-from inspector.charts import Line, chart
-from inspector.compare import compare
-from inspector.rooms import Rooms
-from inspector.table import runs_table
 from lab.faults.damaged_runs import kinds
-from utils.curve import Point
-from utils.user_error import UserError
+from stride.inspector.charts import Line, chart
+from stride.inspector.compare import compare
+from stride.inspector.rooms import Rooms
+from stride.inspector.table import runs_table
+from stride.utils.curve import Point
+from stride.utils.user_error import UserError
 
 TOLD = {  # a kind of damage, and what its row says
     "config.json goal 0": "goal is not a finite number",

@@ -12,12 +12,12 @@ import pytest
 from inspector_browsing import Page, chromium, serving
 from tiny_runs import tiny_dreamer, tiny_run
 
-from agents.trained.episode import dream, record_episode
-from agents.trained.loading import load_run
-from inspector.dreams import HORIZON
-from inspector.rooms import Rooms
-from runstore.dreams import read_dreams
-from utils.user_error import UserError
+from stride.agents.trained.episode import dream, record_episode
+from stride.agents.trained.loading import load_run
+from stride.inspector.dreams import HORIZON
+from stride.inspector.rooms import Rooms
+from stride.runstore.dreams import read_dreams
+from stride.utils.user_error import UserError
 
 PIXELS = {"obs": "pixels", "grayscale_obs": "true", "resize_obs": 12, "frame_stack": 2}
 

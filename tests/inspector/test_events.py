@@ -8,7 +8,7 @@ import time
 import pytest
 from inspector_browsing import serving
 
-from inspector.events import MOST_BYTES, SESSIONS, UNREAD, EventDoor, Refusal
+from stride.inspector.events import MOST_BYTES, SESSIONS, UNREAD, EventDoor, Refusal
 
 RECORD = ["a-run", "best", 0, "greedy", 10]
 DEEP = "[" * 100_000

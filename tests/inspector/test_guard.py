@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from inspector.app import Inspector
-from inspector.guard import Guard, is_any, names_of
-from inspector.scratch import PREFIX, scratch, sweep
-from run_inspect import ended_by_signals
-from utils.places import program
-from utils.user_error import UserError
+from stride.commands.run_inspect import ended_by_signals
+from stride.inspector.app import Inspector
+from stride.inspector.guard import Guard, is_any, names_of
+from stride.inspector.scratch import PREFIX, scratch, sweep
+from stride.utils.places import program
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -145,7 +145,7 @@ def test_nothing_is_left_of_a_process_at_any_end(tmp_path, number):
     if number == signal.SIGKILL:
         assert code == -number
         subprocess.run(
-            [sys.executable, "-c", "from inspector.scratch import sweep; assert sweep() == 1"],
+            [sys.executable, "-c", "from stride.inspector.scratch import sweep; assert sweep() == 1"],
             env=env, cwd=ROOT, check=True,
         )  # fmt: skip
     else:

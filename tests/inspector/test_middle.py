@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from inspector.compare import GRID, SURE, middle_curve
-from utils.curve import Point
-from utils.statistics import interval, iqm
+from stride.inspector.compare import GRID, SURE, middle_curve
+from stride.utils.curve import Point
+from stride.utils.statistics import interval, iqm
 
 CLOCKS = {f"r{number}": {"steps": [0.0, 100.0], "time": [0.0, 10.0]} for number in range(9)}
 

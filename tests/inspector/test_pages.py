@@ -10,11 +10,11 @@ import pytest
 from inspector_browsing import Page, chromium, serving
 from tiny_runs import tiny_run
 
-from inspector.app import TABS
-from inspector.compare import choices, chosen, compare, first_choice
-from inspector.runs import Runs
-from runstore.history import TRAIN, VAL
-from utils.user_error import UserError
+from stride.inspector.app import TABS
+from stride.inspector.compare import choices, chosen, compare, first_choice
+from stride.inspector.runs import Runs
+from stride.runstore.history import TRAIN, VAL
+from stride.utils.user_error import UserError
 
 pytestmark = pytest.mark.browser
 GROUPED = ("--group", "20260101-000000-beef")

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from inspector.middle import middle
-from inspector.runs import Page, Runs
-from inspector.table import HEAD, filters, runs_table
-from runstore.metrics_table import Tail
-from runstore.run_brief import Brief
-from runstore.run_index import PUT, Entry, RunIndex
-from runstore.run_query import parse
+from stride.inspector.middle import middle
+from stride.inspector.runs import Page, Runs
+from stride.inspector.table import HEAD, filters, runs_table
+from stride.runstore.metrics_table import Tail
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_index import PUT, Entry, RunIndex
+from stride.runstore.run_query import parse
 
 NOW = time.time()
 
@@ -116,7 +116,7 @@ def test_a_failed_run_tells_why_and_one_whose_process_is_gone_is_dead(tmp_path, 
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(facts))
-    monkeypatch.setattr("runstore.run_state.BEGINNING", -1.0)
+    monkeypatch.setattr("stride.runstore.run_state.BEGINNING", -1.0)
     gone, failed = Runs().page().lines
     assert failed.reason == "RuntimeError: out of licences (env.py:3)"
     assert (failed.status, gone.status) == ("failed", "dead")

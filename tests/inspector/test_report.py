@@ -5,11 +5,11 @@ import re
 import pytest
 from tiny_runs import tiny_run
 
-from config.written import differing_rows
-from inspector.markdown import MOST_TEXT, rendered
-from inspector.model import config
-from inspector.reported import report
-from inspector.runs import Runs
+from stride.config.written import differing_rows
+from stride.inspector.markdown import MOST_TEXT, rendered
+from stride.inspector.model import config
+from stride.inspector.reported import report
+from stride.inspector.runs import Runs
 
 HOSTILE = [
     "<script>alert(1)</script>",

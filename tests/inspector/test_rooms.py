@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 from tiny_runs import tiny_run
 
-import run_inspect
-from agents.trained.episode import record_episode
-from agents.trained.loading import load_run
-from config.written import differing_rows
-from inspector.charts import Line, chart, clock
-from inspector.compare import compare, curves, groups
-from inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
-from inspector.markup import safe, tag
-from inspector.model import model, modules
-from inspector.overview import overview
-from inspector.pictures import GAP, heat_frames, seen_frames, tiles
-from inspector.runs import Runs
-from inspector.table import runs_table
-from inspector.videos import films_of, lend, poster, words_of
-from runstore.run_lock import locked
-from utils.curve import Point
-from utils.user_error import UserError
-from utils.video_file import VideoFile
+from stride.agents.trained.episode import record_episode
+from stride.agents.trained.loading import load_run
+from stride.commands import run_inspect
+from stride.config.written import differing_rows
+from stride.inspector.charts import Line, chart, clock
+from stride.inspector.compare import compare, curves, groups
+from stride.inspector.episode import gradients, judged, numbers, observed_numbers, player_markup, record_for_browser
+from stride.inspector.markup import safe, tag
+from stride.inspector.model import model, modules
+from stride.inspector.overview import overview
+from stride.inspector.pictures import GAP, heat_frames, seen_frames, tiles
+from stride.inspector.runs import Runs
+from stride.inspector.table import runs_table
+from stride.inspector.videos import films_of, lend, poster, words_of
+from stride.runstore.run_lock import locked
+from stride.utils.curve import Point
+from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoFile
 
 PIXELS = {"obs": "pixels", "grayscale_obs": "true", "resize_obs": 36, "frame_stack": 2, "policy": "cnn"}
 PIXELS |= {"policy_kwargs.features": 8, "max_timesteps": 16, "eval_freq_epochs": "null"}
@@ -55,8 +55,8 @@ def test_a_run_without_a_word_for_minutes_is_silent_or_has_died(runs, monkeypatc
     facts = json.loads(runs[2].config_json.read_text())
     runs[2].config_json.write_text(json.dumps({**facts, "status": "running"}))
     assert read_run(runs[2]).brief.status == "running", "it has just begun"
-    monkeypatch.setattr("runstore.run_state.BEGINNING", -1.0)
-    monkeypatch.setattr("runstore.run_state.SILENT_AFTER", -1.0)
+    monkeypatch.setattr("stride.runstore.run_state.BEGINNING", -1.0)
+    monkeypatch.setattr("stride.runstore.run_state.SILENT_AFTER", -1.0)
     assert read_run(runs[2]).brief.status == "dead"
     with locked(runs[2].path):
         assert read_run(runs[2]).brief.status == "silent"

@@ -8,12 +8,12 @@ import pytest
 from inspector_browsing import Page, chromium, serving
 from tiny_runs import tiny_run
 
-from inspector.compare import compare
-from inspector.model import config
-from inspector.overview import overview
-from inspector.reported import report_text
-from inspector.runs import Runs
-from inspector.table import runs_table
+from stride.inspector.compare import compare
+from stride.inspector.model import config
+from stride.inspector.overview import overview
+from stride.inspector.reported import report_text
+from stride.inspector.runs import Runs
+from stride.inspector.table import runs_table
 
 SECRET = "sesame-4711"
 PLANTED = "<img src=x onerror=alert(1)><script>alert(2)</script>${alert(3)}{{alert(4)}}\"'`"

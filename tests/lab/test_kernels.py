@@ -6,7 +6,7 @@ import pytest
 
 from lab import kernels, nvrtc
 from lab.nvrtc import Used
-from utils.device_source import Source, read_source
+from stride.utils.device_source import Source, read_source
 
 pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(nvrtc.library_file() is None, reason=nvrtc.MISSING)]
 

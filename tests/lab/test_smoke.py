@@ -6,9 +6,9 @@ import gymnasium
 import pytest
 from commands import run_command
 
-from envs_gym.gym_env import GymEnv
 from lab import smoke_test_envs, smoke_train_envs
-from utils.user_error import UserError
+from stride.envs_gym.gym_env import GymEnv
+from stride.utils.user_error import UserError
 
 
 def run(script, *arguments):

@@ -9,7 +9,7 @@ from commands import run_command
 
 from lab import same_bits
 from lab.bench import pairs, stepping, ticks
-from utils import entry
+from stride.utils import entry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MAIN = 'if __name__ == "__main__":'

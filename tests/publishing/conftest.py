@@ -7,8 +7,8 @@ pytest.importorskip("huggingface_hub", reason="needs pip install 'stride-rl[hub]
 from fake_hub import TOKEN, FakeHub
 from tiny_runs import tiny_run
 
-import publishing.hub_client
-from runstore.run_dir import RunDir
+from stride import publishing
+from stride.runstore.run_dir import RunDir
 
 
 @pytest.fixture(scope="session")

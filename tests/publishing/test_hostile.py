@@ -12,12 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load
 
-import run_play
-from agents.trained.loading import load_run
-from publishing.facts import public_facts
-from publishing.folder import _json
-from publishing.weights_file import write_weights
-from utils.user_error import UserError
+from stride.agents.trained.loading import load_run
+from stride.commands import run_play
+from stride.publishing.facts import public_facts
+from stride.publishing.folder import _json
+from stride.publishing.weights_file import write_weights
+from stride.utils.user_error import UserError
 
 REPO = "mallory/gift"
 
@@ -218,7 +218,7 @@ def test_it_is_refused_in_one_line(hub, gift, capsys, what, tmp_path):
 
 def test_what_is_trusted_by_name_is_followed_and_nothing_else(hub, gift, tmp_path):
     """A policy of the reader's own machine, named by somebody else's run."""
-    code = "from agents.networks.actor_critic import ActorCritic\n\n\nclass Net(ActorCritic):\n    pass\n"
+    code = "from stride.agents.networks.actor_critic import ActorCritic\n\n\nclass Net(ActorCritic):\n    pass\n"
     (tmp_path / "work" / "their_net.py").write_text(code)
     named = config(gift, policy="their_net:Net", env_wrappers=[{"id": "evil_module:W"}])
     try:

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from fake_hub import TOKEN, FakeHub
 
-import run_play
-import run_publish
-from agents.trained.loading import load_run
-from publishing.facts import public_facts
-from publishing.hub_download import same_hub
-from publishing.weights_file import write_weights
+from stride.agents.trained.loading import load_run
+from stride.commands import run_play, run_publish
+from stride.publishing.facts import public_facts
+from stride.publishing.hub_download import same_hub
+from stride.publishing.weights_file import write_weights
 
 REPO = "tester/CartPole-v1-ppo"
 FILE = "/resolve/"
@@ -134,7 +133,7 @@ def test_another_commit_than_the_pinned_one_is_not_taken(hub, published, capsys)
 def test_a_token_stays_with_its_host(hub, published, monkeypatch):
     other, heard = FakeHub(), []
     other.repos = hub.repos
-    monkeypatch.setattr("publishing.hub_download.same_hub", lambda url, target: True)
+    monkeypatch.setattr("stride.publishing.hub_download.same_hub", lambda url, target: True)
     other.odd = {"": lambda handler: (heard.append(handler.headers.get("Authorization")), with_headers()(handler))}
     hub.odd = {FILE: lambda handler: moved(f"{other.url}{handler.path}")(handler)}
     assert load_run(f"hub:{REPO}").checkpoint and heard and {*heard} == {None}

@@ -6,11 +6,10 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-import run_play
-import run_publish
-from agents.trained.episode import play_episodes
-from agents.trained.loading import load_run
-from utils.user_error import UserError
+from stride.agents.trained.episode import play_episodes
+from stride.agents.trained.loading import load_run
+from stride.commands import run_play, run_publish
+from stride.utils.user_error import UserError
 
 REPO = "tester/CartPole-v1-ppo"
 

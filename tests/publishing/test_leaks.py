@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-import run_publish
-from agents.trained.loading import load_run
 from lab.faults import leaks
-from publishing.facts import findings, public_facts, refuse, shown, written_texts
-from publishing.metrics_table import read_metrics, write_metrics
-from publishing.own_secrets import NAME, find_own, is_secret_name
-from publishing.scanner import scan
-from runstore.run_dir import RunDir
-from utils.user_error import UserError
+from stride.agents.trained.loading import load_run
+from stride.commands import run_publish
+from stride.publishing.facts import findings, public_facts, refuse, shown, written_texts
+from stride.publishing.metrics_table import read_metrics, write_metrics
+from stride.publishing.own_secrets import NAME, find_own, is_secret_name
+from stride.publishing.scanner import scan
+from stride.runstore.run_dir import RunDir
+from stride.utils.user_error import UserError
 
 HARMLESS = Path(__file__).with_name("harmless.txt")
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----\n"

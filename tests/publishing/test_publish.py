@@ -13,11 +13,10 @@ import yaml
 from fake_hub import TOKEN
 from tiny_runs import tiny_run
 
-import run_play
-import run_publish
-from config.commands.train import parse_arguments
-from config.loader import load_file, to_plain
-from runstore.run_dir import RunDir
+from stride.commands import run_play, run_publish
+from stride.config.commands.train import parse_arguments
+from stride.config.loader import load_file, to_plain
+from stride.runstore.run_dir import RunDir
 
 REPO = "tester/CartPole-v1-ppo"
 FILES = {"README.md", "config.json", "curve.svg", "metrics.csv", "model.safetensors", "replay.mp4", "results.json"}

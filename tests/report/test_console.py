@@ -9,18 +9,18 @@ from typing import Any, Literal
 import pytest
 from rich.console import Console as Terminal
 
-from config.loader import load_config
-from config.metrics import Metric, load_metrics
-from report.console import Console
-from report.dashboard import live_head, live_page
-from report.metric_order import area_of, arranged, console_metrics, metric_of
-from report.run_view import live_view
-from report.terminal import Page, metric_table
-from runstore.alerts import Alert, Event
-from runstore.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
-from runstore.outcome import Header, Outcome
-from utils.places import spelled
-from utils.typography import bar, duration, number, score, sparkline
+from stride.config.loader import load_config
+from stride.config.metric_order import area_of, arranged, console_metrics, metric_of
+from stride.config.metrics import Metric, load_metrics
+from stride.report.console import Console
+from stride.report.dashboard import live_head, live_page
+from stride.report.run_view import live_view
+from stride.report.terminal import Page, metric_table
+from stride.runstore.alerts import Alert, Event
+from stride.runstore.history import RATE, STEPS, TAIL, TRAIN, VAL, VAL_BEST, History, Score
+from stride.runstore.outcome import Header, Outcome
+from stride.utils.places import spelled
+from stride.utils.typography import bar, duration, number, score, sparkline
 
 METRICS = load_metrics()
 CONFIG = load_config("CartPole-v1", "ppo")

@@ -11,22 +11,21 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-import run_play
-import train
-from config.commands.play import parse_play
-from config.commands.train import parse_arguments
-from config.preflight import checked
-from report.comparison import data, told
-from report.follow import Follower
-from report.group import band_of, curve_of, read_group, together
-from report.group_console import GroupConsole
-from report.group_page import GroupPage, write_group
-from report.metrics_csv import MetricsCsv
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_files import write_json
-from runstore.seed_group import Ending, Job, Part, Plan, folder_of, read_plan, write_plan
+from stride.commands import run_play, train
+from stride.config.commands.play import parse_play
+from stride.config.commands.train import parse_arguments
+from stride.config.preflight import checked
+from stride.report.comparison import data, told
+from stride.report.follow import Follower
+from stride.report.group import band_of, curve_of, read_group, together
+from stride.report.group_console import GroupConsole
+from stride.report.group_page import GroupPage, write_group
+from stride.report.metrics_csv import MetricsCsv
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_files import write_json
+from stride.runstore.seed_group import Ending, Job, Part, Plan, folder_of, read_plan, write_plan
+from stride.utils.user_error import UserError
 from tests.tiny_runs import tiny_run
-from utils.user_error import UserError
 
 NAME, OTHER = "20200101-000000-abcd", "20200102-000000-abcd"
 GOAL = 475.0

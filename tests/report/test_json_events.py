@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import train
-from agents.base import Agent
-from report.sinks import sinks_of
-from runstore.run_dir import RunDir
-from utils.events import Events, line
+from stride.agents.base import Agent
+from stride.commands import train
+from stride.report.sinks import sinks_of
+from stride.runstore.run_dir import RunDir
+from stride.utils.events import Events, line
 
 TINY = ["n_envs=2", "n_steps=8", "batch_size=1.0", "max_timesteps=64", "eval_freq_epochs=2", "eval_warmup_epochs=0"]
 TINY += ["eval_episodes=2", "early_stop_on_eval_threshold=false"]

@@ -3,8 +3,8 @@
 import math
 from pathlib import Path
 
-from report.metrics_csv import MetricsCsv
-from runstore.metrics_csv import format_number, read_csv
+from stride.report.metrics_csv import MetricsCsv
+from stride.runstore.metrics_csv import format_number, read_csv
 
 STEPS = "train/clock/env_steps"
 REWARD = "train/roll/ep_rew/mean"

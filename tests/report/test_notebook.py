@@ -8,14 +8,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from config.loader import load_config
-from report.console import standard_output
-from report.notebook import Notebook, in_notebook
-from report.sinks import sinks_of
-from runstore.alerts import Alert, Event
-from runstore.history import RATE, STEPS, TRAIN, VAL
-from runstore.outcome import Header, Outcome
-from runstore.run_dir import RunDir
+from stride.config.loader import load_config
+from stride.report.console import standard_output
+from stride.report.notebook import Notebook, in_notebook
+from stride.report.sinks import sinks_of
+from stride.runstore.alerts import Alert, Event
+from stride.runstore.history import RATE, STEPS, TRAIN, VAL
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.run_dir import RunDir
 
 CONFIG = load_config("CartPole-v1", "ppo")
 HEADER = Header("CartPole-v1:ppo", "ppo", "eager", "", "fast", "", "cpu", 8, 3, 9155, 475.0, 150_000, "runs/20260101-x")

@@ -14,19 +14,19 @@ import pytest
 from tiny_runs import tiny_run
 
 import stride
-import train
-from config.loader import load_config
-from report.metrics_file import MetricsFile
-from report.metrics_mmap import MetricsMmap
-from runstore.alerts import Alert, Event
-from runstore.history import STEPS
-from runstore.metrics_csv import read_csv
-from runstore.metrics_layout import NAME
-from runstore.metrics_reader import MetricsReader
-from runstore.outcome import Header
-from runstore.run_dir import RunDir
-from runstore.run_facts import verdict
-from utils.user_error import UserError
+from stride.commands import train
+from stride.config.loader import load_config
+from stride.report.metrics_file import MetricsFile
+from stride.report.metrics_mmap import MetricsMmap
+from stride.runstore.alerts import Alert, Event
+from stride.runstore.history import STEPS
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_layout import NAME
+from stride.runstore.metrics_reader import MetricsReader
+from stride.runstore.outcome import Header
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import verdict
+from stride.utils.user_error import UserError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -196,7 +196,7 @@ def test_a_training_does_without_where_the_file_cannot_be_made(
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    monkeypatch.setattr("runstore.metrics_writer.mmap.mmap", refuse)
+    monkeypatch.setattr("stride.runstore.metrics_writer.mmap.mmap", refuse)
     run = tiny_run(test_episodes=0)
     assert run.facts()["status"] == "finished" and len(read_csv(run.metrics_csv)) > 1
     assert "metrics.mmap cannot be made (No such device): monitors will read metrics.csv" in run.run_log.read_text()

@@ -7,16 +7,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from config.metrics import load_metrics
-from config.schedule import Schedule
-from config.schema import PPOConfig
-from report.page import write_report
-from runstore.history import STEPS, TRAIN, VAL
-from runstore.metrics_csv import points
-from runstore.outcome import Outcome
-from runstore.run_dir import RunDir
-from runstore.run_files import write_json
-from utils.curve import POINTS, Point, curve_svg, seeds_svg, ticks
+from stride.config.metrics import load_metrics
+from stride.config.schedule import Schedule
+from stride.config.schema import PPOConfig
+from stride.report.page import write_report
+from stride.runstore.history import STEPS, TRAIN, VAL
+from stride.runstore.metrics_csv import points
+from stride.runstore.outcome import Outcome
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import write_json
+from stride.utils.curve import POINTS, Point, curve_svg, seeds_svg, ticks
 
 OUTCOME = Outcome(False, "budget spent", 475.0, 317.25, 301.5, 40.0, 100, 150_000, 31.0, "runs/r")
 CONFIG = PPOConfig(env_id="CartPole-v1", variant="ppo", algo_id="ppo", max_timesteps=150_000, policy_lr=0.00123)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from told_run import RETURN, STEPS, begun, tell
 
-from report.trackers import courier
-from report.trackers.registry import couriers
-from report.trackers.tensorboard_events import TensorBoardEvents
-from utils.video_file import VideoFile
+from stride.report.trackers import courier
+from stride.report.trackers.registry import couriers
+from stride.report.trackers.tensorboard_events import TensorBoardEvents
+from stride.utils.video_file import VideoFile
 
 accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 LOSS = "train/loss/policy"

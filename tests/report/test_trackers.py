@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from told_run import RETURN, STEPS, begun, outcome, row, tell
 
-from report.trackers import courier, registry
-from report.trackers.courier import Courier
-from report.trackers.mailbox import Mailbox
-from report.trackers.tracker import Tracker
-from utils.user_error import UserError
+from stride.report.trackers import courier, registry
+from stride.report.trackers.courier import Courier
+from stride.report.trackers.mailbox import Mailbox
+from stride.report.trackers.tracker import Tracker
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture(autouse=True)

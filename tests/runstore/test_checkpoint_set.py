@@ -6,10 +6,10 @@ from itertools import chain, combinations
 
 import pytest
 
-from runstore import checkpoint_set
-from runstore.checkpoint_set import digest, fault, names, prune, seal, select, sweep_orphans
-from utils.durable_file import read_json, replacing, write_json
-from utils.user_error import UserError
+from stride.runstore import checkpoint_set
+from stride.runstore.checkpoint_set import digest, fault, names, prune, seal, select, sweep_orphans
+from stride.utils.durable_file import read_json, replacing, write_json
+from stride.utils.user_error import UserError
 
 
 def make(folder, stem, iterations, score=None, links=("last",)):

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from config.metrics import declared
-from runstore.dreams import Dreams, read_dreams, words, write_dreams
-from runstore.run_dir import RunDir
-from utils.user_error import UserError
+from stride.config.metrics import declared
+from stride.runstore.dreams import Dreams, read_dreams, words, write_dreams
+from stride.runstore.run_dir import RunDir
+from stride.utils.user_error import UserError
 
 NAN = float("nan")
 DREAMS = Dreams(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runstore.hidden_secrets import Hidden
+from stride.runstore.hidden_secrets import Hidden
 
 TOKENS = {
     "hf_abcdefghijklmnopqrst": "Hugging Face token",

@@ -12,13 +12,13 @@ from contextlib import closing
 import pytest
 
 from lab.bench.runs import make
-from runstore import run_index
-from runstore.own_sqlite import OwnSqlite
-from runstore.run_columns import COLUMNS, TEXT
-from runstore.run_index import RunIndex
-from runstore.run_shelf import HEAD, NAME, TABLES, _checksum_of, _copied
-from scripts import runs
-from utils import entry
+from stride.commands import runs
+from stride.runstore import run_index
+from stride.runstore.own_sqlite import OwnSqlite
+from stride.runstore.run_columns import COLUMNS, TEXT
+from stride.runstore.run_index import RunIndex
+from stride.runstore.run_shelf import HEAD, NAME, TABLES, _checksum_of, _copied
+from stride.utils import entry
 
 RUNS = 60
 COUNT = int(os.environ.get("STRIDE_DAMAGED", "48"))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from runstore import metrics_layout as at
-from runstore.metrics_reader import MetricsReader
-from runstore.metrics_writer import MetricsWriter
-from utils.user_error import UserError
+from stride.runstore import metrics_layout as at
+from stride.runstore.metrics_reader import MetricsReader
+from stride.runstore.metrics_writer import MetricsWriter
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from lab.faults.rig import TINY, amounts_to, state_of
-from runstore.many.nursery import LOST
-from runstore.many.process_pool import run_all
-from runstore.run_dir import list_runs
-from scripts.plain_tree import fingerprint
+from stride.commands.plain_tree import fingerprint
+from stride.runstore.many.nursery import LOST
+from stride.runstore.many.process_pool import run_all
+from stride.runstore.run_dir import list_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nurseries are Linux's")
 PROGRAM = """
 import os, subprocess, sys, time
 sys.path.insert(0, {root!r})
-from runstore.many.nursery import words_of
+from stride.runstore.many.nursery import words_of
 with open({folder!r} + "/imported", "a") as file:
     print(os.getpid(), file=file)
 {more}
@@ -96,7 +96,7 @@ time.sleep(60)"""
 
 def test_who_is_killed_leaves_neither_nursery_nor_forks(program, tmp_path):
     code = f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{os.getppid()}} '); time.sleep(60)"
-    lines = "import sys; from runstore.many.process_pool import run_all\n"
+    lines = "import sys; from stride.runstore.many.process_pool import run_all\n"
     lines += f"list(run_all([{[*program, code]!r}, {[*program, 'pass']!r}], 1, program={program!r}))"
     leader = subprocess.Popen([sys.executable, "-c", lines], cwd=ROOT)
     until(lambda: len(pids(tmp_path)) == 2)
@@ -108,8 +108,8 @@ def test_who_is_killed_leaves_neither_nursery_nor_forks(program, tmp_path):
 EARLY = """
 import os, sys
 sys.path.insert(0, {root!r})
-from runstore.many.nursery import words_of
-from runstore.many.process_pool import run_all
+from stride.runstore.many.nursery import words_of
+from stride.runstore.many.process_pool import run_all
 print("once")
 words = words_of(sys.argv[1:], lambda words: None, lambda words: ["me"])
 if words[0] != "lead":

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from runstore.many.process_pool import run_all
+from stride.runstore.many.process_pool import run_all
 
 
 def python(code):
@@ -81,7 +81,7 @@ time.sleep(60)"""
 
 
 def test_a_child_that_ignores_the_request_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr("runstore.many.process_pool.GRACE", 0.2)
+    monkeypatch.setattr("stride.runstore.many.process_pool.GRACE", 0.2)
     note = tmp_path / "pid"
     stubborn = f"""
 import os, signal, time

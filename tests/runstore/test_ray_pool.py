@@ -11,13 +11,13 @@ from subprocess import PIPE
 
 import pytest
 
-import train
-from config.commands.train import parse_arguments
 from lab.faults.nodes import cluster as a_cluster
 from lab.faults.rig import TINY
-from runstore.many import ray_pool
-from runstore.run_dir import list_runs
-from utils.user_error import UserError
+from stride.commands import train
+from stride.config.commands.train import parse_arguments
+from stride.runstore.many import ray_pool
+from stride.runstore.run_dir import list_runs
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,13 +38,13 @@ def runs_folder(tmp_path, monkeypatch):
     ],
 )
 def test_words_that_mean_nothing_are_one_line(words, told, monkeypatch):
-    monkeypatch.setattr("config.commands.machines.find_spec", lambda name: name)
+    monkeypatch.setattr("stride.config.commands.machines.find_spec", lambda name: name)
     with pytest.raises(UserError, match=told):
         parse_arguments(words)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr("config.commands.machines.find_spec", lambda name: None)
+    monkeypatch.setattr("stride.config.commands.machines.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--on ray needs Ray: pip install 'stride-rl\[cluster\]'"):
         parse_arguments(["CartPole-v1:ppo", "--on", "ray"])
 
@@ -122,6 +122,7 @@ def test_nodes_that_differ_are_refused_before_anything_is_begun(cluster, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_node_loads_once_and_who_asks_loads_no_torch(cluster, tmp_path):
     command = [sys.executable, "-X", "importtime", str(ROOT / "train.py"), *TINY, "--seed", "1-6", "--on", "ray"]
     with (tmp_path / "imports").open("w") as imports:
@@ -171,7 +172,8 @@ def listening(mark):
 @pytest.mark.slow
 def test_a_cluster_of_one_command_listens_on_localhost_only(tmp_path):
     pytest.importorskip("ray", reason="pip install 'stride-rl[cluster]'")
-    code = "from runstore.many.ray_pool import connected\nwith connected('ray:local'): print('up', flush=True), input()"
+    code = "from stride.runstore.many.ray_pool import connected\n"
+    code += "with connected('ray:local'): print('up', flush=True), input()"
     mark = f"STRIDE_MARK={tmp_path}"
     env = {**os.environ, "STRIDE_MARK": str(tmp_path), "RAY_ADDRESS": "127.0.0.1:1"}  # not what is meant
     with subprocess.Popen(python(code), cwd=ROOT, env=env, text=True, stdin=PIPE, stdout=PIPE) as made:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from runstore import run_dir
-from runstore.run_dir import RunDir, list_runs, relink
-from runstore.run_files import read_json, write_json
-from utils.places import PROJECT
-from utils.user_error import UserError
+from stride.runstore import run_dir
+from stride.runstore.run_dir import RunDir, list_runs, relink
+from stride.runstore.run_files import read_json, write_json
+from stride.utils.places import PROJECT
+from stride.utils.user_error import UserError
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -167,7 +167,7 @@ def test_an_unwritable_root_is_one_clear_line(tmp_path, monkeypatch):
 
 
 def test_run_dir_and_statistics_do_not_load_torch():
-    code = "import sys; from runstore import run_dir; from runstore.many import process_pool\n"
-    code += "from utils import statistics, user_error; print('torch' in sys.modules)"
+    code = "import sys; from stride.runstore import run_dir; from stride.runstore.many import process_pool\n"
+    code += "from stride.utils import statistics, user_error; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"

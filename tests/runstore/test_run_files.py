@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from runstore import run_files, run_names
-from runstore.run_facts import finite, read_facts
-from utils.user_error import UserError
+from stride.runstore import run_files, run_names
+from stride.runstore.run_facts import finite, read_facts
+from stride.utils.user_error import UserError
 
 SECRET = "what only its owner reads"
 NAMES = ("config.json", "metrics.csv", "run.log", "report.md", ".lock", "checkpoints/epoch=04.json",

@@ -10,12 +10,12 @@ from contextlib import closing
 import pytest
 
 from lab.bench.runs import make
-from runstore import run_brief, run_index, run_shelf
-from runstore.run_dir import RunDir
-from runstore.run_index import RunIndex
-from runstore.run_labels import Labels, write_labels
-from runstore.run_query import FIELDS, in_sql, parse
-from runstore.run_shelf import NAME
+from stride.runstore import run_brief, run_index, run_shelf
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_index import RunIndex
+from stride.runstore.run_labels import Labels, write_labels
+from stride.runstore.run_query import FIELDS, in_sql, parse
+from stride.runstore.run_shelf import NAME
 
 RUNS = 60
 

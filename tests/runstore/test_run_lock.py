@@ -8,9 +8,19 @@ import time
 
 import pytest
 
-from runstore import run_lock
-from runstore.run_lock import CLOCK, LOST, NAME, LockLostError, RunInTrainingError, check, identity, locked, owner
-from utils.user_error import UserError
+from stride.runstore import run_lock
+from stride.runstore.run_lock import (
+    CLOCK,
+    LOST,
+    NAME,
+    LockLostError,
+    RunInTrainingError,
+    check,
+    identity,
+    locked,
+    owner,
+)
+from stride.utils.user_error import UserError
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -156,7 +166,7 @@ def test_a_lock_that_cannot_be_read_is_not_lost(tmp_path, monkeypatch, number, s
 
     with locked(tmp_path):
         with monkeypatch.context() as patch, pytest.raises(OSError if said else LockLostError, match=said) as caught:
-            patch.setattr("runstore.run_files.os.open", refuses)
+            patch.setattr("stride.runstore.run_files.os.open", refuses)
             check(tmp_path)
         assert not said or caught.value.errno == number
         check(tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runstore.run_log import open_run_log
+from stride.runstore.run_log import open_run_log
 
 
 def test_file_is_timestamped_without_colours_and_stdout_is_plain(
@@ -99,7 +99,7 @@ def test_no_file_when_asked(
 
 
 def test_a_full_file_is_begun_anew_and_the_oldest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runstore.run_log.MOST", 200)
+    monkeypatch.setattr("stride.runstore.run_log.MOST", 200)
     with open_run_log(tmp_path / "run.log", quiet=True) as log:
         for number in range(60):
             log.info(f"line {number}")
@@ -112,7 +112,7 @@ def test_a_full_file_is_begun_anew_and_the_oldest_goes(tmp_path: Path, monkeypat
 
 
 def test_where_no_name_can_be_given_the_file_grows_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runstore.run_log.MOST", 100)
+    monkeypatch.setattr("stride.runstore.run_log.MOST", 100)
     (tmp_path / "run.log.1").symlink_to(tmp_path / "elsewhere")  # somebody else's: it is neither followed nor replaced
     with open_run_log(tmp_path / "run.log", quiet=True) as log:
         for number in range(9):

@@ -7,14 +7,14 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from runstore import run_state
-from runstore.metrics_layout import NAME
-from runstore.metrics_writer import MetricsWriter
-from runstore.run_dir import RunDir
-from runstore.run_fate import died
-from runstore.run_files import write_json
-from runstore.run_lock import locked
-from runstore.run_state import state_of
+from stride.runstore import run_state
+from stride.runstore.metrics_layout import NAME
+from stride.runstore.metrics_writer import MetricsWriter
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_fate import died
+from stride.runstore.run_files import write_json
+from stride.runstore.run_lock import locked
+from stride.runstore.run_state import state_of
 from tests.pretended_run import facts
 
 

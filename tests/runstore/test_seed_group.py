@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-import train
-from report.sinks import group_watchers
-from runstore.many import group_training
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_files import read_json
-from runstore.seed_group import Part, Plan, find_group, members, read_plan
-from utils.user_error import UserError
+from stride.commands import train
+from stride.report.sinks import group_watchers
+from stride.runstore.many import group_training
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_files import read_json
+from stride.runstore.seed_group import Part, Plan, find_group, members, read_plan
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = """
 import json, os, signal, sys, time
 sys.path.insert(0, ROOT)
-from utils.durable_file import write_json
-from runstore.run_dir import RunDir
-from runstore.run_files import read_json
+from stride.utils.durable_file import write_json
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import read_json
 words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 if "--resume" in words:
     run = RunDir.find(words["--resume"])
@@ -96,8 +96,9 @@ def group_in_a_process(program, root, workers):
     """A group of three seeds that last while a file is there, begun, and the process that leads it."""
     (root / "lasts").touch()
     code = (
-        "import sys; from report.sinks import group_watchers; from runstore.many.group_training import train_all\n"
-        "from runstore.seed_group import Part, Plan\n"
+        "import sys; from stride.report.sinks import group_watchers\n"
+        "from stride.runstore.many.group_training import train_all\n"
+        "from stride.runstore.seed_group import Part, Plan\n"
     )
     words = f"['until gone', {str(root / 'lasts')!r}]"
     code += f"sys.exit(train_all({program!r}, Plan((Part(tuple({words}), (1, 2, 3)),)), {workers}, group_watchers()))"
@@ -139,7 +140,7 @@ def test_a_parent_that_is_dead_already_is_noticed(root):
     """The child is forked, its parent dies, and only then it asks to be told of its parent's death."""
     code = f"""
 import os, time
-from runstore.many import parent_death
+from stride.runstore.many import parent_death
 parent, tie = os.getpid(), parent_death.tied()
 if os.fork() == 0:
     while os.getppid() == parent: time.sleep(0.01)

@@ -13,19 +13,18 @@ from pathlib import Path
 
 import pytest
 
-import train
-from report.group import read_group
-from report.group_page import report, write_group
-from report.ledger import cleanup
-from runstore import claim, run_index
-from runstore.run_dir import RunDir
-from runstore.run_labels import Labels, write_labels
-from runstore.run_lock import BOOT, locked
-from runstore.seed_group import Part, Plan, write_plan
-from scripts import runs
+from stride.commands import runs, train
+from stride.report.group import read_group
+from stride.report.group_page import report, write_group
+from stride.report.ledger import cleanup
+from stride.runstore import claim, run_index
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_labels import Labels, write_labels
+from stride.runstore.run_lock import BOOT, locked
+from stride.runstore.seed_group import Part, Plan, write_plan
+from stride.utils import entry
 from tests.pretended_run import facts, outcome
 from tests.tiny_runs import tiny_run
-from utils import entry
 
 RACES = int(os.environ.get("STRIDE_RACES", "20"))
 ENDED = {"status": "finished"}

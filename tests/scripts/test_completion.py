@@ -8,9 +8,9 @@ from pathlib import Path
 import argcomplete
 import pytest
 
-from config.commands.table import commands
-from scripts.completion import BUILDERS, SHELLS, complete, main
-from utils.places import PROJECT
+from stride.commands.completion import BUILDERS, SHELLS, complete, main
+from stride.config.commands.table import commands
+from stride.utils.places import PROJECT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,7 +111,7 @@ def test_what_is_printed_is_for_the_shell_that_was_named(capsys):
 
 
 def test_a_tab_loads_no_torch():
-    code = "import sys; from scripts.completion import parser_of_line; parser_of_line(['stride', 'train']); "
+    code = "import sys; from stride.commands.completion import parser_of_line; parser_of_line(['stride', 'train']); "
     code += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

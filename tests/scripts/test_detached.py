@@ -8,15 +8,15 @@ import time
 
 import pytest
 
-from config.commands.train import parse_arguments
-from runstore.run_dir import RunDir
-from runstore.run_lock import locked
-from runstore.run_state import state_of
-from scripts import train_detached as detached
-from scripts.train_detached import train_apart
+from stride.commands import train_detached as detached
+from stride.commands.train_detached import train_apart
+from stride.config.commands.train import parse_arguments
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_lock import locked
+from stride.runstore.run_state import state_of
+from stride.utils.places import PROJECT
+from stride.utils.user_error import UserError
 from tests.pretended_run import facts
-from utils.places import PROJECT
-from utils.user_error import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def test_a_detached_training_is_found_looked_at_and_stopped_by_what_is_told(caps
     assert begun("7") == 0
     told = capsys.readouterr().out
     run = RunDir.find("@last")
-    assert f"python -m scripts.monitor {run.id}" in told and f"python train.py --resume {run.id}" in told
+    assert f"stride monitor {run.id}" in told and f"python train.py --resume {run.id}" in told
     pid = int(re.search(r"kill (\d+)", told)[1])
     assert os.getsid(pid) == pid != os.getsid(0), "the end of this terminal does not reach it"
     assert state_of(run.path, run.facts()) == "live"

@@ -8,11 +8,11 @@ import torch
 from tiny_runs import tiny_run
 from untrained_runs import untrained
 
-from config.commands import export as words
-from export.decisions import decider
-from export.graph import deployed
-from scripts.export import command
-from utils.user_error import UserError
+from stride.commands.export import command
+from stride.config.commands import export as words
+from stride.export.decisions import decider
+from stride.export.graph import deployed
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture(scope="module")

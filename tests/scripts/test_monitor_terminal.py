@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from runstore.run_dir import RunDir
-from utils.places import PROJECT
+from stride.runstore.run_dir import RunDir
+from stride.utils.places import PROJECT
 
 pytestmark = [
     pytest.mark.slow,
@@ -114,7 +114,7 @@ def whole(text: str, width: int, height: int) -> None:
 def test_a_live_run_at_every_size_with_every_key_to_its_end(terminal, training):
     first, run = training("1")
     _, second = training("2")
-    terminal.command(f"{sys.executable} -m scripts.monitor {run.id}")
+    terminal.command(f"{sys.executable} -m stride.commands.monitor {run.id}")
     terminal.keep("80x24", terminal.until("live", run.id, "Entropy", "of 2 live"))
     for width, height in ((60, 20), (200, 50), (80, 24)):
         terminal.resize(width, height)
@@ -147,11 +147,11 @@ def test_a_live_run_at_every_size_with_every_key_to_its_end(terminal, training):
 
 def test_quitting_leaves_the_training_and_one_that_is_killed_is_seen_to_die(terminal, training):
     child, run = training("3")
-    terminal.command(f"echo before; {sys.executable} -m scripts.monitor")
+    terminal.command(f"echo before; {sys.executable} -m stride.commands.monitor")
     terminal.until("live", run.id)
     terminal.keys("q")
     assert run.id not in terminal.until("before", READY.strip(), gone="steps"), "the screen of before comes back"
-    terminal.command(f"{sys.executable} -m scripts.monitor --latest")
+    terminal.command(f"{sys.executable} -m stride.commands.monitor --latest")
     terminal.until("live", run.id)
     child.kill()
     child.wait()
@@ -165,7 +165,7 @@ def test_quitting_leaves_the_training_and_one_that_is_killed_is_seen_to_die(term
 def test_a_group_opens_and_closes(terminal, training):
     runs = [training(str(seed), GROUP)[1] for seed in (1, 2)]
     terminal.resize(120, 24)
-    terminal.command(f"{sys.executable} -m scripts.monitor")
+    terminal.command(f"{sys.executable} -m stride.commands.monitor")
     terminal.until("live", "of 2 live")
     terminal.keys("m")
     terminal.until(f"group {GROUP}", "2 seeds")

@@ -7,10 +7,9 @@ import time
 
 import pytest
 
-import train
-from runstore.run_dir import RunDir
-from scripts import runs
-from utils import entry
+from stride.commands import runs, train
+from stride.runstore.run_dir import RunDir
+from stride.utils import entry
 
 pytestmark = pytest.mark.slow
 BRIEF = ("-q", "early_stop_on_eval_threshold=false", "test_episodes=2", "eval_episodes=2", "threads=1")

@@ -9,17 +9,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from config.commands.runs import COMMANDS
-from config.metrics import load_metrics
 from lab.bench.runs import make
-from report.ledger import explain
-from report.ledger.export import escaped
-from report.ledger.table import COLUMNS
-from runstore.run_dir import RunDir
-from runstore.run_labels import Labels, read_labels, write_labels
-from runstore.run_lock import locked
-from scripts import runs
-from utils import entry
+from stride.commands import runs
+from stride.config.commands.runs import COMMANDS
+from stride.config.metrics import load_metrics
+from stride.report.ledger import explain
+from stride.report.ledger.export import escaped
+from stride.report.ledger.table import COLUMNS
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_labels import Labels, read_labels, write_labels
+from stride.runstore.run_lock import locked
+from stride.utils import entry
 
 RUNS = 24
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.places import module_of
+from stride.utils.places import module_of
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERACTIVE = {"bash": ["bash", "--norc", "-i"], "zsh": ["zsh", "-f", "-i"], "fish": ["fish", "--no-config", "-i"]}

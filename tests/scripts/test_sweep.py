@@ -11,14 +11,13 @@ import yaml
 
 pytest.importorskip("optuna", reason="pip install 'stride-rl[tune]'")
 
-from config.commands.train import parse_arguments
-from config.search import read_search
-from config.search_rules import ranked
-from runstore.many.search_journal import COMPLETE, PRUNED, RUNNING, Journal
-from runstore.run_dir import list_runs
-from runstore.seed_group import members
-from scripts.sweep_choice import Choice
-from utils import places
+from stride.commands.sweep_choice import Choice
+from stride.config.commands.train import parse_arguments
+from stride.config.search import read_search
+from stride.config.search_rules import ranked
+from stride.runstore.many.search_journal import COMPLETE, PRUNED, RUNNING, Journal
+from stride.runstore.run_dir import list_runs
+from stride.runstore.seed_group import members
 
 TINY = {"n_envs": 2, "n_steps": 8, "max_timesteps": 512, "eval_freq_epochs": 2, "eval_warmup_epochs": 0,
         "eval_episodes": 2, "test_episodes": 2, "early_stop_on_eval_threshold": False}  # fmt: skip
@@ -128,7 +127,7 @@ def test_a_grid_is_asked_for_whole_and_in_order(begun):
 
 
 def sweep(file):
-    command = [sys.executable, "-m", places.module_of("scripts/sweep.py"), str(file)]
+    command = [sys.executable, "-m", "stride.commands.sweep", str(file)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from agents.trained.loading import read_checkpoint
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from scripts.plain_tree import differences, fingerprint
-from scripts.verify_run import main
-from utils.durable_file import read_json, write_json
-from utils.user_error import UserError
+from stride.agents.trained.loading import read_checkpoint
+from stride.commands.plain_tree import differences, fingerprint
+from stride.commands.verify_run import main
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.utils.durable_file import read_json, write_json
+from stride.utils.user_error import UserError
 
 
 def change(run, stem="epoch=02", **sidecar):

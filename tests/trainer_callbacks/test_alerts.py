@@ -2,9 +2,9 @@
 
 from tiny_runs import tiny_run
 
-import train
-from runstore.run_dir import RunDir
-from trainer_callbacks.watch import read_alerts
+from stride.commands import train
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.watch import read_alerts
 
 BROKEN = {"policy_lr": 0.3, "clip_range": 10, "n_epochs": 10, "max_timesteps": 1024, "log_freq_epochs": 1}
 BROKEN |= {"n_steps": 32, "eval_freq_epochs": 4, "engine": "eager"}

@@ -7,21 +7,21 @@ import signal
 import pytest
 import torch
 
-import train
-from agents.base import Agent
-from agents.engines.choice import build_agent
-from agents.experience.tally import Played
-from config.commands.train import parse_arguments
-from config.loader import load_config
-from config.metrics import load_metrics
-from envs_gym.make import make_envs
-from runstore import checkpoint_set
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir
-from trainer_callbacks.evaluate import Evaluate, is_due, summarize
-from trainer_callbacks.schedule import ApplySchedules
-from trainer_callbacks.session import build_trainer
-from trainer_callbacks.stop import Stop, threshold
+from stride.agents.base import Agent
+from stride.agents.engines.choice import build_agent
+from stride.agents.experience.tally import Played
+from stride.commands import train
+from stride.config.commands.train import parse_arguments
+from stride.config.loader import load_config
+from stride.config.metrics import load_metrics
+from stride.envs_gym.make import make_envs
+from stride.runstore import checkpoint_set
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.evaluate import Evaluate, is_due, summarize
+from stride.trainer_callbacks.schedule import ApplySchedules
+from stride.trainer_callbacks.session import build_trainer
+from stride.trainer_callbacks.stop import Stop, threshold
 
 BASE = ["n_envs=2", "n_steps=8", "batch_size=1.0", "eval_episodes=3", "eval_warmup_epochs=0"]
 
@@ -225,7 +225,7 @@ def test_best_is_the_best_evaluated_and_last_the_last():
 def test_a_run_that_died_before_it_named_its_best_goes_on_with_it(monkeypatch):
     falling = iter(range(100, 0, -1))
     monkeypatch.setattr(
-        "trainer_callbacks.evaluate.summarize",
+        "stride.trainer_callbacks.evaluate.summarize",
         lambda stage, *_: summarize(stage, Played([float(next(falling))], [9]), 1),
     )
     _, run, _ = fit("max_timesteps=32", "eval_freq_epochs=2", "early_stop_on_eval_threshold=false")
@@ -238,9 +238,9 @@ def test_a_run_that_died_before_it_named_its_best_goes_on_with_it(monkeypatch):
 
 def test_where_saving_would_take_long_only_the_best_and_the_last_are_saved(monkeypatch):
     words = ["max_timesteps=320", "eval_freq_epochs=2", "early_stop_on_eval_threshold=false", "checkpoint_keep_best=20"]
-    monkeypatch.setattr("trainer_callbacks.checkpoint.ALLOWANCE", 1e9)
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.ALLOWANCE", 1e9)
     _, often, rows = fit(*words)
-    monkeypatch.setattr("trainer_callbacks.checkpoint.ALLOWANCE", -1e9)
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.ALLOWANCE", -1e9)
     _, seldom, again = fit(*words)
     scores = {
         int(row["train/clock/epoch"]): row["val/roll/ep_rew/mean"] for row in rows if "val/roll/ep_rew/mean" in row

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-import train
-from runstore.run_dir import RunDir
-from trainer_callbacks.debug import check
-from trainer_callbacks.disk_space import room_errors
-from utils.user_error import NumbersError
+from stride.commands import train
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.debug import check
+from stride.trainer_callbacks.disk_space import room_errors
+from stride.utils.user_error import NumbersError
 
 
 @pytest.fixture(autouse=True)

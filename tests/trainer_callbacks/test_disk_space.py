@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from config.schema import Config
-from trainer_callbacks.disk_space import NoRoomError, room_errors
+from stride.config.schema import Config
+from stride.trainer_callbacks.disk_space import NoRoomError, room_errors
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE])

@@ -7,15 +7,15 @@ import time
 import pytest
 from tiny_runs import TINY
 
-import train
-from agents.base import Agent
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_files import read_json
-from trainer_callbacks import interrupt
-from trainer_callbacks.checkpoint import AtomicIO
-from trainer_callbacks.evaluate import Evaluate
-from trainer_callbacks.interrupt import Dropped, Interrupts
+from stride.agents.base import Agent
+from stride.commands import train
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_files import read_json
+from stride.trainer_callbacks import interrupt
+from stride.trainer_callbacks.checkpoint import AtomicIO
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.trainer_callbacks.interrupt import Dropped, Interrupts
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
 

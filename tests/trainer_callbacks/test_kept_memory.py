@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from utils.places import PROJECT
+from stride.utils.places import PROJECT
 
 PAGES = """
 from resource import RUSAGE_SELF, getrusage
-from trainer_callbacks.kept_memory import keep_freed_memory
+from stride.trainer_callbacks.kept_memory import keep_freed_memory
 {first}
 for turn in range(6):
     before = getrusage(RUSAGE_SELF).ru_minflt

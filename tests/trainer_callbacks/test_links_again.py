@@ -3,10 +3,10 @@
 import pytest
 from tiny_runs import tiny_run
 
-import train
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from utils.durable_file import read_json, write_json
+from stride.commands import train
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.utils.durable_file import read_json, write_json
 
 ENV = "FrozenLake-v1:q_learning"
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-import train
-from agents.experience import storage
-from agents.experience.storage import TooLargeError
-from config.commands.train import parse_arguments
-from config.loader import load_config
-from trainer_callbacks.disk_space import NoRoomError, room_errors
-from trainer_callbacks.memory_offer import offer
+from stride.agents.experience import storage
+from stride.agents.experience.storage import TooLargeError
+from stride.commands import train
+from stride.config.commands.train import parse_arguments
+from stride.config.loader import load_config
+from stride.trainer_callbacks.disk_space import NoRoomError, room_errors
+from stride.trainer_callbacks.memory_offer import offer
 
 GB = 1 << 30
 
@@ -61,7 +61,7 @@ def test_a_batch_in_rows_still_divides_the_rollout():
 def test_what_training_asked_for_is_weighed_with_what_it_holds(monkeypatch):
     config = load_config("CartPole-v1", "dqn", ["buffer_size=1_000_000"])
     asked = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes.")
-    monkeypatch.setattr("trainer_callbacks.memory_offer.free_bytes", lambda _: 0)
+    monkeypatch.setattr("stride.trainer_callbacks.memory_offer.free_bytes", lambda _: 0)
     assert offer(config, asked, held=8 * GB) == f"buffer_size={int(1e6 * 0.95 * (0.9 * 8 - 1) / 8)}"
     on_gpu = RuntimeError(
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 8.00 GiB of which 1.00 GiB is free"
@@ -81,7 +81,7 @@ def test_out_of_memory_in_training_is_one_line_with_a_note(monkeypatch):
     config = load_config("CartPole-v1", "ppo", ["n_envs=1000", "n_steps=32"])
     words = parse_arguments(["CartPole-v1:ppo", "n_envs=1000", "env_kwargs.a='b c'"])
     cause = RuntimeError("can't allocate memory: you tried to allocate 4000000000 bytes")
-    monkeypatch.setattr("trainer_callbacks.memory_offer.free_bytes", lambda _: 10**9)
+    monkeypatch.setattr("stride.trainer_callbacks.memory_offer.free_bytes", lambda _: 10**9)
     refused = pytest.raises(NoRoomError, match=r"out of memory: lower n_envs \(1000\)")
     with refused as caught, room_errors(config, "go on", words.again):
         raise cause

@@ -7,12 +7,12 @@ import signal
 import pytest
 from tiny_runs import tiny_run
 
-import train
-from agents.base import Agent
-from agents.experience.tally import Played
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from trainer_callbacks.evaluate import summarize
+from stride.agents.base import Agent
+from stride.agents.experience.tally import Played
+from stride.commands import train
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.evaluate import summarize
 
 LEVEL = Played([100.0] * 3, [100.0] * 3)
 
@@ -26,7 +26,7 @@ def runs(tmp_path, monkeypatch):
 def level(monkeypatch):
     """Every evaluation scores 100; tests are what they are."""
     told = lambda stage, played, n: summarize(stage, LEVEL, 3) if stage == "val" else summarize(stage, played, n)  # noqa: E731
-    monkeypatch.setattr("trainer_callbacks.evaluate.summarize", told)
+    monkeypatch.setattr("stride.trainer_callbacks.evaluate.summarize", told)
 
 
 def best(run):
@@ -47,8 +47,8 @@ def test_a_run_that_goes_on_at_the_highest_score_moves_its_best_on(level):
 
 
 def test_equal_scores_are_not_all_saved(level, monkeypatch):
-    monkeypatch.setattr("trainer_callbacks.checkpoint.ALLOWANCE", -1e9)
-    monkeypatch.setattr("trainer_callbacks.checkpoint.TIES", 5)
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.ALLOWANCE", -1e9)
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.TIES", 5)
     run = tiny_run(max_timesteps=320, eval_freq_epochs=1, checkpoint_keep_last="null", test_episodes=0)
     assert checkpoint_set.names(run.checkpoints) == [f"epoch={epoch:02d}" for epoch in (1, 4, 8, 12, 16, 20)]
     assert best(run) == "epoch=20"
@@ -62,11 +62,11 @@ def test_where_equal_scores_are_saved_does_not_depend_on_the_wall_nor_on_interru
             os.kill(os.getpid(), signal.SIGINT)
         step(agent, dataloader_iter)
 
-    monkeypatch.setattr("trainer_callbacks.checkpoint.TIES", 4)  # each 80 steps, 5 epochs
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.TIES", 4)  # each 80 steps, 5 epochs
     words = {"max_timesteps": 320, "eval_freq_epochs": 3, "test_episodes": 10}
     straight = tiny_run(**words)
     assert best(straight) == "epoch=15"
-    monkeypatch.setattr("trainer_callbacks.checkpoint.ALLOWANCE", -1e9)
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.ALLOWANCE", -1e9)
     assert best(tiny_run(**words)) == "epoch=15"
     given = ["n_envs=2", "n_steps=8", "batch_size=1.0", "eval_warmup_epochs=0", "early_stop_on_eval_threshold=false"]
     given += [f"{key}={value}" for key, value in words.items()]

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-import train
-from config.commands.train import parse_arguments
-from runstore.metrics_csv import read_csv
-from runstore.phases import PHASES, PREFIX, shares, told
-from runstore.run_dir import RunDir
-from trainer_callbacks.export_metrics import ExportMetrics
+from stride.commands import train
+from stride.config.commands.train import parse_arguments
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.phases import PHASES, PREFIX, shares, told
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.export_metrics import ExportMetrics
 
 WORDS = ["CartPole-v1:ppo", "-q", "n_envs=2", "n_steps=16", "eval_episodes=3", "eval_freq_epochs=3"]
 WORDS += ["eval_warmup_epochs=0", "early_stop_on_eval_threshold=false", "log_freq_epochs=2"]

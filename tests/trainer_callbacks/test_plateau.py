@@ -6,19 +6,19 @@ import signal
 import pytest
 from tiny_runs import TINY, tiny_run
 
-import train
-from agents.base import Agent
-from agents.trained.loading import read_checkpoint
-from config.changes import changes, unproven
-from config.loader import from_plain, load_config, load_file, to_plain
-from config.plateau import Plateau
-from runstore import checkpoint_set
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir
-from runstore.run_files import read_json
-from scripts.plain_tree import fingerprint
-from trainer_callbacks.plateau import AtPlateau
-from utils.user_error import UserError
+from stride.agents.base import Agent
+from stride.agents.trained.loading import read_checkpoint
+from stride.commands import train
+from stride.commands.plain_tree import fingerprint
+from stride.config.changes import changes, unproven
+from stride.config.loader import from_plain, load_config, load_file, to_plain
+from stride.config.plateau import Plateau
+from stride.runstore import checkpoint_set
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import read_json
+from stride.trainer_callbacks.plateau import AtPlateau
+from stride.utils.user_error import UserError
 
 LOSS = "train/loss/value"
 NEVER = 1e9  # a gain that nothing reaches: every value after the first is no better

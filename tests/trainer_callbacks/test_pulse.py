@@ -7,15 +7,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agents.engines.choice import build_agent
-from config.loader import load_config
-from envs_gym.make import make_envs
-from trainer_callbacks import pulse
-from trainer_callbacks.evaluate import Evaluate
-from trainer_callbacks.export_metrics import ExportMetrics
-from trainer_callbacks.session import build_trainer
-from trainer_callbacks.sink import Sink
-from trainer_callbacks.stop import Stop
+from stride.agents.engines.choice import build_agent
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.trainer_callbacks import pulse
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.trainer_callbacks.export_metrics import ExportMetrics
+from stride.trainer_callbacks.session import build_trainer
+from stride.trainer_callbacks.sink import Sink
+from stride.trainer_callbacks.stop import Stop
 
 
 class Slow(gymnasium.Env):

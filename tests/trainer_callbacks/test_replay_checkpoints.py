@@ -2,12 +2,12 @@
 
 import pytest
 
-import train
-from config.commands.train import parse_arguments
-from runstore import checkpoint_set
-from runstore.run_dir import list_runs
-from runstore.run_files import read_json
-from utils.user_error import UserError
+from stride.commands import train
+from stride.config.commands.train import parse_arguments
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import list_runs
+from stride.runstore.run_files import read_json
+from stride.utils.user_error import UserError
 
 SHORT = ["n_envs=2", "train_freq=8", "gradient_steps=1", "batch_size=4", "buffer_size=200", "hidden_dims=8"]
 OFTEN = ["learning_starts=0", "epoch_iterations=4", "checkpoint_freq_epochs=1", "eval_freq_epochs=null"]

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-import train
-from agents.base import Agent
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir
-from trainer_callbacks.export_metrics import FIRST, ROWS, early_rows, row_every
+from stride.agents.base import Agent
+from stride.commands import train
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.export_metrics import FIRST, ROWS, early_rows, row_every
 
 DQN = ["CartPole-v1:dqn", "-q", "n_envs=1", "train_freq=4", "gradient_steps=1"]
 DQN += ["learning_starts=100", "batch_size=8", "hidden_dims=8", "eval_freq_epochs=null", "buffer_size=1000"]
@@ -63,7 +63,7 @@ def test_a_long_run_is_told_of_early_too():
 
 def test_rows_lie_at_fixed_steps_however_slow_the_machine_and_wherever_it_was_stopped(monkeypatch):
     words = ("max_timesteps=2400",)  # a row every 3 iterations
-    monkeypatch.setattr("trainer_callbacks.export_metrics.early_rows", lambda every: {2})
+    monkeypatch.setattr("stride.trainer_callbacks.export_metrics.early_rows", lambda every: {2})
     _, straight = trained(*words)
     assert [row["train/clock/iterations"] for row in told(straight)[:3]] == [2, 3, 6]
     step = Agent.training_step

@@ -6,20 +6,19 @@ import signal
 import pytest
 from tiny_runs import tiny_run
 
-import train
-from agents.experience.finite_guard import NonFiniteError
-from agents.trained.loading import load_run
-from config.listing import print_variants
-from inspector.table import verdict_badge
-from report.group import read_group
-from report.monitor.fleet import Fleet
-from runstore.run_brief import best_of
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_facts import verdict, verdict_words
-from runstore.run_index import look_at
-from scripts import runs
-from trainer_callbacks.evaluate import Evaluate
-from utils.durable_file import write_json
+from stride.agents.experience.finite_guard import NonFiniteError
+from stride.agents.trained.loading import load_run
+from stride.commands import runs, train
+from stride.config.listing import print_variants
+from stride.inspector.table import verdict_badge
+from stride.report.group import read_group
+from stride.report.monitor.fleet import Fleet
+from stride.runstore.run_brief import best_of
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_facts import verdict, verdict_words
+from stride.runstore.run_index import look_at
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.utils.durable_file import write_json
 
 PART = {"eval_max_steps": 20, "eval_episodes": 100, "spec.goal": 5}  # of 100 untrained episodes about 60 end by then
 STOP = {"early_stop_on_eval_threshold": "true", "max_timesteps": 160}
@@ -118,7 +117,7 @@ def test_dropped_episodes_are_no_test(monkeypatch):
     def play(*_):
         raise NonFiniteError("reward", 0, 1, 1)
 
-    monkeypatch.setattr("agents.sockets.EagerEpisodes.play", play)
+    monkeypatch.setattr("stride.agents.sockets.EagerEpisodes.play", play)
     run = tiny_run(**{"spec.goal": 5, "nan_guard": "skip", "engine": "eager"})
     check_is_not_tested(run)
     check_has_no_score(run)

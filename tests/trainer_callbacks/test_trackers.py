@@ -4,10 +4,10 @@ import pytest
 import yaml
 from tiny_runs import TINY, tiny_run
 
-import train
-from report.trackers import courier, registry
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir
+from stride.commands import train
+from stride.report.trackers import courier, registry
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir
 
 WORDS = ["CartPole-v1:ppo", "-q", *(f"{key}={value}" for key, value in TINY.items())]
 
@@ -51,7 +51,7 @@ def test_a_sweep_is_followed_and_told(tmp_path, monkeypatch, capsys):
     assert train.command(WORDS) == 2 and "pip install 'stride-rl[wandb]'" in capsys.readouterr().err
     monkeypatch.setattr(registry, "is_installed", lambda package: True)
     monkeypatch.setattr(registry, "couriers", lambda run, loggers, env_steps: [])
-    monkeypatch.setattr("report.sinks.couriers", registry.couriers)
+    monkeypatch.setattr("stride.report.sinks.couriers", registry.couriers)
     run = tiny_run()
     config = run.facts()["config"]
     assert config["gamma"] == 0.5 and config["logger"] == ["csv", "wandb"]

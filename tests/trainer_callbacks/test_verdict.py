@@ -5,13 +5,13 @@ import json
 import pytest
 from tiny_runs import tiny_run
 
-import train
-from config.listing import print_variants
-from config.loader import from_plain, load_config, to_plain
-from config.schema import Config
-from runstore.run_dir import RunDir, list_runs
-from runstore.run_facts import verdict
-from trainer_callbacks.evaluate import cadence, is_due
+from stride.commands import train
+from stride.config.listing import print_variants
+from stride.config.loader import from_plain, load_config, to_plain
+from stride.config.schema import Config
+from stride.runstore.run_dir import RunDir, list_runs
+from stride.runstore.run_facts import verdict
+from stride.trainer_callbacks.evaluate import cadence, is_due
 
 OFF = {"eval_freq_epochs": "null"}
 OWN = """\

@@ -6,13 +6,13 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from agents.trained.episode import record
-from agents.trained.loading import load_run
-from agents.trained.player import EpisodeStart
-from envs_gym.rendered import make_rendered
-from runstore.run_dir import RunDir
-from trainer_callbacks.evaluate import worlds_seed
-from utils.counter_rng import EVALUATE
+from stride.agents.trained.episode import record
+from stride.agents.trained.loading import load_run
+from stride.agents.trained.player import EpisodeStart
+from stride.envs_gym.rendered import make_rendered
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.evaluate import worlds_seed
+from stride.utils.counter_rng import EVALUATE
 
 av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
 

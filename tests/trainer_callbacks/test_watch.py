@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 from rich.console import Console as Terminal
 
-from config.loader import load_config, to_plain
-from config.metrics import KEY, Rule, load_metrics
-from config.schema import ALGORITHMS
-from report.console import Console
-from report.log_lines import LINES, LogLines
-from report.metrics_csv import MetricsCsv
-from report.page import write_report
-from runstore.alerts import Alert, Event, counted
-from runstore.history import RATE, STEPS, TRAIN, VAL
-from runstore.outcome import Header, Outcome
-from runstore.run_dir import RunDir
-from runstore.run_files import write_json
-from runstore.run_log import open_run_log
-from trainer_callbacks import memory_watch as memory
-from trainer_callbacks.memory_watch import MEMORY, Memory, remembered
-from trainer_callbacks.watch import COLLECT, LEARN, MOST_BYTES, SECONDS, Watch, advice, past_rows, read_alerts
-from utils.memory_use import limit, used
-from utils.user_error import UserError
+from stride.config.loader import load_config, to_plain
+from stride.config.metrics import KEY, Rule, load_metrics
+from stride.config.schema import ALGORITHMS
+from stride.report.console import Console
+from stride.report.log_lines import LINES, LogLines
+from stride.report.metrics_csv import MetricsCsv
+from stride.report.page import write_report
+from stride.runstore.alerts import Alert, Event, counted
+from stride.runstore.history import RATE, STEPS, TRAIN, VAL
+from stride.runstore.outcome import Header, Outcome
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import write_json
+from stride.runstore.run_log import open_run_log
+from stride.trainer_callbacks import memory_watch as memory
+from stride.trainer_callbacks.memory_watch import MEMORY, Memory, remembered
+from stride.trainer_callbacks.watch import COLLECT, LEARN, MOST_BYTES, SECONDS, Watch, advice, past_rows, read_alerts
+from stride.utils.memory_use import limit, used
+from stride.utils.user_error import UserError
 
 PPO, DQN = load_config("CartPole-v1", "ppo"), load_config("CartPole-v1", "dqn")
 SAC = load_config("Pendulum-v1", "sac")

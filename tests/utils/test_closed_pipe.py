@@ -9,13 +9,13 @@ import pytest
 from commands import start_command
 from tiny_runs import TINY, tiny_run
 
-from runstore.run_dir import RunDir
-from runstore.run_files import read_json
-from utils import closed_pipe
-from utils.closed_pipe import Outlet
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import read_json
+from stride.utils import closed_pipe
+from stride.utils.closed_pipe import Outlet
 
 ROOT = Path(__file__).resolve().parents[2]
-ENDLESS = "import sys; sys.path.insert(0, sys.argv[1]); from utils.closed_pipe import outlive_readers\n"
+ENDLESS = "import sys; sys.path.insert(0, sys.argv[1]); from stride.utils.closed_pipe import outlive_readers\n"
 ENDLESS += "outlive_readers()\nfor n in range(100_000): print(n)\nprint('x', file=sys.stderr); sys.exit(7)"
 
 
@@ -77,7 +77,7 @@ FULL = {
     "a training": (["train.py", "CartPole-v1:ppo", *SETTINGS], 0, ""),
     "its events": (["train.py", "CartPole-v1:ppo", "--json", *SETTINGS], 1, UNHEARD),
     "a list of variants": (["train.py", "--list-envs"], 1, UNHEARD),
-    "a list of runs": (["-m", "scripts.runs", "list"], 1, UNHEARD),
+    "a list of runs": (["-m", "stride.commands.runs", "list"], 1, UNHEARD),
     "the command stride": (["-m", "stride", "--help"], 1, UNHEARD),
 }
 

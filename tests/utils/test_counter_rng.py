@@ -7,8 +7,8 @@ import pytest
 import torch
 from host_kernels import compile_host
 
-from utils import counter_rng
-from utils.counter_rng import Key
+from stride.utils import counter_rng
+from stride.utils.counter_rng import Key
 
 KEYS = [Key(0, 1), Key(1, 2, 3, 4), Key(2**63 - 1, 7, 2**31, 2**32 - 1), Key(0x9E3779B97F4A7C15 >> 1, 3, 1, 10**6)]
 

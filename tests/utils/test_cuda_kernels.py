@@ -5,10 +5,10 @@ import sys
 import pytest
 import torch
 
-from envs_fast.device_code import source_of
-from envs_fast.registry import WORLDS
-from utils.cuda_kernels import KernelError, compile_cuda, cubin_of
-from utils.user_error import UserError
+from stride.envs_fast.device_code import source_of
+from stride.envs_fast.registry import WORLDS
+from stride.utils.cuda_kernels import KernelError, compile_cuda, cubin_of
+from stride.utils.user_error import UserError
 
 SOURCE = source_of(WORLDS["CartPole-v1"])
 

@@ -6,10 +6,10 @@ import torch
 from host_kernels import HostKernels, compile_host
 from numba import njit
 
-from envs_fast.world import KERNEL
-from utils import simd_math
-from utils.counter_rng import Key, counters, uniforms, words_numpy
-from utils.device_source import read_source
+from stride.envs_fast.world import KERNEL
+from stride.utils import simd_math
+from stride.utils.counter_rng import Key, counters, uniforms, words_numpy
+from stride.utils.device_source import read_source
 
 N = 1_000_000
 CODE = """

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs_fast import cartpole, world
-from utils import counter_rng, provenance, simd_math
-from utils.device_source import PROJECT, defines, read_source, with_sizes
-from utils.places import module_of
+from stride.envs_fast import cartpole, world
+from stride.utils import counter_rng, provenance, simd_math
+from stride.utils.device_source import PROJECT, defines, read_source, with_sizes
+from stride.utils.places import module_of
 
 DEFINE = re.compile(r"^#define (\w+) (\S+)$", re.MULTILINE)
 

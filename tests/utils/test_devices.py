@@ -7,12 +7,12 @@ import os
 import pytest
 import torch
 
-import train
-from runstore.run_files import read_json, write_json
+from stride.commands import train
+from stride.runstore.run_files import read_json, write_json
+from stride.utils import devices
+from stride.utils.devices import CPU, described, prepare, training_device
+from stride.utils.user_error import UserError
 from tests.tiny_runs import tiny_run
-from utils import devices
-from utils.devices import CPU, described, prepare, training_device
-from utils.user_error import UserError
 
 NONE = "device: cuda: torch finds no CUDA device (torch 2.13.0+cpu was built without CUDA); device: cpu trains here"
 

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from runstore import run_files
-from utils.durable_file import check_room, replacing, sweep, temporary, write_json
-from utils.user_error import UserError
+from stride.runstore import run_files
+from stride.utils.durable_file import check_room, replacing, sweep, temporary, write_json
+from stride.utils.user_error import UserError
 
 DEAD = 2**22 + 1  # above the kernel's largest process number
 

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from utils.entry import ended
-from utils.user_error import NumbersError, UserError
+from stride.utils.entry import ended
+from stride.utils.user_error import NumbersError, UserError
 
 
 class BrokenError(Exception):

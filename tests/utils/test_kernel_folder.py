@@ -12,9 +12,9 @@ import numba
 import pytest
 from numba.core.caching import IndexDataCacheFile
 
-from agents.engines.fused_cpu import warm
-from utils import kernel_cache, kernel_folder
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu import warm
+from stride.utils import kernel_cache, kernel_folder
+from stride.utils.kernel_cache import njit
 
 DAY = 86_400
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED = """
 import sys
-import utils.late_dynamo
+import stride.utils.late_dynamo
 import lightning as L
 import torch
 from lightning.fabric.wrappers import OptimizedModule, _unwrap_compiled
@@ -69,7 +69,7 @@ print("whole")
 """
 WANTS_MORE = """
 import sys
-import utils.late_dynamo
+import stride.utils.late_dynamo
 import torch
 import lightning.pytorch
 assert "torch._dynamo" in sys.modules and sys.modules["torch._dynamo"].__file__
@@ -79,7 +79,7 @@ print("whole")
 SCIPY = """
 import sys
 {before}
-import utils.late_dynamo
+import stride.utils.late_dynamo
 import lightning.pytorch, torchmetrics
 loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "scipy")
 from scipy.signal import lfilter

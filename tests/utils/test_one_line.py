@@ -2,7 +2,7 @@
 
 import pytest
 
-from utils.one_line import MOST, describe_error, one_line
+from stride.utils.one_line import MOST, describe_error, one_line
 
 
 class MuteError(Exception):

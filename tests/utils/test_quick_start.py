@@ -9,35 +9,36 @@ from pathlib import Path
 
 import pytest
 
-import train
-import utils.quick_start
-from agents.networks.policies import POLICIES
-from config.loader import load_config
-from config.preflight import check_policy, policy_names
-from scripts.train_opening import first_words
-from utils.places import COMMANDS
+from stride.agents.networks.policies import POLICIES
+from stride.commands import train
+from stride.commands.train_opening import first_words
+from stride.config.loader import load_config
+from stride.config.preflight import check_policy, policy_names
+from stride.utils import quick_start
+from stride.utils.places import HOME
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = f"{HOME}/commands/"
 # pages, pictures, trackers, peers, GPU, physics: none of them is needed to train CartPole
 NOT_NEEDED = {
     "gradio", "fastapi", "starlette", "uvicorn", "httpx", "huggingface_hub", "safetensors", "playwright", "websockets",
     "wandb", "tensorboard", "tensorboardX", "mlflow", "pandas", "matplotlib", "sklearn", "av", "imageio",
     "moviepy", "pygame", "Box2D", "mujoco", "ale_py", "cv2", "stable_baselines3", "jax", "cupy", "torchvision",
-    "pytest", "inspector", "publishing", "torch._dynamo", "sympy", "torch.utils.tensorboard",
+    "pytest", "stride.inspector", "stride.publishing", "torch._dynamo", "sympy", "torch.utils.tensorboard",
     # where SciPy is installed Numba takes its version and its BLAS; all else of it is for others
     "scipy.signal", "scipy.sparse", "scipy.stats", "scipy.optimize", "scipy.spatial", "scipy.interpolate",
 }  # fmt: skip
 TRAINED = """
-import gc, sys, train
+import gc; import sys; from stride.commands import train
 assert gc.isenabled() and gc.get_freeze_count() > 100_000
 assert train.main(["CartPole-v1:ppo", "-q", "max_timesteps=512", "eval_freq_epochs=1", "eval_warmup_epochs=0"]) == 0
 print("LOADED:", *sys.modules)
 """
 LEFT = """
-import atexit, utils.quick_start
+import atexit; from stride.utils import quick_start
 atexit.register(lambda: print("registered", flush=False))
 print("said", end=" ")
-utils.quick_start.leave({code})
+quick_start.leave({code})
 print("not reached")
 """
 
@@ -53,7 +54,7 @@ def test_a_training_imports_no_more_than_it_needs(tmp_path):
     done = run(TRAINED, STRIDE_RUNS=str(tmp_path), OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.rpartition("LOADED: ")[2].split()
-    assert {train.__name__, "torch", "agents.ppo"} <= {*loaded}
+    assert {train.__name__, "torch", "stride.agents.ppo"} <= {*loaded}
     assert NOT_NEEDED & {*loaded, *(name.split(".")[0] for name in loaded)} == set()
 
 
@@ -64,7 +65,7 @@ def test_leaving_does_what_was_registered_and_says_what_was_said(code):
 
 
 # loads torch, or takes a third of the time that such an answer may take
-HEAVY = {"torch", "lightning", "numba", "gymnasium", "numpy", "gradio", "hydra", "omegaconf", "inspector.app"}
+HEAVY = {"torch", "lightning", "numba", "gymnasium", "numpy", "gradio", "hydra", "omegaconf", "stride.inspector.app"}
 AT_ONCE = [  # what is typed, its exit code, what is said
     ("train.py --help", 0, "Train an agent from a config."),
     ("train.py CartPole-v1:ppo --help", 0, "gae_lambda="),
@@ -92,10 +93,10 @@ runpy.run_path({folder!r} + sys.argv[0], run_name="__main__")
 
 @pytest.mark.parametrize(("words", "code", "said"), AT_ONCE, ids=[words for words, *_ in AT_ONCE])
 def test_what_needs_no_torch_is_said_without_it(tmp_path, words, code, said):
-    done = run(TYPED.format(folder=f"{COMMANDS}/", words=words.split()), STRIDE_RUNS=str(tmp_path))
+    done = run(TYPED.format(folder=COMMANDS, words=words.split()), STRIDE_RUNS=str(tmp_path))
     told, _, loaded = done.stdout.rpartition("LOADED:")
     assert done.returncode == code and said in (done.stderr if code else told), done.stderr
-    assert "utils.quick_start" in loaded.split() and HEAVY & {*loaded.split()} == set()
+    assert "stride.utils.quick_start" in loaded.split() and HEAVY & {*loaded.split()} == set()
     assert code == 0 or (told == "" and len(done.stderr.splitlines()) == 1)
 
 
@@ -104,15 +105,15 @@ def test_what_needs_no_torch_is_said_without_it(tmp_path, words, code, said):
 )
 def test_values_are_checked_without_torch(tmp_path, wrong):
     words = ["train.py", "CartPole-v1:ppo", wrong]
-    done = run(TYPED.format(folder=f"{COMMANDS}/", words=words), STRIDE_RUNS=str(tmp_path))
+    done = run(TYPED.format(folder=COMMANDS, words=words), STRIDE_RUNS=str(tmp_path))
     told, _, loaded = done.stdout.rpartition("LOADED:")
     assert done.returncode == 2 and told == "" and done.stderr.startswith("error: ") and wrong in done.stderr + wrong
-    assert "config.overrides" in loaded.split() and (HEAVY - {"hydra", "omegaconf"}) & {*loaded.split()} == set()
+    assert "stride.config.overrides" in loaded.split() and (HEAVY - {"hydra", "omegaconf"}) & {*loaded.split()} == set()
 
 
 OPENED = """
 import sys
-from scripts.train_opening import first_words
+from stride.commands.train_opening import first_words
 code = first_words({words!r})
 print("LOADED:", *sys.modules)
 """
@@ -134,9 +135,8 @@ def test_the_first_lines_stand_there_before_torch_is_loaded(tmp_path, words, lin
     done = run(OPENED.format(words=words), STRIDE_RUNS=str(tmp_path))
     told, _, loaded = done.stdout.rpartition("LOADED:")
     assert [line.strip() for line in told.strip().splitlines()] == lines, done.stderr
-    assert "scripts.train_opening" in loaded.split() and not {"torch", "lightning", "numba", "gymnasium"} & {
-        *loaded.split()
-    }
+    heavy = {"torch", "lightning", "numba", "gymnasium"}
+    assert "stride.commands.train_opening" in loaded.split() and not heavy & {*loaded.split()}
 
 
 @pytest.mark.parametrize("goal", ["475", "null"])
@@ -165,7 +165,7 @@ def test_the_header_is_told_once_and_says_the_same_in_two_parts(tmp_path, capfd,
 
 
 def test_a_policy_that_is_refused_early_is_one_that_would_be_refused_late():
-    ours = {name for name, recipe in POLICIES.items() if recipe.__module__ == "agents.networks.policies"}
+    ours = {name for name, recipe in POLICIES.items() if recipe.__module__ == "stride.agents.networks.policies"}
     assert {*policy_names()} == ours
     check_policy(replace(load_config("CartPole-v1", "ppo"), policy="mine", env_id="mine:World-v0"))  # it may bring it
 
@@ -176,8 +176,8 @@ def test_a_terminal_is_told_what_it_waits_for_and_a_ctrl_c_ends_it_without_a_tra
     monkeypatch.setattr("builtins.print", lambda *words, **options: told.append((words, options["end"])))
     monkeypatch.setattr(signal, "signal", lambda number, handler: told.append(handler))
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
-    utils.quick_start.loading("wait")
+    quick_start.loading("wait")
     assert told == [(("wait",), ""), signal.SIG_DFL]
-    utils.quick_start.loaded()
-    utils.quick_start.loaded()
+    quick_start.loaded()
+    quick_start.loaded()
     assert told[2:] == [signal.default_int_handler, (("\r    ",), "\r")]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from utils import simd_math
+from stride.utils import simd_math
 
 FLAGS = [False, {"contract", "nsz", "arcp"}]
 N = 200_000

@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 import pytest
 
-from utils.statistics import interval, iqm, mean_and_deviation
+from stride.utils.statistics import interval, iqm, mean_and_deviation
 
 
 def test_iqm_drops_a_quarter_on_each_side():

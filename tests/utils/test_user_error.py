@@ -1,6 +1,6 @@
 """The nearest names at the end of an error line."""
 
-from utils.user_error import UserError, nearest
+from stride.utils.user_error import UserError, nearest
 
 
 def test_nearest():

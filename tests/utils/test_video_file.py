@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from utils.video_file import VideoError, VideoFile
+from stride.utils.video_file import VideoError, VideoFile
 
 av = pytest.importorskip("av", reason="needs PyAV: pip install 'stride-rl[video]'")
 

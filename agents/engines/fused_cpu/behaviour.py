@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.dreamer import Dreamer
-from agents.engines.fused_cpu.kernels import model_behaviour, model_imagine
-from agents.engines.fused_cpu.kernels.calls import Kernel
-from agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader, lay
-from agents.engines.fused_cpu.kernels.vectors import BYTES
-from agents.engines.fused_cpu.model_nets import Crew, Net, Way, answers_of, fill, gradients, scaled, way
-from agents.engines.fused_cpu.model_scan import Job, weights_of
-from agents.engines.plan.layout import LANES
-from agents.networks.autograd import Context
-from agents.networks.world_model import DenseCell, State
-from utils.counter_rng import normal
+from stride.agents.dreamer import Dreamer
+from stride.agents.engines.fused_cpu.kernels import model_behaviour, model_imagine
+from stride.agents.engines.fused_cpu.kernels.calls import Kernel
+from stride.agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader, lay
+from stride.agents.engines.fused_cpu.kernels.vectors import BYTES
+from stride.agents.engines.fused_cpu.model_nets import Crew, Net, Way, answers_of, fill, gradients, scaled, way
+from stride.agents.engines.fused_cpu.model_scan import Job, weights_of
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.networks.autograd import Context
+from stride.agents.networks.world_model import DenseCell, State
+from stride.utils.counter_rng import normal
 
 CALLED: tuple[Kernel, ...] = (model_imagine.imagine, model_behaviour.learn)
 LEARNT = (Reader.ACTOR, Reader.CRITIC)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.engines.fused_cpu.frame import LIVES, MOMENTS, STATS, SUMS, TILE, At, Frame, Kernel, Kernels
-from agents.engines.fused_cpu.kernels import (
+from stride.agents.engines.fused_cpu.frame import LIVES, MOMENTS, STATS, SUMS, TILE, At, Frame, Kernel, Kernels
+from stride.agents.engines.fused_cpu.kernels import (
     heads,
     layers,
     minibatches,
@@ -26,16 +26,16 @@ from agents.engines.fused_cpu.kernels import (
     shuffle,
     squashed,
 )
-from agents.engines.fused_cpu.kernels.scratch import scratch_floats
-from agents.engines.fused_cpu.parameters import Copied, Viewed, aligned
-from agents.engines.fused_cpu.workers import TRY_EVERY, Pace, Workers
-from agents.engines.plan.layout import LANES, Layout
-from agents.engines.plan.numbers import Live
-from agents.engines.plan.on_policy import OnPolicy
-from agents.engines.plan.recipe import Recipe, ReplayRecipe, main_leaf, scaling
-from agents.networks.encoders import OneHot, RunningNorm
-from agents.sockets import Learner
-from envs_gym.spaces import MASK
+from stride.agents.engines.fused_cpu.kernels.scratch import scratch_floats
+from stride.agents.engines.fused_cpu.parameters import Copied, Viewed, aligned
+from stride.agents.engines.fused_cpu.workers import TRY_EVERY, Pace, Workers
+from stride.agents.engines.plan.layout import LANES, Layout
+from stride.agents.engines.plan.numbers import Live
+from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.engines.plan.recipe import Recipe, ReplayRecipe, main_leaf, scaling
+from stride.agents.networks.encoders import OneHot, RunningNorm
+from stride.agents.sockets import Learner
+from stride.envs_gym.spaces import MASK
 
 FLOPS_PER_CALL = 1.5e10  # about a tenth of a second: Ctrl-C is heard between two calls
 MOST_PARTS, ROWS_PER_PART = 8, 128  # partial gradients of a minibatch, and so the threads that can work on it

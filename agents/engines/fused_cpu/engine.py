@@ -8,21 +8,21 @@ from typing import Any
 import torch
 from gymnasium import spaces
 
-from agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
-from agents.engines.fused_cpu.episodes import FusedEpisodes
-from agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
-from agents.engines.fused_cpu.model_learn import ModelLearn
-from agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
-from agents.engines.fused_cpu.workers import usable_threads
-from agents.engines.plan.model import ModelRecipe
-from agents.engines.plan.on_policy import OnPolicy
-from agents.engines.plan.recipe import Recipe
-from agents.sockets import EagerEpisodes, EagerPlay, Engine, Episodes, Learn, Learner, Play
-from config.schema import Config, PPOConfig
-from envs_fast.cuda_env import CudaEnv
-from envs_fast.numba_env import NumbaEnv
-from envs_fast.vec_env import CPU
-from utils.processor import FEATURES
+from stride.agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
+from stride.agents.engines.fused_cpu.episodes import FusedEpisodes
+from stride.agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
+from stride.agents.engines.fused_cpu.model_learn import ModelLearn
+from stride.agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
+from stride.agents.engines.fused_cpu.workers import usable_threads
+from stride.agents.engines.plan.model import ModelRecipe
+from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.engines.plan.recipe import Recipe
+from stride.agents.sockets import EagerEpisodes, EagerPlay, Engine, Episodes, Learn, Learner, Play
+from stride.config.schema import Config, PPOConfig
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.vec_env import CPU
+from stride.utils.processor import FEATURES
 
 
 def why_not_here(device: torch.device = CPU) -> str | None:

@@ -11,23 +11,23 @@ import torch
 from numba import types
 from torch import Tensor
 
-from agents.engines.fused_cpu.bind import FLOPS_PER_CALL, B, Binding, Bound
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.kernels import episodes, nets, q
-from agents.engines.fused_cpu.kernels.calls import ROOM, address_of
-from agents.engines.fused_cpu.kernels.episodes import TROUBLE, WHAT, Match, Tally
-from agents.engines.fused_cpu.parameters import aligned
-from agents.engines.plan.numbers import Live
-from agents.engines.plan.recipe import scaling
-from agents.experience.collector import Collector
-from agents.experience.finite_guard import NonFiniteError, non_finite_in
-from agents.experience.nouns import leaves
-from agents.experience.tally import Played, shares
-from agents.sockets import EagerEpisodes, Learner
-from envs_fast import world
-from envs_fast.numba_env import NumbaEnv
-from envs_fast.world import NUMBA, Told
-from utils.counter_rng import normal
+from stride.agents.engines.fused_cpu.bind import FLOPS_PER_CALL, B, Binding, Bound
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.kernels import episodes, nets, q
+from stride.agents.engines.fused_cpu.kernels.calls import ROOM, address_of
+from stride.agents.engines.fused_cpu.kernels.episodes import TROUBLE, WHAT, Match, Tally
+from stride.agents.engines.fused_cpu.parameters import aligned
+from stride.agents.engines.plan.numbers import Live
+from stride.agents.engines.plan.recipe import scaling
+from stride.agents.experience.collector import Collector
+from stride.agents.experience.finite_guard import NonFiniteError, non_finite_in
+from stride.agents.experience.nouns import leaves
+from stride.agents.experience.tally import Played, shares
+from stride.agents.sockets import EagerEpisodes, Learner
+from stride.envs_fast import world
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.world import NUMBA, Told
+from stride.utils.counter_rng import normal
 
 CALL = 64  # steps at most whose draws are made at once
 GREEDY_DRAW = 2  # floats, of zeros, that a kernel may read of each world where nothing is sampled

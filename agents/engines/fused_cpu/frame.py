@@ -13,9 +13,9 @@ from types import FunctionType
 import numpy as np
 from torch import Tensor
 
-from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
-from agents.engines.plan.layout import Entry, Layer
-from agents.engines.plan.numbers import Count, Live, Moment, Stat, Sum, auto
+from stride.agents.engines.fused_cpu.kernels.calls import Kernel, address_of
+from stride.agents.engines.plan.layout import Entry, Layer
+from stride.agents.engines.plan.numbers import Count, Live, Moment, Stat, Sum, auto
 
 
 class At(Count):

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from agents.engines.fused_cpu.kernels import laprop
-from agents.engines.fused_cpu.kernels.laprop import SETTINGS, WEIGHT, Setting, Weight
-from agents.laprop import LaProp
+from stride.agents.engines.fused_cpu.kernels import laprop
+from stride.agents.engines.fused_cpu.kernels.laprop import SETTINGS, WEIGHT, Setting, Weight
+from stride.agents.laprop import LaProp
 
 
 def step(optimizer: LaProp, weights: list[Tensor], group: dict[str, Any]) -> None:

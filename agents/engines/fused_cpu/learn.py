@@ -2,12 +2,12 @@
 
 from time import perf_counter
 
-from agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.kernels import minibatches, replay
-from agents.engines.plan.numbers import Live
-from agents.experience.nouns import Rollout
-from agents.sockets import Learner
+from stride.agents.engines.fused_cpu.bind import Binding, ReplayBound, RolloutBound
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.kernels import minibatches, replay
+from stride.agents.engines.plan.numbers import Live
+from stride.agents.experience.nouns import Rollout
+from stride.agents.sockets import Learner
 
 
 class RolloutLearn:

@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from time import perf_counter
 
-from agents.dreamer import Dreamer
-from agents.engines.fused_cpu import laprop
-from agents.engines.fused_cpu.behaviour import CALLED as OF_BEHAVIOUR
-from agents.engines.fused_cpu.behaviour import Behaviour
-from agents.engines.fused_cpu.kernels import laprop as laprop_kernels
-from agents.engines.fused_cpu.kernels.calls import Kernel
-from agents.engines.fused_cpu.model_nets import CALLED as OF_NETS
-from agents.engines.fused_cpu.model_nets import Crew
-from agents.engines.fused_cpu.model_scan import CALLED as OF_SCAN
-from agents.engines.fused_cpu.recall import CALLED as OF_RECALL
-from agents.engines.fused_cpu.recall import Recollection
-from agents.engines.fused_cpu.workers import Pace, Workers
-from agents.laprop import LaProp
-from agents.networks.threads import one_thread
-from agents.planet import PlaNet
-from agents.sockets import Learner
+from stride.agents.dreamer import Dreamer
+from stride.agents.engines.fused_cpu import laprop
+from stride.agents.engines.fused_cpu.behaviour import CALLED as OF_BEHAVIOUR
+from stride.agents.engines.fused_cpu.behaviour import Behaviour
+from stride.agents.engines.fused_cpu.kernels import laprop as laprop_kernels
+from stride.agents.engines.fused_cpu.kernels.calls import Kernel
+from stride.agents.engines.fused_cpu.model_nets import CALLED as OF_NETS
+from stride.agents.engines.fused_cpu.model_nets import Crew
+from stride.agents.engines.fused_cpu.model_scan import CALLED as OF_SCAN
+from stride.agents.engines.fused_cpu.recall import CALLED as OF_RECALL
+from stride.agents.engines.fused_cpu.recall import Recollection
+from stride.agents.engines.fused_cpu.workers import Pace, Workers
+from stride.agents.laprop import LaProp
+from stride.agents.networks.threads import one_thread
+from stride.agents.planet import PlaNet
+from stride.agents.sockets import Learner
 
 CALLED: tuple[Kernel, ...] = (
     *OF_SCAN,

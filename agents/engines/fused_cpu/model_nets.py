@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.engines.fused_cpu.kernels import model_products
-from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
-from agents.engines.fused_cpu.kernels.model_nets import ANSWER, LAYER, PARTS, Answer, Layer
-from agents.engines.fused_cpu.kernels.model_products import PRODUCTS, Products
-from agents.engines.fused_cpu.workers import Workers
-from agents.engines.plan.layout import LANES
-from agents.networks.normed import RMSNorm
+from stride.agents.engines.fused_cpu.kernels import model_products
+from stride.agents.engines.fused_cpu.kernels.calls import Kernel, address_of
+from stride.agents.engines.fused_cpu.kernels.model_nets import ANSWER, LAYER, PARTS, Answer, Layer
+from stride.agents.engines.fused_cpu.kernels.model_products import PRODUCTS, Products
+from stride.agents.engines.fused_cpu.workers import Workers
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.networks.normed import RMSNorm
 
 CALLED: tuple[Kernel, ...] = (model_products.products,)
 Entry = int | Tensor

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.engines.fused_cpu.kernels import model_scan
-from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
-from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
-from agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
-from agents.engines.fused_cpu.model_nets import Crew
-from agents.engines.plan.layout import LANES
-from agents.networks.autograd import Context
-from agents.networks.world_model import RSSM, DenseCell, Sizes, State
+from stride.agents.engines.fused_cpu.kernels import model_scan
+from stride.agents.engines.fused_cpu.kernels.calls import Kernel, address_of
+from stride.agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
+from stride.agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
+from stride.agents.engines.fused_cpu.model_nets import Crew
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.networks.autograd import Context
+from stride.agents.networks.world_model import RSSM, DenseCell, Sizes, State
 
 CALLED: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward)
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from agents.engines.fused_cpu.frame import At, Frame
-from agents.engines.fused_cpu.kernels import nets
-from agents.engines.plan.layout import LANES, Layout
-from agents.engines.plan.numbers import Live
+from stride.agents.engines.fused_cpu.frame import At, Frame
+from stride.agents.engines.fused_cpu.kernels import nets
+from stride.agents.engines.plan.layout import LANES, Layout
+from stride.agents.engines.plan.numbers import Live
 
 
 class _Attached:

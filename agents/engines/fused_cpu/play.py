@@ -1,9 +1,9 @@
 """Collecting by compiled kernels, or by the collector where the kernels know the updates only."""
 
-from agents.engines.fused_cpu.bind import B, Binding
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.worlds import CompiledWorlds
-from agents.sockets import Learner
+from stride.agents.engines.fused_cpu.bind import B, Binding
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.worlds import CompiledWorlds
+from stride.agents.sockets import Learner
 
 
 class FusedPlay:

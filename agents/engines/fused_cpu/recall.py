@@ -8,18 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.dreamer import Dreamer
-from agents.engines.fused_cpu.kernels import model_recall
-from agents.engines.fused_cpu.kernels.calls import Kernel
-from agents.engines.fused_cpu.kernels.model_memory import RECALL, WEIGHS, Recall, Teller, Told, Weigh
-from agents.engines.fused_cpu.model_nets import Crew, Net, answers_of, fill, gradients, scaled, way
-from agents.engines.fused_cpu.model_scan import Job, scanned
-from agents.experience.nouns import Sequences
-from agents.model_learning import ModelLoss
-from agents.networks.autograd import Context
-from agents.networks.senses import distance
-from agents.networks.world_model import State
-from agents.planet import PlaNet
+from stride.agents.dreamer import Dreamer
+from stride.agents.engines.fused_cpu.kernels import model_recall
+from stride.agents.engines.fused_cpu.kernels.calls import Kernel
+from stride.agents.engines.fused_cpu.kernels.model_memory import RECALL, WEIGHS, Recall, Teller, Told, Weigh
+from stride.agents.engines.fused_cpu.model_nets import Crew, Net, answers_of, fill, gradients, scaled, way
+from stride.agents.engines.fused_cpu.model_scan import Job, scanned
+from stride.agents.experience.nouns import Sequences
+from stride.agents.model_learning import ModelLoss
+from stride.agents.networks.autograd import Context
+from stride.agents.networks.senses import distance
+from stride.agents.networks.world_model import State
+from stride.agents.planet import PlaNet
 
 CALLED: tuple[Kernel, ...] = (model_recall.value, model_recall.look_back, model_recall.tell)
 

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from numba.core.registry import cpu_target
 
-from agents.engines.fused_cpu import model_learn, workers
-from agents.engines.fused_cpu.bind import ACTIVATIONS, CALLED, KERNELS
-from agents.engines.fused_cpu.episodes import room_for
-from agents.engines.fused_cpu.kernels import (
+from stride.agents.engines.fused_cpu import model_learn, workers
+from stride.agents.engines.fused_cpu.bind import ACTIVATIONS, CALLED, KERNELS
+from stride.agents.engines.fused_cpu.episodes import room_for
+from stride.agents.engines.fused_cpu.kernels import (
     episodes,
     heads,
     minibatches,
@@ -37,16 +37,16 @@ from agents.engines.fused_cpu.kernels import (
     shuffle,
     squashed,
 )
-from agents.engines.fused_cpu.kernels.calls import Kernel, address_of
-from agents.experience.cuts import most_of
-from agents.experience.finite_guard import all_finite
-from envs_fast.numba_env import NumbaEnv
-from envs_fast.vec_env import VecEnv
-from envs_fast.world import WORLDS
-from utils.counter_rng import ACT, Key, uniforms
-from utils.durable_file import replacing, sweep
-from utils.kernel_folder import FOLDER, LOCK, PASSING, PRIVATE, ROOT, prune
-from utils.user_error import UserError
+from stride.agents.engines.fused_cpu.kernels.calls import Kernel, address_of
+from stride.agents.experience.cuts import most_of
+from stride.agents.experience.finite_guard import all_finite
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.vec_env import VecEnv
+from stride.envs_fast.world import WORLDS
+from stride.utils.counter_rng import ACT, Key, uniforms
+from stride.utils.durable_file import replacing, sweep
+from stride.utils.kernel_folder import FOLDER, LOCK, PASSING, PRIVATE, ROOT, prune
+from stride.utils.user_error import UserError
 
 LONGEST: tuple[Kernel, ...] = (  # to compile
     policy_gradient.actor_loss,

@@ -12,8 +12,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from agents.engines.fused_cpu.kernels.calls import IMPATIENT, PIECE, call, exchange, fetch, longs, wait_a_turn
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import IMPATIENT, PIECE, call, exchange, fetch, longs, wait_a_turn
+from stride.utils.kernel_cache import njit
 
 TRY_EVERY = 64  # iterations; the first ones are trials
 TRIALS = 6  # of all threads, as a thread that wakes may be on the caller's core for a while; then one of one thread

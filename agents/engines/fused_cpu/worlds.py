@@ -7,17 +7,17 @@ import numpy as np
 import torch
 from numba import types
 
-from agents.engines.fused_cpu.bind import Bound
-from agents.engines.fused_cpu.frame import At
-from agents.engines.fused_cpu.kernels import rollout
-from agents.engines.fused_cpu.kernels.calls import ROOM, address_of
-from agents.engines.fused_cpu.kernels.rollout import Game, Instant, Table
-from agents.experience.nouns import leaves
-from agents.sockets import Learner
-from envs_fast import world
-from envs_fast.numba_env import NumbaEnv
-from envs_fast.world import NUMBA, Told
-from utils.counter_rng import normal
+from stride.agents.engines.fused_cpu.bind import Bound
+from stride.agents.engines.fused_cpu.frame import At
+from stride.agents.engines.fused_cpu.kernels import rollout
+from stride.agents.engines.fused_cpu.kernels.calls import ROOM, address_of
+from stride.agents.engines.fused_cpu.kernels.rollout import Game, Instant, Table
+from stride.agents.experience.nouns import leaves
+from stride.agents.sockets import Learner
+from stride.envs_fast import world
+from stride.envs_fast.numba_env import NumbaEnv
+from stride.envs_fast.world import NUMBA, Told
+from stride.utils.counter_rng import normal
 
 
 class CompiledWorlds:

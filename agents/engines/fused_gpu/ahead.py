@@ -15,8 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from agents.engines.fused_gpu.play import FusedPlay, Place
-from agents.sockets import Learner
+from stride.agents.engines.fused_gpu.play import FusedPlay, Place
+from stride.agents.sockets import Learner
 
 
 class Beside:

@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from agents.base import Agent
-from agents.engines.fused_gpu import learn
-from agents.engines.fused_gpu.ahead import Ahead, Beside
-from agents.engines.fused_gpu.learn import FusedLearn
-from agents.engines.fused_gpu.play import FusedPlay, fitting
-from agents.engines.graphed import CudaGraph, GraphedPlay, MakeGraph, Repeated
-from agents.engines.plan.model import ModelRecipe
-from agents.engines.plan.on_policy import OnPolicy
-from agents.engines.plan.recipe import Recipe
-from agents.ppo import PPO
-from agents.sockets import EagerPlay, Engine, Play
-from config.schema import Config
-from envs_fast.cuda_env import CudaEnv
-from utils.cuda_kernels import capability, compile_cuda, shared_of_block
+from stride.agents.base import Agent
+from stride.agents.engines.fused_gpu import learn
+from stride.agents.engines.fused_gpu.ahead import Ahead, Beside
+from stride.agents.engines.fused_gpu.learn import FusedLearn
+from stride.agents.engines.fused_gpu.play import FusedPlay, fitting
+from stride.agents.engines.graphed import CudaGraph, GraphedPlay, MakeGraph, Repeated
+from stride.agents.engines.plan.model import ModelRecipe
+from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.engines.plan.recipe import Recipe
+from stride.agents.ppo import PPO
+from stride.agents.sockets import EagerPlay, Engine, Play
+from stride.config.schema import Config
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.utils.cuda_kernels import capability, compile_cuda, shared_of_block
 
 TENSOR_CORES = (8, 0)  # the first that multiply tf32 and bf16
 

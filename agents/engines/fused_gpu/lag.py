@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from agents.engines.fused_gpu.parameters import fetch
-from agents.engines.fused_gpu.play import scaling_of
-from agents.engines.plan.on_policy import lay_out
-from agents.networks.lagging import Lagging
-from agents.ppo import PPO
+from stride.agents.engines.fused_gpu.parameters import fetch
+from stride.agents.engines.fused_gpu.play import scaling_of
+from stride.agents.engines.plan.on_policy import lay_out
+from stride.agents.networks.lagging import Lagging
+from stride.agents.ppo import PPO
 
 
 class Played:

@@ -9,23 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.engines.fused_gpu.lag import Played
-from agents.engines.fused_gpu.order import Order
-from agents.engines.fused_gpu.parameters import Copied
-from agents.engines.fused_gpu.play import scaling_of, whole
-from agents.engines.graphed import Repeated
-from agents.engines.plan.layout import Layer, padded
-from agents.engines.plan.numbers import Live, Moment, Stat, Sum
-from agents.engines.plan.on_policy import OnPolicy
-from agents.engines.plan.recipe import main_leaf
-from agents.experience.nouns import Rollout
-from agents.networks.encoders import OneHot, RunningNorm
-from agents.ppo import PPO
-from agents.reinforce import REINFORCE
-from agents.sockets import Learner
-from envs_gym.spaces import MASK
-from utils.cuda_kernels import compile_cuda
-from utils.device_source import Compile, Source, read_source, with_sizes
+from stride.agents.engines.fused_gpu.lag import Played
+from stride.agents.engines.fused_gpu.order import Order
+from stride.agents.engines.fused_gpu.parameters import Copied
+from stride.agents.engines.fused_gpu.play import scaling_of, whole
+from stride.agents.engines.graphed import Repeated
+from stride.agents.engines.plan.layout import Layer, padded
+from stride.agents.engines.plan.numbers import Live, Moment, Stat, Sum
+from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.engines.plan.recipe import main_leaf
+from stride.agents.experience.nouns import Rollout
+from stride.agents.networks.encoders import OneHot, RunningNorm
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.agents.sockets import Learner
+from stride.envs_gym.spaces import MASK
+from stride.utils.cuda_kernels import compile_cuda
+from stride.utils.device_source import Compile, Source, read_source, with_sizes
 
 UPDATE = Path(__file__).with_name("update.cuh")
 BLOCK, TILE = 256, 64  # threads, and samples that pass through the nets together

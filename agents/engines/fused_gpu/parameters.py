@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from agents.engines.plan.layout import Layout
-from agents.engines.plan.numbers import Live
+from stride.agents.engines.plan.layout import Layout
+from stride.agents.engines.plan.numbers import Live
 
 
 def fetch(layout: Layout, flat: Tensor) -> None:

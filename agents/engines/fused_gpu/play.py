@@ -7,18 +7,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.engines.fused_gpu.parameters import fetch
-from agents.engines.plan.layout import Layer, Layout
-from agents.engines.plan.on_policy import OnPolicy, lay_out
-from agents.experience.nouns import leaves
-from agents.networks.actor_critic import ActorCritic
-from agents.networks.encoders import OneHot, RunningNorm, StaticNorm
-from agents.networks.heads import Gaussian
-from agents.sockets import Learner
-from envs_fast.cuda_env import CudaEnv
-from envs_fast.device_code import twin_of
-from envs_fast.world import World
-from utils.device_source import Source, read_source, with_sizes
+from stride.agents.engines.fused_gpu.parameters import fetch
+from stride.agents.engines.plan.layout import Layer, Layout
+from stride.agents.engines.plan.on_policy import OnPolicy, lay_out
+from stride.agents.experience.nouns import leaves
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.encoders import OneHot, RunningNorm, StaticNorm
+from stride.agents.networks.heads import Gaussian
+from stride.agents.sockets import Learner
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_fast.device_code import twin_of
+from stride.envs_fast.world import World
+from stride.utils.device_source import Source, read_source, with_sizes
 
 ROLLOUT, EPISODES = Path(__file__).with_name("rollout.cuh"), Path(__file__).with_name("episodes.cu")
 BLOCK, ONE_BLOCK = 128, 1024  # threads

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from agents.engines.plan.numbers import Count, auto
+from stride.agents.engines.plan.numbers import Count, auto
 
 LANES = 16  # float32 of a vector, and of a cache line
 PARTS = ("actor", "critic", "trunk")  # of an on-policy agent's parameters: their norms are told apart

@@ -2,10 +2,10 @@
 
 from torch import nn
 
-from agents.engines.plan.layout import LANES
-from agents.experience.nouns import Tree
-from agents.networks.dreamer_policy import ModelPolicy
-from config.schema import Config, WorldModelConfig
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.experience.nouns import Tree
+from stride.agents.networks.dreamer_policy import ModelPolicy
+from stride.config.schema import Config, WorldModelConfig
 
 
 class ModelRecipe:

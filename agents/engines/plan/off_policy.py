@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from agents.base import Agent
+from stride.agents.base import Agent
 
 
 def add_sums(agent: Agent, sums: dict[str, float], count: int) -> None:

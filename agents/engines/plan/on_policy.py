@@ -6,17 +6,24 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from agents.engines.plan.layout import PARTS, Builder, Layout, linears, padded
-from agents.engines.plan.numbers import Live, Stat
-from agents.engines.plan.recipe import Shape, note_broken, or_infinite, why_not_configured, why_not_read, why_not_seen
-from agents.experience.nouns import Rollout, Tree
-from agents.networks.actor_critic import ActorCritic
-from agents.networks.encoders import RunningNorm
-from agents.networks.heads import Categorical, Gaussian
-from agents.ppo import PPO
-from agents.reinforce import REINFORCE
-from config.schema import Config, RolloutConfig
-from utils.counter_rng import SHUFFLE, counters
+from stride.agents.engines.plan.layout import PARTS, Builder, Layout, linears, padded
+from stride.agents.engines.plan.numbers import Live, Stat
+from stride.agents.engines.plan.recipe import (
+    Shape,
+    note_broken,
+    or_infinite,
+    why_not_configured,
+    why_not_read,
+    why_not_seen,
+)
+from stride.agents.experience.nouns import Rollout, Tree
+from stride.agents.networks.actor_critic import ActorCritic
+from stride.agents.networks.encoders import RunningNorm
+from stride.agents.networks.heads import Categorical, Gaussian
+from stride.agents.ppo import PPO
+from stride.agents.reinforce import REINFORCE
+from stride.config.schema import Config, RolloutConfig
+from stride.utils.counter_rng import SHUFFLE, counters
 
 
 class OnPolicy:

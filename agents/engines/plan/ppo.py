@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from agents.engines.plan.numbers import NORMALIZE, Live, Stat
-from agents.engines.plan.on_policy import OnPolicy
-from agents.engines.plan.recipe import or_infinite
-from agents.ppo import PPO
-from config.schema import PPOConfig
+from stride.agents.engines.plan.numbers import NORMALIZE, Live, Stat
+from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.engines.plan.recipe import or_infinite
+from stride.agents.ppo import PPO
+from stride.config.schema import PPOConfig
 
 
 class PPORecipe(OnPolicy):

@@ -8,12 +8,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from agents.base import Agent
-from agents.engines.plan.layout import Layout
-from agents.experience.nouns import Tree
-from agents.networks.encoders import FlatEncoder, Float, OneHot, RunningNorm, StaticNorm
-from config.schema import Config
-from envs_gym.spaces import MASK
+from stride.agents.base import Agent
+from stride.agents.engines.plan.layout import Layout
+from stride.agents.experience.nouns import Tree
+from stride.agents.networks.encoders import FlatEncoder, Float, OneHot, RunningNorm, StaticNorm
+from stride.config.schema import Config
+from stride.envs_gym.spaces import MASK
 
 
 class Shape(NamedTuple):

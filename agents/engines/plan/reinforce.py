@@ -1,9 +1,9 @@
 """REINFORCE to a fused engine."""
 
-from agents.engines.plan.numbers import NORMALIZE, Stat
-from agents.engines.plan.on_policy import OnPolicy
-from agents.reinforce import REINFORCE
-from config.schema import REINFORCEConfig
+from stride.agents.engines.plan.numbers import NORMALIZE, Stat
+from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.reinforce import REINFORCE
+from stride.config.schema import REINFORCEConfig
 
 
 class REINFORCERecipe(OnPolicy):

@@ -4,15 +4,22 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from agents.engines.plan.layout import Builder, Layout, linears
-from agents.engines.plan.numbers import Live, Stat
-from agents.engines.plan.off_policy import add_sums
-from agents.engines.plan.recipe import Shape, note_broken, or_infinite, why_not_configured, why_not_read, why_not_seen
-from agents.experience.nouns import Tree
-from agents.networks.squashed import Critics, SquashedPolicy
-from agents.sac import SAC
-from config.schema import Config
-from utils.counter_rng import normal
+from stride.agents.engines.plan.layout import Builder, Layout, linears
+from stride.agents.engines.plan.numbers import Live, Stat
+from stride.agents.engines.plan.off_policy import add_sums
+from stride.agents.engines.plan.recipe import (
+    Shape,
+    note_broken,
+    or_infinite,
+    why_not_configured,
+    why_not_read,
+    why_not_seen,
+)
+from stride.agents.experience.nouns import Tree
+from stride.agents.networks.squashed import Critics, SquashedPolicy
+from stride.agents.sac import SAC
+from stride.config.schema import Config
+from stride.utils.counter_rng import normal
 
 
 class SACRecipe:

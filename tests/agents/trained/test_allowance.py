@@ -8,14 +8,13 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-import run_play
-import train
-from agents.engines.choice import build_agent
-from agents.trained.allowance import Allowance
-from agents.trained.loading import build_player
-from config.loader import load_config
-from envs_gym.make import make_envs
-from utils.user_error import UserError
+from stride.agents.engines.choice import build_agent
+from stride.agents.trained.allowance import Allowance
+from stride.agents.trained.loading import build_player
+from stride.commands import run_play, train
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.utils.user_error import UserError
 
 EVERY = [
     ("CartPole-v1:ppo", "n_envs=4", "share_trunk=true", "normalize_obs=true"),

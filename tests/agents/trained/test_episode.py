@@ -9,11 +9,11 @@ import torch
 from gymnasium.spaces import MultiDiscrete
 from tiny_runs import tiny_run
 
-from agents.trained.episode import CROWD, json_data, play_episodes, record_episode, stack, start_of
-from agents.trained.loading import load_run
-from agents.trained.player import Random, pick
-from utils.counter_rng import WORLD, Key, integers
-from utils.user_error import UserError
+from stride.agents.trained.episode import CROWD, json_data, play_episodes, record_episode, stack, start_of
+from stride.agents.trained.loading import load_run
+from stride.agents.trained.player import Random, pick
+from stride.utils.counter_rng import WORLD, Key, integers
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,16 @@ import pytest
 import torch
 from tiny_runs import tiny_run
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import Act
-from agents.trained.episode import play_episodes
-from agents.trained.loading import list_checkpoints, load_run, read_checkpoint
-from agents.trained.player import EpisodeStart, Player
-from envs_gym.spaces import observation_space
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from utils.durable_file import write_json
-from utils.user_error import UserError
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act
+from stride.agents.trained.episode import play_episodes
+from stride.agents.trained.loading import list_checkpoints, load_run, read_checkpoint
+from stride.agents.trained.player import EpisodeStart, Player
+from stride.envs_gym.spaces import observation_space
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.utils.durable_file import write_json
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture(scope="module")

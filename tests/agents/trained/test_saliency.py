@@ -5,12 +5,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from agents.experience.collector import Policy
-from agents.experience.nouns import Act, Explanation
-from agents.networks.actor_critic import Plan
-from agents.networks.policies import POLICIES
-from agents.trained.player import EpisodeStart, Player
-from agents.trained.saliency import saliency
+from stride.agents.experience.collector import Policy
+from stride.agents.experience.nouns import Act, Explanation
+from stride.agents.networks.actor_critic import Plan
+from stride.agents.networks.policies import POLICIES
+from stride.agents.trained.player import EpisodeStart, Player
+from stride.agents.trained.saliency import saliency
 
 BOX = spaces.Box(-2.0, 2.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)

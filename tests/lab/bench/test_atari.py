@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lab.bench import atari
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 
 @pytest.fixture(autouse=True)

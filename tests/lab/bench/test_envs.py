@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lab.bench.envs import OURS, main, picture
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 
 def test_figures_and_plot_have_every_contender_that_is_there(tmp_path, capsys):

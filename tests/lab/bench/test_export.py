@@ -6,7 +6,7 @@ import pytest
 
 from lab.bench import export
 from lab.bench.export import FIGURES, PAGE, POLICIES, Row, main, with_table
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 
 def test_the_page_shows_the_figures_that_were_recorded():

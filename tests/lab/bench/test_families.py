@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from envs_gym.backends import ROWS
 from lab.bench import families
 from lab.bench.envs import main
 from lab.bench.families import Measured, verdict
-from utils.user_error import UserError
+from stride.envs_gym.backends import ROWS
+from stride.utils.user_error import UserError
 
 
 @pytest.mark.slow

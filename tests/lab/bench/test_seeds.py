@@ -8,8 +8,8 @@ import torch
 from lab.bench.seeds import UNNAMED, main, parts_of, seconds_of, seeds_of
 from lab.bench.seeds import Run as SeedRun
 from lab.same_bits import Result, result_of
-from runstore.phases import PHASES
-from utils.user_error import UserError
+from stride.runstore.phases import PHASES
+from stride.utils.user_error import UserError
 
 
 def test_seconds_of_a_checkout_that_tells_of_two_phases(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 
 from lab.evidence.comparison import comparison, reached
 from lab.evidence.ways import ENGINES
-from utils.curve import Band, Point, bands_svg
-from utils.user_error import UserError
+from stride.utils.curve import Band, Point, bands_svg
+from stride.utils.user_error import UserError
 
 
 def test_two_of_a_kind_are_the_same_most_of_the_time():

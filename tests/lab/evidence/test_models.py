@@ -4,16 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.engines.choice import build_agent
-from config.general import is_general_config
-from config.loader import load_config
-from envs_gym.make import make_envs
 from lab.evidence import models
 from lab.evidence.file import Evidence, configured
 from lab.evidence.models import ROWS, Row, chosen, holds, markdown, place, told, verdict
 from lab.evidence.seed import SECONDS, of_a_model
-from runstore.history import STEPS, VAL
-from utils.user_error import UserError
+from stride.agents.engines.choice import build_agent
+from stride.config.general import is_general_config
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.runstore.history import STEPS, VAL
+from stride.utils.user_error import UserError
 
 ROW = Row("CartPole-v1:dreamer", 20, 2, ((10, 475.0), (20, 475.0)), 2)
 

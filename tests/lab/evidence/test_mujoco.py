@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from config.general import Task, load_general
-from config.schedule import Schedule
 from lab.evidence import mujoco, mujoco_curve
 from lab.evidence.mujoco import Curve, draw, kept, measure, told
+from stride.config.general import Task, load_general
+from stride.config.schedule import Schedule
 
 WORDS = "Hopper-v5:sac"
 

@@ -6,9 +6,9 @@ import signal
 import pytest
 
 from lab.evidence import pong
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import list_runs
-from utils.interrupted import Noted
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import list_runs
+from stride.utils.interrupted import Noted
 
 
 def curve(tmp_path, returns):

@@ -11,18 +11,18 @@ import pytest
 import torch
 from commands import run_command
 
-from agents.engines.choice import build_agent
-from config.listing import list_environments
-from config.loader import load_config
-from envs_gym.make import make_envs
 from lab.evidence import variants
 from lab.evidence.blackjack import HIT, LONGEST, STICK, blackjack
 from lab.evidence.file import Evidence, config_hash, is_solved, summary
 from lab.evidence.report import CURVE, WHY_NOT, markdown, mean_curve, write_results
 from lab.evidence.seed import answers, exact_value
 from lab.transition_table import policy_value, read_table
-from utils.curve import Point
-from utils.user_error import UserError
+from stride.agents.engines.choice import build_agent
+from stride.config.listing import list_environments
+from stride.config.loader import load_config
+from stride.envs_gym.make import make_envs
+from stride.utils.curve import Point
+from stride.utils.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 TINY = ["max_timesteps=64", "n_envs=2", "n_steps=16", "batch_size=1.0", "eval_freq_epochs=1", "eval_episodes=2"]

@@ -17,7 +17,7 @@ import pytest
 from lab.faults import record
 from lab.faults.__main__ import SCENARIOS, main
 from lab.faults.rig import start
-from utils import entry
+from stride.utils import entry
 
 LIMIT = 900  # seconds
 COUNTS = {  # the least with which a script shows something, and more

@@ -15,7 +15,7 @@ from lab import gpu_check
 from lab.gpu import record
 from lab.gpu.apart import ApartError, apart
 from lab.gpu.parts import PARTS, Found, Machine
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 CPU = Machine(device="cpu", small=True)
 FACTS = {"right", "wrong", "error", "seconds", "figures"}

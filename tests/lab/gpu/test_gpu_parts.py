@@ -13,16 +13,6 @@ import torch
 from host_kernels import compile_host
 from tape import Tape, taped
 
-from agents.engines.choice import RECIPES, build_agent
-from agents.engines.fused_gpu.engine import fused_gpu
-from agents.engines.fused_gpu.learn import Updates
-from agents.engines.graphed import graphed
-from agents.engines.plan.ppo import PPORecipe
-from agents.experience.collector import Collector
-from config.checks import check
-from envs_fast import registry
-from envs_fast.cuda_env import CudaEnv
-from envs_gym.make import make_envs
 from lab import gpu_check
 from lab.evidence import comparison
 from lab.evidence.comparison import Ways
@@ -45,7 +35,17 @@ from lab.gpu import (
 )
 from lab.gpu.ceilings import PEAK, PEAK_CHAINS, PEAK_STEPS, PRECISIONS, fma_peak
 from lab.gpu.parts import PARTS, Machine, load
-from utils.device_source import read_source
+from stride.agents.engines.choice import RECIPES, build_agent
+from stride.agents.engines.fused_gpu.engine import fused_gpu
+from stride.agents.engines.fused_gpu.learn import Updates
+from stride.agents.engines.graphed import graphed
+from stride.agents.engines.plan.ppo import PPORecipe
+from stride.agents.experience.collector import Collector
+from stride.config.checks import check
+from stride.envs_fast import registry
+from stride.envs_fast.cuda_env import CudaEnv
+from stride.envs_gym.make import make_envs
+from stride.utils.device_source import read_source
 
 
 def by_tape(agent, engine):

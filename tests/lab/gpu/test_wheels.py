@@ -8,7 +8,7 @@ import pytest
 
 from lab import gpu_check
 from lab.gpu import wheels
-from utils.user_error import UserError
+from stride.utils.user_error import UserError
 
 NAME, VERSION = "stride-carried", "1.0"
 

@@ -10,27 +10,27 @@ import tracemalloc
 
 import pytest
 
-from config.bands import Measured
-from config.loader import load_config, to_plain
-from config.metrics import Metric
-from report import notebook_page
-from report.metrics_csv import MetricsCsv
-from report.monitor import band, judge, machine, run_page
-from report.monitor.app import Monitor
-from report.monitor.chosen import chosen
-from report.monitor.told import as_json, as_text
-from report.monitor.watched import Watched
-from report.run_view import metric_row
-from report.terminal import Page, alert_lines, clean, encoded, line_of, metric_table
-from runstore.alerts import Alert
-from runstore.metrics_layout import NAME
-from runstore.metrics_writer import MetricsWriter
-from runstore.run_dir import RunDir
-from runstore.run_files import write_json
-from runstore.run_lock import locked
-from scripts import monitor as door
+from stride.commands import monitor as door
+from stride.config.bands import Measured
+from stride.config.loader import load_config, to_plain
+from stride.config.metrics import Metric
+from stride.report import notebook_page
+from stride.report.metrics_csv import MetricsCsv
+from stride.report.monitor import band, judge, machine, run_page
+from stride.report.monitor.app import Monitor
+from stride.report.monitor.chosen import chosen
+from stride.report.monitor.told import as_json, as_text
+from stride.report.monitor.watched import Watched
+from stride.report.run_view import metric_row
+from stride.report.terminal import Page, alert_lines, clean, encoded, line_of, metric_table
+from stride.runstore.alerts import Alert
+from stride.runstore.metrics_layout import NAME
+from stride.runstore.metrics_writer import MetricsWriter
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_files import write_json
+from stride.runstore.run_lock import locked
+from stride.utils.user_error import UserError
 from tests.pretended_run import BUDGET, facts, outcome, row
-from utils.user_error import UserError
 
 GROUP = "20260101-000000-abcd"
 SIZES = [(59, 20), (79, 24), (199, 50)]
@@ -279,8 +279,8 @@ def test_this_process_takes_memory_and_processor_time():
 
 def test_nothing_heavy_is_loaded_for_the_first_screen():
     """The rest of the promise, 0.35 s, is measured."""
-    heavy = ("torch", "numpy", "rich.live", "rich.table", "config.schema")
-    code = f"import sys, scripts.monitor; print([name for name in {heavy} if name in sys.modules])"
+    heavy = ("torch", "numpy", "rich.live", "rich.table", "stride.config.schema")
+    code = f"import sys; import stride.commands.monitor; print([name for name in {heavy} if name in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert told.stdout.strip() == "[]"
 

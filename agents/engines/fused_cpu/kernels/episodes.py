@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, TILE, At
-from agents.engines.fused_cpu.kernels.calls import PIECE, call, call_kernel, floats, longs, put
-from agents.engines.fused_cpu.kernels.scratch import scratch_of
-from envs_fast.world import Simulation, Told
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.frame import ENTRIES, TILE, At
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, call_kernel, floats, longs, put
+from stride.agents.engines.fused_cpu.kernels.scratch import scratch_of
+from stride.envs_fast.world import Simulation, Told
+from stride.utils.kernel_cache import njit
 
 F = np.float32
 LARGEST = F(np.finfo(np.float32).max)

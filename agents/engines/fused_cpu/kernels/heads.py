@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, TILE, At
-from agents.engines.fused_cpu.kernels.calls import PIECE, call, flags, floats, ints, longs
-from agents.networks.heads import LOG_STD_BOUNDS
-from utils.kernel_cache import njit
-from utils.simd_math import exp32, log32
+from stride.agents.engines.fused_cpu.frame import ENTRIES, TILE, At
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, flags, floats, ints, longs
+from stride.agents.networks.heads import LOG_STD_BOUNDS
+from stride.utils.kernel_cache import njit
+from stride.utils.simd_math import exp32, log32
 
 F = np.float32
 LOG_STD_LOW, LOG_STD_HIGH = F(LOG_STD_BOUNDS[0]), F(LOG_STD_BOUNDS[1])

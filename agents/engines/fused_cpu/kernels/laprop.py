@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, doubles, floats, longs
-from agents.engines.fused_cpu.kernels.vectors import load, splat, sqrt, store
-from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Count, auto
-from agents.laprop import SMALLEST
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, doubles, floats, longs
+from stride.agents.engines.fused_cpu.kernels.vectors import load, splat, sqrt, store
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.numbers import Count, auto
+from stride.agents.laprop import SMALLEST
+from stride.utils.kernel_cache import njit
 
 F = np.float32
 

@@ -4,8 +4,8 @@ Arguments are those of `lanes.block`: addresses, strides and counts in elements.
 called by its address, so that its block loops are not compiled again into every caller.
 """
 
-from agents.engines.fused_cpu.kernels.calls import PIECE
-from agents.engines.fused_cpu.kernels.lanes import (
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE
+from stride.agents.engines.fused_cpu.kernels.lanes import (
     ADD,
     COLUMNS,
     RELU,
@@ -15,8 +15,8 @@ from agents.engines.fused_cpu.kernels.lanes import (
     TANH_SLOPE,
     block,
 )
-from agents.engines.plan.layout import LANES
-from utils.kernel_cache import njit
+from stride.agents.engines.plan.layout import LANES
+from stride.utils.kernel_cache import njit
 
 
 @njit(inline="always")

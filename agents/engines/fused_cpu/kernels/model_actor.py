@@ -5,10 +5,10 @@ The formulas are those of agents/networks/heads.py; the loss of a start is -(cre
 
 import math
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from agents.engines.fused_cpu.kernels.model_cell import to_lanes, to_rows
-from agents.engines.fused_cpu.kernels.model_two_hot import softmax
-from agents.engines.fused_cpu.kernels.vectors import (
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from stride.agents.engines.fused_cpu.kernels.model_cell import to_lanes, to_rows
+from stride.agents.engines.fused_cpu.kernels.model_two_hot import softmax
+from stride.agents.engines.fused_cpu.kernels.vectors import (
     at_most,
     exp,
     larger,
@@ -19,9 +19,9 @@ from agents.engines.fused_cpu.kernels.vectors import (
     store,
     tanh,
 )
-from agents.engines.plan.layout import LANES
-from agents.networks.heads import LEAST_STD
-from utils.kernel_cache import njit
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.networks.heads import LEAST_STD
+from stride.utils.kernel_cache import njit
 
 OF_LOG_PROB, OF_ENTROPY = 0.5 * math.log(2 * math.pi), 0.5 * math.log(2 * math.pi * math.e)  # of a number
 

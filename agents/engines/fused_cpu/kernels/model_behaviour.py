@@ -4,15 +4,15 @@ What Dreamer.behaviour_loss says in torch from its returns on. Weights' gradient
 (model_products.py); sums over rows are made of PARTS pieces, so that results do not depend on threads.
 """
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from agents.engines.fused_cpu.kernels.model_actor import slopes_of_choice, slopes_of_numbers
-from agents.engines.fused_cpu.kernels.model_cell import clear, to_rows
-from agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader
-from agents.engines.fused_cpu.kernels.model_nets import ANSWER, PARTS, Answer, slopes_of
-from agents.engines.fused_cpu.kernels.model_two_hot import pull_both
-from agents.engines.fused_cpu.kernels.vectors import BYTES, load, store
-from agents.engines.plan.layout import LANES
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from stride.agents.engines.fused_cpu.kernels.model_actor import slopes_of_choice, slopes_of_numbers
+from stride.agents.engines.fused_cpu.kernels.model_cell import clear, to_rows
+from stride.agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader
+from stride.agents.engines.fused_cpu.kernels.model_nets import ANSWER, PARTS, Answer, slopes_of
+from stride.agents.engines.fused_cpu.kernels.model_two_hot import pull_both
+from stride.agents.engines.fused_cpu.kernels.vectors import BYTES, load, store
+from stride.agents.engines.plan.layout import LANES
+from stride.utils.kernel_cache import njit
 
 FEW = 4  # vectors beside those of a net
 

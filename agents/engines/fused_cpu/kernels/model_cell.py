@@ -5,9 +5,9 @@ left at `kept` by whoever goes forward. The formulas are those of agents/network
 the width of hidden layers, F = S * C.
 """
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from agents.engines.fused_cpu.kernels.lanes import ADD, block, transpose16
-from agents.engines.fused_cpu.kernels.vectors import (
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from stride.agents.engines.fused_cpu.kernels.lanes import ADD, block, transpose16
+from stride.agents.engines.fused_cpu.kernels.vectors import (
     BYTES,
     at_most,
     exp,
@@ -20,11 +20,11 @@ from agents.engines.fused_cpu.kernels.vectors import (
     store,
     tanh,
 )
-from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Count, auto
-from agents.networks.normed import EPS
-from utils.kernel_cache import njit
-from utils.processor import FEATURES
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.numbers import Count, auto
+from stride.agents.networks.normed import EPS
+from stride.utils.kernel_cache import njit
+from stride.utils.processor import FEATURES
 
 ROWS = 16 if "avx512f" in FEATURES else 4  # accumulators of a block: 16 of 32 registers, or 8 of 16
 FEW = 4  # rows left, which one by one would each wait for its own sums

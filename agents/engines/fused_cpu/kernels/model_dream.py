@@ -5,11 +5,11 @@ Letters as in agents/networks/world_model.py: E = D + F features.
 
 from typing import NamedTuple
 
-from agents.engines.fused_cpu.kernels.calls import longs
-from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
-from agents.engines.fused_cpu.kernels.vectors import BYTES
-from agents.engines.plan.numbers import Count, auto
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import longs
+from stride.agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
+from stride.agents.engines.fused_cpu.kernels.vectors import BYTES
+from stride.agents.engines.plan.numbers import Count, auto
+from stride.utils.kernel_cache import njit
 
 
 class Reader(Count):

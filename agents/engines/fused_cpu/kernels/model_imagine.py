@@ -5,9 +5,9 @@ and what the ways back of actor and critic need is left. Starts do not know of o
 time and results do not depend on how many there are. Letters as in agents/networks/world_model.py: E = D + F features.
 """
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from agents.engines.fused_cpu.kernels.model_actor import choose, take_numbers
-from agents.engines.fused_cpu.kernels.model_cell import (
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from stride.agents.engines.fused_cpu.kernels.model_actor import choose, take_numbers
+from stride.agents.engines.fused_cpu.kernels.model_cell import (
     MODEL,
     Model,
     add_product,
@@ -18,12 +18,12 @@ from agents.engines.fused_cpu.kernels.model_cell import (
     to_lanes,
     to_rows,
 )
-from agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader, room_of
-from agents.engines.fused_cpu.kernels.model_nets import ANSWER, answer_of
-from agents.engines.fused_cpu.kernels.model_two_hot import number_of
-from agents.engines.fused_cpu.kernels.vectors import BYTES, load, sigmoid, store
-from agents.engines.plan.layout import LANES
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.model_dream import DREAM, RATES, Dream, Rate, Reader, room_of
+from stride.agents.engines.fused_cpu.kernels.model_nets import ANSWER, answer_of
+from stride.agents.engines.fused_cpu.kernels.model_two_hot import number_of
+from stride.agents.engines.fused_cpu.kernels.vectors import BYTES, load, sigmoid, store
+from stride.agents.engines.plan.layout import LANES
+from stride.utils.kernel_cache import njit
 
 
 @njit(inline="always")

@@ -3,14 +3,24 @@
 Each goes to its row of what is told, with the share of a state in the mean.
 """
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model, clear, mix, to_lanes, to_rows
-from agents.engines.fused_cpu.kernels.model_memory import RECALL, WEIGHS, Recall, Told, Weigh, told_at
-from agents.engines.fused_cpu.kernels.model_scan import slope_of_draw
-from agents.engines.fused_cpu.kernels.model_two_hot import pull, pull_both, softmax
-from agents.engines.fused_cpu.kernels.vectors import BYTES, at_most, exp, larger, load, log, sigmoid, splat, store
-from agents.engines.plan.layout import LANES
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from stride.agents.engines.fused_cpu.kernels.model_cell import MODEL, Model, clear, mix, to_lanes, to_rows
+from stride.agents.engines.fused_cpu.kernels.model_memory import RECALL, WEIGHS, Recall, Told, Weigh, told_at
+from stride.agents.engines.fused_cpu.kernels.model_scan import slope_of_draw
+from stride.agents.engines.fused_cpu.kernels.model_two_hot import pull, pull_both, softmax
+from stride.agents.engines.fused_cpu.kernels.vectors import (
+    BYTES,
+    at_most,
+    exp,
+    larger,
+    load,
+    log,
+    sigmoid,
+    splat,
+    store,
+)
+from stride.agents.engines.plan.layout import LANES
+from stride.utils.kernel_cache import njit
 
 
 @njit(**PIECE)

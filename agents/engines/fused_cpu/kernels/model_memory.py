@@ -3,10 +3,10 @@
 Letters as in agents/networks/world_model.py, N = T * B states.
 """
 
-from agents.engines.fused_cpu.kernels.calls import longs
-from agents.engines.fused_cpu.kernels.vectors import BYTES
-from agents.engines.plan.numbers import Count, auto
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import longs
+from stride.agents.engines.fused_cpu.kernels.vectors import BYTES
+from stride.agents.engines.plan.numbers import Count, auto
+from stride.utils.kernel_cache import njit
 
 
 class Teller(Count):

@@ -5,13 +5,13 @@ of 16. What weights' gradients are made of, inputs and slopes of each layer, is 
 them (model_products.py). Sums over rows are made of PARTS pieces, whoever makes them: results do not hang on threads.
 """
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from agents.engines.fused_cpu.kernels.model_cell import add_product, clear, norm_silu, to_rows
-from agents.engines.fused_cpu.kernels.model_scan import slope_of_norm_silu
-from agents.engines.fused_cpu.kernels.vectors import BYTES, splat, store
-from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Count, auto
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from stride.agents.engines.fused_cpu.kernels.model_cell import add_product, clear, norm_silu, to_rows
+from stride.agents.engines.fused_cpu.kernels.model_scan import slope_of_norm_silu
+from stride.agents.engines.fused_cpu.kernels.vectors import BYTES, splat, store
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.numbers import Count, auto
+from stride.utils.kernel_cache import njit
 
 PARTS = 8
 

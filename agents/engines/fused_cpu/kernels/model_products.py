@@ -3,11 +3,11 @@
 Whoever makes a number adds it up in the order of the rows, so that results do not depend on threads.
 """
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, longs
-from agents.engines.fused_cpu.kernels.lanes import ROWS
-from agents.engines.fused_cpu.kernels.layers import accumulate
-from agents.engines.plan.numbers import Count, auto
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, longs
+from stride.agents.engines.fused_cpu.kernels.lanes import ROWS
+from stride.agents.engines.fused_cpu.kernels.layers import accumulate
+from stride.agents.engines.plan.numbers import Count, auto
+from stride.utils.kernel_cache import njit
 
 DEEP = 64  # rows at a time, of which 64 columns of both factors fit the innermost cache
 

@@ -6,15 +6,15 @@ made of PARTS pieces, so that results do not depend on threads. Letters as in ag
 features, N = T * B states.
 """
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from agents.engines.fused_cpu.kernels.model_cell import MODEL, Model, add_product, clear, to_lanes, to_rows
-from agents.engines.fused_cpu.kernels.model_losses import be_paid, criticise, diverge, go_on, see
-from agents.engines.fused_cpu.kernels.model_memory import RECALL, WEIGHS, Recall, Teller, Told, Weigh, told_at
-from agents.engines.fused_cpu.kernels.model_nets import ANSWER, LAYER, PARTS, Answer, Layer, answer_of, slopes_of
-from agents.engines.fused_cpu.kernels.model_two_hot import number_of
-from agents.engines.fused_cpu.kernels.vectors import BYTES, load, splat, store
-from agents.engines.plan.layout import LANES
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from stride.agents.engines.fused_cpu.kernels.model_cell import MODEL, Model, add_product, clear, to_lanes, to_rows
+from stride.agents.engines.fused_cpu.kernels.model_losses import be_paid, criticise, diverge, go_on, see
+from stride.agents.engines.fused_cpu.kernels.model_memory import RECALL, WEIGHS, Recall, Teller, Told, Weigh, told_at
+from stride.agents.engines.fused_cpu.kernels.model_nets import ANSWER, LAYER, PARTS, Answer, Layer, answer_of, slopes_of
+from stride.agents.engines.fused_cpu.kernels.model_two_hot import number_of
+from stride.agents.engines.fused_cpu.kernels.vectors import BYTES, load, splat, store
+from stride.agents.engines.plan.layout import LANES
+from stride.utils.kernel_cache import njit
 
 FEW = 4  # vectors beside the slopes of a net: what its chances are divided by, a share, two places
 

@@ -4,8 +4,8 @@ The way back leaves the slopes of all layers' sums as rows, so that each weight'
 Sequences B are groups of 16; a thread takes one of every so many, and results do not depend on how many there are.
 """
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from agents.engines.fused_cpu.kernels.model_cell import (
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from stride.agents.engines.fused_cpu.kernels.model_cell import (
     MODEL,
     Model,
     add_product,
@@ -17,10 +17,10 @@ from agents.engines.fused_cpu.kernels.model_cell import (
     to_lanes,
     to_rows,
 )
-from agents.engines.fused_cpu.kernels.vectors import BYTES, load, sigmoid, splat, store, tanh
-from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Count, auto
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.vectors import BYTES, load, sigmoid, splat, store, tanh
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.numbers import Count, auto
+from stride.utils.kernel_cache import njit
 
 
 class Scan(Count):

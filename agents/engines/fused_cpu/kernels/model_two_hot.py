@@ -5,12 +5,12 @@ The formulas are those of agents/networks/two_hot.py.
 
 import numpy as np
 
-from agents.engines.fused_cpu.kernels.calls import PIECE, floats
-from agents.engines.fused_cpu.kernels.model_cell import copy
-from agents.engines.fused_cpu.kernels.model_nets import answer_of
-from agents.engines.fused_cpu.kernels.vectors import BYTES, exp, larger, load, log, splat, store
-from agents.engines.plan.layout import LANES
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats
+from stride.agents.engines.fused_cpu.kernels.model_cell import copy
+from stride.agents.engines.fused_cpu.kernels.model_nets import answer_of
+from stride.agents.engines.fused_cpu.kernels.vectors import BYTES, exp, larger, load, log, splat, store
+from stride.agents.engines.plan.layout import LANES
+from stride.utils.kernel_cache import njit
 
 
 @njit(inline="always")

@@ -8,12 +8,12 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, LAYER_ROW, LIVES, TENSOR_ROW, TILE, At
-from agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
-from agents.engines.fused_cpu.kernels.lanes import dot16, transpose16
-from agents.engines.plan.layout import LANES, Entry, Layer
-from agents.engines.plan.numbers import Live
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.frame import ENTRIES, LAYER_ROW, LIVES, TENSOR_ROW, TILE, At
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from stride.agents.engines.fused_cpu.kernels.lanes import dot16, transpose16
+from stride.agents.engines.plan.layout import LANES, Entry, Layer
+from stride.agents.engines.plan.numbers import Live
+from stride.utils.kernel_cache import njit
 
 
 @njit(**PIECE)

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At
-from agents.engines.fused_cpu.kernels.calls import PIECE, doubles, floats, longs
-from agents.engines.plan.numbers import Live
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, doubles, floats, longs
+from stride.agents.engines.plan.numbers import Live
+from stride.utils.kernel_cache import njit
 
 F = np.float32
 SUMMING: dict[str, Any] = {**PIECE, "fastmath": {"reassoc", "contract", "nsz"}}

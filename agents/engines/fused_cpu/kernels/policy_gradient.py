@@ -7,14 +7,14 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At
-from agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
-from agents.engines.fused_cpu.kernels.heads import clamped, gather_actions, gaussian_log_prob, of_action
-from agents.engines.fused_cpu.kernels.scratch import scratch_of
-from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Live, Sum
-from utils.kernel_cache import njit
-from utils.simd_math import exp32
+from stride.agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from stride.agents.engines.fused_cpu.kernels.heads import clamped, gather_actions, gaussian_log_prob, of_action
+from stride.agents.engines.fused_cpu.kernels.scratch import scratch_of
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.numbers import Live, Sum
+from stride.utils.kernel_cache import njit
+from stride.utils.simd_math import exp32
 
 F = np.float32
 HALF_LOG_2PIE = F(0.5 * math.log(2 * math.pi * math.e))

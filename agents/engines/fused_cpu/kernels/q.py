@@ -5,12 +5,12 @@ The formulas are those of agents/dqn.py, whose autograd is the test of every slo
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At, Kernels
-from agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
-from agents.engines.fused_cpu.kernels.scratch import scratch_of
-from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Live, Sum
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At, Kernels
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from stride.agents.engines.fused_cpu.kernels.scratch import scratch_of
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.numbers import Live, Sum
+from stride.utils.kernel_cache import njit
 
 F = np.float32
 ONLINE, TARGET = 0, 1  # nets

@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, LIVES, STATS, SUMS, At
-from agents.engines.fused_cpu.kernels.calls import PIECE, barrier, call, doubles, flags, floats, ints, longs
-from agents.engines.fused_cpu.kernels.nets import temperature
-from agents.engines.fused_cpu.kernels.optimizer import adam, add_sums, clear_sums, norm_of, prepare, reduce_parts
-from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Live, Stat, Sum
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.frame import ENTRIES, LIVES, STATS, SUMS, At
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, barrier, call, doubles, flags, floats, ints, longs
+from stride.agents.engines.fused_cpu.kernels.nets import temperature
+from stride.agents.engines.fused_cpu.kernels.optimizer import adam, add_sums, clear_sums, norm_of, prepare, reduce_parts
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.numbers import Live, Stat, Sum
+from stride.utils.kernel_cache import njit
 
 F = np.float32
 

@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, LIVES, MOMENTS, STATS, TILE, At, Kernels
-from agents.engines.fused_cpu.kernels.calls import PIECE, barrier, call, doubles, flags, floats, longs
-from agents.engines.fused_cpu.kernels.heads import gather_actions
-from agents.engines.fused_cpu.kernels.scratch import scratch_of
-from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Live, Moment, Stat
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.frame import ENTRIES, LIVES, MOMENTS, STATS, TILE, At, Kernels
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, barrier, call, doubles, flags, floats, longs
+from stride.agents.engines.fused_cpu.kernels.heads import gather_actions
+from stride.agents.engines.fused_cpu.kernels.scratch import scratch_of
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.numbers import Live, Moment, Stat
+from stride.utils.kernel_cache import njit
 
 F = np.float32
 

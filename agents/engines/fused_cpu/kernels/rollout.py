@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, TILE, At
-from agents.engines.fused_cpu.kernels.calls import PIECE, call, call_kernel, longs, put, step_of
-from agents.engines.fused_cpu.kernels.scratch import scratch_of
-from envs_fast.world import Simulation, Told
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.frame import ENTRIES, TILE, At
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, call_kernel, longs, put, step_of
+from stride.agents.engines.fused_cpu.kernels.scratch import scratch_of
+from stride.envs_fast.world import Simulation, Told
+from stride.utils.kernel_cache import njit
 
 
 class Table(NamedTuple):

@@ -6,10 +6,10 @@ them, [floats, TILE] where neighbouring samples are wanted in neighbouring lanes
 
 from typing import NamedTuple
 
-from agents.engines.fused_cpu.frame import ENTRIES, TILE, At
-from agents.engines.fused_cpu.kernels.calls import longs
-from agents.engines.plan.layout import LANES
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.frame import ENTRIES, TILE, At
+from stride.agents.engines.fused_cpu.kernels.calls import longs
+from stride.agents.engines.plan.layout import LANES
+from stride.utils.kernel_cache import njit
 
 
 class Scratch(NamedTuple):

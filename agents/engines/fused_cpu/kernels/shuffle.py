@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, At
-from agents.engines.fused_cpu.kernels.calls import PIECE, ints, longs
-from utils.counter_rng import fill_words
-from utils.kernel_cache import njit
+from stride.agents.engines.fused_cpu.frame import ENTRIES, At
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, ints, longs
+from stride.utils.counter_rng import fill_words
+from stride.utils.kernel_cache import njit
 
 RADIX = 11  # bits sorted by in one pass
 

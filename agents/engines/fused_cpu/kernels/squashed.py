@@ -7,15 +7,15 @@ import math
 
 import numpy as np
 
-from agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At, Kernels
-from agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
-from agents.engines.fused_cpu.kernels.nets import temperature
-from agents.engines.fused_cpu.kernels.scratch import scratch_of
-from agents.engines.plan.layout import LANES
-from agents.engines.plan.numbers import Live, Sum
-from agents.networks.squashed import LOG_STD_BOUNDS
-from utils.kernel_cache import njit
-from utils.simd_math import exp32, log32, tanh32
+from stride.agents.engines.fused_cpu.frame import ENTRIES, LIVES, SUMS, TILE, At, Kernels
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, call, doubles, floats, ints, longs
+from stride.agents.engines.fused_cpu.kernels.nets import temperature
+from stride.agents.engines.fused_cpu.kernels.scratch import scratch_of
+from stride.agents.engines.plan.layout import LANES
+from stride.agents.engines.plan.numbers import Live, Sum
+from stride.agents.networks.squashed import LOG_STD_BOUNDS
+from stride.utils.kernel_cache import njit
+from stride.utils.simd_math import exp32, log32, tanh32
 
 F = np.float32
 ACTOR, CRITICS, TARGETS = 0, (1, 2), (3, 4)  # nets

@@ -15,9 +15,9 @@ from numba.core.cpu import CPUContext
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-from agents.engines.fused_cpu.kernels.calls import Emitted, Typing
-from agents.engines.plan.layout import LANES
-from utils.simd_math import (
+from stride.agents.engines.fused_cpu.kernels.calls import Emitted, Typing
+from stride.agents.engines.plan.layout import LANES
+from stride.utils.simd_math import (
     EXP_32,
     INVERSE_LN2_32,
     LN2_32,

@@ -12,25 +12,25 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from agents.base import Agent
-from agents.engines.choice import build_agent
-from agents.trained.loading import read_checkpoint
-from config.schema import Config
-from envs_gym.make import make_envs
-from report.metrics_csv import MetricsCsv
-from runstore import checkpoint_set
-from runstore.run_dir import RunDir
-from scripts.plain_tree import Difference, differences
-from scripts.run_claims import Sidecars
-from trainer_callbacks.checkpoint import Checkpoint
-from trainer_callbacks.evaluate import Evaluate
-from trainer_callbacks.export_metrics import ExportMetrics
-from trainer_callbacks.own import own_callbacks
-from trainer_callbacks.plateau import AtPlateau
-from trainer_callbacks.schedule import ApplySchedules
-from trainer_callbacks.session import build_trainer, restored
-from trainer_callbacks.stop import Stop
-from utils.user_error import UserError
+from stride.agents.base import Agent
+from stride.agents.engines.choice import build_agent
+from stride.agents.trained.loading import read_checkpoint
+from stride.commands.plain_tree import Difference, differences
+from stride.commands.run_claims import Sidecars
+from stride.config.schema import Config
+from stride.envs_gym.make import make_envs
+from stride.report.metrics_csv import MetricsCsv
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.checkpoint import Checkpoint
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.trainer_callbacks.export_metrics import ExportMetrics
+from stride.trainer_callbacks.own import own_callbacks
+from stride.trainer_callbacks.plateau import AtPlateau
+from stride.trainer_callbacks.schedule import ApplySchedules
+from stride.trainer_callbacks.session import build_trainer, restored
+from stride.trainer_callbacks.stop import Stop
+from stride.utils.user_error import UserError
 
 COMPARED = ("state_dict", "optimizer_states", "stride", "callbacks")
 CLOCK = ("epoch", "iterations", "env_steps", "exported")

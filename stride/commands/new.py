@@ -7,15 +7,15 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from scripts.schema import text as schema_text
-from scripts.usage import parser_of
-from utils import entry
-from utils.durable_file import replacing
-from utils.own_modules import is_installed
-from utils.places import PACKAGE, PROJECT, program
-from utils.user_error import UserError
+from stride.commands.schema import text as schema_text
+from stride.commands.usage import parser_of
+from stride.utils import entry
+from stride.utils.durable_file import replacing
+from stride.utils.own_modules import is_installed
+from stride.utils.places import HOME, IS_WHEEL, program
+from stride.utils.user_error import UserError
 
-TEMPLATE = PROJECT / "template" if PACKAGE else PROJECT / "stride" / "template"
+TEMPLATE = HOME / "template"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 FILES = {  # in the project <- in the template
     "pyproject.toml": "pyproject.toml",
@@ -72,7 +72,7 @@ def words_of(name: str) -> dict[str, str]:
             word: typed(command)
             for word, command in {"train": "train", "play": "run_play", "inspect": "run_inspect"}.items()
         }
-        | {"schema": "stride schema > configs/schema.json" if PACKAGE else "python -m scripts.schema"}
+        | {"schema": "stride schema > configs/schema.json"}
     )
 
 
@@ -84,7 +84,7 @@ def is_taken(module: str) -> bool:
 
 def typed(command: str) -> str:
     """How a command is typed in a project: by its name, or by the path of this checkout."""
-    return f"stride {command.removeprefix('run_')}" if PACKAGE else shlex.join(["python", *program(command)[1:]])
+    return f"stride {command.removeprefix('run_')}" if IS_WHEEL else shlex.join(["python", *program(command)[1:]])
 
 
 def text_of(source: str) -> str:

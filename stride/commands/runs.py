@@ -1,4 +1,4 @@
-"""Everything about the runs that are there:   python -m scripts.runs list   (--help says the rest)
+"""Everything about the runs that are there:   stride runs list   (--help says the rest)
 
 A word of the command line is a function below; what only one of them needs is loaded there.
 """
@@ -9,17 +9,17 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 
-from config.commands.runs import parse_runs
-from report.ledger.selection import chosen, refreshed, select
-from report.ledger.table import COLUMNS, data, table
-from report.ledger.written import written
-from runstore.run_brief import Brief
-from runstore.run_index import RunIndex
-from runstore.run_labels import Labels, read_labels, write_labels
-from runstore.runs_root import runs_root
-from scripts.usage import spelled
-from utils import entry
-from utils.one_line import printable
+from stride.commands.usage import spelled
+from stride.config.commands.runs import parse_runs
+from stride.report.ledger.selection import chosen, refreshed, select
+from stride.report.ledger.table import COLUMNS, data, table
+from stride.report.ledger.written import written
+from stride.runstore.run_brief import Brief
+from stride.runstore.run_index import RunIndex
+from stride.runstore.run_labels import Labels, read_labels, write_labels
+from stride.runstore.runs_root import runs_root
+from stride.utils import entry
+from stride.utils.one_line import printable
 
 NARROWEST = 80
 MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given
@@ -50,14 +50,14 @@ def list_runs(asked: argparse.Namespace) -> list[str]:
 
 
 def show(asked: argparse.Namespace) -> list[str]:
-    from report.ledger.show import shown, told
+    from stride.report.ledger.show import shown, told
 
     [run] = chosen([asked.run])
     return [json.dumps(told(run))] if asked.json else shown(run, _width() or 2 * NARROWEST)
 
 
 def compare(asked: argparse.Namespace) -> list[str]:
-    from report.ledger.compare import compared, picture, told
+    from stride.report.ledger.compare import compared, picture, told
 
     runs = chosen(asked.runs, least=2)
     metrics = _names(asked.metrics)
@@ -67,7 +67,7 @@ def compare(asked: argparse.Namespace) -> list[str]:
 
 
 def export(asked: argparse.Namespace) -> list[str]:
-    from report.ledger.export import exported
+    from stride.report.ledger.export import exported
 
     columns = _names(asked.columns)
     lines, fields = select(asked.filter, asked.sort, columns, asked.limit)
@@ -96,7 +96,7 @@ def note(asked: argparse.Namespace) -> list[str]:
 
 
 def cleanup(asked: argparse.Namespace) -> list[str]:
-    from report.ledger.cleanup import clean
+    from stride.report.ledger.cleanup import clean
 
     def read() -> Sequence[Brief]:
         return select(asked.filter, index=RunIndex(kept=False)).lines
@@ -105,14 +105,14 @@ def cleanup(asked: argparse.Namespace) -> list[str]:
 
 
 def explain(asked: argparse.Namespace) -> list[str]:
-    from report.ledger.explain import explained, told
+    from stride.report.ledger.explain import explained, told
 
     return [json.dumps(told(asked.metric))] if asked.json else explained(asked.metric)
 
 
 def diff(asked: argparse.Namespace) -> list[str]:
-    from agents.trained.tensors import first_tensor  # brings torch
-    from report.ledger.diff import configs, first_row, in_words
+    from stride.agents.trained.tensors import first_tensor  # brings torch
+    from stride.report.ledger.diff import configs, first_row, in_words
 
     first, second = chosen(asked.runs, least=2)
     found = {"configs": configs(first, second), "row": first_row(first, second), "tensor": first_tensor(first, second)}

@@ -1,17 +1,17 @@
-"""Check an environment, yours or anybody's:   python -m scripts.check_env CartPole-v1   (--help says the rest)"""
+"""Check an environment, yours or anybody's:   stride check-env CartPole-v1   (--help says the rest)"""
 
 import json
 import sys
 
-from config.commands.check_env import CheckArguments, parse_check
-from envs_gym.check.finding import FAULT, Result
-from envs_gym.check.parts import PARTS
-from envs_gym.check.screen import page, progress
-from envs_gym.check.watched import check
-from report.console import standard_output
-from report.in_place import InPlace
-from scripts.usage import spelled
-from utils import entry
+from stride.commands.usage import spelled
+from stride.config.commands.check_env import CheckArguments, parse_check
+from stride.envs_gym.check.finding import FAULT, Result
+from stride.envs_gym.check.parts import PARTS
+from stride.envs_gym.check.screen import page, progress
+from stride.envs_gym.check.watched import check
+from stride.report.console import standard_output
+from stride.report.in_place import InPlace
+from stride.utils import entry
 
 PIPE_WIDTH = 100  # columns where there is no terminal
 

@@ -1,4 +1,4 @@
-"""A wheel of this checkout, and an environment that has it: what the wheel's tests and measurements begin with."""
+"""A wheel of this checkout, and environments to install it into."""
 
 import subprocess
 import sys
@@ -6,29 +6,28 @@ import sysconfig
 import venv
 from pathlib import Path
 
-from utils.places import PROJECT
-
-BUILD = "import sys; from scripts.wheel import backend; getattr(backend, f'build_{sys.argv[2]}')(sys.argv[1])"
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, f'build_{sys.argv[2]}')(sys.argv[1])"
 OURS = ("stride_rl", "__editable__")
 
 
-def build(folder: Path, kind: str = "wheel", checkout: Path = PROJECT) -> Path:
-    """The wheel or `sdist` of a checkout, made in an empty folder by the backend that pip would ask."""
+def build(folder: Path, kind: str = "wheel", checkout: Path = ROOT) -> Path:
+    """The `wheel` or `sdist` of a checkout, made in an empty folder by the backend that pip would ask."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, "-c", BUILD, folder, kind], cwd=checkout, check=True, capture_output=True)
-    [made] = folder.iterdir()
-    return made
+    [result] = folder.iterdir()
+    return result
 
 
 def environment(folder: Path) -> Path:
-    """The Python of a new environment that has whatever is installed here, pip among it, but this project."""
+    """The Python of a new environment that has all that is installed here, pip included, but not this project."""
     venv.create(folder, with_pip=False)
-    (lent := folder / "lent" / "site-packages").mkdir(parents=True)  # as a traceback tells a library
+    (libraries := folder / "libraries" / "site-packages").mkdir(parents=True)  # so that blame.py sees libraries
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if not path.name.startswith(OURS) and path.suffix != ".pth":  # an editable installation is one of these
-            (lent / path.name).symlink_to(path)
+            (libraries / path.name).symlink_to(path)
     site = sysconfig.get_path("purelib", vars={"base": str(folder)})
-    Path(site, "lent.pth").write_text(f"{lent}\n")
+    Path(site, "libraries.pth").write_text(f"{libraries}\n")
     pip = folder / "bin" / "pip"
     pip.write_text(f'#!/bin/sh\nexec {folder}/bin/python -m pip "$@"\n')
     pip.chmod(0o755)
@@ -36,7 +35,7 @@ def environment(folder: Path) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """The Python of a new environment with the wheel; its dependencies have to be there by now."""
+    """The Python of a new environment with the wheel; its dependencies must be installed here."""
     python = environment(folder)
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", wheel], check=True)
     return python

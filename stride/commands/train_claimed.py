@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from config.commands.train import Arguments
-from config.loader import to_plain
-from config.schema import Config
-from report.json_events import JsonEvents
-from runstore import checkpoint_set, claim
-from runstore.alerts import Alert
-from runstore.outcome import Outcome
-from runstore.run_dir import RunDir, runs_root
-from runstore.run_facts import PAUSED, mapping
-from runstore.run_files import exists
-from utils.entry import GOAL_MISSED
-from utils.events import Events
-from utils.one_line import printable
+from stride.config.commands.train import Arguments
+from stride.config.loader import to_plain
+from stride.config.schema import Config
+from stride.report.json_events import JsonEvents
+from stride.runstore import checkpoint_set, claim
+from stride.runstore.alerts import Alert
+from stride.runstore.outcome import Outcome
+from stride.runstore.run_dir import RunDir, runs_root
+from stride.runstore.run_facts import PAUSED, mapping
+from stride.runstore.run_files import exists
+from stride.utils.entry import GOAL_MISSED
+from stride.utils.events import Events
+from stride.utils.one_line import printable
 
 
 def standing_run(arguments: Arguments, config: Config) -> RunDir | None:

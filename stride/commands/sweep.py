@@ -1,4 +1,4 @@
-"""Search for hyperparameters:   python scripts/sweep.py config/sweeps/cartpole.yaml   (--help says the rest)
+"""Search for hyperparameters:   stride sweep config/sweeps/cartpole.yaml   (--help says the rest)
 
 The story of a search: the file -> trials that Optuna proposes -> runs that pause at rungs, of which the best go on ->
 the best three on seeds that nobody used -> a block of YAML. All that is kept is the journal and the runs themselves:
@@ -10,22 +10,22 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from config.commands.sweep import parse_sweep
-from config.commands.train import parse_arguments
-from config.general import Task
-from config.schema import Config
-from config.search import Search, read_search
-from runstore.many.pools import pool_on
-from runstore.many.search_journal import Journal
-from runstore.run_dir import runs_root
-from runstore.run_facts import mapping
-from runstore.run_lock import locked
-from scripts.sweep_flights import Sweep
-from scripts.usage import spelled
-from utils import entry, places
-from utils.durable_file import read_json, write_json
-from utils.interrupted import Noted, name_of
-from utils.user_error import UserError
+from stride.commands.sweep_flights import Sweep
+from stride.commands.usage import spelled
+from stride.config.commands.sweep import parse_sweep
+from stride.config.commands.train import parse_arguments
+from stride.config.general import Task
+from stride.config.schema import Config
+from stride.config.search import Search, read_search
+from stride.runstore.many.pools import pool_on
+from stride.runstore.many.search_journal import Journal
+from stride.runstore.run_dir import runs_root
+from stride.runstore.run_facts import mapping
+from stride.runstore.run_lock import locked
+from stride.utils import entry, places
+from stride.utils.durable_file import read_json, write_json
+from stride.utils.interrupted import Noted, name_of
+from stride.utils.user_error import UserError
 
 
 class NothingFoundError(RuntimeError):
@@ -61,7 +61,9 @@ def load(words: Sequence[str]) -> Config:
 
 
 def look(config: Config) -> Task:
-    from envs_gym.task import task_of  # brings torch, and only environments without a config of their own want it
+    from stride.envs_gym.task import (
+        task_of,  # brings torch, and only environments without a config of their own want it
+    )
 
     return task_of(config)
 

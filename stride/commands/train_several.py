@@ -3,16 +3,16 @@
 import os
 from collections.abc import Sequence
 
-from config.commands.train import Arguments
-from config.general import KEEP, is_general_config, to_keep
-from config.loader import to_plain
-from config.schema import Config
-from report.sinks import group_watchers
-from runstore.claim import key_of
-from runstore.many.group_training import train_all
-from runstore.many.pools import pool_on
-from runstore.seed_group import Part, Plan
-from utils.places import program
+from stride.config.commands.train import Arguments
+from stride.config.general import KEEP, is_general_config, to_keep
+from stride.config.loader import to_plain
+from stride.config.schema import Config
+from stride.report.sinks import group_watchers
+from stride.runstore.claim import key_of
+from stride.runstore.many.group_training import train_all
+from stride.runstore.many.pools import pool_on
+from stride.runstore.seed_group import Part, Plan
+from stride.utils.places import program
 
 
 def start_all(arguments: Arguments, each: Sequence[tuple[Arguments, Config]]) -> int:

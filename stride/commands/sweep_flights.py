@@ -10,23 +10,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from config.search import BEST, Search
-from config.search_rules import ranked
-from report.sweep_result import Finalist, SweepResult
-from runstore.history import STEPS
-from runstore.many.pools import Pool
-from runstore.many.process_pool import Finished
-from runstore.many.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
-from runstore.metrics_csv import read_csv
-from runstore.run_dir import RunDir, runs_root
-from runstore.run_facts import ENOUGH, PAUSED, mapping
-from runstore.run_files import exists
-from runstore.run_lock import LockLostError
-from runstore.seed_group import members
-from scripts.sweep_choice import Choice
-from utils.cores import SHARE, cores
-from utils.interrupted import Noted
-from utils.typography import duration, score
+from stride.commands.sweep_choice import Choice
+from stride.config.search import BEST, Search
+from stride.config.search_rules import ranked
+from stride.report.sweep_result import Finalist, SweepResult
+from stride.runstore.history import STEPS
+from stride.runstore.many.pools import Pool
+from stride.runstore.many.process_pool import Finished
+from stride.runstore.many.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.run_dir import RunDir, runs_root
+from stride.runstore.run_facts import ENOUGH, PAUSED, mapping
+from stride.runstore.run_files import exists
+from stride.runstore.run_lock import LockLostError
+from stride.runstore.seed_group import members
+from stride.utils.cores import SHARE, cores
+from stride.utils.interrupted import Noted
+from stride.utils.typography import duration, score
 
 SAID = re.compile(r"result=(\S+) .*\btest_episodes=(\d+) .*run=(.+)")  # in a quiet run's last line
 SOLVED = "solved"

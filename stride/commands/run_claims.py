@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from report.metrics_csv import STEPS
-from runstore import checkpoint_set
-from runstore.metrics_csv import format_number
-from runstore.run_dir import RunDir
-from runstore.run_facts import UNENDED, finite, mapping
-from scripts.plain_tree import Difference
-from utils.user_error import UserError
+from stride.commands.plain_tree import Difference
+from stride.report.metrics_csv import STEPS
+from stride.runstore import checkpoint_set
+from stride.runstore.metrics_csv import format_number
+from stride.runstore.run_dir import RunDir
+from stride.runstore.run_facts import UNENDED, finite, mapping
+from stride.utils.user_error import UserError
 
 VALIDATED, BEST, TESTED = "val/roll/ep_rew/mean", "val/roll/ep_rew/best", "test/roll/ep_rew/mean"
 TESTED_AS = {"test_mean": TESTED, "test_std": "test/roll/ep_rew/std", "test_episodes": "test/roll/episodes"}

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from config.commands.machines import LOCAL
-from config.commands.train import Arguments, check_pause, parse_arguments
-from config.plugins import TooEarlyError, postponed
-from config.preflight import answered, checked, knows_all_algorithms
-from config.schema import Config
-from report.console import standard_output, told
-from report.dashboard import opening_block
-from runstore.many.nursery import is_nursery
-from scripts.train_claimed import is_done, standing_run, tell_again
-from scripts.train_detached import apart, train_apart
-from utils.events import FAILED, line
-from utils.user_error import UserError
+from stride.commands.train_claimed import is_done, standing_run, tell_again
+from stride.commands.train_detached import apart, train_apart
+from stride.config.commands.machines import LOCAL
+from stride.config.commands.train import Arguments, check_pause, parse_arguments
+from stride.config.plugins import TooEarlyError, postponed
+from stride.config.preflight import answered, checked, knows_all_algorithms
+from stride.config.schema import Config
+from stride.report.console import standard_output, told
+from stride.report.dashboard import opening_block
+from stride.runstore.many.nursery import is_nursery
+from stride.utils.events import FAILED, line
+from stride.utils.user_error import UserError
 
 
 def first_words(argv: list[str]) -> int | None:
@@ -59,7 +59,7 @@ def _first_words(argv: list[str]) -> int | None:
 
 def start_far(arguments: Arguments) -> int:
     """Several runs on a cluster: what they need, its nodes have and load; nothing of it is wanted here."""
-    from scripts.train_several import start_all
+    from stride.commands.train_several import start_all
 
     each = [(one, one.load()) for one in arguments.each()]
     for _, config in each:

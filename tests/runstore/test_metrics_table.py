@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from report.metrics_csv import read_csv
-from runstore.metrics_table import (
+from stride.runstore.metrics_csv import read_csv
+from stride.runstore.metrics_table import (
     EPOCH,
     OF_TAIL,
     POINTS,
@@ -23,8 +23,8 @@ from runstore.metrics_table import (
     Point,
     Tail,
 )
-from runstore.run_facts import LARGEST
-from utils.user_error import UserError
+from stride.runstore.run_facts import LARGEST
+from stride.utils.user_error import UserError
 
 NAMES = (STEPS, EPOCH, SECONDS, RATE, TRAIN, VAL, VAL_BEST, "train/loss/policy")
 CELLS = ("nan", "inf", "-5", "1e400", "x", "", "9e18", "1e19", "\0\0", "\x1b[2J", "\u00e9", "1,2", "\n")

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from config.commands.train import Arguments
-from report.monitor.app import Monitor, run
-from runstore.run_dir import STAMP, RunDir, runs_root
-from runstore.run_files import list_names
-from runstore.run_lock import is_here, owner, started_by
-from runstore.seed_group import find_group, names_group, spelled_out, standings
-from utils.places import PACKAGE, PROJECT, module_of, program
-from utils.user_error import UserError
+from stride.config.commands.train import Arguments
+from stride.report.monitor.app import Monitor, run
+from stride.runstore.run_dir import STAMP, RunDir, runs_root
+from stride.runstore.run_files import list_names
+from stride.runstore.run_lock import is_here, owner, started_by
+from stride.runstore.seed_group import find_group, names_group, spelled_out, standings
+from stride.utils.places import IS_WHEEL, ROOT, TRAIN, program
+from stride.utils.user_error import UserError
 
 FLAGS = ("--detach", "--monitor")
 POLL = 0.1  # seconds between two looks for its run
@@ -73,10 +73,10 @@ def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
 def farewell(begun: Begun, trains: bool) -> list[str]:
     """What to type next."""
     name = f"group:{begun.group}" if begun.group else begun.folder.name
-    attach = f"  attach    python -m scripts.monitor {name}"
+    attach = f"  attach    stride monitor {name}"
     if not trains:
         return [f"  it ended: {name}", attach]
-    again = f"  goes on   python train.py --resume {name}"
+    again = f"  goes on   {TRAIN} --resume {name}"
     stop = f"  stop      kill {begun.pid}    it saves first"
     return [f"  trains in the background: {name}", attach, stop, again]
 
@@ -122,9 +122,9 @@ def look_on(folder: Path) -> None:
     if tmux is None:
         return
     # a checkout's modules are found from its folder; from a wheel never from where one stands
-    where = ["-P"] if PACKAGE else []
-    words = [sys.executable, *where, "-m", module_of("scripts/monitor.py"), str(folder)]
-    place = ["-c", os.getcwd() if PACKAGE else str(PROJECT), "-e", f"STRIDE_RUNS={runs_root()}"]
+    where = ["-P"] if IS_WHEEL else []
+    words = [sys.executable, *where, "-m", "stride.commands.monitor", str(folder)]
+    place = ["-c", os.getcwd() if IS_WHEEL else str(ROOT), "-e", f"STRIDE_RUNS={runs_root()}"]
     done = subprocess.run([tmux, "split-window", "-d", "-v", *place, *words], capture_output=True, text=True)
     if done.returncode:
         print(f"  no monitor: tmux says {done.stderr.strip() or done.returncode}", file=sys.stderr)

@@ -7,9 +7,9 @@ killed between any two of them goes on as if it had not been.
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from config.search import Search
-from config.search_rules import promoted
-from runstore.many.search_journal import Journal, Trial
+from stride.config.search import Search
+from stride.config.search_rules import promoted
+from stride.runstore.many.search_journal import Journal, Trial
 
 
 class Choice:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import cache
 
-from config.metrics import Metric, load_metrics
+from stride.config.metrics import Metric, load_metrics
 
 AREAS = ("val", "test", "roll", "loss", "policy", "value", "time")
 # shown above the table: the clock, and how long it has taken

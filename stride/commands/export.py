@@ -1,33 +1,33 @@
-"""Write a trained policy into one file:   python -m scripts.export @last --onnx   (--help says the rest)
+"""Write a trained policy into one file:   stride export @last --onnx   (--help says the rest)
 
 The story, top to bottom: arguments -> loaded run -> 1,000 observations of real episodes -> a file that answers them as
 the run's player does, or none.
 """
 
-import utils.quick_start  # isort: skip  # before all others
+from stride.utils import quick_start  # isort: skip  # before all others
 
 import sys
 
-from config.commands.export import parse_export
-from config.preflight import look_for_run
-from utils import entry
+from stride.config.commands.export import parse_export
+from stride.config.preflight import look_for_run
+from stride.utils import entry
 
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_export), "loading torch ...")  # here, as the imports below take seconds
 
-import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
+import stride.utils.late_dynamo  # isort: skip  # noqa: F401  # before whoever imports Lightning
 
 from functools import partial
 from typing import cast
 
 import torch
 
-from agents.trained.loading import load_run
-from envs_gym.gym_env import EnvError
-from export.files import Kind, export
-from export.verify import TOLERANCE, DifferenceError
+from stride.agents.trained.loading import load_run
+from stride.envs_gym.gym_env import EnvError
+from stride.export.files import Kind, export
+from stride.export.verify import TOLERANCE, DifferenceError
 
-utils.quick_start.loaded()
+quick_start.loaded()
 
 say = partial(print, flush=True)
 
@@ -54,4 +54,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    utils.quick_start.leave(command(sys.argv[1:]))
+    quick_start.leave(command(sys.argv[1:]))

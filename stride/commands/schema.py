@@ -2,9 +2,9 @@
 
 import json
 
-from config.json_schema import schema
-from scripts.usage import parser_of
-from utils import entry
+from stride.commands.usage import parser_of
+from stride.config.json_schema import schema
+from stride.utils import entry
 
 
 def main(argv: list[str]) -> int:

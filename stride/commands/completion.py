@@ -13,25 +13,25 @@ from typing import Any, TextIO, get_args, get_origin
 
 import argcomplete
 
-from config.commands.check_env import build_check_parser
-from config.commands.export import build_export_parser
-from config.commands.inspect import build_inspect_parser
-from config.commands.monitor import build_monitor_parser
-from config.commands.one_line import OneLineParser
-from config.commands.play import build_play_parser
-from config.commands.publish import build_publish_parser
-from config.commands.runs import build_runs_parser
-from config.commands.sweep import build_sweep_parser
-from config.commands.table import commands
-from config.commands.train import build_parser
-from config.commands.verify import build_verify_parser
-from config.field_types import hints, members
-from config.loader import environment_files
-from config.schema import ALGORITHMS
-from config.variants import EnvironmentFile
-from runstore.run_dir import list_runs
-from scripts.usage import parser_of
-from utils import entry
+from stride.commands.usage import parser_of
+from stride.config.commands.check_env import build_check_parser
+from stride.config.commands.export import build_export_parser
+from stride.config.commands.inspect import build_inspect_parser
+from stride.config.commands.monitor import build_monitor_parser
+from stride.config.commands.one_line import OneLineParser
+from stride.config.commands.play import build_play_parser
+from stride.config.commands.publish import build_publish_parser
+from stride.config.commands.runs import build_runs_parser
+from stride.config.commands.sweep import build_sweep_parser
+from stride.config.commands.table import commands
+from stride.config.commands.train import build_parser
+from stride.config.commands.verify import build_verify_parser
+from stride.config.field_types import hints, members
+from stride.config.loader import environment_files
+from stride.config.schema import ALGORITHMS
+from stride.config.variants import EnvironmentFile
+from stride.runstore.run_dir import list_runs
+from stride.utils import entry
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"  # argcomplete's variable: what the shell sets to ask for words, the line is in COMP_LINE

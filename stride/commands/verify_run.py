@@ -1,50 +1,50 @@
 """Does a run repeat? Trains its first iterations again from the stored config and seed, and compares.
 
-    python -m scripts.verify_run @last                 up to its earliest checkpoint
-    python -m scripts.verify_run RUN --iterations 50   every checkpoint of the first 50 iterations
-    python -m scripts.verify_run RUN --test            and the closing test, with the weights of the last checkpoint
+    stride verify @last                 up to its earliest checkpoint
+    stride verify RUN --iterations 50   every checkpoint of the first 50 iterations
+    stride verify RUN --test            and the closing test, with the weights of the last checkpoint
 
 Compared are the rows of metrics.csv, and at each checkpoint everything a run consists of: weights, optimizer, where
 every world and episode stands, counters. Then what the run says of itself in several files: scores, outcome, goal. The
 last line says what was not verified. Exit code 0 when identical or the same within tolerance, 1 when not.
 """
 
-import utils.quick_start  # isort: skip  # before all others
+from stride.utils import quick_start  # isort: skip  # before all others
 
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from config.commands.verify import VerifyArguments, parse_verify
-from config.preflight import look_for_run
-from utils import entry
+from stride.config.commands.verify import VerifyArguments, parse_verify
+from stride.config.preflight import look_for_run
+from stride.utils import entry
 
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_verify), "loading torch ...")  # here, as the imports below take seconds
 
-import utils.late_dynamo  # isort: skip  # before whoever imports Lightning
+import stride.utils.late_dynamo  # isort: skip  # noqa: F401  # before whoever imports Lightning
 
-from config.loader import from_plain
-from config.metrics import load_metrics
-from config.plugins import check_names, trust_in
-from config.schema import Config
-from config.sizes import check_foreign
-from envs_gym.gym_env import EnvError
-from envs_gym.make import env_info
-from envs_gym.own_code import import_code_of
-from report.metrics_csv import STEPS
-from runstore import checkpoint_set
-from runstore.metrics_csv import format_number, read_csv
-from runstore.run_dir import RunDir
-from scripts.plain_tree import Difference, differences
-from scripts.repeated_run import CompareAt, repeated, scratch, tested
-from scripts.run_claims import Row, Sidecars, closing_test, contradictions
-from trainer_callbacks.resume import host_facts
-from utils.one_line import one_line
-from utils.user_error import UserError
+from stride.commands.plain_tree import Difference, differences
+from stride.commands.repeated_run import CompareAt, repeated, scratch, tested
+from stride.commands.run_claims import Row, Sidecars, closing_test, contradictions
+from stride.config.loader import from_plain
+from stride.config.metrics import load_metrics
+from stride.config.plugins import check_names, trust_in
+from stride.config.schema import Config
+from stride.config.sizes import check_foreign
+from stride.envs_gym.gym_env import EnvError
+from stride.envs_gym.make import env_info
+from stride.envs_gym.own_code import import_code_of
+from stride.report.metrics_csv import STEPS
+from stride.runstore import checkpoint_set
+from stride.runstore.metrics_csv import format_number, read_csv
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.resume import host_facts
+from stride.utils.one_line import one_line
+from stride.utils.user_error import UserError
 
-utils.quick_start.loaded()
+quick_start.loaded()
 
 ITERATIONS = "train/clock/iterations"  # the closing test's row may have none
 SHOWN = 5  # differences
@@ -188,4 +188,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    utils.quick_start.leave(command(sys.argv[1:]))
+    quick_start.leave(command(sys.argv[1:]))

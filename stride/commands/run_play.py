@@ -1,0 +1,268 @@
+"""Watch or measure a trained agent:   python run_play.py --run-id @last   (--help says the rest)
+
+The story, top to bottom: arguments -> loaded run -> episodes, watched one by one or counted many at once -> a summary.
+`--headless --episodes 100 --json` is the evaluation.
+"""
+
+from stride.utils import quick_start  # isort: skip  # before all others
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stride.config.commands.play import PlayArguments, parse_play
+from stride.config.loader import file_of
+from stride.config.preflight import look_for_run
+from stride.utils import entry
+
+if __name__ == "__main__":
+    entry.begin(look_for_run(parse_play), "loading torch ...")  # here, as the imports below take seconds
+
+import stride.utils.late_dynamo  # isort: skip  # noqa: F401  # before whoever imports Lightning
+
+import torch
+
+from stride.agents.playing.film import Film
+from stride.agents.playing.keyboard import Keyboard, Quit, Steering
+from stride.agents.trained.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
+from stride.agents.trained.loading import LoadedRun, load_run
+from stride.agents.trained.player import check_mode
+from stride.envs_gym.gym_env import EnvError
+from stride.envs_gym.rendered import RenderError, frame_of, frames_per_second, has_display, make_rendered
+from stride.report.comparison import data, told
+from stride.report.console import standard_output
+from stride.report.group import Group, Seed, read_group
+from stride.runstore import run_files
+from stride.runstore.run_facts import finite, mapping
+from stride.runstore.seed_group import each_of
+from stride.utils.statistics import mean_and_deviation
+from stride.utils.user_error import UserError
+from stride.utils.video_file import VideoError
+
+quick_start.loaded()
+
+Say = Callable[[str], None]
+WIDEST = 200  # columns of a table that no terminal bounds
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse_play(argv)
+    # with --json standard output holds the object and nothing else
+    say: Say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    if arguments.group:
+        return compare(arguments, say)
+    loaded = load_run(arguments.run_id, arguments.checkpoint, arguments.trust)
+    torch.set_num_threads(loaded.config.torch_threads)
+    for note in loaded.notes:
+        say(note)
+    watched = arguments.filmed or arguments.step_by_step
+    window = wants_window(arguments, say)
+    name = f"{loaded.config.env_id}:{loaded.config.variant}"
+    say(f"{name}  {loaded.run.id}, {loaded.checkpoint}, {arguments.mode}, seed {arguments.seed}")
+    played: list[Counted] = []
+    for episode in watch(loaded, arguments, window, say) if window or watched else count(loaded, arguments):
+        played.append(episode)
+        say(f"episode {episode.number + 1:>3}  return {episode.episode_return:10.2f}  length {episode.length:6,}")
+    if not played:
+        say("stopped before an episode was over")
+        return 0
+    summary = summarize(loaded, arguments, played)
+    say(sentence(summary))
+    if arguments.json:
+        print(json.dumps(summary))
+    return 0
+
+
+def compare(arguments: PlayArguments, say: Say) -> int:
+    """Groups of seeds: by their closing tests, or by episodes that every run plays now."""
+    groups = [part for selector in each_of(arguments.run_id) for part in read_group(selector).parts]
+    how = "of the closing tests"
+    if arguments.headless:
+        groups = [play_group(group, arguments, say) for group in groups]
+        how = f"{arguments.episodes} episodes of {arguments.checkpoint}, {arguments.mode}, seed {arguments.seed}"
+    width = standard_output().width if sys.stdout.isatty() else WIDEST
+    for line in told(groups, how, width):
+        say(line)
+    if arguments.json:
+        print(json.dumps(data(groups, how)))
+    return 0
+
+
+def play_group(group: Group, arguments: PlayArguments, say: Say) -> Group:
+    """The group judged by the same episodes of each of its runs, instead of by their closing tests."""
+    return replace(group, seeds=tuple(play_seed(seed, group.goal, arguments, say) for seed in group.seeds))
+
+
+def play_seed(seed: Seed, goal: float | None, arguments: PlayArguments, say: Say) -> Seed:
+    """What its run reaches now; one that cannot play, having no checkpoint, say, has no return."""
+    silent = replace(seed, mean=None, deviation=None, episodes=0)
+    if seed.run is None:
+        return silent
+    try:
+        loaded = load_run(seed.run.id, arguments.checkpoint)
+    except UserError as error:
+        return replace(silent, why=seed.why or str(error))
+    torch.set_num_threads(loaded.config.torch_threads)
+    rest = arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps
+    returns = [episode.episode_return for episode in play_episodes(loaded, *rest)]
+    mean, deviation = mean_and_deviation(returns)
+    say(f"seed {seed.seed}: {loaded.checkpoint} of {seed.run.id}  {mean:.2f} ± {deviation:.2f}")
+    return seed.played(mean, deviation, arguments.episodes, goal)
+
+
+def wants_window(arguments: PlayArguments, say: Say) -> bool:
+    """Whether to open one; without a display only a person who wants to play is refused."""
+    if arguments.headless or arguments.json or arguments.filmed:
+        return False
+    if has_display():
+        return True
+    if arguments.user:
+        raise UserError("--user needs a display, and there is none (neither DISPLAY nor WAYLAND_DISPLAY is set)")
+    say("no display: playing without a window")
+    return False
+
+
+def count(loaded: LoadedRun, arguments: PlayArguments) -> Iterator[Counted]:
+    """Many worlds at once: only returns are wanted."""
+    return play_episodes(loaded, arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps)
+
+
+def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -> Iterator[Counted]:
+    """One world, one step at a time: into a window, into a video, or step by step in words."""
+    render_mode = "human" if window else "rgb_array" if arguments.filmed else None
+    mode = "greedy" if arguments.user else check_mode(arguments.mode)
+    with ExitStack() as stack:
+        env = make_rendered(loaded.config, render_mode, arguments.fps)
+        stack.callback(env.close)
+        names = loaded.agent.action_names(loaded.config.spec)
+        steer = None
+        if arguments.user:
+            steering = Steering(env.action_space, names)
+            steer = Keyboard(steering)
+            say(steering.help())
+        film = None
+        if arguments.filmed:
+            where = places(loaded, arguments)
+            film = stack.enter_context(Film(where, arguments.episodes, frames_per_second(env), arguments.captions))
+        for number in range(arguments.episodes):
+            total = 0.0
+            opened = partial(film.turn_to, number, partial(frame_of, env)) if film else None
+            try:
+                for moment in moments(env, loaded.agent, start_of(arguments.seed, number), mode, arguments.max_steps,
+                                      steer, opened):  # fmt: skip
+                    total += moment.reward
+                    if film:
+                        film.add(moment.step, total)
+                    check_numbers(moment, total, loaded.config.env_id, number)
+                    if arguments.step_by_step:
+                        say(describe(moment, names))
+                        wait()
+            except Quit:
+                return
+            yield Counted(number, total, moment.step)
+    if film:
+        say(f"video   {film}")
+
+
+def places(loaded: LoadedRun, arguments: PlayArguments) -> list[Path]:
+    """Where the episodes go: the one file that was named, or a file for each in the folder, by default the run's."""
+    if arguments.video and arguments.video.endswith(".mp4") and not Path(arguments.video).is_dir():
+        return [Path(arguments.video)]
+    names = [f"play-{loaded.checkpoint}-seed{arguments.seed}-episode{n + 1}.mp4" for n in range(arguments.episodes)]
+    if arguments.video:
+        return [Path(arguments.video) / name for name in names]
+    if not loaded.run.path.is_dir():  # of the Hub
+        return [Path(name) for name in names]
+    run_files.make_folder(loaded.run.videos)
+    return [run_files.check(loaded.run.videos / name) for name in names]
+
+
+def describe(moment: Moment, names: tuple[str, ...]) -> str:
+    """A step in a line: what the policy thought, what was done, what came of it."""
+    opinion = moment.opinion
+    thoughts = [f"value {opinion.value:.2f}"] if opinion.value is not None else []
+    if "probability" in opinion.distribution:
+        chances = zip(names, opinion.distribution["probability"], strict=True)
+        thoughts += [f"{name} {chance:.0%}" for name, chance in chances]
+    else:
+        numbers = zip(names, opinion.distribution["mean"], opinion.distribution["std"], strict=True)
+        thoughts += [f"{name} {mean:.2f} ± {std:.2f}" for name, mean, std in numbers]
+    if "q" in opinion.distribution:
+        thoughts += [f"Q({name}) {q:.2f}" for name, q in zip(names, opinion.distribution["q"], strict=True)]
+    done = f"action {moment.choice.action}  reward {moment.reward:g}"
+    end = "  terminated" if moment.terminated else "  truncated" if moment.truncated else ""
+    return f"step {moment.step:>4}  {', '.join(thoughts)}  {done}{end}"
+
+
+def wait() -> None:
+    """Until Enter is pressed."""
+    try:
+        input()
+    except EOFError as error:
+        raise UserError("--step-by-step waits for Enter, but nobody can press it: standard input is closed") from error
+
+
+def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]) -> dict[str, Any]:
+    """The object that --json prints."""
+    returns = [episode.episode_return for episode in played]
+    mean, deviation = mean_and_deviation(returns)
+    films = [str(path) for path in places(loaded, arguments)] if arguments.filmed else []
+    return {
+        "run_id": loaded.run.id,
+        "env_id": loaded.config.env_id,
+        "variant": loaded.config.variant,
+        "checkpoint": loaded.checkpoint,
+        "env_steps": loaded.progress["env_steps"],
+        "policy": arguments.mode,
+        "seed": arguments.seed,
+        "episodes": len(played),
+        "mean_return": mean,
+        "std_return": deviation,
+        "returns": returns,
+        "lengths": [episode.length for episode in played],
+        "goal": loaded.goal,
+        "goal_here": goal_here(loaded),
+        "goal_met": None if loaded.goal is None else mean >= loaded.goal,
+        "video": None if not films else films[0] if len(films) == 1 else films,
+    }
+
+
+def goal_here(loaded: LoadedRun) -> float | None:
+    """Of a run from elsewhere, the goal that its environment's file has here: its own may be anything."""
+    from_elsewhere = loaded.run.foreign or not loaded.run.path.is_dir()  # the latter: of the Hub
+    file = file_of(loaded.config.env_id) if from_elsewhere else None
+    return finite(mapping(file.base.get("spec")).get("goal")) if file else None
+
+
+def sentence(summary: dict[str, Any]) -> str:
+    number = summary["episodes"]
+    over = f"{number} episode{'s' if number > 1 else ''}"
+    return f"mean {summary['mean_return']:.2f} ± {summary['std_return']:.2f} over {over}: {goal_words(summary)}"
+
+
+def goal_words(summary: dict[str, Any]) -> str:
+    """`goal met (475)`; a run from elsewhere may have a goal of its own, which is named beside the shipped one."""
+    goal, shipped = summary["goal"], summary["goal_here"]
+    if goal is None:
+        return "no goal"
+    which = f"{goal:g}" if shipped in (None, goal) else f"the publisher's {goal:g}; here {shipped:g}"
+    return f"goal {'met' if summary['goal_met'] else 'not met'} ({which})"
+
+
+def is_refused(error: Exception) -> bool:
+    """Besides words: a package to install, a file that cannot be written. What an environment does wrong is none."""
+    return isinstance(error, UserError | VideoError) or (isinstance(error, RenderError) and error.missing)
+
+
+def command(argv: list[str]) -> int:
+    """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in an environment."""
+    return entry.ended(main, argv, EnvError, RenderError, VideoError, refused=is_refused)
+
+
+if __name__ == "__main__":
+    quick_start.leave(entry.printed(command(sys.argv[1:])))

@@ -1,0 +1,113 @@
+"""Publish a trained agent on the Hugging Face Hub:   python run_publish.py --dry-run   (--help says the rest)
+
+The story, top to bottom: arguments -> loaded run -> 100 fresh episodes, a video, a card -> one commit, or none.
+"""
+
+from stride.utils import quick_start  # isort: skip  # before all others
+
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from stride.config.commands.publish import TEMPORARY, parse_publish
+from stride.config.preflight import look_for_run
+from stride.utils import entry
+
+if __name__ == "__main__":
+    entry.begin(look_for_run(parse_publish), "loading torch ...")  # here, as the imports below take seconds
+
+import stride.utils.late_dynamo  # isort: skip  # noqa: F401  # before whoever imports Lightning
+
+import torch
+
+from stride.agents.trained.loading import LoadedRun, load_run
+from stride.envs_gym.gym_env import EnvError
+from stride.publishing.facts import Text, findings, public_facts, refuse, shown, written_texts
+from stride.publishing.folder import build_files, check_nothing_left, refusal
+from stride.publishing.hub import Pushed, push, who_am_i
+from stride.publishing.hub_client import check_repo, find_token
+from stride.publishing.hub_run import FACTS, WEIGHTS
+from stride.publishing.own_secrets import Own, find_own
+from stride.utils.places import PLAY
+from stride.utils.user_error import UserError
+
+quick_start.loaded()
+
+NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse_publish(argv)
+    if arguments.repo:
+        check_repo(arguments.repo)
+    loaded = load_run(arguments.run_id, arguments.checkpoint, arguments.trust)
+    torch.set_num_threads(loaded.config.torch_threads)
+    for note in loaded.notes:
+        say(note)
+    facts, own = public_facts(loaded), find_own(find_token())
+    message = arguments.message or f"Publish {loaded.config.env_id}:{loaded.config.variant}"
+    show_texts([*written_texts(facts), Text("--message", arguments.message)], own, arguments.allow_text)
+    owner = NOBODY if arguments.dry_run else who_am_i()  # a wrong token is known before the episodes are played
+    repo = arguments.repo or check_repo(f"{owner}/{repo_name(loaded)}")
+    say(f"publishing {loaded.run.id}, {loaded.checkpoint}, as {repo}")
+    files = build_files(loaded, repo, facts, say)
+    check_nothing_left({**files, "--message": message.encode()}, own)
+    if arguments.folder is not None:
+        write_folder(files, arguments.folder)
+        return 0
+    say(sentence(push(repo, files, arguments.private, message)))
+    if not refusal(json.loads(files[FACTS]), len(files[WEIGHTS])):
+        say(f"play it    {PLAY} --run-id hub:{repo}")
+    return 0
+
+
+def show_texts(texts: list[Text], own: list[Own], allowed: bool) -> None:
+    """What a person wrote, to be read before it goes out; UserError where the scanner finds what should not."""
+    found = findings(texts, own)
+    if not allowed:
+        refuse(found)
+    for line in (*(f"allowed    {each}" for each in found), *(f"goes out   {line}" for line in shown(texts))):
+        say(line)
+
+
+def repo_name(loaded: LoadedRun) -> str:
+    """<env>-<variant>, as the Hub allows it."""
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{loaded.config.env_id}-{loaded.config.variant}")
+    return name.strip("-.")
+
+
+def write_folder(files: dict[str, bytes], wanted: str) -> None:
+    """What would be sent, in a folder to look at; files of other names in it are left alone."""
+    folder = Path(tempfile.mkdtemp(prefix="stride-publish-") if wanted == TEMPORARY else wanted)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+    except OSError as error:
+        raise UserError(f"--dry-run cannot write into {folder}: {error.strerror}") from error
+    print(files["README.md"].decode())
+    for name, data in files.items():
+        say(f"{len(data):>12,} bytes  {folder / name}")
+    say("nothing was sent")
+
+
+def sentence(pushed: Pushed) -> str:
+    if not pushed.added and not pushed.deleted:
+        return f"nothing has changed: {pushed.url} stays at commit {pushed.commit[:7]}"
+    removed = f", removed {', '.join(pushed.deleted)}" if pushed.deleted else ""
+    return f"published  {pushed.url} at commit {pushed.commit[:7]}: {', '.join(pushed.added)}{removed}"
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def command(argv: list[str]) -> int:
+    """main with its errors as one line: 2, or 1 for what went wrong in an environment; the run is never touched."""
+    return entry.ended(main, argv, EnvError)
+
+
+if __name__ == "__main__":
+    quick_start.leave(command(sys.argv[1:]))
