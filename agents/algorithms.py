@@ -44,7 +44,7 @@ def find_agent(algo_id: str) -> type[Agent]:
         return row
     agent = find("algo_id", "algorithms", algo_id)
     if not isinstance(agent, type) or not issubclass(agent, Agent):
-        raise UserError(f"algo_id: {algo_id} is no agent: a subclass of agents.base.Agent is")
+        raise UserError(f"algo_id: {algo_id} is no agent: a subclass of stride.agents.base.Agent is")
     return agent
 
 

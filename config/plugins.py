@@ -122,6 +122,8 @@ def import_named(module: str, key: str) -> ModuleType:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise UserError(f"{key}: there is no Python module {module!r} to import{_near(module)}") from error
         frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")]
+        if str(error).startswith("write stride."):  # by an old name of ours, in the line before
+            frames.pop()
         place = f" ({frames[-1].filename}:{frames[-1].lineno})" if len(frames) > 2 else ""  # two of them are ours
         raise UserError(f"{key}: {module} cannot be imported: {describe_error(error)}{place}") from error
 
@@ -148,8 +150,8 @@ def learn_algorithm(algo_id: str, where: str) -> bool:
     keys = get_annotations(agent).get("config") if isinstance(agent, type) else None
     if not isinstance(keys, type) or not issubclass(keys, Config):
         raise UserError(
-            f"{where}: {algo_id} is no agent: a subclass of agents.base.Agent that declares `config: ItsConfig`, "
-            "a dataclass derived from Config, is"
+            f"{where}: {algo_id} is no agent: a subclass of stride.agents.base.Agent that declares "
+            "`config: ItsConfig`, a dataclass derived from Config, is"
         )
     if "__dataclass_fields__" not in vars(keys):
         raise UserError(f"{where}: {algo_id}: {keys.__name__} needs @dataclass(frozen=True)")

@@ -1,4 +1,4 @@
-"""The compiled worlds as a Stable-Baselines3 `VecEnv`: `envs_fast.sb3.make("CartPole-v1", n_envs=8)`.
+"""The compiled worlds as a Stable-Baselines3 `VecEnv`: `stride.envs_fast.sb3.make("CartPole-v1", n_envs=8)`.
 
 Infos carry what SB3 and its Monitor would put there; worlds without anything to tell have an empty one.
 """
@@ -22,7 +22,7 @@ try:
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import VecEnv
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("envs_fast.sb3 needs Stable-Baselines3: pip install 'stride-rl[sb3]'") from error
+    raise ModuleNotFoundError("stride.envs_fast.sb3 needs Stable-Baselines3: pip install 'stride-rl[sb3]'") from error
 
 Indices = None | int | Iterable[int]
 Observation = np.ndarray | dict[str, np.ndarray]

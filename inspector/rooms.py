@@ -14,7 +14,7 @@ from stride.runstore.run_dir import RunDir
 from stride.runstore.run_files import list_names
 from stride.utils.user_error import UserError
 
-MODES = ("greedy", "sampled", "random")  # those of agents.trained.player, which loads torch
+MODES = ("greedy", "sampled", "random")  # those of agents/trained/player.py, which loads torch
 WELCOME = note("choose a run above, or in the table of runs")
 COMING = note("reading …")
 MOST_CHECKPOINTS = 500  # to choose from; any other can be typed

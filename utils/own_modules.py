@@ -120,7 +120,7 @@ def import_named(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (PROJECT / error.name / "__init__.py").is_file():  # how our modules were called once
-            raise ModuleNotFoundError(f"{error}; write stride.{error.name}", name=error.name) from error
+            error.msg = f"{error.msg}; write stride.{error.name}"
         raise
 
 
