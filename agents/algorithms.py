@@ -45,6 +45,8 @@ def find_agent(algo_id: str) -> type[Agent]:
     agent = find("algo_id", "algorithms", algo_id)
     if not isinstance(agent, type) or not issubclass(agent, Agent):
         raise UserError(f"algo_id: {algo_id} is no agent: a subclass of stride.agents.base.Agent is")
+    if name := next((name for name, shipped in ALGORITHMS.items() if shipped is agent), ""):  # engines go by the name
+        raise UserError(f"algo_id: {algo_id} is {name}; write {name}")
     return agent
 
 

@@ -37,6 +37,12 @@ def test_a_module_of_ours_by_its_old_name_is_refused_with_the_new_one(capsys):
     assert "stride.agents" in capsys.readouterr().err
 
 
+def test_a_shipped_algorithm_goes_by_its_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
+    assert train.command(["CartPole-v1:stride.agents.ppo:PPO", "-q", "max_timesteps=2048"]) == 2
+    assert "algo_id: stride.agents.ppo:PPO is ppo; write ppo" in capsys.readouterr().err
+
+
 def test_a_module_is_one_file_however_the_package_was_found():
     code = "import os, stride, stride.agents.ppo as p; print(os.path.realpath(stride.__file__), p.__file__)"
     paths = {
