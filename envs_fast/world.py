@@ -174,6 +174,12 @@ def draw(block: int, episode: Episode) -> tuple[np.uint32, np.uint32, np.uint32,
 
 
 @njit(inline="always")
+def draw_now(moment: Moment) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
+    """The first four random words of a step; docs/tutorials/first_world.md makes a world that draws so."""
+    return draw(IN_EPISODE * (moment.age + 1), moment.episode)
+
+
+@njit(inline="always")
 def between(word: np.uint32, low: float, high: float) -> float:
     """A float64 uniform in [low, high) from all 32 bits of a word."""
     return low + (high - low) * (np.float64(word) * 2.0**-32)

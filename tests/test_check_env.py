@@ -131,5 +131,5 @@ def test_the_page_typed(tmp_path):
 
 def run(command, folder):
     words = shlex.split(command)
-    assert words[0] == "python"
-    return run_command(*words[1:], cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
+    assert words[0] == "stride"
+    return run_command("-m", *words, cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})

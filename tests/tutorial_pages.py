@@ -13,7 +13,7 @@ from pathlib import Path
 from commands import run_command
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "report", "runstore", "scripts", "stride", "tests")
+FOLDERS = ("agents", "config", "envs_fast", "envs_gym", "lab", "report", "runstore", "scripts", "stride", "tests")
 FOLDERS += ("trainer_callbacks", "utils")
 FILE = re.compile(r"^`([\w./-]+)`:\n\n```(\w+)\n(.*?)^```$", re.M | re.S)
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)

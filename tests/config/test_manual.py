@@ -1,7 +1,5 @@
 """The manual covers every field, and docs/config.md and the listing say what the files say."""
 
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -55,8 +53,6 @@ def test_help_names_every_key() -> None:
 
 def test_the_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == markdown()
-    command = [sys.executable, "-m", "lab.write_docs", "--check"]
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
 def test_changes_reach_the_present() -> None:

@@ -33,7 +33,8 @@ def carried_out(folder, kind, text):
     else:
         for line in text.splitlines():
             words = shlex.split(line)
-            yield from python(folder, words[1:]) if words[0] == "python" else done(folder, words)
+            given = {"python": words[1:], "stride": ["-m", *words]}.get(words[0])
+            yield from python(folder, given) if given else done(folder, words)
 
 
 def done(folder, words):
