@@ -84,13 +84,13 @@ CONFIGS: dict[str, tuple[str, ...]] = {  # name: config, overrides; what is not 
 # train.py with worlds and kernels of fused_gpu, compiled for this processor by tests/host_kernels.py of the checkout
 ON_HOST = """\
 import sys
-from stride.commands import train
 from importlib import import_module
 from importlib.util import find_spec
 from tests.host_kernels import compile_host
 
 prefix = "stride." if find_spec("stride") and find_spec("stride.agents") else ""
 chooser = "agents.engines.choice" if find_spec(prefix + "agents.engines.choice") else "agents.algorithms"
+train = import_module("stride.commands.train" if prefix else "train")
 algorithms, engine, backend, cuda_env, registry = (import_module(prefix + name) for name in (
     chooser, "agents.engines.fused_gpu.engine", "envs_gym.backend_fast", "envs_fast.cuda_env",
     "envs_fast.registry"))
