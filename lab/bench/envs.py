@@ -8,22 +8,19 @@ runs on one thread. On a machine that others use too, the ratios are worth more 
 """
 
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
 
-from lab.bench.families import families
+from lab.bench.families import Contender, families, in_turns
 from lab.bench.measure import machine
-from lab.bench.plot import bars_svg, dots_svg, millions
+from lab.bench.plot import dots_svg, millions
 from stride import envs_fast
 from stride.commands.usage import parser_of
 from stride.utils import entry
@@ -33,7 +30,7 @@ from stride.utils.user_error import UserError, nearest
 STEPS = 64  # steps of a kernel call, and different actions of every contender
 SLOW, SLOWER = 4096, 256  # peers that keep an object for each world are not made wider; those whose objects hold tables
 OURS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium")
-PEERS = ("gymnasium native", "envpool", "gymnasium sync")
+PEERS = ("gymnasium native", "gymnasium sync")
 T = TypeVar("T")
 SIZES, ALL_SIZES = (16, 256, 4096), (16, 256, 4096, 65536)
 LIMIT, FRACTION = "memory limit", "fraction of limit"
@@ -63,7 +60,7 @@ def main(argv: list[str]) -> int:
             raise UserError(f"no fast environment {env_id!r}{nearest(env_id, envs_fast.WORLDS)}")
 
     torch.set_num_threads(1)
-    print(machine(1, "envpool"))
+    print(machine(1))
     print(f"million env steps per second, median of {asked.repeats} x {asked.seconds:g} s in turns")
     sizes = ALL_SIZES if asked.all else SIZES
     figures: dict[str, dict[int, dict[str, float]]] = {}
@@ -72,56 +69,37 @@ def main(argv: list[str]) -> int:
         for size in sizes:
             figures[env_id][size] = measure(env_id, size, asked.repeats, asked.seconds)
         print("\n".join(lines_of(env_id, figures[env_id])), flush=True)
-        if asked.json:  # after each, so that a run cut short has not been in vain
-            write_json(asked.json, {"machine": machine(1, "envpool"), "steps_per_second": figures})
+    if asked.json:
+        write_json(asked.json, {"machine": machine(1), "steps_per_second": figures})
     if asked.plot:
         asked.plot.write_text(picture(figures), encoding="utf-8")
     return 0
 
 
 def picture(figures: dict[str, dict[int, dict[str, float]]]) -> str:
-    """Bars for each size of the only environment; of many a line each, at the most worlds the slow peer was given."""
-    if len(figures) == 1:
-        ((env_id, rows),) = figures.items()
-        groups = {f"{size} worlds": _rates(row) for size, row in rows.items()}
-        return bars_svg(f"{env_id}: env steps per second, one thread", groups, set(OURS))
+    """A line for each environment, at the most worlds that the slow peer was given."""
     slow = PEERS[-1]
     rows_of = {env_id: [(size, row) for size, row in rows.items() if slow in row] for env_id, rows in figures.items()}
-    lines = {f"{env_id}, {rows[-1][0]:,}": _rates(rows[-1][1]) for env_id, rows in rows_of.items() if rows}
+    lines = {f"{env_id}, {rows[-1][0]:,}": rows[-1][1] for env_id, rows in rows_of.items() if rows}
     return dots_svg("Env steps per second on one thread, and of how many worlds", lines, (OURS[0], OURS[-1]), slow)
 
 
 def measure(env_id: str, size: int, repeats: int, seconds: float) -> dict[str, float]:
-    """Env steps per second of every contender, the bandwidth limit, and what fraction of it the kernel reaches."""
+    """Env steps per second of every contender, the bandwidth limit, and what fraction of it the kernel reaches.
+
+    In seconds of this process: what others are given of a shared machine does not count.
+    """
     contenders = {name: contender for name, make in MAKERS.items() if (contender := make(env_id, size)) is not None}
-    for contender in contenders.values():
-        contender.run()  # compiles, and touches every page
-    copy = copying(env_id, size)
-    rates: dict[str, list[float]] = {name: [] for name in (*contenders, LIMIT)}
-    for _ in range(repeats):
-        for name, contender in contenders.items():
-            rates[name].append(size * contender.steps * calls_per_second(contender.run, seconds))
-        rates[LIMIT].append(size * STEPS * calls_per_second(copy, seconds))
+    rates = in_turns(contenders, size, seconds, repeats, time.process_time)
     for contender in contenders.values():
         contender.close()
-    medians = {name: statistics.median(all_) for name, all_ in rates.items()}
-    return {**medians, FRACTION: medians[OURS[0]] / medians[LIMIT]}
-
-
-def calls_per_second(run: Callable[[], object], seconds: float) -> float:
-    """Of as many calls as fit, in seconds of this process: what others are given of a shared machine does not count."""
-    count, calls, began = 0, 1, time.process_time()
-    while (elapsed := time.process_time() - began) < seconds:
-        for _ in range(calls):
-            run()
-        count, calls = count + calls, 2 * calls  # the clock is a system call: it is read seldom
-    return count / elapsed
+    return {**rates, FRACTION: rates[OURS[0]] / rates[LIMIT]}
 
 
 def lines_of(env_id: str, figures: dict[int, dict[str, float]]) -> Iterator[str]:
     """A line for each contender, a column for each number of worlds; how many times a peer's rate our face has."""
     yield f"\n{env_id + ', worlds':<30}" + "".join(f"{size:>10,}" for size in figures)
-    for name in (*MAKERS, LIMIT):
+    for name in MAKERS:
         if any(name in row for row in figures.values()):
             cells = [millions(row[name]) if name in row else "-" for row in figures.values()]
             yield f"{name:<30}" + "".join(f"{cell:>10}" for cell in cells)
@@ -130,14 +108,6 @@ def lines_of(env_id: str, figures: dict[int, dict[str, float]]) -> Iterator[str]
         if any(peer in row for row in figures.values()):
             ratios = [f"{row[OURS[-1]] / row[peer]:,.1f}x" if peer in row else "-" for row in figures.values()]
             yield f"{'face / ' + peer:<30}" + "".join(f"{ratio:>10}" for ratio in ratios)
-
-
-class Contender(NamedTuple):
-    """Something that steps N worlds; `run` makes `steps` steps of all of them."""
-
-    run: Callable[[], object]
-    steps: int
-    close: Callable[[], object]
 
 
 def in_turn(step: Callable[[T], object], actions: list[T]) -> Callable[[], object]:
@@ -172,20 +142,20 @@ def kernel(env_id: str, size: int) -> Contender:
     """Ours, STEPS steps in one call into the same buffers."""
     env, actions = envs_fast.make(env_id, size, seed=0), unit_actions(env_id, size)
     buffers = env.trajectory(STEPS)
-    return Contender(lambda: env.advance(actions, buffers), STEPS, env.close)
+    return Contender(lambda: env.advance(actions, buffers), env.close, steps=STEPS)
 
 
 def single(env_id: str, size: int) -> Contender:
     """Ours, a call for each step."""
     env = envs_fast.make(env_id, size, seed=0)
-    return Contender(in_turn(env.step, [*unit_actions(env_id, size)]), STEPS, env.close)
+    return Contender(in_turn(env.step, [*unit_actions(env_id, size)]), env.close, steps=STEPS)
 
 
 def face(env_id: str, size: int) -> Contender:
     """Ours as Gymnasium's VectorEnv."""
     env = gymnasium.make_vec(f"fast/{env_id}", num_envs=size)
     env.reset(seed=0)
-    return Contender(in_turn(env.step, [*native_actions(env_id, size)]), STEPS, env.close)
+    return Contender(in_turn(env.step, [*native_actions(env_id, size)]), env.close, steps=STEPS)
 
 
 def sync(env_id: str, size: int) -> Contender | None:
@@ -197,7 +167,7 @@ def sync(env_id: str, size: int) -> Contender | None:
     env = gymnasium.vector.SyncVectorEnv([make] * size)
     env.reset(seed=0)
     actions = itertools.cycle(native_actions(env_id, size))
-    return Contender(lambda: env.step(next(actions)), 1, env.close)
+    return Contender(lambda: env.step(next(actions)), env.close)
 
 
 def native(env_id: str, size: int) -> Contender | None:
@@ -206,27 +176,10 @@ def native(env_id: str, size: int) -> Contender | None:
         return None
     env = gymnasium.make_vec(env_id, num_envs=size, vectorization_mode="vector_entry_point")
     env.reset(seed=0)
-    return Contender(in_turn(env.step, [*native_actions(env_id, size)]), STEPS, env.close)
+    return Contender(in_turn(env.step, [*native_actions(env_id, size)]), env.close, steps=STEPS)
 
 
-def pooled(env_id: str, size: int) -> Contender | None:
-    """envpool on one thread, where it is installed and knows the id."""
-    if size > SLOW or find_spec("envpool") is None:
-        return None
-    envpool = import_module("envpool")
-    if env_id not in envpool.list_all_envs():
-        return None
-    env = envpool.make_gymnasium(env_id, num_envs=size, num_threads=1, seed=0)
-    env.reset()
-    return Contender(in_turn(env.step, [*native_actions(env_id, size)[:8]]), 8, env.close)
-
-
-MAKERS: dict[str, Callable[[str, int], Contender | None]] = dict(
-    zip((*OURS, *PEERS), (kernel, single, face, native, pooled, sync), strict=True)
-)
-
-
-def copying(env_id: str, size: int) -> Callable[[], object]:
+def copying(env_id: str, size: int) -> Contender:
     """Moves as many bytes as STEPS steps must at least: actions in, results out, state read and written once a step."""
     env, actions = envs_fast.make(env_id, size), native_actions(env_id, size)
     obs, reward, terminated, truncated, *_ = env.trajectory(1).arrays
@@ -234,11 +187,12 @@ def copying(env_id: str, size: int) -> Callable[[], object]:
     across = actions[0].nbytes + sum(array.nbytes for array in (obs, reward, terminated, truncated))
     half = max((2 * inside + across) // 2, 1)  # a copied byte is read once and written once
     source, target = (np.ones((STEPS, half), np.uint8) for _ in range(2))
-    return lambda: np.copyto(target, source)
+    return Contender(lambda: np.copyto(target, source), env.close, steps=STEPS)
 
 
-def _rates(row: dict[str, float]) -> dict[str, float]:
-    return {name: rate for name, rate in row.items() if name in MAKERS}
+MAKERS: dict[str, Callable[[str, int], Contender | None]] = dict(
+    zip((*OURS, *PEERS, LIMIT), (kernel, single, face, native, sync, copying), strict=True)
+)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ Figures = dict[str, Any]
 Place = tuple[object, str]  # a class or a module, and the name of a function in it
 P = ParamSpec("P")
 T = TypeVar("T")
-Contenders = Mapping[str, Callable[[int], float]]  # seconds of a training of so many iterations
+C = TypeVar("C", bound=Config)
 
 
 def setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
@@ -64,12 +64,12 @@ def setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
     return config
 
 
-def lasting(config: PPOConfig, iterations: int) -> PPOConfig:
+def lasting(config: C, iterations: int) -> C:
     """The same with a budget of so many."""
-    return replace(config, max_timesteps=config.rollout_size * iterations)
+    return replace(config, max_timesteps=config.iteration_steps * iterations)
 
 
-def seconds_of(config: PPOConfig, iterations: int) -> float:
+def seconds_of(config: Config, iterations: int) -> float:
     """Of a whole training of so many."""
     return trained(lasting(config, iterations)).seconds
 
@@ -91,20 +91,6 @@ def trained(config: Config, agent: Agent | None = None) -> Trained:
         began = time.perf_counter()
         fit(config, agent, None, run, [MetricsCsv(run.metrics_csv)])
         return Trained(agent, time.perf_counter() - began)
-
-
-def rates_in_turns(who: Contenders, config: PPOConfig, seconds: float, repeats: int) -> Figures:
-    """Env steps per second of each, from trainings of about so many seconds: the median of the turns, and all."""
-    counts = {}
-    for name, run in who.items():
-        run(2)  # compiled and warm
-        counts[name] = max(2, round(seconds * 4 / run(4)))
-        counts[name] = max(2, round(seconds * counts[name] / run(counts[name])))
-    rates: dict[str, list[float]] = {name: [] for name in who}
-    for _ in range(repeats):
-        for name, run in who.items():
-            rates[name].append(counts[name] * config.rollout_size / run(counts[name]))
-    return {name: median_of(each) for name, each in rates.items()}
 
 
 def median_of(values: list[float]) -> Figures:

@@ -15,7 +15,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lab.bench.limit import multiply_add_limit
-from lab.bench.measure import Figures, machine, median_of
+from lab.bench.measure import Figures, median_of
 from stride.agents.dreamer import Dreamer
 from stride.agents.engines.choice import build_agent
 from stride.agents.engines.fused_cpu.model_learn import ModelLearn
@@ -31,29 +31,21 @@ SIZES: dict[str, tuple[str, ...]] = {
     "1m": ("size=1m",),
 }
 ENGINES = {"eager": "eager", "kernels": "auto"}  # which is eager where kernels do not know a size
-SIDE = 512  # of the matrices that torch multiplies to show what its library can
-SKETCH = 109  # GFLOP/s of the core for which an update was planned
+UPDATES = 15  # that are timed, of each kind
 BEFORE = 64  # env steps of each world that sequences are drawn from, at least
 Calls = dict[str, Callable[[], object]]
 
 
-def compared(updates: int, threads: int, sizes: dict[str, tuple[str, ...]] = SIZES) -> Figures:
+def compared(threads: int) -> Figures:
     """All figures, on one thread and on so many; each line is printed as it is known."""
     keep_freed_memory()  # as every training does
-    counts = sorted({1, threads})
-    print(machine(threads), flush=True)
-    limits = {str(count): {"MKL": library_limit(count), "our kernels": multiply_add_limit(count)} for count in counts}
-    for count, found in limits.items():
-        told = ", ".join(f"{name} {rate / 1e9:,.0f}" for name, rate in found.items())
-        print(f"peak GFLOP/s on {count} thread(s): {told}", flush=True)
-    figures: Figures = {"limits_flops": limits, "sizes": {}}
-    for name, overrides in sizes.items():
-        peaks = {count: limits[str(count)]["our kernels"] for count in counts}
-        figures["sizes"][name] = of_size(name, overrides, updates, peaks)
-    return figures
+    limits = {count: multiply_add_limit(count) for count in sorted({1, threads})}
+    for count, limit in limits.items():
+        print(f"peak on {count} thread(s): {limit / 1e9:,.0f} GFLOP/s", flush=True)
+    return {name: of_size(name, overrides, limits) for name, overrides in SIZES.items()}
 
 
-def of_size(name: str, overrides: tuple[str, ...], updates: int, peaks: dict[int, float]) -> Figures:
+def of_size(name: str, overrides: tuple[str, ...], peaks: dict[int, float]) -> Figures:
     """Every engine that knows it, on each number of threads, of which `peaks` says what they multiply and add."""
     counts = list(peaks)
     wanted = [(name, engine, threads) for name, engine in ENGINES.items() for threads in counts]
@@ -64,14 +56,13 @@ def of_size(name: str, overrides: tuple[str, ...], updates: int, peaks: dict[int
     print(f"\n{name}: {weights:,} weights, {flops / 1e9:.2f} GFLOP an update", flush=True)
     rows = {}
     for (engine, threads), agent in agents.items():
-        row = rows[f"{engine}, {threads}"] = timed(agent, threads, updates)
+        row = rows[f"{engine}, {threads}"] = timed(agent, threads)
         told = ", ".join(f"{part} {part_ms:.1f}" for part, part_ms in row["parts_ms"].items())
         median, least = row["update_ms"]["median"], min(row["update_ms"]["all"])
         share = 1e3 * flops / median / peaks[threads]
         print(
             f"  {engine:<8} {threads} thread(s) {median:7.1f} ms ({least:.1f} at least, {row['cpu_ms']:.1f} of CPU, "
-            f"{flops / median / 1e6:.0f} GFLOP/s, {share:.0%} of our kernels' peak; as much of {SKETCH} GFLOP/s a core "
-            f"would be {1e-6 * flops / share / threads / SKETCH:.1f} ms): {told}",
+            f"{flops / median / 1e6:.0f} GFLOP/s, {share:.0%} of the peak): {told}",
             flush=True,
         )
     return {"weights": weights, "flops": flops, "rows": rows}
@@ -97,7 +88,7 @@ def flops_of(agent: Dreamer) -> int:
     return counter.get_total_flops()
 
 
-def timed(agent: Dreamer, threads: int, updates: int) -> Figures:
+def timed(agent: Dreamer, threads: int) -> Figures:
     """Milliseconds of whole updates, and of their parts one by one."""
     torch.set_num_threads(threads)
     kernels = agent.engine.learn
@@ -105,9 +96,9 @@ def timed(agent: Dreamer, threads: int, updates: int) -> Figures:
         kernels.crew.threads = threads  # as a training does not: it takes one where that is faster just now
     with kernels.lent(cast(Learner, agent)) if isinstance(kernels, ModelLearn) else nullcontext():
         began = time.process_time()
-        whole = median_of(each(partial(agent.learn, 1), updates))
-        cpu = 1e3 * (time.process_time() - began) / (updates + 1)
-        found = {name: statistics.median(each(call, updates)) for name, call in parts(agent).items()}
+        whole = median_of(each(partial(agent.learn, 1), UPDATES))
+        cpu = 1e3 * (time.process_time() - began) / (UPDATES + 1)
+        found = {name: statistics.median(each(call, UPDATES)) for name, call in parts(agent).items()}
     return {"update_ms": whole, "cpu_ms": cpu, "parts_ms": found}
 
 
@@ -140,10 +131,3 @@ def parts(agent: Dreamer) -> Calls:
         "behaviour": behaviour,
         "optimizer": agent.optimizer.step,
     }
-
-
-def library_limit(threads: int) -> float:
-    """FLOP/s of torch's own product of large matrices."""
-    torch.set_num_threads(threads)
-    a, b = torch.ones(2, SIDE, SIDE)
-    return 2 * SIDE**3 / (1e-3 * min(each(partial(torch.mm, a, b), 30)))

@@ -13,7 +13,6 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 
 import torch
 
@@ -75,38 +74,21 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def trained(words: tuple[str, ...], seconds: float) -> tuple[float, int]:
-    """A training that is stopped after so long: seconds and env steps from its first iteration to its last."""
-    clock: dict[str, float] = {}
-    step = Agent.training_step
-
-    def ticking(agent: Agent, dataloader_iter: Iterator[int]) -> None:
-        if not clock:
-            clock["began"] = time.perf_counter()
-            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
-        step(agent, dataloader_iter)
-        clock["ended"], clock["steps"] = time.perf_counter(), agent.progress["env_steps"]
-
-    setattr(Agent, "training_step", ticking)  # noqa: B010  (mypy would not have it assigned)
-    try:
-        code = train.train(parse_arguments([*words, *ENDLESS]))
-    finally:
-        setattr(Agent, "training_step", step)  # noqa: B010
-    assert code == 128 + signal.SIGINT
-    return clock["ended"] - clock["began"], int(clock["steps"])
-
-
 def share(words: tuple[str, ...], seconds: float) -> str:
-    """How much of a training goes into its checkpoints, whatever they do."""
+    """How much of a training that is stopped after so long goes into its checkpoints, whatever they do."""
     places = {
+        "ticks": [(Agent, "training_step")],
         "all": [(Checkpoint, "on_train_batch_end"), (Checkpoint, "on_train_end")],
         "saves": [(Checkpoint, "save")],
     }
-    with timed(places) as found:
-        lasted, steps = trained(words, seconds)
+    with timed(places) as spans:
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+        code = train.train(parse_arguments([*words, *ENDLESS]))
+    assert code == 128 + signal.SIGINT
     run = RunDir.find("@last")
+    lasted, steps = spans["ticks"][-1].ended - spans["ticks"][0].began, run.facts()["outcome"]["env_steps"]
     size = max(path.stat().st_size for path in run.checkpoints.glob("*=*.ckpt"))
-    spent, saves = sum(span.seconds for span in found["all"]), [span.seconds for span in found["saves"]]
+    spent, saves = sum(span.seconds for span in spans["all"]), [span.seconds for span in spans["saves"]]
     return (
         f"{' '.join(words)}: {lasted:.1f} s, {steps:,} env steps, {len(saves)} checkpoints of "
         f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves):.1f} ms each: {100 * spent / lasted:.2f} % of it"

@@ -5,32 +5,26 @@
 One thread, random actions, resets included; the best 2 ms of a second, so that a busy neighbour counts for little.
 """
 
-import argparse
-import sys
 import time
 
 import torch
 from gymnasium.spaces import Discrete
 
+from stride.commands.usage import parser_of
 from stride.envs_fast.registry import make
-from stride.utils.user_error import UserError
+from stride.utils import entry
 
 TURNS, SECONDS = 500, 0.002
 
 
 def main(argv: list[str]) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        "python -m lab.bench.stepping", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("num_envs", type=int, help="worlds side by side")
     parser.add_argument("env_id", nargs="?", default="CartPole-v1", help="a compiled world (default CartPole-v1)")
     given = parser.parse_args(argv)
     num_envs, env_id = given.num_envs, given.env_id
-    try:
-        env, generator = make(env_id, num_envs, seed=0), torch.Generator().manual_seed(0)
-    except UserError as error:  # by hand: utils.entry is not in every checkout that is measured
-        parser.error(str(error))
+    env, generator = make(env_id, num_envs, seed=0), torch.Generator().manual_seed(0)
     if isinstance(env.action_space, Discrete):
         actions = list(torch.randint(0, int(env.action_space.n), (64, num_envs), generator=generator))
     else:
@@ -48,4 +42,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    entry.run(main)

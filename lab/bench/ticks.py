@@ -6,35 +6,30 @@ The median iteration of some seconds, so that a busy neighbour counts for little
 replay memory and are left out.
 """
 
-import argparse
 import statistics
-import sys
 import time
 
 import torch
 
 from stride.agents.engines.choice import build_agent
+from stride.commands.usage import parser_of
 from stride.config.loader import load_config
 from stride.envs_gym.make import make_envs
-from stride.utils.user_error import UserError
+from stride.utils import entry
 
 WARM, SECONDS = 1.0, 3.0
 
 
 def main(argv: list[str]) -> int:
     """Drive the agent as Lightning would, measure and print."""
-    kind = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m lab.bench.ticks", description=__doc__, formatter_class=kind)
+    parser = parser_of(__doc__)
     parser.add_argument("config_id", metavar="ENV:VARIANT", help="a shipped variant")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="what to change")
     given = parser.parse_args(argv)
     env_id, _, variant = given.config_id.rpartition(":")
-    try:
-        config = load_config(env_id, variant, ["max_timesteps=1e12", *given.overrides])
-        torch.set_num_threads(config.torch_threads)
-        agent = build_agent(config, make_envs(config, config.n_envs))
-    except UserError as error:  # by hand: utils.entry is not in every checkout that is measured
-        parser.error(str(error))
+    config = load_config(env_id, variant, ["max_timesteps=1e12", *given.overrides])
+    torch.set_num_threads(config.torch_threads)
+    agent = build_agent(config, make_envs(config, config.n_envs))
     optimizer = agent.configure_optimizers()
     agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
     seconds, learnt, tick = list[float](), 0.0, 0  # since when it learns
@@ -50,4 +45,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    entry.run(main)

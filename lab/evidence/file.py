@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.host import processor
+from stride.commands.usage import called
 from stride.config.general import is_general, load_general
 from stride.config.loader import load_config, load_file, parse_config_id, to_plain
 from stride.config.schema import Config
@@ -47,13 +48,15 @@ class Evidence:
 
     @classmethod
     def begin(cls, path: Path, variant: str, config: Config, overrides: Sequence[str]) -> "Evidence":
-        """The file as it stands where it measured the same config, else a new one without a seed."""
+        """The file as it stands where it measured the same config, else a new one without a seed; with this command."""
+        goal, plain = config.spec.goal, to_plain(config)
+        evidence = cls(variant, config.algo_id, config_hash(config), [*overrides], plain, goal, machine())
         if path.is_file():
             before = cls.read(path)
-            if (before.config_hash, before.overrides) == (config_hash(config), [*overrides]):
-                return before
-        goal, plain = config.spec.goal, to_plain(config)
-        return cls(variant, config.algo_id, config_hash(config), [*overrides], plain, goal, machine())
+            if (before.config_hash, before.overrides) == (evidence.config_hash, evidence.overrides):
+                evidence = before
+        evidence.commands += [] if called() in evidence.commands else [called()]
+        return evidence
 
     @classmethod
     def read(cls, path: Path) -> "Evidence":

@@ -108,7 +108,7 @@ def cautions(evidence: Evidence, shipped: Sequence[str]) -> list[str]:
     if evidence.overrides:
         lines.append(f"{evidence.variant} was run with {' '.join(evidence.overrides)}: not the shipped variant")
     elif evidence.variant not in shipped:
-        lines.append(f"{evidence.variant} is not shipped any more")
+        lines.append(f"{evidence.variant} is not shipped")
     elif has_changed(evidence):
         lines.append(f"{evidence.variant} has changed since it was measured")
     if 0 < len(evidence.finished()) < 5:

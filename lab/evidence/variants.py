@@ -2,11 +2,13 @@
 
     python -m lab.evidence CartPole --seeds 5      every variant with CartPole in its name, seeds 1 to 5
     python -m lab.evidence "*:ppo" --seeds 20      all variants called ppo; the seeds already there are kept
+    python -m lab.evidence ALE/Pong-v5:ppo --group pong --set max_timesteps=1e6
     python -m lab.evidence --only-report           docs/results.md and the curves again, nothing is trained
 
-A variant's file grows seed by seed: after an interruption the same command goes on. A seed whose training fails is
-written down with its last line, and tried again by the next call. With --set the results are not those of the shipped
-variant: they go to another folder and say so.
+A variant's file grows seed by seed: after an interruption the same command goes on, with --group also in the middle of
+a training. A seed whose training fails is written down with its last line, and tried again by the next call. With --set
+and by the general settings of an algorithm the results are not those of a shipped variant: they go to another folder
+and say so.
 """
 
 import argparse
@@ -19,18 +21,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import stride.agents.algorithms  # noqa: F401  # makes every algorithm's keys known
 from lab.evidence.bands import text
 from lab.evidence.file import Evidence, configured, file_stem
-from lab.evidence.progress import Job, Progress
 from lab.evidence.report import write_results
-from stride.commands.usage import called, parser_of
+from stride.commands.usage import parser_of
 from stride.config import bands
 from stride.config.commands.machines import LOCAL, PLACES
+from stride.config.general import is_general
 from stride.config.listing import list_environments
-from stride.config.loader import load_config, parse_config_id
+from stride.config.schema import Config
 from stride.runstore.many.pools import pool_on
 from stride.runstore.many.process_pool import Finished
 from stride.runstore.run_dir import runs_root
@@ -42,14 +44,26 @@ from stride.utils.user_error import UserError, nearest
 RESULTS = PROJECT / "docs" / "results"
 
 
+class Job(NamedTuple):
+    """One seed of one variant that is to be trained."""
+
+    variant: str
+    seed: int
+    config: Config
+
+
 def main(argv: list[str]) -> int:
     """Exit code: 1 when a seed failed."""
     given = parse(argv)
-    folder = Path(given.out) if given.out else runs_root() / "evidence" if given.set else RESULTS
-    failed = 0
+    usual = runs_root() / "evidence" if given.set or is_general(given.pattern) else RESULTS
+    folder, failed = given.out or usual, 0
     if not given.only_report:
-        files = {variant: begin(folder, variant, given) for variant in select(given.pattern)}
-        failed = train(files, folder, range(given.first, given.first + given.seeds), given.workers, given.on)
+        files, seeds = {}, range(given.first, given.first + given.seeds)
+        for variant in select(given.pattern):
+            config = configured(variant, given.set)
+            path = folder / f"{file_stem(variant)}.json"
+            files[variant] = Evidence.begin(path, variant, config, given.set)
+        failed = train(files, folder, seeds, given.workers, given.on, given.group)
     page = write_results(folder)
     if folder == RESULTS:
         bands.FILE.write_text(text(RESULTS), encoding="utf-8")
@@ -64,9 +78,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
     parser.add_argument("--on", choices=PLACES, default=LOCAL, help="where (docs/scale.md; default local)")
-    parser.add_argument("--out", metavar="FOLDER", help="where the files go (default docs/results; page: FOLDER.md)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="for the files (default docs/results; page: FOLDER.md)"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key, for a trial")
-    parser.add_argument("--again", action="store_true", help="measure seeds that are already there once more")
+    parser.add_argument("--group", default="", help="of the trainings: what it holds already is gone on with")
     parser.add_argument("--only-report", action="store_true", help="train nothing, write the page from the files")
     given = parser.parse_args(argv)
     for name in ("seeds", "workers"):
@@ -88,22 +104,16 @@ def select(pattern: str) -> list[str]:
         for name in shipped
         if (fnmatch.fnmatchcase(name.casefold(), folded) if whole else folded in name.casefold())
     ]
+    if not found and is_general(pattern):
+        return [pattern]
     if not found:
         raise UserError(f"no shipped variant matches {pattern!r}{nearest(pattern, shipped)}")
     return found
 
 
-def begin(folder: Path, variant: str, given: argparse.Namespace) -> Evidence:
-    """The variant's file as it stands where it measured the same config, else a new one; with this command in it."""
-    config = load_config(*parse_config_id(variant), given.set)
-    evidence = Evidence.begin(folder / f"{file_stem(variant)}.json", variant, config, given.set)
-    for seed in range(given.first, given.first + given.seeds) if given.again else ():
-        evidence.seeds.pop(seed, None)
-    evidence.commands += [] if called() in evidence.commands else [called()]
-    return evidence
-
-
-def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], workers: int, where: str = LOCAL) -> int:
+def train(
+    files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], workers: int, where: str = LOCAL, group: str = ""
+) -> int:
     """Trains what is missing, variant by variant, and keeps every seed as soon as it is there. -> seeds that failed"""
     done = {(name, each["seed"]) for name, evidence in files.items() for each in evidence.finished()}
     wanted = [(name, seed) for name in files for seed in seeds]
@@ -112,24 +122,32 @@ def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], wor
         for name, seed in wanted
         if (name, seed) not in done  # so who failed is trained again
     ]
-    group = f"evidence-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    group = group or f"evidence-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     kept = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""
     print(f"  {len(jobs)} seeds to train{kept}; group {group}", flush=True)
-    progress, failed = Progress(jobs, group), 0
+    ended_jobs, failed, began = list[Job](), 0, time.monotonic()
     threads = max((job.config.torch_threads for job in jobs), default=1)
     with told_when_stopped(), records_seen(where) as records, pool_on(where, threads) as (pool, most):
         paths = [Path(records, f"{index}.json") for index in range(len(jobs))]
         commands = [
             command(job, group, path, files[job.variant].overrides) for job, path in zip(jobs, paths, strict=True)
         ]
-        for ended in pool(commands, workers if where == LOCAL else most, meanwhile=progress.tell):
+        for ended in pool(commands, workers if where == LOCAL else most):
             job, record = jobs[ended.index], result(jobs[ended.index], paths[ended.index], ended)
-            progress.ended.add(ended.index)
+            ended_jobs.append(job)
             failed += record["status"] != "finished"
             files[job.variant].seeds[job.seed] = record
             files[job.variant].write(folder / f"{file_stem(job.variant)}.json")
-            print(f"  {job.variant} seed {job.seed}: {words(record)}\n{progress.line()}", flush=True)
+            print(f"  {job.variant} seed {job.seed}: {words(record)}", flush=True)
+            print(progress(jobs, ended_jobs, time.monotonic() - began), flush=True)
     return failed
+
+
+def progress(jobs: Sequence[Job], ended: Sequence[Job], seconds: float) -> str:
+    """Time left at the present speed in steps of the budgets; runs that solve their task early shorten it."""
+    budgets, done = (sum(job.config.max_timesteps for job in some) for some in (jobs, ended))
+    left = duration(seconds * (budgets - done) / done)
+    return f"  {duration(seconds)}  {len(ended)} of {len(jobs)} seeds done; {left} left at most"
 
 
 @contextmanager
