@@ -61,8 +61,8 @@ def main(argv: list[str]) -> int:
         if number is not None and number < 1:
             parser.error(f"--{name} takes a number from 1")
     configs = chosen(arguments.filter)
-    absent = [config for config in configs if missing(config.env_id)]
-    configs = [config for config in configs if not missing(config.env_id)][: arguments.limit]
+    absent = {config.env_id: extra for config in configs if (extra := missing(config.env_id))}
+    configs = [config for config in configs if config.env_id not in absent][: arguments.limit]
     print(row(["environment", "observation", "action", "limit", "resume", "episodes", "random return", "env steps/s"]))
     failed = 0
     for config in configs:
@@ -72,15 +72,9 @@ def main(argv: list[str]) -> int:
             failed += 1
             print(f"{config.env_id:<25} FAILED: {error}", flush=True)
     print(f"\n{len(configs) - failed} of {len(configs)} keep the contract, {WORLDS} worlds of each")
-    for line in dict.fromkeys(f"{config.env_id} was not tried; it needs {cure(config)}" for config in absent):
-        print(line)
+    for env_id, extra in absent.items():
+        print(f"{env_id} was not tried; it needs {extra.title}: {extra.cure}")
     return 1 if failed else 0
-
-
-def cure(config: Config) -> str:
-    """How to get the package that an environment lacks."""
-    extra = missing(config.env_id)
-    return f"{extra.title}: {extra.cure}" if extra else ""
 
 
 def chosen(term: str) -> list[Config]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 
+from lab.bench.families import calls_per_second
 from lab.bench.measure import machine, setting
 from stride.agents.experience.minibatches import minibatches
 from stride.agents.experience.nouns import Final
@@ -43,17 +44,10 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def seconds_per_call(work: Callable[[], object], least: float = 0.05) -> float:
-    """The median over timings of at least `least` seconds each, after one call to warm up."""
+def seconds_per_call(work: Callable[[], object]) -> float:
+    """The median of some timings, after one call to warm up."""
     work()
-    times = []
-    for _ in range(REPEATS):
-        count, began = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - began) < least:
-            work()
-            count += 1
-        times.append(elapsed / count)
-    return statistics.median(times)
+    return 1 / statistics.median(calls_per_second(work, 0.05, time.perf_counter) for _ in range(REPEATS))
 
 
 @torch.no_grad()

@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import gymnasium
 import torch
@@ -40,6 +39,7 @@ from stride.utils.user_error import UserError, nearest
 SYNC, ASYNC = "SyncVectorEnv", "AsyncVectorEnv"
 ACTIONS = 16  # different ones of each contender, drawn before anything is timed
 IDS = re.compile(r":|-v\d+$")  # of any other environment, my_module:MyEnv-v0
+T = TypeVar("T")
 NEAR = 0.9  # of the fastest: `auto` need not say why
 BY_RULE = "bits and resume decide, no stopwatch"
 
@@ -163,8 +163,8 @@ def ours(config: Config, refused: dict[str, str]) -> Iterator[tuple[str, Contend
 def of_contract(envs: VecEnv) -> Contender:
     """Ours, by the contract that training goes through."""
     envs.reset(0)
-    actions = cycle([*random_actions(envs.action_space, ACTIONS, envs.num_envs)])
-    return Contender(lambda: envs.step(next(actions)), envs.close, envs.resume)
+    actions = [*random_actions(envs.action_space, ACTIONS, envs.num_envs)]
+    return Contender(in_turn(envs.step, actions), envs.close, envs.resume, ACTIONS)
 
 
 def peers(config: Config) -> Iterator[tuple[str, Contender]]:
@@ -184,8 +184,18 @@ def peers(config: Config) -> Iterator[tuple[str, Contender]]:
 def of_gymnasium(envs: gymnasium.vector.VectorEnv) -> Contender:
     envs.reset()
     envs.action_space.seed(0)
-    actions = cycle([envs.action_space.sample() for _ in range(ACTIONS)])
-    return Contender(lambda: envs.step(next(actions)), envs.close)
+    actions = [envs.action_space.sample() for _ in range(ACTIONS)]
+    return Contender(in_turn(envs.step, actions), envs.close, steps=ACTIONS)
+
+
+def in_turn(step: Callable[[T], object], actions: list[T]) -> Callable[[], object]:
+    """A call makes one step with each of the actions."""
+
+    def run() -> None:
+        for action in actions:
+            step(action)
+
+    return run
 
 
 def in_turns(

@@ -69,11 +69,6 @@ def lasting(config: C, iterations: int) -> C:
     return replace(config, max_timesteps=config.iteration_steps * iterations)
 
 
-def seconds_of(config: Config, iterations: int) -> float:
-    """Of a whole training of so many."""
-    return trained(lasting(config, iterations)).seconds
-
-
 class Trained(NamedTuple):
     """An agent after its run, and how long that took with all that belongs to it."""
 

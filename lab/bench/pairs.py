@@ -2,7 +2,7 @@
 
     python -m lab.bench.pairs ../before train.py CartPole-v1:ppo max_timesteps=256 -q
     python -m lab.bench.pairs --seeds 1-20 ../before train.py CartPole-v1:ppo -q
-    python -m lab.bench.pairs --printed ../before lab/bench/stepping.py 16
+    python -m lab.bench.pairs --printed ../before lab/bench/rate.py 16
 
 The other checkout is a clone at the commit before (`git clone . ../before && git -C ../before checkout -q HASH`); both
 run with this Python, each with its own modules; a file of lab/ or scripts/ is this checkout's in both, as it measures.
@@ -88,11 +88,12 @@ def is_checkout(folder: Path) -> None:
         raise UserError(f"{folder} is no checkout: there is no train.py in it")
 
 
-def measured(folder: Path, command: Sequence[str], printed: bool = False) -> Cost:
+def measured(folder: Path, command: Sequence[str], printed: bool = False, **environment: str) -> Cost:
     """Run it once in that checkout, its own modules first there; its runs are gone afterwards."""
     words = [str(PROJECT / word) if word.startswith(("lab/", "scripts/")) else word for word in command]
     with tempfile.TemporaryDirectory(prefix="stride-pairs-") as runs:
-        own = {**os.environ, "PYTHONPATH": str(folder.resolve()), "STRIDE_RUNS": runs}
+        own = {**os.environ, "PYTHONPATH": str(folder.resolve()), "STRIDE_RUNS": runs, **environment}
+        own.pop("PYTHONDONTWRITEBYTECODE", None)  # modules stay compiled
         before, began = os.times(), time.perf_counter()
         line = [sys.executable, *words]
         ended = subprocess.run(line, cwd=folder, env=own, capture_output=True, text=True, check=False)

@@ -71,12 +71,6 @@ def _card(title: str, height: int, body: list[str]) -> str:
     )
 
 
-def millions(rate: float) -> str:
-    """Steps per second in millions, three digits of it."""
-    value = rate / 1e6
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def short(rate: float) -> str:
     """Three digits of it, with k or M."""
     for unit, size in ((" M", 1e6), (" k", 1e3), ("", 1.0)):

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 
-from lab.bench.measure import Place, Span, seconds_of, timed
+from lab.bench.measure import Place, Span, lasting, timed, trained
 from stride.agents.base import Agent
 from stride.agents.engines.fused_cpu.bind import Bound
 from stride.agents.engines.fused_cpu.learn import RolloutLearn
@@ -27,7 +27,7 @@ ROLLOUT: Places = {"play": ((CompiledWorlds, "play_on"),), "learn": ((Bound, "le
 def iterations(config: PPOConfig, count: int) -> dict[str, float]:
     """Microseconds of an iteration by where they go, from the begin of one to the begin of the next."""
     with timed(ROLLOUT | OUTER) as spans:
-        seconds_of(config, count)
+        trained(lasting(config, count))
     parts = {name: _of_an_iteration(spans[name], count) for name in ROLLOUT}
     engine, tick = (_of_an_iteration(spans[name], count) for name in OUTER)
     whole = statistics.median(b - a for a, b in pairwise(span.began for span in spans["tick"]))

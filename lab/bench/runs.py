@@ -5,20 +5,18 @@
 
 Each run is a folder as a training leaves it, without weights; a few of them are damaged. Times are of whole commands,
 from the shell to the last line, the first of which reads every run; beside them an interpreter that does nothing.
-Python keeps the modules it has compiled, as it does unless PYTHONDONTWRITEBYTECODE says otherwise.
 """
 
 import json
 import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from lab.bench.pairs import measured
 from stride.commands.usage import parser_of
 from stride.config.loader import load_config, to_plain
 from stride.runstore import claim
@@ -59,17 +57,9 @@ def main(argv: list[str]) -> int:
 
 def tell(what: str, words: tuple[str, ...], root: Path, repeats: int) -> None:
     """Median seconds on the clock and of the processor."""
-    clocks, cores = [], []
-    env = {**os.environ, "STRIDE_RUNS": str(root)}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
-    for _ in range(repeats):
-        before, began = os.times(), time.perf_counter()
-        command = [sys.executable, *words]
-        subprocess.run(command, cwd=PROJECT, env=env, check=True, capture_output=True)
-        after = os.times()
-        clocks.append(time.perf_counter() - began)
-        cores.append(sum(after[2:4]) - sum(before[2:4]))
-    print(f"{what:<40} {statistics.median(clocks):7.3f} s, {statistics.median(cores):7.3f} s of a core", flush=True)
+    costs = [measured(PROJECT, words, STRIDE_RUNS=str(root)) for _ in range(repeats)]
+    wall, cpu = (statistics.median(seconds) for seconds in zip(*(cost[:2] for cost in costs), strict=True))
+    print(f"{what:<40} {wall:7.3f} s, {cpu:7.3f} s of a core", flush=True)
 
 
 def of_a_group(count: int) -> None:

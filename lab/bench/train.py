@@ -4,8 +4,8 @@
     python -m lab.bench.train ppo pufferlib --json FILE and PufferLib's setting: 4096 worlds, one pass, one small net
     python -m lab.bench.train dqn sac                   DQN on CartPole and SAC on Pendulum, as shipped
     python -m lab.bench.train pong --threads 1          PPO of Pong from its screen
-    python -m lab.bench.train growth                    how the cost grows with worlds, width and threads
-    python -m lab.bench.train dreamer                   an update of Dreamer: by size, engine, part and threads
+    python -m lab.bench.train --n-envs 1,64,512 --widths 16,64,256 --without eager,sb,style    how the cost grows
+    python -m lab.bench.train dreamer --threads 1       Dreamer on CartPole in three sizes: ms of an update by engine
 
 Ours have every callback and the closing checkpoint; peers are their bare loops on the same work: Stable-Baselines3, SBX
 and PureJaxRL's way where they can be imported, CleanRL's way always (CleanRL itself wants a Python before 3.11).
@@ -30,9 +30,9 @@ from typing import NamedTuple
 import torch
 from gymnasium import spaces
 
-from lab.bench import model, peers
+from lab.bench import peers
 from lab.bench.limit import SIDE, multiply_add_limit
-from lab.bench.measure import OURS, Figures, lasting, machine, median_of, ratio, seconds_of, setting, trained
+from lab.bench.measure import OURS, Figures, lasting, machine, median_of, ratio, setting, trained
 from lab.bench.peers import Ready
 from lab.bench.profile import iterations
 from stride.agents.engines.choice import build_agent
@@ -48,11 +48,16 @@ from stride.utils.durable_file import write_json
 from stride.utils.user_error import UserError, nearest
 
 N_STEPS = 128  # of a rollout
-MOST_ROWS = 1 << 18  # of a rollout, where the growing worlds are timed
+MOST_ROWS = 1 << 18  # of a rollout; more worlds take fewer steps
 PLAIN = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false")
 REPLAY = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 1_000)}  # env steps of one timed training
 WARMING = 100  # env steps with updates before anything is counted, at least
 PASSES = {"dqn": 4, "sac": 16}  # products of batch x net per update: forward 1, backward 2 (1 where weights are frozen)
+DREAMER: dict[str, tuple[tuple[str, ...], float]] = {  # what is not as shipped; products of an update, as torch counts
+    "0.19 M weights": ((), 1.47e9),
+    "0.66 M weights": (("deter=256", "width=128"), 5.16e9),
+    "size 1m": (("size=1m",), 0),
+}
 PONG, PONG_SIZES = "ALE/Pong-v5", ("n_envs=8", "n_steps=128", "n_epochs=4", "batch_size=0.25")
 IMAGES: tuple[str, ...] = ("policy=cnn", "hidden_dims=[]", "optimizer=adam", "policy_lr=3e-4", "clip_range=0.2")
 IMAGES += ("ent_coef=0", "normalize_reward=false", "engine=eager", "log_freq_epochs=1")
@@ -79,7 +84,8 @@ class Case(NamedTuple):
     config: Config
     contenders: Mapping[str, Prepare]
     flops: float
-    """multiplications and additions of an env step"""
+    """multiplications and additions of an env step, or of an update; 0: not known"""
+    of_an_update: bool = False
     iterations: int = 0
     """of a timed training; 0: as many as last the seconds that are asked for"""
     warm: int = 2
@@ -91,9 +97,10 @@ class Case(NamedTuple):
 def main(argv: list[str]) -> int:
     """Exit code."""
     parser = parser_of(__doc__)
-    parser.add_argument("work", nargs="*", metavar="WORK", help=f"of {', '.join(CASES)}, growth, dreamer (default ppo)")
+    parser.add_argument("work", nargs="*", metavar="WORK", help=f"of {', '.join(CASES)} (default ppo)")
     parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="compiled environments, for ppo")
     parser.add_argument("--n-envs", default="8,256,2048", metavar="N[,N...]", help="one table each, for ppo")
+    parser.add_argument("--widths", default="64", metavar="N[,N...]", help="of two layers, one table each, for ppo")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="CPU threads, for all")
     parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="length of one timed training of ppo")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="turns")
@@ -101,23 +108,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     asked = parser.parse_args(argv)
     asked.work = asked.work or ["ppo"]
-    known = [*CASES, "growth", "dreamer"]
-    if wrong := [word for word in asked.work if word not in known]:
-        raise UserError(f"no work is called {wrong[0]!r}{nearest(wrong[0], known)}; there are {', '.join(known)}")
+    if wrong := [word for word in asked.work if word not in CASES]:
+        raise UserError(f"no work is called {wrong[0]!r}{nearest(wrong[0], CASES)}; there are {', '.join(CASES)}")
     torch.set_num_threads(asked.threads)
     limit = multiply_add_limit(asked.threads)
     figures: Figures = {"machine": machine(asked.threads, *peers.PACKAGES), "limit_flops": limit, "tables": {}}
     print(figures["machine"], flush=True)
     print(f"limit: {limit / 1e9:,.0f} GFLOP/s on {asked.threads} thread(s), products of {SIDE} x {SIDE}", flush=True)
     for word in asked.work:
-        if word == "growth":
-            figures["growth"] = growth(asked.env, asked.seconds)
-        elif word == "dreamer":
-            figures["dreamer"] = model.compared(asked.threads)
-        else:
-            for case in CASES[word](asked):
-                figures["tables"][case.title] = table = timed(case, asked)
-                print("\n".join(lines_of(case, table, limit)), flush=True)
+        for case in CASES[word](asked):
+            figures["tables"][case.title] = table = timed(case, asked)
+            print("\n".join(lines_of(case, table, limit)), flush=True)
     if asked.json:
         write_json(asked.json, figures)
     return 0
@@ -126,7 +127,9 @@ def main(argv: list[str]) -> int:
 def ppo_cases(asked: argparse.Namespace) -> Iterator[Case]:
     for env_id in asked.env.split(","):
         for n_envs in map(int, asked.n_envs.split(",")):
-            yield ppo_case(bench_setting(env_id, n_envs, N_STEPS, asked.threads))
+            config = bench_setting(env_id, n_envs, min(N_STEPS, MOST_ROWS // n_envs), asked.threads)
+            for width in map(int, asked.widths.split(",")):
+                yield ppo_case(replace(config, hidden_dims=(width, width)))
 
 
 def pufferlib_case(asked: argparse.Namespace) -> Iterator[Case]:
@@ -165,7 +168,20 @@ def replay_case(algo_id: str, asked: argparse.Namespace) -> Iterator[Case]:
             who[f"{name}, {threads} thread(s)"] = partial(peers.library, config, module, threads=threads)
     warm_steps = config.learning_starts + max(WARMING, 2 * config.train_freq)
     counts = [-(-count // config.iteration_steps) for count in (steps, warm_steps)]
-    yield Case(f"{algo_id} on {env_id}, {config.threads} thread(s)", config, who, replay_flops(config), *counts)
+    title = f"{algo_id} on {env_id}, {config.threads} thread(s)"
+    yield Case(title, config, who, replay_flops(config), True, *counts)
+
+
+def dreamer_cases(asked: argparse.Namespace) -> Iterator[Case]:
+    """Kernels do not know the blocks of the largest."""
+    for size, (overrides, flops_of_update) in DREAMER.items():
+        config = load_config("CartPole-v1", "dreamer", [*PLAIN, *overrides, f"threads={asked.threads}"])
+        assert isinstance(config, ReplayConfig)
+        engines = OURS if flops_of_update else OURS[1:]
+        who = {engine: partial(ours, replace(config, engine=engine)) for engine in engines}
+        counts = [-(-(config.learning_starts + more) // config.iteration_steps) for more in (256, 32)]
+        title = f"dreamer on CartPole-v1, {size}, {config.threads} thread(s)"
+        yield Case(title, config, who, flops_of_update, True, *counts)
 
 
 def pong_case(asked: argparse.Namespace) -> Iterator[Case]:
@@ -192,6 +208,7 @@ CASES: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
     "pufferlib": pufferlib_case,
     **{word: partial(replay_case, word) for word in REPLAY},
     "pong": pong_case,
+    "dreamer": dreamer_cases,
 }
 
 
@@ -227,15 +244,24 @@ def timed(case: Case, asked: argparse.Namespace) -> Figures:
     }
     with apart(chosen, asked.threads) if case.apart else here(chosen) as runs:
         table = in_turns(case, runs, asked.seconds, asked.repeats)
-    config, rate = replace(case.config, engine=first), table["wall"][first]["median"]
-    count = case.iterations or max(8, round(asked.seconds * rate / config.iteration_steps))
-    agent, seconds = trained(lasting(config, count))
-    shares = {part: spent / seconds for part, spent in agent.seconds.items() if spent}
-    table["shares"] = shares | {"rest": 1 - sum(shares.values())}
-    table["updates_an_env_step"] = agent.progress["updates"] / (count * config.iteration_steps)
-    if isinstance(config, PPOConfig) and first == "fused_cpu":
-        table["iteration_us"] = iterations(config, count)
+    rate = table["wall"][first]["median"]
+    count = case.iterations or max(8, round(asked.seconds * rate / case.config.iteration_steps))
+    table["engines"] = {engine: watched(case.config, engine, count) for engine in OURS if engine in chosen}
+    if isinstance(case.config, PPOConfig) and first == "fused_cpu":
+        table["iteration_us"] = iterations(replace(case.config, engine=first), count)
     return table
+
+
+def watched(config: Config, engine: str, count: int) -> Figures:
+    """Where the time of one training of so many iterations goes, and what an update takes."""
+    agent, seconds = trained(lasting(replace(config, engine=engine), count))
+    shares = {part: spent / seconds for part, spent in agent.seconds.items() if spent}
+    updates = agent.progress["updates"]
+    return {
+        "shares": shares | {"rest": 1 - sum(shares.values())},
+        "updates_an_env_step": updates / (count * config.iteration_steps),
+        "update_ms": 1e3 * agent.seconds["learn"] / max(updates, 1),
+    }
 
 
 @contextmanager
@@ -310,12 +336,9 @@ def image_flops(config: PPOConfig) -> int:
 
 
 def replay_flops(config: ReplayConfig) -> float:
-    """Of the updates that follow an env step, the hidden layers alone, in the mean of a whole training."""
+    """Of an update, the hidden layers alone."""
     inside = sum(a * b for a, b in pairwise(config.hidden_dims))
-    learning = 1 - config.learning_starts / config.max_timesteps
-    steps = config.iteration_steps if config.gradient_steps == -1 else config.gradient_steps
-    updates = learning * steps / config.iteration_steps
-    return 2.0 * PASSES[config.algo_id] * config.batch_size * inside * updates
+    return 2.0 * PASSES[config.algo_id] * config.batch_size * inside
 
 
 def lines_of(case: Case, table: Figures, limit: float) -> Iterator[str]:
@@ -331,34 +354,19 @@ def lines_of(case: Case, table: Figures, limit: float) -> Iterator[str]:
         for name in mine:
             both = [span_of(ratio(clock[name], clock[peer])) for clock in (walls, cpus)]
             yield f"  {name} has {both[0]} times the rate of {peer}, by the CPU {both[1]}"
-    rate = walls[mine[0]]["median"]
-    where = ", ".join(f"{part} {share:.0%}" for part, share in table["shares"].items())
-    yield f"  {mine[0]}: {rate * case.flops / limit:.0%} of the limit; {where}"
-    yield f"  {mine[0]}: {rate * table['updates_an_env_step']:,.0f} updates/s"
+    for name, figures in table["engines"].items():
+        rate, updates = walls[name]["median"], figures["updates_an_env_step"]
+        where = ", ".join(f"{part} {share:.0%}" for part, share in figures["shares"].items())
+        share = rate * case.flops * (updates if case.of_an_update else 1) / limit
+        yield f"  {name}: {rate * updates:,.0f} updates/s, {figures['update_ms']:.2f} ms each in learning; {where}"
+        if case.flops:
+            yield f"  {name}: multiplies and adds at {share:.0%} of the limit"
     if parts := table.get("iteration_us"):
         yield "  us of an iteration: " + ", ".join(f"{part} {value:,.0f}" for part, value in parts.items())
 
 
 def span_of(figures: Figures) -> str:
     return f"{figures['median']:.2f} ({min(figures['all']):.2f} to {max(figures['all']):.2f})"
-
-
-def growth(env_id: str, seconds: float) -> list[Figures]:
-    """The fused engine alone: env steps per second as the work grows, one row each."""
-    rows = []
-    shapes = [(n, 64, t) for n in (1, 8, 64, 512, 4096, 65536) for t in (1, 2)]
-    shapes += [(256, width, t) for width in (16, 32, 128, 256, 512) for t in (1, 2)]
-    print(f"\n{'envs':>8} {'steps':>6} {'width':>6} {'threads':>8} {'env steps/s':>14}")
-    for n_envs, width, threads in shapes:
-        config = bench_setting(env_id, n_envs, min(N_STEPS, MOST_ROWS // n_envs), threads)
-        config = replace(config, engine="fused_cpu", hidden_dims=(width, width))
-        seconds_of(config, 2)
-        count = max(2, round(seconds * 2 / seconds_of(config, 2)))
-        rate = median_of([count * config.rollout_size / seconds_of(config, count) for _ in range(3)])["median"]
-        sizes = {"n_envs": n_envs, "n_steps": config.n_steps, "width": width, "threads": threads}
-        rows.append({**sizes, "steps_per_second": rate})
-        print(f"{n_envs:>8} {config.n_steps:>6} {width:>6} {threads:>8} {rate:>14,.0f}", flush=True)
-    return rows
 
 
 if __name__ == "__main__":

@@ -77,6 +77,19 @@ class Evidence:
     def finished(self) -> list[Record]:
         return [self.seeds[seed] for seed in sorted(self.seeds) if self.seeds[seed]["status"] == "finished"]
 
+    def codes(self) -> list[str]:
+        """The states of the code that trained its seeds, short."""
+        hashes = dict.fromkeys(str(record["git_hash"]) for record in self.finished())
+        return [code[:10] + ("+changes" if "+" in code else "") for code in hashes]
+
+    @property
+    def where(self) -> str:
+        return f"{self.machine['cpu']}, {self.machine['cores']} cores"
+
+    def typed(self) -> list[str]:
+        """The commands; until November 2026 what is now lab/evidence/ was scripts/evidence/."""
+        return [f"`{command.replace('-m scripts.evidence', '-m lab.evidence')}`" for command in self.commands]
+
     def failed(self) -> list[Record]:
         return [self.seeds[seed] for seed in sorted(self.seeds) if self.seeds[seed]["status"] != "finished"]
 
@@ -121,6 +134,13 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def named(pattern: str, names: Sequence[str]) -> list[str]:
+    """The one of that name, else those that contain it."""
+    folded = pattern.casefold()
+    same = [name for name in names if name.casefold() == folded]
+    return same or [name for name in names if folded in name.casefold()]
+
+
 def file_stem(variant: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", variant)
 
@@ -134,8 +154,3 @@ def read_all(folder: Path) -> list[tuple[Path, Evidence]]:
 def machine() -> dict[str, Any]:
     """What the wall times were measured on."""
     return {"cpu": processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
-
-
-def typed_today(command: str) -> str:
-    """A command that a file holds; until November 2026 what is now lab/evidence/ was scripts/evidence/."""
-    return command.replace("-m scripts.evidence", "-m lab.evidence")

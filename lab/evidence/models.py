@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lab.evidence.file import Evidence, Record, configured, file_stem, typed_today
+from lab.evidence.file import Evidence, Record, configured, file_stem, named
 from lab.evidence.report import curve, table
 from lab.evidence.variants import RESULTS, train
 from stride.commands.usage import parser_of
@@ -97,12 +97,11 @@ def main(argv: list[str]) -> int:
 
 
 def chosen(name: str) -> list[Row]:
-    names = [row.variant for row in ROWS]
-    exact = [row for row in ROWS if row.variant.casefold() == name.casefold()]
-    found = exact or [row for row in ROWS if name.casefold() in row.variant.casefold()]
-    if not found:
-        raise UserError(f"no row has {name!r} in its name{nearest(name, names)}")
-    return found
+    rows = {row.variant: row for row in ROWS}
+    wanted = named(name, [*rows])
+    if not wanted:
+        raise UserError(f"no row has {name!r} in its name{nearest(name, rows)}")
+    return [rows[variant] for variant in wanted]
 
 
 def place(row: Row) -> Path:
@@ -177,17 +176,10 @@ def markdown(found: Mapping[str, Evidence]) -> str:
             image = place(row).with_suffix(".svg")
             image.write_text(curve(evidence), encoding="utf-8")
             parts.append(f"![{row.variant}](results/models/{image.name})")
-            parts.append(where(evidence))
+            how = f"{', '.join(evidence.typed())}, with `{' '.join(evidence.overrides)}`"
+            parts.append(f"{how}, on {evidence.where}, at {', '.join(sorted(evidence.codes()))}.")
     parts += [f"Not measured yet: {row.variant}." for row in ROWS if row.variant not in found]
     return "\n\n".join(parts) + "\n"
-
-
-def where(evidence: Evidence) -> str:
-    codes = sorted({str(record["git_hash"])[:10] for record in evidence.finished()})
-    machine = f"{evidence.machine['cpu']}, {evidence.machine['cores']} cores"
-    commands = ", ".join(f"`{typed_today(command)}`" for command in evidence.commands)
-    how = f"{commands}, with `{' '.join(evidence.overrides)}`"
-    return f"{how}, on {machine}, at {', '.join(codes)}."
 
 
 if __name__ == "__main__":

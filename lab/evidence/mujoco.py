@@ -22,7 +22,7 @@ import torch
 
 from lab.bench import peers
 from lab.evidence.comparison import band_of
-from lab.evidence.file import file_stem, machine
+from lab.evidence.file import file_stem, machine, named
 from lab.evidence.report import table
 from lab.evidence.variants import RESULTS
 from stride.commands import train
@@ -77,9 +77,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--budget", type=int, metavar="N", help="env steps instead of those of the rows")
     given = parser.parse_args(argv)
     curves = kept()
-    for words, budget in ROWS.items():
-        if given.pattern.casefold() in words.casefold():
-            measure(words, given.budget or budget, range(1, given.seeds + 1), curves)
+    for words in named(given.pattern, [*ROWS]):
+        measure(words, given.budget or ROWS[words], range(1, given.seeds + 1), curves)
     print("\n" + told(curves))
     draw(curves)
     return 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lab.evidence.file import WORDS, Evidence, config_hash, file_stem, is_solved, read_all, summary, typed_today
+from lab.evidence.file import WORDS, Evidence, config_hash, file_stem, is_solved, read_all, summary
 from stride.config.listing import list_environments
 from stride.config.loader import load_config, parse_config_id, to_plain
 from stride.utils.curve import Point, seeds_svg
@@ -179,12 +179,9 @@ def _goal(evidence: Evidence) -> float | None:
 
 
 def _how(evidence: Evidence) -> tuple[str, ...]:
-    codes = dict.fromkeys(str(record["git_hash"]) for record in evidence.finished())
-    code = ", ".join(part[:10] + ("+changes" if "+" in part else "") for part in codes)
-    machine = f"{evidence.machine['cpu']}, {evidence.machine['cores']} cores"
     texts = {", ".join(f"{name} {v}" for name, v in record["versions"].items() if v) for record in evidence.finished()}
-    commands = "<br>".join(f"`{command}`" for command in map(typed_today, evidence.commands))
-    return evidence.variant, commands, code, machine, "; ".join(sorted(texts))
+    versions = "; ".join(sorted(texts))
+    return evidence.variant, "<br>".join(evidence.typed()), ", ".join(evidence.codes()), evidence.where, versions
 
 
 def _iqm(found: Mapping[str, Any] | None) -> str:

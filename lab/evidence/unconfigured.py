@@ -15,7 +15,7 @@ import sys
 import tempfile
 from typing import Any, NamedTuple
 
-from lab.evidence.file import machine
+from lab.evidence.file import machine, named
 from lab.evidence.report import table
 from stride.commands.usage import parser_of
 from stride.runstore.outcome import FAILED
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     rows = kept() if given.record else []
     known = {(row.words, row.seed) for row in rows}
-    for words in (words for words in TASKS if given.pattern.casefold() in words.casefold()):
+    for words in named(given.pattern, [*TASKS]):
         for seed in range(1, given.seeds + 1):
             if (words, seed) in known:
                 continue
