@@ -3,7 +3,6 @@
 Registers spilled into memory are an error, and so are more than 128.
 """
 
-import re
 import sys
 from itertools import chain
 from pathlib import Path
@@ -34,8 +33,6 @@ ARCHITECTURES = {  # the oldest and newest that CUDA 13 compiles for, and what i
 }  # fmt: skip
 LOWERED, TENSOR_CORES = ("tf32", "bf16"), ("sm_80", "sm_86", "sm_90", "sm_120")  # precisions, and who multiplies these
 MOST = 128  # registers: four blocks of 128 threads on a multiprocessor
-WRITTEN_BY = re.compile(r"NVRTC (\d+\.\d+)")
-ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 
 Table = dict[str, dict[str, Used]]  # by kernel, by architecture
 

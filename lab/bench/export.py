@@ -7,14 +7,13 @@ Each policy is trained for a moment, as weights change no cost, and each file is
 episodes first, as by `stride export`. A figure is the median of 200 calls, the best of some turns.
 """
 
-import os
 import re
-import tempfile
 from typing import NamedTuple
 
 import torch
 
 from lab.bench.measure import machine
+from lab.bench.pairs import own_runs
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.commands import train
 from stride.commands.usage import parser_of
@@ -80,18 +79,11 @@ def record(rows: list[Row]) -> None:
 
 
 def trained(words: tuple[str, ...]) -> LoadedRun:
-    """A run of a moment, in a folder that is gone afterwards: what plays is in memory."""
-    before = os.environ.get("STRIDE_RUNS")
-    with tempfile.TemporaryDirectory(prefix="bench-export-") as folder:
-        os.environ["STRIDE_RUNS"] = folder  # nobody's @last moves
-        try:
-            if train.train(parse_arguments([*words, *BRIEFLY])):
-                raise UserError(f"training {words[0]} failed")
-            return load_run("@last", "last")
-        finally:
-            os.environ.pop("STRIDE_RUNS")
-            if before is not None:
-                os.environ["STRIDE_RUNS"] = before
+    """A run of a moment; what plays is in memory."""
+    with own_runs():
+        if train.train(parse_arguments([*words, *BRIEFLY])):
+            raise UserError(f"training {words[0]} failed")
+        return load_run("@last", "last")
 
 
 def measured(name: str, loaded: LoadedRun) -> Row:

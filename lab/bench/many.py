@@ -15,7 +15,7 @@ from stride.utils import entry
 from stride.utils.places import PROJECT
 from stride.utils.statistics import interval
 
-WORDS = ("CartPole-v1:ppo", "max_timesteps=20000", "early_stop_on_eval_threshold=false", "-q")
+WORDS = ("train.py", "CartPole-v1:ppo", "max_timesteps=20000", "early_stop_on_eval_threshold=false", "-q", "--seed")
 
 
 def main(argv: list[str]) -> int:
@@ -25,19 +25,15 @@ def main(argv: list[str]) -> int:
     asked = parser.parse_args(argv)
     ratios = []
     with cluster():
-        seconds("local", 2)  # kernels
+        measured(PROJECT, [*WORDS, "1-2"])  # kernels
         for turn in range(asked.turns):
             order = ("local", "ray") if turn % 2 == 0 else ("ray", "local")
-            took = {where: seconds(where, asked.runs) for where in order}
+            took = {where: measured(PROJECT, [*WORDS, f"1-{asked.runs}", "--on", where]).wall for where in order}
             ratios.append(took["ray"] / took["local"])
             print(f"{asked.runs} runs: local {took['local']:.1f} s, ray {took['ray']:.1f} s", flush=True)
     around = "{:.2f} to {:.2f}".format(*interval(ratios, np.median)) if len(ratios) > 1 else "one turn"
     print(f"ray takes {np.median(ratios):.2f} of local (median; {around})")
     return 0
-
-
-def seconds(where: str, runs: int) -> float:
-    return measured(PROJECT, ["train.py", *WORDS, "--seed", f"1-{runs}", "--on", where]).wall
 
 
 if __name__ == "__main__":

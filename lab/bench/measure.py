@@ -14,7 +14,7 @@ from functools import wraps
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
@@ -30,9 +30,7 @@ from stride.trainer_callbacks.session import fit
 from stride.utils.provenance import provenance
 
 EPOCHS, MINIBATCHES = 4, 4
-LOG_EVERY = 5  # iterations between rows: what a run of 1M steps in rollouts of 8 x 128 takes by itself
-Engine = Literal["fused_cpu", "eager"]
-OURS: tuple[Engine, ...] = ("fused_cpu", "eager")
+OURS = ("fused_cpu", "eager")
 Figures = dict[str, Any]
 Place = tuple[object, str]  # a class or a module, and the name of a function in it
 P = ParamSpec("P")
@@ -53,7 +51,7 @@ def setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
         hidden_dims=(64, 64),
         optimizer="adam",
         max_timesteps=n_envs * n_steps,
-        log_freq_epochs=LOG_EVERY,
+        log_freq_epochs=5,  # as a run of 1M steps in rollouts of 8 x 128 takes by itself
         engine="eager",
         threads=threads,
         early_stop_on_eval_threshold=False,

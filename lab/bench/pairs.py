@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,6 +87,20 @@ def seeds_of(text: str) -> range:
 def is_checkout(folder: Path) -> None:
     if not (folder / "train.py").is_file():
         raise UserError(f"{folder} is no checkout: there is no train.py in it")
+
+
+@contextmanager
+def own_runs() -> Iterator[Path]:
+    """A folder for runs that is gone afterwards: nobody's @last moves."""
+    before = os.environ.get("STRIDE_RUNS")
+    with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
+        os.environ["STRIDE_RUNS"] = folder
+        try:
+            yield Path(folder)
+        finally:
+            os.environ.pop("STRIDE_RUNS")
+            if before is not None:
+                os.environ["STRIDE_RUNS"] = before
 
 
 def measured(folder: Path, command: Sequence[str], printed: bool = False, **environment: str) -> Cost:

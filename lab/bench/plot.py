@@ -1,7 +1,4 @@
-"""Env steps per second on a logarithmic axis, as hand-written SVG: a line for each environment.
-
-lab.bench.envs measures them.
-"""
+"""Env steps per second on a logarithmic axis, as hand-written SVG, a line for each environment: for lab.bench.envs."""
 
 import math
 from collections.abc import Mapping

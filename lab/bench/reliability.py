@@ -10,13 +10,13 @@ taken in turns in one process; medians. A figure of a shared machine is worth it
 import os
 import signal
 import statistics
-import tempfile
 import threading
 import time
 
 import torch
 
 from lab.bench.measure import machine, timed
+from lab.bench.pairs import own_runs
 from lab.faults.record import record
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
@@ -59,8 +59,7 @@ def main(argv: list[str]) -> int:
     print(machine(1), flush=True)
     lines = []
     keys = tuple(word for word in asked.variants if "=" in word)
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        os.environ["STRIDE_RUNS"] = folder  # nobody's @last moves, and `share` finds its own there
+    with own_runs():
         if asked.what == "guard":
             for title, words in GUARDED.items():
                 lines.append(guarded(title, (*words, *keys), asked.seconds))

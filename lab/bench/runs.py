@@ -8,15 +8,13 @@ from the shell to the last line, the first of which reads every run; beside them
 """
 
 import json
-import os
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from lab.bench.pairs import measured
+from lab.bench.pairs import measured, own_runs
 from stride.commands.usage import parser_of
 from stride.config.loader import load_config, to_plain
 from stride.runstore import claim
@@ -37,10 +35,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--group", type=int, default=0, metavar="RUNS", help="find and claim runs of one so large")
     asked = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory(prefix="stride-runs-") as folder:
-        root = Path(folder)
+    with own_runs() as root:
         if asked.group:
-            os.environ["STRIDE_RUNS"] = folder  # of this process alone
             of_a_group(asked.group)
             return 0
         began = time.perf_counter()

@@ -17,7 +17,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -242,7 +242,13 @@ def timed(case: Case, asked: argparse.Namespace) -> Figures:
         for name, prepare in case.contenders.items()
         if name == first or not any(word in name for word in left_out)
     }
-    with apart(chosen, asked.threads) if case.apart else here(chosen) as runs:
+    with ExitStack() as stack:  # a process that does nothing else: what one asks of its memory is none of the others'
+        begin = partial(ProcessPoolExecutor, 1, get_context("spawn"), torch.set_num_threads, (asked.threads,))
+        pools = {name: stack.enter_context(begin()) for name in chosen if case.apart}
+        runs: dict[str, Run] = {
+            name: partial(waited_for, pools[name], prepare) if case.apart else partial(spent, prepare)
+            for name, prepare in chosen.items()
+        }
         table = in_turns(case, runs, asked.seconds, asked.repeats)
     rate = table["wall"][first]["median"]
     count = case.iterations or max(8, round(asked.seconds * rate / case.config.iteration_steps))
@@ -262,23 +268,6 @@ def watched(config: Config, engine: str, count: int) -> Figures:
         "updates_an_env_step": updates / (count * config.iteration_steps),
         "update_ms": 1e3 * agent.seconds["learn"] / max(updates, 1),
     }
-
-
-@contextmanager
-def here(who: Mapping[str, Prepare]) -> Iterator[Mapping[str, Run]]:
-    yield {name: partial(spent, prepare) for name, prepare in who.items()}
-
-
-@contextmanager
-def apart(who: Mapping[str, Prepare], threads: int) -> Iterator[Mapping[str, Run]]:
-    """Each in a process that does nothing else: what one asks of its memory, say, is none of the others'."""
-    begin = partial(ProcessPoolExecutor, 1, get_context("spawn"), torch.set_num_threads, (threads,))
-    pools = {name: begin() for name in who}
-    try:
-        yield {name: partial(waited_for, pools[name], prepare) for name, prepare in who.items()}
-    finally:
-        for pool in pools.values():
-            pool.shutdown()
 
 
 def waited_for(pool: ProcessPoolExecutor, prepare: Prepare, iterations: int) -> Spent:

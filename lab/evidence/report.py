@@ -59,7 +59,8 @@ def markdown(folder: str, found: Sequence[Evidence]) -> str:
     parts += _listed("Failed", (line for evidence in found for line in failures(evidence)))
     parts += _listed("To be read with care", (line for evidence in found for line in cautions(evidence, shipped)))
     absent = [name for name in shipped if name not in measured]
-    parts += _listed("Not measured", (f"{name}: not measured" + _why_not(name) for name in absent))
+    reasons = {name: f"; {reason}" for name, reason in WHY_NOT.items()}
+    parts += _listed("Not measured", (f"{name}: not measured{reasons.get(name, '')}" for name in absent))
     if found:
         parts += [
             "## Where and how",
@@ -139,10 +140,6 @@ def mean_curve(lines: Sequence[Sequence[Point]]) -> list[Point]:
     grid = np.linspace(max(line[0].x for line in drawn), max(line[-1].x for line in drawn), MEAN_POINTS)
     heights = [np.interp(grid, [point.x for point in line], [point.y for point in line]) for line in drawn]
     return [Point(float(x), float(y)) for x, y in zip(grid, np.mean(heights, 0), strict=True)]
-
-
-def _why_not(variant: str) -> str:
-    return f"; {WHY_NOT[variant]}" if variant in WHY_NOT else ""
 
 
 def _row(evidence: Evidence) -> tuple[str, ...]:
