@@ -1,7 +1,5 @@
 """The same runs on this machine and on a Ray cluster of two one-CPU nodes on it, in turns: what does the cluster cost?
 
-    python -m lab.bench.many --runs 16 --turns 5
-
 Each turn is one command, from the shell to its last line, CartPole-v1:ppo for 20,000 env steps a seed. The cluster, a
 head and two nodes of one CPU, is there before; its workers are each command's own.
 """

@@ -249,24 +249,25 @@ def timed(case: Case, asked: argparse.Namespace) -> Figures:
             name: partial(waited_for, pools[name], prepare) if case.apart else partial(spent, prepare)
             for name, prepare in chosen.items()
         }
-        table = in_turns(case, runs, asked.seconds, asked.repeats)
-    rate = table["wall"][first]["median"]
-    count = case.iterations or max(8, round(asked.seconds * rate / case.config.iteration_steps))
-    table["engines"] = {engine: watched(case.config, engine, count) for engine in OURS if engine in chosen}
-    if isinstance(case.config, PPOConfig) and first == "fused_cpu":
-        table["iteration_us"] = iterations(replace(case.config, engine=first), count)
+        table = in_turns(case, runs, asked.seconds, asked.repeats) | {"engines": {}}
+    for name in chosen:
+        if name in OURS:
+            count = round(asked.seconds * table["wall"][name]["median"] / case.config.iteration_steps)
+            table["engines"][name] = watched(replace(case.config, engine=name), case.iterations or max(8, count))
     return table
 
 
-def watched(config: Config, engine: str, count: int) -> Figures:
+def watched(config: Config, count: int) -> Figures:
     """Where the time of one training of so many iterations goes, and what an update takes."""
-    agent, seconds = trained(lasting(replace(config, engine=engine), count))
+    agent, seconds = trained(lasting(config, count))
     shares = {part: spent / seconds for part, spent in agent.seconds.items() if spent}
     updates = agent.progress["updates"]
+    parts = iterations(config, count) if isinstance(config, PPOConfig) and config.engine == "fused_cpu" else {}
     return {
         "shares": shares | {"rest": 1 - sum(shares.values())},
         "updates_an_env_step": updates / (count * config.iteration_steps),
         "update_ms": 1e3 * agent.seconds["learn"] / max(updates, 1),
+        "iteration_us": parts,
     }
 
 
@@ -348,10 +349,10 @@ def lines_of(case: Case, table: Figures, limit: float) -> Iterator[str]:
         where = ", ".join(f"{part} {share:.0%}" for part, share in figures["shares"].items())
         share = rate * case.flops * (updates if case.of_an_update else 1) / limit
         yield f"  {name}: {rate * updates:,.0f} updates/s, {figures['update_ms']:.2f} ms each in learning; {where}"
+        if parts := figures["iteration_us"]:
+            yield "  us of an iteration: " + ", ".join(f"{part} {value:,.0f}" for part, value in parts.items())
         if case.flops:
             yield f"  {name}: multiplies and adds at {share:.0%} of the limit"
-    if parts := table.get("iteration_us"):
-        yield "  us of an iteration: " + ", ".join(f"{part} {value:,.0f}" for part, value in parts.items())
 
 
 def span_of(figures: Figures) -> str:

@@ -40,8 +40,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--searches", type=int, default=3, metavar="N", help="how many (default 3)")
     parser.add_argument("--record", action="store_true", help="write the figures down")
     asked, commit = parser.parse_args(argv), git_hash()
-    if asked.searches < 1:
-        raise UserError(f"--searches takes a number from 1 on, not {asked.searches}")
     shipped = read_yaml(FILE)
     with tempfile.TemporaryDirectory(prefix="stride-sweep-") as folder:
         found = [searched(Path(folder), {**shipped, "seeds": [FIRST + number]}) for number in range(asked.searches)]
