@@ -14,7 +14,7 @@ from functools import wraps
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
@@ -30,7 +30,7 @@ from stride.trainer_callbacks.session import fit
 from stride.utils.provenance import provenance
 
 EPOCHS, MINIBATCHES = 4, 4
-OURS = ("fused_cpu", "eager")
+OURS: tuple[Literal["fused_cpu", "eager"], ...] = ("fused_cpu", "eager")
 Figures = dict[str, Any]
 Place = tuple[object, str]  # a class or a module, and the name of a function in it
 P = ParamSpec("P")

@@ -15,7 +15,7 @@ import time
 
 import torch
 
-from lab.bench.measure import machine, timed
+from lab.bench.measure import Place, machine, timed
 from lab.bench.pairs import own_runs
 from lab.faults.record import record
 from stride.agents.base import Agent
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
 
 def share(words: tuple[str, ...], seconds: float) -> str:
     """How much of a training that is stopped after so long goes into its checkpoints, whatever they do."""
-    places = {
+    places: dict[str, list[Place]] = {
         "ticks": [(Agent, "training_step")],
         "all": [(Checkpoint, "on_train_batch_end"), (Checkpoint, "on_train_end")],
         "saves": [(Checkpoint, "save")],

@@ -167,9 +167,9 @@ def replay_case(algo_id: str, asked: argparse.Namespace) -> Iterator[Case]:
         for threads in sorted({config.torch_threads, 1}) if find_spec(module) else ():
             who[f"{name}, {threads} thread(s)"] = partial(peers.library, config, module, threads=threads)
     warm_steps = config.learning_starts + max(WARMING, 2 * config.train_freq)
-    counts = [-(-count // config.iteration_steps) for count in (steps, warm_steps)]
+    whole, first = (-(-count // config.iteration_steps) for count in (steps, warm_steps))
     title = f"{algo_id} on {env_id}, {config.threads} thread(s)"
-    yield Case(title, config, who, replay_flops(config), True, *counts)
+    yield Case(title, config, who, replay_flops(config), True, whole, first)
 
 
 def dreamer_cases(asked: argparse.Namespace) -> Iterator[Case]:
@@ -178,10 +178,10 @@ def dreamer_cases(asked: argparse.Namespace) -> Iterator[Case]:
         config = load_config("CartPole-v1", "dreamer", [*PLAIN, *overrides, f"threads={asked.threads}"])
         assert isinstance(config, ReplayConfig)
         engines = OURS if flops_of_update else OURS[1:]
-        who = {engine: partial(ours, replace(config, engine=engine)) for engine in engines}
-        counts = [-(-(config.learning_starts + more) // config.iteration_steps) for more in (256, 32)]
+        who: dict[str, Prepare] = {engine: partial(ours, replace(config, engine=engine)) for engine in engines}
+        whole, first = (-(-(config.learning_starts + more) // config.iteration_steps) for more in (256, 32))
         title = f"dreamer on CartPole-v1, {size}, {config.threads} thread(s)"
-        yield Case(title, config, who, flops_of_update, True, *counts)
+        yield Case(title, config, who, flops_of_update, True, whole, first)
 
 
 def pong_case(asked: argparse.Namespace) -> Iterator[Case]:
@@ -250,10 +250,10 @@ def timed(case: Case, asked: argparse.Namespace) -> Figures:
             for name, prepare in chosen.items()
         }
         table = in_turns(case, runs, asked.seconds, asked.repeats) | {"engines": {}}
-    for name in chosen:
-        if name in OURS:
-            count = round(asked.seconds * table["wall"][name]["median"] / case.config.iteration_steps)
-            table["engines"][name] = watched(replace(case.config, engine=name), case.iterations or max(8, count))
+    for engine in OURS:
+        if engine in chosen:
+            count = round(asked.seconds * table["wall"][engine]["median"] / case.config.iteration_steps)
+            table["engines"][engine] = watched(replace(case.config, engine=engine), case.iterations or max(8, count))
     return table
 
 
