@@ -1,7 +1,7 @@
 """Carries out the notebooks of docs/notebooks, each in a folder and a kernel of its own, and keeps what they show.
 
-    python -m lab.notebooks                            all of them, in place
-    python -m lab.notebooks first_run --out pictures   one of them, written elsewhere as .ipynb and .html
+    python -m lab.notebooks                all of them, in place
+    python -m lab.notebooks first_run      one of them
 
 What a cell raises ends it, where the cell is not tagged `raises-exception`; then nothing is written.
 """
@@ -33,20 +33,16 @@ def main(argv: list[str]) -> int:
     """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ORDER)}; all of them by default")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write them there, as pages for a browser, too")
     asked = parser.parse_args(argv)
     for name in asked.names:
         if name not in ORDER:
             raise UserError(f"there is no notebook {name!r}{nearest(name, ORDER)}")
-    if asked.out:
-        asked.out.mkdir(parents=True, exist_ok=True)
     for name in asked.names or ORDER:
         print(f"{name} ...", flush=True)
-        written = carried_out(FOLDER / f"{name}.ipynb")
-        path = (asked.out or FOLDER) / f"{name}.ipynb"
-        write(path, as_text(written))
-        if asked.out:
-            write(path.with_suffix(".html"), as_page(written))
+        path = FOLDER / f"{name}.ipynb"
+        text = as_text(carried_out(path))
+        with replacing(path) as file:
+            file.write(text.encode())
         print(f"{path}, {path.stat().st_size:,} bytes", flush=True)
     return 0
 
@@ -89,16 +85,6 @@ def as_text(notebook: "NotebookNode") -> str:
     return nbformat.writes(notebook) + "\n"
 
 
-def as_page(notebook: "NotebookNode") -> str:
-    """As HTML, by nbconvert, which only whoever looks at pictures needs."""
-    try:
-        from nbconvert import HTMLExporter
-    except ImportError as error:
-        raise UserError("a page of a notebook needs nbconvert: pip install nbconvert") from error
-    page: str = HTMLExporter(embed_images=True).from_notebook_node(notebook)[0]
-    return page
-
-
 def shown(output: Mapping[str, Any]) -> str:
     """What an output says in plain text; "" where it says nothing."""
     if output["output_type"] == "stream":
@@ -106,11 +92,6 @@ def shown(output: Mapping[str, Any]) -> str:
     if output["output_type"] == "error":
         return f"{output['ename']}: {output['evalue']}"
     return str(output["data"].get("text/plain", ""))
-
-
-def write(path: Path, text: str) -> None:
-    with replacing(path) as file:
-        file.write(text.encode())
 
 
 if __name__ == "__main__":

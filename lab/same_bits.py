@@ -3,19 +3,16 @@
     git clone -q . ../before && git -C ../before checkout -q HASH
     python -m lab.same_bits ../before                  every algorithm on every engine it has
     python -m lab.same_bits ../before --only dqn sac --threads 1 2 3
-    python -m lab.same_bits --rounded ../before        numbers of evaluations may differ by rounding
 
 Each configuration is trained by both checkouts, with 1 thread and with 2; then half of such a training, made by the
 checkout before, is resumed by both. Each training is `python train.py` of a checkout in a process of its own. What a
 checkpoint holds (weights, optimizer, worlds, counters) and metrics.csv without its columns of wall time are read here,
 and their SHA-256 must be equal. A replay memory's rows are compared by what was learnt from them: how they are cut
-into files depends on the clock. With --rounded columns of evaluations and tests are no part of the hash: they are
-compared as numbers, and the largest distance is printed. Exit code 1: something differs.
+into files depends on the clock. Exit code 1: something differs.
 """
 
 import csv
 import hashlib
-import math
 import os
 import shutil
 import subprocess
@@ -23,10 +20,10 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
+from lab.bench.pairs import is_checkout
 from stride.commands.usage import parser_of
 from stride.utils import entry
 from stride.utils.provenance import PROJECT
@@ -106,8 +103,6 @@ backend.make, algorithms.choose_on_cpu = make, choose
 sys.exit(train.command(sys.argv[1:]))
 """
 PROGRAMS = {"ppo gpu": ("-c", ON_HOST)}  # all others: train.py
-ROUNDING = 1e-4  # of a number, or of 1 where it is smaller: what --rounded lets pass
-EVALUATED = ("val/", "test/")
 SHORT: tuple[str, ...] = ("max_timesteps=1280", "epoch_iterations=1", "log_freq_epochs=1", "test_episodes=4")
 SHORT += ("eval_freq_epochs=5", "eval_episodes=4", "eval_warmup_epochs=0", "early_stop_on_eval_threshold=false")
 
@@ -119,50 +114,27 @@ def main(argv: list[str]) -> int:
     parser.add_argument("now", type=Path, nargs="?", default=PROJECT, help="the other one (default: this)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="configurations whose name begins so")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N", help="threads to train with")
-    parser.add_argument("--rounded", action="store_true", help=f"evaluations may differ by {ROUNDING:g}")
     options = parser.parse_args(argv)
     names = [name for name in CONFIGS if name.startswith(tuple(options.only))]
     if not names:
         raise UserError(f"no configuration begins with {' or '.join(options.only)}; there are {', '.join(CONFIGS)}")
     for checkout in (options.before, options.now):
-        if not (checkout / "train.py").is_file():
-            raise UserError(f"{checkout} is no checkout: there is no train.py in it")
+        is_checkout(checkout)
     different = 0
-    last = " | evaluations, worst" if options.rounded else ""
-    print(f"| configuration | threads | straight | half resumed | {last} |\n|---|---|---|---|---|{'---|' * bool(last)}")
+    print("| configuration | threads | straight | half resumed | |\n|---|---|---|---|---|")
     for name in names:
         for threads in options.threads:
-            before, now = compared(name, threads, options.before.resolve(), options.now.resolve(), options.rounded)
-            apart = max(one.apart(other) for one, other in zip(before, now, strict=True))
-            same = [one.digest for one in before] == [one.digest for one in now] and apart <= ROUNDING
-            different += not same
-            hashes = [" -> ".join(dict.fromkeys((a.digest, b.digest))) for a, b in zip(before, now, strict=True)]
-            cells = [name, str(threads), *hashes, "equal" if same else "DIFFERENT"]
-            cells += [f"{apart:.1e}"] if options.rounded else []
+            before, now = compared(name, threads, options.before.resolve(), options.now.resolve())
+            different += before != now
+            hashes = [" -> ".join(dict.fromkeys(both)) for both in zip(before, now, strict=True)]
+            cells = [name, str(threads), *hashes, "equal" if before == now else "DIFFERENT"]
             print(f"| {' | '.join(cells)} |", flush=True)
     print(f"{len(names) * len(options.threads) - different} of {len(names) * len(options.threads)} equal")
     return int(different > 0)
 
 
-class Result(NamedTuple):
-    """Of one training."""
-
-    digest: str
-    """the first twelve letters of the SHA-256 of the last checkpoint and of the rows"""
-    evaluations: list[dict[str, str]]
-    """of each row what is no part of the hash"""
-
-    def apart(self, other: "Result") -> float:
-        """How far evaluations are apart at most, as a part of their size; infinite where others were made."""
-        if [row.keys() for row in self.evaluations] != [row.keys() for row in other.evaluations]:
-            return math.inf
-        pairs = [(float(row[name]), float(twin[name]))
-                 for row, twin in zip(self.evaluations, other.evaluations, strict=True) for name in row]  # fmt: skip
-        return max((abs(a - b) / max(1.0, abs(a)) for a, b in pairs), default=0.0)
-
-
-def compared(name: str, threads: int, before: Path, now: Path, rounded: bool) -> tuple[list[Result], list[Result]]:
-    """The straight and the resumed training, by the checkout before and by the one of now."""
+def compared(name: str, threads: int, before: Path, now: Path) -> tuple[list[str], list[str]]:
+    """Hashes of the straight and the resumed training, by the checkout before and by the one of now."""
     config_id, *own = CONFIGS[name]
     program = PROGRAMS.get(name, ("train.py",))
     given = {word.partition("=")[0]: word for word in (*SHORT, *own, f"threads={threads}")}
@@ -177,7 +149,7 @@ def compared(name: str, threads: int, before: Path, now: Path, rounded: bool) ->
         for n, each in enumerate((before, now)):
             copy = Path(shutil.copytree(half.parent, root / f"resumed-{n}", symlinks=True)) / half.name
             resumed.append(trained(each, copy.parent, program, "--resume", half.name, f"max_timesteps={steps}"))
-        first, second = ([result_of(run[n], rounded) for run in (straight, resumed)] for n in (0, 1))
+        first, second = ([digest_of(run[n]) for run in (straight, resumed)] for n in (0, 1))
         return first, second
 
 
@@ -193,20 +165,16 @@ def trained(checkout: Path, root: Path, program: Sequence[str], *words: str) -> 
     return run
 
 
-def result_of(run: Path, rounded: bool) -> Result:
-    """Of a run's last checkpoint and its rows."""
+def digest_of(run: Path) -> str:
+    """The first twelve letters of the SHA-256 of a run's last checkpoint and of its rows."""
     state = torch.load(run / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
-    found, apart = hashlib.sha256(), EVALUATED if rounded else ()
+    digest = hashlib.sha256()
     for part in ("state_dict", "optimizer_states", "stride"):
-        feed(found, state[part])
+        feed(digest, state[part])
     with (run / "metrics.csv").open(newline="") as file:
-        rows = [
-            {name: cell for name, cell in sorted(row.items()) if "/time/" not in name} for row in csv.DictReader(file)
-        ]
-    for row in rows:
-        feed(found, {name: cell for name, cell in row.items() if not name.startswith(apart)})
-    evaluations = [{name: cell for name, cell in row.items() if name.startswith(apart) and cell} for row in rows]
-    return Result(found.hexdigest()[:12], evaluations)
+        for row in csv.DictReader(file):
+            feed(digest, {name: cell for name, cell in sorted(row.items()) if "/time/" not in name})
+    return digest.hexdigest()[:12]
 
 
 def feed(found: "hashlib._Hash", value: object) -> None:

@@ -23,6 +23,7 @@ from stride.config.loader import load_config
 from stride.config.scenarios import DOOM, RETRO, doom_scenarios, retro_games
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import Obs, Step, VecEnv
+from stride.envs_gym.check.form import short
 from stride.envs_gym.gym_env import EnvError
 from stride.envs_gym.make import REGISTERED_BY, find_spec, import_module, make_envs
 from stride.envs_gym.recorder import Recorder, Recording
@@ -60,8 +61,8 @@ def main(argv: list[str]) -> int:
         if number is not None and number < 1:
             parser.error(f"--{name} takes a number from 1")
     configs = chosen(arguments.filter)
-    absent = [config for config in configs if missing(config.env_id)]
-    configs = [config for config in configs if not missing(config.env_id)][: arguments.limit]
+    absent = {config.env_id: extra for config in configs if (extra := missing(config.env_id))}
+    configs = [config for config in configs if config.env_id not in absent][: arguments.limit]
     print(row(["environment", "observation", "action", "limit", "resume", "episodes", "random return", "env steps/s"]))
     failed = 0
     for config in configs:
@@ -71,15 +72,9 @@ def main(argv: list[str]) -> int:
             failed += 1
             print(f"{config.env_id:<25} FAILED: {error}", flush=True)
     print(f"\n{len(configs) - failed} of {len(configs)} keep the contract, {WORLDS} worlds of each")
-    for line in dict.fromkeys(f"{config.env_id} was not tried; it needs {cure(config)}" for config in absent):
-        print(line)
+    for env_id, extra in absent.items():
+        print(f"{env_id} was not tried; it needs {extra.title}: {extra.cure}")
     return 1 if failed else 0
-
-
-def cure(config: Config) -> str:
-    """How to get the package that an environment lacks."""
-    extra = missing(config.env_id)
-    return f"{extra.title}: {extra.cure}" if extra else ""
 
 
 def chosen(term: str) -> list[Config]:
@@ -163,11 +158,10 @@ def play(envs: VecEnv, copy: VecEnv, steps: int, raw: bool = True) -> Played:
     `raw` says that no wrapper may change the reward: returns are then the sums of the rewards.
     """
     check_observation(envs, envs.reset(SEED), torch.ones(WORLDS, dtype=torch.bool))
-    generator = torch.Generator().manual_seed(SEED)
     sums, ages = torch.zeros(WORLDS, dtype=torch.float64), torch.zeros(WORLDS)
     returns: list[float] = []
     seconds = 0.0
-    for action in random_actions(envs.action_space, steps, generator):
+    for action in random_actions(envs.action_space, steps):
         began = time.perf_counter()
         step = envs.step(action)
         seconds += time.perf_counter() - began
@@ -176,23 +170,24 @@ def play(envs: VecEnv, copy: VecEnv, steps: int, raw: bool = True) -> Played:
         ended = check_step(envs, step, sums if raw else step.episode_return.double(), ages)
         returns += step.episode_return[ended].tolist()
         sums[ended], ages[ended] = 0.0, 0.0
-    actions = [*random_actions(envs.action_space, AFTER_SNAPSHOT, generator)]
+    actions = [*random_actions(envs.action_space, AFTER_SNAPSHOT)]
     return Played(returns, steps * WORLDS / seconds, check_snapshot(envs, copy, actions))
 
 
-def random_actions(space: Space[Any], steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+def random_actions(space: Space[Any], steps: int, worlds: int = WORLDS) -> Iterator[Tensor]:
     """Uniform actions of all worlds; where a box has no bounds, normal ones."""
+    generator = torch.Generator().manual_seed(SEED)
     for _ in range(steps):
         match space:
             case spaces.Discrete():
-                yield torch.randint(int(space.n), (WORLDS,), generator=generator)
+                yield torch.randint(int(space.n), (worlds,), generator=generator)
             case spaces.MultiDiscrete():
                 counts = torch.from_numpy(space.nvec)
-                yield (torch.rand(WORLDS, len(counts), generator=generator) * counts).long()
+                yield (torch.rand(worlds, len(counts), generator=generator) * counts).long()
             case spaces.Box():
                 bounded = torch.from_numpy(space.bounded_below & space.bounded_above)
-                uniform = torch.rand(WORLDS, *space.shape, generator=generator) * 2 - 1
-                yield torch.where(bounded, uniform, torch.randn(WORLDS, *space.shape, generator=generator))
+                uniform = torch.rand(worlds, *space.shape, generator=generator) * 2 - 1
+                yield torch.where(bounded, uniform, torch.randn(worlds, *space.shape, generator=generator))
 
 
 def check(kept: bool, promise: str) -> None:
@@ -253,19 +248,6 @@ def check_snapshot(envs: VecEnv, copy: VecEnv, actions: list[Tensor]) -> str:
                 same &= equal | ~ended if name in OF_THE_ENDED else equal
     check(bool((same | cut).all()), "a restored snapshot goes on differently without having cut the episode")
     return "exact" if bool(same.all()) else "seam"
-
-
-def short(space: Space[Any]) -> str:
-    """A space in a few characters."""
-    match space:
-        case spaces.Discrete():
-            return f"Discrete {space.n}"
-        case spaces.MultiDiscrete():
-            return f"MultiDiscrete {space.nvec.tolist()}"
-        case spaces.Dict():
-            return f"Dict of {', '.join(space.spaces)}"
-        case _:
-            return f"Box {[*(space.shape or ())]} {space.dtype}"
 
 
 if __name__ == "__main__":

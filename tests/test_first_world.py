@@ -51,7 +51,7 @@ def test_the_tests_of_all_worlds_take_it_up(page):
 
 @pytest.mark.slow
 def test_every_other_command_does_what_the_page_says(page):
-    (speed,) = page.commands("stepping")
+    (speed,) = page.commands("lab.bench.rate")
     assert float(page.run(speed).split()[-1]) > 1e5  # it runs; no claim about this machine
     (seeds,) = page.commands("--seed")
     page.run(seeds)

@@ -166,7 +166,7 @@ class Empty(PPO):
 
 
 def test_lightning_costs_less_than_a_millisecond_per_iteration(monkeypatch):
-    """Loose on purpose: lab.bench.collect prints the figure, this guards against a per-tick disaster.
+    """Loose on purpose: lab.bench.train prints the figure, this guards against a per-tick disaster.
 
     The time of this process only: what else the machine does is no part of it.
     """

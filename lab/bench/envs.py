@@ -7,34 +7,29 @@ All contenders of a size are timed in turns, by the processor's time; a figure i
 runs on one thread. On a machine that others use too, the ratios are worth more than the figures.
 """
 
-import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium import spaces
 
-from lab.bench.families import families
+from lab.bench.families import Contender, families, in_turns, of_contract, of_gymnasium
 from lab.bench.measure import machine
-from lab.bench.plot import bars_svg, dots_svg, millions
+from lab.bench.plot import dots_svg, short
+from lab.smoke_test_envs import random_actions
 from stride import envs_fast
 from stride.commands.usage import parser_of
+from stride.envs_fast.vec_env import VecEnv
 from stride.utils import entry
 from stride.utils.durable_file import write_json
 from stride.utils.user_error import UserError, nearest
 
-STEPS = 64  # steps of a kernel call, and different actions of every contender
+STEPS = 64  # of a kernel call
 SLOW, SLOWER = 4096, 256  # peers that keep an object for each world are not made wider; those whose objects hold tables
 OURS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium")
-PEERS = ("gymnasium native", "envpool", "gymnasium sync")
-T = TypeVar("T")
+PEERS = ("gymnasium native", "gymnasium sync")
 SIZES, ALL_SIZES = (16, 256, 4096), (16, 256, 4096, 65536)
 LIMIT, FRACTION = "memory limit", "fraction of limit"
 
@@ -63,8 +58,8 @@ def main(argv: list[str]) -> int:
             raise UserError(f"no fast environment {env_id!r}{nearest(env_id, envs_fast.WORLDS)}")
 
     torch.set_num_threads(1)
-    print(machine(1, "envpool"))
-    print(f"million env steps per second, median of {asked.repeats} x {asked.seconds:g} s in turns")
+    print(machine(1))
+    print(f"env steps per second, median of {asked.repeats} x {asked.seconds:g} s in turns")
     sizes = ALL_SIZES if asked.all else SIZES
     figures: dict[str, dict[int, dict[str, float]]] = {}
     for env_id in ids:
@@ -72,58 +67,39 @@ def main(argv: list[str]) -> int:
         for size in sizes:
             figures[env_id][size] = measure(env_id, size, asked.repeats, asked.seconds)
         print("\n".join(lines_of(env_id, figures[env_id])), flush=True)
-        if asked.json:  # after each, so that a run cut short has not been in vain
-            write_json(asked.json, {"machine": machine(1, "envpool"), "steps_per_second": figures})
+    if asked.json:
+        write_json(asked.json, {"machine": machine(1), "steps_per_second": figures})
     if asked.plot:
         asked.plot.write_text(picture(figures), encoding="utf-8")
     return 0
 
 
 def picture(figures: dict[str, dict[int, dict[str, float]]]) -> str:
-    """Bars for each size of the only environment; of many a line each, at the most worlds the slow peer was given."""
-    if len(figures) == 1:
-        ((env_id, rows),) = figures.items()
-        groups = {f"{size} worlds": _rates(row) for size, row in rows.items()}
-        return bars_svg(f"{env_id}: env steps per second, one thread", groups, set(OURS))
+    """A line for each environment, at the most worlds that the slow peer was given."""
     slow = PEERS[-1]
     rows_of = {env_id: [(size, row) for size, row in rows.items() if slow in row] for env_id, rows in figures.items()}
-    lines = {f"{env_id}, {rows[-1][0]:,}": _rates(rows[-1][1]) for env_id, rows in rows_of.items() if rows}
+    lines = {f"{env_id}, {rows[-1][0]:,}": rows[-1][1] for env_id, rows in rows_of.items() if rows}
     return dots_svg("Env steps per second on one thread, and of how many worlds", lines, (OURS[0], OURS[-1]), slow)
 
 
 def measure(env_id: str, size: int, repeats: int, seconds: float) -> dict[str, float]:
-    """Env steps per second of every contender, the bandwidth limit, and what fraction of it the kernel reaches."""
+    """Env steps per second of every contender, the bandwidth limit, and what fraction of it the kernel reaches.
+
+    In seconds of this process: what others are given of a shared machine does not count.
+    """
     contenders = {name: contender for name, make in MAKERS.items() if (contender := make(env_id, size)) is not None}
-    for contender in contenders.values():
-        contender.run()  # compiles, and touches every page
-    copy = copying(env_id, size)
-    rates: dict[str, list[float]] = {name: [] for name in (*contenders, LIMIT)}
-    for _ in range(repeats):
-        for name, contender in contenders.items():
-            rates[name].append(size * contender.steps * calls_per_second(contender.run, seconds))
-        rates[LIMIT].append(size * STEPS * calls_per_second(copy, seconds))
+    rates = in_turns(contenders, size, seconds, repeats, time.process_time)
     for contender in contenders.values():
         contender.close()
-    medians = {name: statistics.median(all_) for name, all_ in rates.items()}
-    return {**medians, FRACTION: medians[OURS[0]] / medians[LIMIT]}
-
-
-def calls_per_second(run: Callable[[], object], seconds: float) -> float:
-    """Of as many calls as fit, in seconds of this process: what others are given of a shared machine does not count."""
-    count, calls, began = 0, 1, time.process_time()
-    while (elapsed := time.process_time() - began) < seconds:
-        for _ in range(calls):
-            run()
-        count, calls = count + calls, 2 * calls  # the clock is a system call: it is read seldom
-    return count / elapsed
+    return {**rates, FRACTION: rates[OURS[0]] / rates[LIMIT]}
 
 
 def lines_of(env_id: str, figures: dict[int, dict[str, float]]) -> Iterator[str]:
     """A line for each contender, a column for each number of worlds; how many times a peer's rate our face has."""
     yield f"\n{env_id + ', worlds':<30}" + "".join(f"{size:>10,}" for size in figures)
-    for name in (*MAKERS, LIMIT):
+    for name in MAKERS:
         if any(name in row for row in figures.values()):
-            cells = [millions(row[name]) if name in row else "-" for row in figures.values()]
+            cells = [short(row[name]) if name in row else "-" for row in figures.values()]
             yield f"{name:<30}" + "".join(f"{cell:>10}" for cell in cells)
     yield f"{FRACTION:<30}" + "".join(f"{row[FRACTION]:>10.0%}" for row in figures.values())
     for peer in PEERS:
@@ -132,113 +108,58 @@ def lines_of(env_id: str, figures: dict[int, dict[str, float]]) -> Iterator[str]
             yield f"{'face / ' + peer:<30}" + "".join(f"{ratio:>10}" for ratio in ratios)
 
 
-class Contender(NamedTuple):
-    """Something that steps N worlds; `run` makes `steps` steps of all of them."""
-
-    run: Callable[[], object]
-    steps: int
-    close: Callable[[], object]
-
-
-def in_turn(step: Callable[[T], object], actions: list[T]) -> Callable[[], object]:
-    """A call makes one step with each of the actions."""
-
-    def run() -> None:
-        for action in actions:
-            step(action)
-
-    return run
-
-
-def native_actions(env_id: str, size: int) -> np.ndarray:
-    """Random actions [STEPS, N, ...] in the units of Gymnasium."""
-    env, rng = envs_fast.make(env_id, 1), np.random.default_rng(0)
-    space = env.setting.gym_action_space or env.action_space
-    if isinstance(space, spaces.Box):
-        return rng.uniform(space.low, space.high, (STEPS, size, *space.shape)).astype(np.float32)
-    assert isinstance(space, spaces.Discrete)  # the worlds know these two
-    return rng.integers(0, int(space.n), (STEPS, size))
-
-
-def unit_actions(env_id: str, size: int) -> torch.Tensor:
-    """The same for the contract, whose boxes are [-1, 1]."""
-    env = envs_fast.make(env_id, 1)
-    actions = native_actions(env_id, size)
-    box = env.setting.gym_action_space
-    return torch.from_numpy(actions / box.high if isinstance(box, spaces.Box) else actions)
-
-
 def kernel(env_id: str, size: int) -> Contender:
     """Ours, STEPS steps in one call into the same buffers."""
-    env, actions = envs_fast.make(env_id, size, seed=0), unit_actions(env_id, size)
-    buffers = env.trajectory(STEPS)
-    return Contender(lambda: env.advance(actions, buffers), STEPS, env.close)
+    env = envs_fast.make(env_id, size, seed=0)
+    actions, buffers = actions_of(env), env.trajectory(STEPS)
+    return Contender(lambda: env.advance(actions, buffers), env.close, steps=STEPS)
 
 
 def single(env_id: str, size: int) -> Contender:
     """Ours, a call for each step."""
-    env = envs_fast.make(env_id, size, seed=0)
-    return Contender(in_turn(env.step, [*unit_actions(env_id, size)]), STEPS, env.close)
+    return of_contract(envs_fast.make(env_id, size, seed=0))
 
 
 def face(env_id: str, size: int) -> Contender:
     """Ours as Gymnasium's VectorEnv."""
-    env = gymnasium.make_vec(f"fast/{env_id}", num_envs=size)
-    env.reset(seed=0)
-    return Contender(in_turn(env.step, [*native_actions(env_id, size)]), STEPS, env.close)
+    return of_gymnasium(gymnasium.make_vec(f"fast/{env_id}", num_envs=size))
 
 
 def sync(env_id: str, size: int) -> Contender | None:
-    """Gymnasium's loop over Python objects; a call is one step."""
+    """Gymnasium's loop over Python objects."""
     control = "classic_control" in str(gymnasium.spec(env_id).entry_point)
     if size > (SLOW if control else SLOWER):
         return None
     make = lambda: gymnasium.make(env_id, disable_env_checker=True)  # noqa: E731
-    env = gymnasium.vector.SyncVectorEnv([make] * size)
-    env.reset(seed=0)
-    actions = itertools.cycle(native_actions(env_id, size))
-    return Contender(lambda: env.step(next(actions)), 1, env.close)
+    return of_gymnasium(gymnasium.vector.SyncVectorEnv([make] * size))
 
 
 def native(env_id: str, size: int) -> Contender | None:
     """Gymnasium's own vectorized environment, which it has for a few ids."""
     if gymnasium.spec(env_id).vector_entry_point is None:
         return None
-    env = gymnasium.make_vec(env_id, num_envs=size, vectorization_mode="vector_entry_point")
-    env.reset(seed=0)
-    return Contender(in_turn(env.step, [*native_actions(env_id, size)]), STEPS, env.close)
+    return of_gymnasium(gymnasium.make_vec(env_id, num_envs=size, vectorization_mode="vector_entry_point"))
 
 
-def pooled(env_id: str, size: int) -> Contender | None:
-    """envpool on one thread, where it is installed and knows the id."""
-    if size > SLOW or find_spec("envpool") is None:
-        return None
-    envpool = import_module("envpool")
-    if env_id not in envpool.list_all_envs():
-        return None
-    env = envpool.make_gymnasium(env_id, num_envs=size, num_threads=1, seed=0)
-    env.reset()
-    return Contender(in_turn(env.step, [*native_actions(env_id, size)[:8]]), 8, env.close)
+def copying(env_id: str, size: int) -> Contender:
+    """Moves as many bytes as STEPS steps must at least: actions in, results out, state read and written once a step."""
+    env = envs_fast.make(env_id, size)
+    obs, reward, terminated, truncated, *_ = env.trajectory(1).arrays
+    inside = sum(array.nbytes for array in (env.state, env.ages, env.returns))
+    across = actions_of(env)[0].nbytes + sum(array.nbytes for array in (obs, reward, terminated, truncated))
+    half = max((2 * inside + across) // 2, 1)  # a copied byte is read once and written once
+    source, target = (np.ones((STEPS, half), np.uint8) for _ in range(2))
+    return Contender(lambda: np.copyto(target, source), env.close, steps=STEPS)
+
+
+def actions_of(env: VecEnv) -> torch.Tensor:
+    """Random ones [STEPS, N, ...]."""
+    return torch.stack([*random_actions(env.action_space, STEPS, env.num_envs)])
 
 
 MAKERS: dict[str, Callable[[str, int], Contender | None]] = dict(
-    zip((*OURS, *PEERS), (kernel, single, face, native, pooled, sync), strict=True)
+    zip((*OURS, *PEERS, LIMIT), (kernel, single, face, native, sync, copying), strict=True)
 )
-
-
-def copying(env_id: str, size: int) -> Callable[[], object]:
-    """Moves as many bytes as STEPS steps must at least: actions in, results out, state read and written once a step."""
-    env, actions = envs_fast.make(env_id, size), native_actions(env_id, size)
-    obs, reward, terminated, truncated, *_ = env.trajectory(1).arrays
-    inside = sum(array.nbytes for array in (env.state, env.ages, env.returns))
-    across = actions[0].nbytes + sum(array.nbytes for array in (obs, reward, terminated, truncated))
-    half = max((2 * inside + across) // 2, 1)  # a copied byte is read once and written once
-    source, target = (np.ones((STEPS, half), np.uint8) for _ in range(2))
-    return lambda: np.copyto(target, source)
-
-
-def _rates(row: dict[str, float]) -> dict[str, float]:
-    return {name: rate for name, rate in row.items() if name in MAKERS}
 
 
 if __name__ == "__main__":

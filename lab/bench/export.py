@@ -7,14 +7,13 @@ Each policy is trained for a moment, as weights change no cost, and each file is
 episodes first, as by `stride export`. A figure is the median of 200 calls, the best of some turns.
 """
 
-import os
 import re
-import tempfile
 from typing import NamedTuple
 
 import torch
 
 from lab.bench.measure import machine
+from lab.bench.pairs import own_runs
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.commands import train
 from stride.commands.usage import parser_of
@@ -23,13 +22,14 @@ from stride.export.files import Kind, built, facts_of, milliseconds, runner
 from stride.export.graph import deployed
 from stride.export.verify import compare, samples
 from stride.utils import entry
-from stride.utils.durable_file import read_json, replacing, write_json
+from stride.utils.durable_file import replacing, write_json
 from stride.utils.provenance import PROJECT, git_hash
 from stride.utils.user_error import UserError
 
 PAGE = PROJECT / "docs" / "export.md"
 FIGURES = PROJECT / "docs" / "benchmarks" / "export.json"
 MARK = re.compile(r"(<!-- timing -->\n).*?(<!-- /timing -->)", re.S)
+OBSERVATIONS, TURNS = 1000, 5  # to verify by; timings of 200 calls each
 KINDS: tuple[Kind, ...] = ("onnx", "torch")
 BRIEFLY = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false", "engine=eager", "-q")
 POLICIES = {
@@ -56,84 +56,60 @@ class Row(NamedTuple):
 def main(argv: list[str]) -> int:
     """Exit code."""
     parser = parser_of(__doc__)
-    parser.add_argument("--observations", type=int, default=1000, metavar="N", help="to verify by (default 1,000)")
-    parser.add_argument("--turns", type=int, default=5, metavar="N", help="of 200 calls each (default 5)")
-    parser.add_argument("--policies", default="", metavar="WORD[,WORD]", help="some, by words in their names: LSTM,SAC")
     parser.add_argument("--record", action="store_true", help="write docs/export.md's table and its figures")
     asked = parser.parse_args(argv)
-    wanted = asked.policies.lower().split(",")
-    chosen = {name: words for name, words in POLICIES.items() if any(word in name.lower() for word in wanted)}
-    if not chosen:
-        raise UserError(f"--policies {asked.policies}: there are {', '.join(POLICIES)}")
     torch.set_num_threads(1)
     print(machine(1, "onnxruntime"), flush=True)
-    for name, words in chosen.items():
-        row = measured(name, trained(words), asked.observations, asked.turns)
-        print(line(row), flush=True)
-        if asked.record:
-            record(row)
+    rows = []
+    for name, words in POLICIES.items():
+        rows.append(row := measured(name, trained(words)))
+        told = "  ".join(f"{kind} {ms:.3f} ms" for kind, ms in row.ms.items())
+        print(f"{row.policy:<20} {told}  torch {row.torch_ms:.3f} ms, at most {row.worst:.1e} apart", flush=True)
+    if asked.record:
+        record(rows)
     return 0
 
 
-def record(row: Row) -> None:
-    """This row in place of the one before, the others as they are, in the figures and on the page."""
-    known = {each["policy"]: Row(**each) for each in read_json(FIGURES)["rows"]} if FIGURES.exists() else {}
-    known[row.policy] = row
-    rows = [known[name] for name in POLICIES if name in known]
+def record(rows: list[Row]) -> None:
+    """In the figures and on the page."""
     facts = {"machine": machine(1, "onnxruntime"), "commit": git_hash()}
-    write_json(FIGURES, {**facts, "rows": [each._asdict() for each in rows]})
+    write_json(FIGURES, {**facts, "rows": [row._asdict() for row in rows]})
     with replacing(PAGE) as file:
         file.write(with_table(PAGE.read_text(encoding="utf-8"), rows).encode())
 
 
 def trained(words: tuple[str, ...]) -> LoadedRun:
-    """A run of a moment, in a folder that is gone afterwards: what plays is in memory."""
-    before = os.environ.get("STRIDE_RUNS")
-    with tempfile.TemporaryDirectory(prefix="bench-export-") as folder:
-        os.environ["STRIDE_RUNS"] = folder  # nobody's @last moves
-        try:
-            if train.train(parse_arguments([*words, *BRIEFLY])):
-                raise UserError(f"training {words[0]} failed")
-            return load_run("@last", "last")
-        finally:
-            os.environ.pop("STRIDE_RUNS")
-            if before is not None:
-                os.environ["STRIDE_RUNS"] = before
+    """A run of a moment; what plays is in memory."""
+    with own_runs():
+        if train.train(parse_arguments([*words, *BRIEFLY])):
+            raise UserError(f"training {words[0]} failed")
+        return load_run("@last", "last")
 
 
-def measured(name: str, loaded: LoadedRun, observations: int, turns: int) -> Row:
+def measured(name: str, loaded: LoadedRun) -> Row:
     """Every kind of file that this policy can be, verified and timed."""
     policy = deployed(loaded)
-    known = samples(loaded, policy.face, observations)
+    known = samples(loaded, policy.face, OBSERVATIONS)
     times: dict[str, float] = {}
     torchs, worst = [], 0.0
     for kind in KINDS:
         data = built(policy, kind, facts_of(loaded, policy))
         run = runner(policy, kind, data)
         worst = max(worst, compare(run, policy.face, known).worst)
-        pairs = [milliseconds(run, policy, known) for _ in range(turns)]
+        pairs = [milliseconds(run, policy, known) for _ in range(TURNS)]
         times[kind] = min(mine for mine, _ in pairs)
         torchs += [other for _, other in pairs]
     variant = f"{loaded.config.env_id}:{loaded.config.variant}"
     return Row(name, variant, min(torchs), times, worst, len(known))
 
 
-def line(row: Row) -> str:
-    told = "  ".join(f"{kind} {ms:.3f} ms" for kind, ms in row.ms.items())
-    return f"{row.policy:<20} {told}  torch {row.torch_ms:.3f} ms, at most {row.worst:.1e} apart"
-
-
-def cell(row: Row, kind: str) -> str:
-    """ "" for a kind of file that such a policy cannot be."""
-    return f"{row.ms[kind]:.3f} ms" if kind in row.ms else ""
-
-
 def with_table(page: str, rows: list[Row]) -> str:
     """The page with these rows for its table."""
     table = ["| policy | run | `--onnx` | `--torch` | torch | furthest |", f"|{'---|' * 6}"]
     for row in rows:
-        cells = [row.policy, row.variant, *(cell(row, kind) for kind in KINDS)]
-        table.append("| " + " | ".join([*cells, f"{row.torch_ms:.3f} ms", f"{row.worst:.1e}"]) + " |")
+        times = [f"{row.ms[kind]:.3f} ms" if kind in row.ms else "" for kind in KINDS]
+        cells = [row.policy, row.variant, *times, f"{row.torch_ms:.3f} ms", f"{row.worst:.1e}"]
+        table.append(f"| {' | '.join(cells)} |")
     if not MARK.search(page):
         raise UserError(f"{PAGE.name} has no place for the table: <!-- timing --> and <!-- /timing -->")
     return MARK.sub(lambda found: found[1] + "\n".join(table) + "\n" + found[2], page)

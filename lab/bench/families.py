@@ -14,17 +14,15 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from importlib import import_module
 from importlib.util import find_spec
-from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import gymnasium
 import torch
-from gymnasium import spaces
 
 from lab.bench.measure import machine
+from lab.smoke_test_envs import random_actions
 from stride.config.general import load_general
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
@@ -38,9 +36,10 @@ from stride.utils.cores import cores
 from stride.utils.durable_file import write_json
 from stride.utils.user_error import UserError, nearest
 
-SYNC, ASYNC, ENVPOOL = "SyncVectorEnv", "AsyncVectorEnv", "EnvPool itself"
+SYNC, ASYNC = "SyncVectorEnv", "AsyncVectorEnv"
 ACTIONS = 16  # different ones of each contender, drawn before anything is timed
 IDS = re.compile(r":|-v\d+$")  # of any other environment, my_module:MyEnv-v0
+T = TypeVar("T")
 NEAR = 0.9  # of the fastest: `auto` need not say why
 BY_RULE = "bits and resume decide, no stopwatch"
 
@@ -51,29 +50,29 @@ class Family(NamedTuple):
     env_id: str
     package: str = ""  # without which there is none of them
     extra: str = ""  # that installs it
-    envpool: str = ""  # EnvPool's name of the same world
 
 
 FAMILIES = {
-    "CartPole": Family("CartPole-v1", envpool="CartPole-v1"),
-    "HalfCheetah": Family("HalfCheetah-v5", "mujoco", "mujoco", "HalfCheetah-v5"),
-    "Ant": Family("Ant-v5", "mujoco", "mujoco", "Ant-v5"),
-    "Pong": Family("ALE/Pong-v5", "ale_py", "atari", "Pong-v5"),
-    "CarRacing": Family("CarRacing-v3", "Box2D", "box2d", "CarRacing-v2"),
-    "dm_control": Family("dm_control/walker-walk", "dm_control", "dmc", "WalkerWalk-v1"),
-    "MiniGrid": Family("MiniGrid-DoorKey-8x8-v0", "minigrid", "minigrid", "MiniGrid-DoorKey-8x8-v0"),
+    "CartPole": Family("CartPole-v1"),
+    "HalfCheetah": Family("HalfCheetah-v5", "mujoco", "mujoco"),
+    "Ant": Family("Ant-v5", "mujoco", "mujoco"),
+    "Pong": Family("ALE/Pong-v5", "ale_py", "atari"),
+    "CarRacing": Family("CarRacing-v3", "Box2D", "box2d"),
+    "dm_control": Family("dm_control/walker-walk", "dm_control", "dmc"),
+    "MiniGrid": Family("MiniGrid-DoorKey-8x8-v0", "minigrid", "minigrid"),
     "VizDoom": Family("VizDoom/basic", "vizdoom", "vizdoom"),
     "Retro": Family("Retro/Airstriker-Genesis-v0", "stable_retro", "retro"),
 }
 
 
 class Contender(NamedTuple):
-    """Somebody who steps all worlds once by `run`."""
+    """Somebody who makes `steps` steps of all worlds by `run`."""
 
     run: Callable[[], object]
     close: Callable[[], object]
     resume: str = ""
     """exact or seam, of a backend of ours"""
+    steps: int = 1
 
 
 class Measured(NamedTuple):
@@ -89,7 +88,7 @@ class Measured(NamedTuple):
 def families(names: str, worlds: int, seconds: float, repeats: int, json: Path | None) -> int:
     """Measure and tell each family; exit code."""
     torch.set_num_threads(1)
-    print(machine(1, "envpool"))
+    print(machine(1))
     print(f"env steps per second of {worlds} worlds, median of {repeats} x {seconds:g} s in turns")
     figures: dict[str, Any] = {}
     for name in chosen(names):
@@ -103,10 +102,8 @@ def families(names: str, worlds: int, seconds: float, repeats: int, json: Path |
             continue
         print("\n".join(f"  {line}" for line in lines_of(found)), flush=True)
         figures[name] = found._asdict()
-        if json:  # after each, so that a run cut short has not been in vain
-            write_json(json, {"machine": machine(1, "envpool"), "worlds": worlds, "families": figures})
     if json:
-        write_json(json, {"machine": machine(1, "envpool"), "worlds": worlds, "families": figures})
+        write_json(json, {"machine": machine(1), "worlds": worlds, "families": figures})
     return 0
 
 
@@ -131,8 +128,8 @@ def measure(family: Family, worlds: int, seconds: float, repeats: int) -> Measur
     who: dict[str, Contender] = {}
     try:
         who |= ours(config, refused)
-        who |= peers(config, family)
-        rates = in_turns(who, worlds, seconds, repeats)
+        who |= peers(config)
+        rates = in_turns(who, worlds, seconds, repeats, time.perf_counter)
     finally:
         for contender in who.values():
             contender.close()
@@ -166,25 +163,12 @@ def ours(config: Config, refused: dict[str, str]) -> Iterator[tuple[str, Contend
 def of_contract(envs: VecEnv) -> Contender:
     """Ours, by the contract that training goes through."""
     envs.reset(0)
-    actions = cycle([*contract_actions(envs.action_space, envs.num_envs)])
-    return Contender(lambda: envs.step(next(actions)), envs.close, envs.resume)
+    actions = [*random_actions(envs.action_space, ACTIONS, envs.num_envs)]
+    return Contender(in_turn(envs.step, actions), envs.close, envs.resume, ACTIONS)
 
 
-def contract_actions(space: spaces.Space[Any], worlds: int) -> Iterator[torch.Tensor]:
-    """Of all worlds; bounded numbers are in [-1, 1] there, and where there are no bounds that does, too."""
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(ACTIONS):
-        if isinstance(space, spaces.Discrete):
-            yield torch.randint(int(space.n), (worlds,), generator=generator)
-        elif isinstance(space, spaces.MultiDiscrete):
-            counts = torch.from_numpy(space.nvec)
-            yield (torch.rand(worlds, len(counts), generator=generator) * counts).long()
-        else:
-            yield torch.rand(worlds, *(space.shape or ()), generator=generator) * 2 - 1
-
-
-def peers(config: Config, family: Family) -> Iterator[tuple[str, Contender]]:
-    """Gymnasium's two loops around the same wrapped worlds, and EnvPool as it comes."""
+def peers(config: Config) -> Iterator[tuple[str, Contender]]:
+    """Gymnasium's two loops around the same wrapped worlds."""
 
     def make() -> gymnasium.Env[Any, Any]:
         limit = {} if config.max_episode_steps is None else {"max_episode_steps": config.max_episode_steps}
@@ -195,40 +179,46 @@ def peers(config: Config, family: Family) -> Iterator[tuple[str, Contender]]:
         worlds = [make] * config.n_envs
         yield SYNC, of_gymnasium(gymnasium.vector.SyncVectorEnv(worlds))
         yield ASYNC, of_gymnasium(gymnasium.vector.AsyncVectorEnv(worlds))
-    if family.envpool and find_spec("envpool"):
-        envpool = import_module("envpool")
-        if family.envpool in envpool.list_all_envs():
-            yield ENVPOOL, of_gymnasium(envpool.make_gymnasium(family.envpool, num_envs=config.n_envs, seed=0))
 
 
-def of_gymnasium(envs: Any) -> Contender:
-    """Whoever has Gymnasium's vectorized face."""
+def of_gymnasium(envs: gymnasium.vector.VectorEnv) -> Contender:
     envs.reset()
-    single = getattr(envs, "single_action_space", envs.action_space)
-    batch = gymnasium.vector.utils.batch_space(single, len(envs.reset()[0]))
-    batch.seed(0)
-    actions = cycle([batch.sample() for _ in range(ACTIONS)])
-    return Contender(lambda: envs.step(next(actions)), envs.close)
+    envs.action_space.seed(0)
+    actions = [envs.action_space.sample() for _ in range(ACTIONS)]
+    return Contender(in_turn(envs.step, actions), envs.close, steps=ACTIONS)
 
 
-def in_turns(who: Mapping[str, Contender], worlds: int, seconds: float, repeats: int) -> dict[str, float]:
-    """Env steps per second."""
+def in_turn(step: Callable[[T], object], actions: list[T]) -> Callable[[], object]:
+    """A call makes one step with each of the actions."""
+
+    def run() -> None:
+        for action in actions:
+            step(action)
+
+    return run
+
+
+def in_turns(
+    who: Mapping[str, Contender], worlds: int, seconds: float, repeats: int, clock: Callable[[], float]
+) -> dict[str, float]:
+    """Env steps per second of each by that clock, the median of the turns."""
     for contender in who.values():
-        contender.run()  # compiled and warm
+        contender.run()  # compiles, and touches every page
     turns: dict[str, list[float]] = {name: [] for name in who}
     for _ in range(repeats):
         for name, contender in who.items():
-            turns[name].append(worlds * calls_per_second(contender.run, seconds))
+            turns[name].append(worlds * contender.steps * calls_per_second(contender.run, seconds, clock))
     return {name: statistics.median(rates) for name, rates in turns.items()}
 
 
-def calls_per_second(run: Callable[[], object], seconds: float) -> float:
-    """Of as many as fit, by the clock on the wall."""
-    calls, began = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - began) < seconds or not calls:
-        run()
-        calls += 1
-    return calls / elapsed
+def calls_per_second(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
+    """Of as many calls as fit."""
+    count, calls, began = 0, 1, clock()
+    while (elapsed := clock() - began) < seconds or not count:
+        for _ in range(calls):
+            run()
+        count, calls = count + calls, 2 * calls  # a clock may be a system call: it is read seldom
+    return count / elapsed
 
 
 def lines_of(found: Measured) -> Iterable[str]:

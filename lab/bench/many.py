@@ -1,27 +1,19 @@
 """The same runs on this machine and on a Ray cluster of two one-CPU nodes on it, in turns: what does the cluster cost?
 
-    python -m lab.bench.many --runs 16 --turns 5
-
 Each turn is one command, from the shell to its last line, CartPole-v1:ppo for 20,000 env steps a seed. The cluster, a
 head and two nodes of one CPU, is there before; its workers are each command's own.
 """
 
-import os
-import subprocess
-import sys
-import tempfile
-import time
-
 import numpy as np
 
+from lab.bench.pairs import measured
 from lab.faults.nodes import cluster
 from stride.commands.usage import parser_of
 from stride.utils import entry
 from stride.utils.places import PROJECT
 from stride.utils.statistics import interval
-from stride.utils.user_error import UserError
 
-WORDS = ("CartPole-v1:ppo", "max_timesteps=20000", "early_stop_on_eval_threshold=false", "-q")
+WORDS = ("train.py", "CartPole-v1:ppo", "max_timesteps=20000", "early_stop_on_eval_threshold=false", "-q", "--seed")
 
 
 def main(argv: list[str]) -> int:
@@ -29,29 +21,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=16)
     parser.add_argument("--turns", type=int, default=5)
     asked = parser.parse_args(argv)
+    ratios = []
     with cluster():
-        seconds("local", 2)  # kernels
-        pairs = []
+        measured(PROJECT, [*WORDS, "1-2"])  # kernels
         for turn in range(asked.turns):
             order = ("local", "ray") if turn % 2 == 0 else ("ray", "local")
-            took = {where: seconds(where, asked.runs) for where in order}
-            pairs.append((took["local"], took["ray"]))
+            took = {where: measured(PROJECT, [*WORDS, f"1-{asked.runs}", "--on", where]).wall for where in order}
+            ratios.append(took["ray"] / took["local"])
             print(f"{asked.runs} runs: local {took['local']:.1f} s, ray {took['ray']:.1f} s", flush=True)
-    ratios = [ray / local for local, ray in pairs]
     around = "{:.2f} to {:.2f}".format(*interval(ratios, np.median)) if len(ratios) > 1 else "one turn"
     print(f"ray takes {np.median(ratios):.2f} of local (median; {around})")
     return 0
-
-
-def seconds(where: str, runs: int) -> float:
-    with tempfile.TemporaryDirectory(prefix="stride-many-") as folder:
-        command = [sys.executable, str(PROJECT / "train.py"), *WORDS, "--seed", f"1-{runs}", "--on", where]
-        began = time.perf_counter()
-        done = subprocess.run(command, env={**os.environ, "STRIDE_RUNS": folder}, capture_output=True, text=True)
-        took = time.perf_counter() - began
-    if done.returncode:
-        raise UserError(f"--on {where} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
-    return took
 
 
 if __name__ == "__main__":

@@ -30,14 +30,12 @@ from stride.trainer_callbacks.session import fit
 from stride.utils.provenance import provenance
 
 EPOCHS, MINIBATCHES = 4, 4
-LOG_EVERY = 5  # iterations between rows: what a run of 1M steps in rollouts of 8 x 128 takes by itself
-Engine = Literal["fused_cpu", "eager"]
-OURS: tuple[Engine, ...] = ("fused_cpu", "eager")
+OURS: tuple[Literal["fused_cpu", "eager"], ...] = ("fused_cpu", "eager")
 Figures = dict[str, Any]
 Place = tuple[object, str]  # a class or a module, and the name of a function in it
 P = ParamSpec("P")
 T = TypeVar("T")
-Contenders = Mapping[str, Callable[[int], float]]  # seconds of a training of so many iterations
+C = TypeVar("C", bound=Config)
 
 
 def setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
@@ -53,7 +51,7 @@ def setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
         hidden_dims=(64, 64),
         optimizer="adam",
         max_timesteps=n_envs * n_steps,
-        log_freq_epochs=LOG_EVERY,
+        log_freq_epochs=5,  # as a run of 1M steps in rollouts of 8 x 128 takes by itself
         engine="eager",
         threads=threads,
         early_stop_on_eval_threshold=False,
@@ -64,14 +62,9 @@ def setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
     return config
 
 
-def lasting(config: PPOConfig, iterations: int) -> PPOConfig:
+def lasting(config: C, iterations: int) -> C:
     """The same with a budget of so many."""
-    return replace(config, max_timesteps=config.rollout_size * iterations)
-
-
-def seconds_of(config: PPOConfig, iterations: int) -> float:
-    """Of a whole training of so many."""
-    return trained(lasting(config, iterations)).seconds
+    return replace(config, max_timesteps=config.iteration_steps * iterations)
 
 
 class Trained(NamedTuple):
@@ -91,20 +84,6 @@ def trained(config: Config, agent: Agent | None = None) -> Trained:
         began = time.perf_counter()
         fit(config, agent, None, run, [MetricsCsv(run.metrics_csv)])
         return Trained(agent, time.perf_counter() - began)
-
-
-def rates_in_turns(who: Contenders, config: PPOConfig, seconds: float, repeats: int) -> Figures:
-    """Env steps per second of each, from trainings of about so many seconds: the median of the turns, and all."""
-    counts = {}
-    for name, run in who.items():
-        run(2)  # compiled and warm
-        counts[name] = max(2, round(seconds * 4 / run(4)))
-        counts[name] = max(2, round(seconds * counts[name] / run(counts[name])))
-    rates: dict[str, list[float]] = {name: [] for name in who}
-    for _ in range(repeats):
-        for name, run in who.items():
-            rates[name].append(counts[name] * config.rollout_size / run(counts[name]))
-    return {name: median_of(each) for name, each in rates.items()}
 
 
 def median_of(values: list[float]) -> Figures:

@@ -1,11 +1,13 @@
 """PPO the way PureJaxRL does it, written here anew for timing: CartPole, rollout and updates in one XLA program."""
 
 import math
-import time
 from typing import TypeAlias
 
 import jax  # type: ignore[import-not-found]
 import jax.numpy as jnp  # type: ignore[import-not-found]
+
+from lab.bench.peers import Ready
+from stride.config.schema import PPOConfig
 
 Array: TypeAlias = jax.Array
 Net = list[tuple[Array, Array]]  # weight and bias of each layer
@@ -49,22 +51,24 @@ def _step(state: Array, age: Array, action: Array, key: Array) -> tuple[Array, A
 class Training:
     """The compiled iteration and its state."""
 
-    def __init__(self, n_envs: int, n_steps: int, epochs: int, minibatch: int, widths: tuple[int, ...]) -> None:
+    def __init__(self, config: PPOConfig) -> None:
+        sizes = (config.n_steps, config.n_epochs, config.minibatch_size)
+        n_envs, widths = config.n_envs, config.hidden_dims
         keys = jax.random.split(jax.random.PRNGKey(1), 4)
         nets = (_net(keys[0], 4, widths, 2), _net(keys[1], 4, widths, 1))
         zeros = jax.tree_util.tree_map(jnp.zeros_like, nets)
         start = jax.random.uniform(keys[2], (n_envs, 4), minval=-0.05, maxval=0.05)
         self.state = (nets, zeros, zeros, jnp.zeros(()), start, jnp.zeros(n_envs, jnp.int32), keys[3])
-        self._iterate = jax.jit(lambda state: _iteration(state, n_steps, epochs, minibatch))
-        self.rows = n_envs * n_steps
+        self._iterate = jax.jit(lambda state: _iteration(state, *sizes))
 
-    def seconds(self, iterations: int) -> float:
-        """Of `iterations` rollouts and their updates."""
-        began = time.perf_counter()
+    def ready(self, iterations: int) -> Ready:
+        """So many rollouts and their updates more."""
+        return Ready(lambda: self._run(iterations), lambda: None)
+
+    def _run(self, iterations: int) -> None:
         for _ in range(iterations):
             self.state = self._iterate(self.state)
         jax.block_until_ready(self.state)
-        return time.perf_counter() - began
 
 
 def _iteration(state: State, n_steps: int, epochs: int, minibatch: int) -> State:

@@ -1,7 +1,6 @@
 """The same trainings by others: Stable-Baselines3, SBX, and CleanRL's way written anew; plain worlds, no checker."""
 
 import importlib
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +15,8 @@ from stride.config.schedule import Schedule
 from stride.config.schema import Config, DQNConfig, PPOConfig, ReplayConfig, SACConfig
 
 SB3, SBX = "stable_baselines3", "sbx"  # to import
+PACKAGES = (SB3, SBX, "jax", "ale_py")  # whose versions figures name
+FRAMES = 4  # of a stack, as the general settings for images have it
 
 
 class Worlds(Protocol):
@@ -30,84 +31,94 @@ class Peer(Protocol):
     def learn(self, total_timesteps: int) -> object: ...
 
 
-def worlds_of(config: Config) -> Worlds:
-    """Their loop over Python objects."""
-    vec_env = importlib.import_module("stable_baselines3.common.vec_env")
-    envs: Worlds = vec_env.DummyVecEnv(
-        [lambda: gymnasium.make(config.env_id, disable_env_checker=True)] * config.n_envs
-    )
-    return envs
+class Ready(NamedTuple):
+    """A training that was built, and not yet begun."""
+
+    run: Callable[[], object]
+    close: Callable[[], object]
 
 
-def ppo(config: PPOConfig, iterations: int) -> float:
-    """Seconds of so many iterations of SB3."""
-    envs = worlds_of(config)
-    peer = importlib.import_module(SB3).PPO(
-        "MlpPolicy",
-        envs,
-        n_steps=config.n_steps,
-        batch_size=config.minibatch_size,
-        n_epochs=config.n_epochs,
-        policy_kwargs={"net_arch": {"pi": [*config.hidden_dims], "vf": [*config.hidden_dims]}},
-        seed=config.seed,
-        device="cpu",
-    )
-    return _learnt(peer, envs, config.rollout_size * iterations)
+def library(config: Config, module: str, iterations: int, threads: int | None = None) -> Ready:
+    """A whole training by SB3 or SBX. The first by SBX in a process has its programs compiled on the way."""
+    torch.set_num_threads(threads or config.torch_threads)
+    worlds = worlds_of(config)
+    peer: Peer = algorithm(config, module, worlds)
+    return Ready(lambda: peer.learn(config.iteration_steps * iterations), worlds.close)
 
 
-def sbx_ppo(config: PPOConfig) -> Callable[[int], float]:
-    """The same there: seconds of so many iterations more of one training, whose programs are compiled once."""
-    peer = importlib.import_module(SBX).PPO(
-        "MlpPolicy",
-        worlds_of(config),
-        n_steps=config.n_steps,
-        batch_size=config.minibatch_size,
-        n_epochs=config.n_epochs,
-    )
+def sbx_ppo(config: PPOConfig) -> Callable[[int], Ready]:
+    """So many iterations more of one training, whose programs are compiled once."""
+    peer = algorithm(config, SBX, worlds_of(config))
 
-    def seconds(iterations: int) -> float:
-        began = time.perf_counter()
-        peer.learn(config.rollout_size * iterations, reset_num_timesteps=False)
-        return time.perf_counter() - began
+    def ready(iterations: int) -> Ready:
+        env_steps = config.rollout_size * iterations
+        return Ready(lambda: peer.learn(env_steps, reset_num_timesteps=False), lambda: None)
 
-    return seconds
+    return ready
 
 
-def off_policy(config: ReplayConfig, module: str, threads: int) -> float:
-    """Seconds of a whole training of DQN or SAC by SB3 or SBX.
-
-    The first by SBX in a process has its programs compiled on the way.
-    """
-    torch.set_num_threads(threads)
-    library, envs = importlib.import_module(module), worlds_of(config)
-    lr = config.policy_lr
-    assert not isinstance(lr, Schedule)
-    common: dict[str, Any] = {
-        "learning_rate": lr, "buffer_size": config.buffer_size, "batch_size": config.batch_size,
-        "learning_starts": config.learning_starts, "train_freq": config.train_freq, "gamma": config.gamma,
-        "gradient_steps": config.gradient_steps, "seed": config.seed,
-        "policy_kwargs": {"net_arch": [*config.hidden_dims]},
-    }  # fmt: skip
+def algorithm(config: Config, module: str, worlds: object) -> Any:
+    """Theirs with the config's numbers; the networks of `policy: cnn` are theirs for images."""
+    theirs, widths = importlib.import_module(module), [*config.hidden_dims]
+    numbers: dict[str, Any] = {"learning_rate": rate(config.policy_lr), "gamma": config.gamma, "seed": config.seed}
     if module == SB3:
-        common["device"] = "cpu"
-        common["policy_kwargs"]["activation_fn"] = nn.ReLU
+        numbers["device"] = "cpu"
+    if isinstance(config, PPOConfig):
+        numbers |= {"n_steps": config.n_steps, "batch_size": config.minibatch_size, "n_epochs": config.n_epochs}
+        numbers["gae_lambda"] = config.gae_lambda
+        if config.policy == "cnn":
+            return theirs.PPO("CnnPolicy", worlds, **numbers)
+        return theirs.PPO("MlpPolicy", worlds, policy_kwargs={"net_arch": {"pi": widths, "vf": widths}}, **numbers)
+    assert isinstance(config, ReplayConfig)
+    names = ("buffer_size", "batch_size", "learning_starts", "train_freq", "gradient_steps")
+    numbers |= {name: getattr(config, name) for name in names}
+    numbers["policy_kwargs"] = {"net_arch": widths} | ({"activation_fn": nn.ReLU} if module == SB3 else {})
     if isinstance(config, DQNConfig):
         explored = config.epsilon if isinstance(config.epsilon, Schedule) else Schedule("linear", 1.0, config.epsilon)
-        common |= {"target_update_interval": config.target_freq, "exploration_fraction": explored.end}
-        peer = library.DQN("MlpPolicy", envs, exploration_final_eps=explored.end_value, **common)
-    else:
-        assert isinstance(config, SACConfig)
-        peer = library.SAC("MlpPolicy", envs, tau=config.tau, ent_coef="auto", **common)
-    return _learnt(peer, envs, config.max_timesteps)
+        numbers |= {"target_update_interval": config.target_freq, "exploration_fraction": explored.end}
+        return theirs.DQN("MlpPolicy", worlds, exploration_final_eps=explored.end_value, **numbers)
+    assert isinstance(config, SACConfig)
+    return theirs.SAC("MlpPolicy", worlds, tau=config.tau, ent_coef="auto", **numbers)
 
 
-def _learnt(peer: Peer, envs: Worlds, env_steps: int) -> float:
-    """Seconds of a training from its first env step on; its worlds are closed."""
-    began = time.perf_counter()
-    peer.learn(env_steps)
-    elapsed = time.perf_counter() - began
-    envs.close()
-    return elapsed
+def rate(value: float | Schedule) -> float | Callable[[float], float]:
+    """A linear schedule as they have it: of the share that is left."""
+    if not isinstance(value, Schedule):
+        return value
+    first, last = value.start_value, value.end_value
+    return lambda left: last + (first - last) * left
+
+
+def worlds_of(config: Config) -> Worlds:
+    """Their loop over Python objects; of games their AtariWrapper, where a lost life ends nothing, as with us."""
+    vec_env = importlib.import_module(f"{SB3}.common.vec_env")
+    if not _is_game(config.env_id):
+        plain: Worlds = vec_env.DummyVecEnv([lambda: _gymnasium_world(config.env_id)] * config.n_envs)
+        return plain
+    wrapper = importlib.import_module(f"{SB3}.common.atari_wrappers").AtariWrapper
+
+    def world() -> gymnasium.Env:
+        wrapped: gymnasium.Env = wrapper(_game(config.env_id), terminal_on_life_loss=False)
+        return wrapped
+
+    stacked: Worlds = vec_env.VecFrameStack(vec_env.DummyVecEnv([world] * config.n_envs), FRAMES)
+    return stacked
+
+
+def _is_game(env_id: str) -> bool:
+    return env_id.startswith("ALE/")
+
+
+def _gymnasium_world(env_id: str) -> gymnasium.Env:
+    if not _is_game(env_id):
+        return gymnasium.make(env_id, disable_env_checker=True)
+    return FrameStackObservation(AtariPreprocessing(_game(env_id)), FRAMES)
+
+
+def _game(env_id: str) -> gymnasium.Env:
+    """Every frame of it, for a peer's own wrappers."""
+    gymnasium.register_envs(importlib.import_module("ale_py"))  # in a process of its own nobody has done that
+    return gymnasium.make(env_id, frameskip=1, disable_env_checker=True)
 
 
 class Nets(nn.Module):
@@ -143,17 +154,16 @@ class Seeing(nn.Module):
         return self.actor(features), self.critic(features).flatten()
 
 
-def cleanrl_seconds(
-    env_id: str, n_envs: int, n_steps: int, epochs: int, minibatch: int, widths: tuple[int, ...], iterations: int
-) -> float:
-    """Of `iterations` rollouts and their updates."""
-    envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make(env_id, disable_env_checker=True)] * n_envs)
-    space, choices = envs.single_observation_space, envs.single_action_space
-    assert isinstance(choices, gymnasium.spaces.Discrete) and space.shape is not None
-    began = time.perf_counter()
-    cleanrl_train(envs, Nets(space.shape[0], int(choices.n), widths), n_steps, epochs, minibatch, iterations)
-    envs.close()
-    return time.perf_counter() - began
+def cleanrl(config: PPOConfig, iterations: int) -> Ready:
+    """A loop over Gymnasium's own worlds, observations kept as floats."""
+    torch.set_num_threads(config.torch_threads)
+    envs = gymnasium.vector.SyncVectorEnv([lambda: _gymnasium_world(config.env_id)] * config.n_envs)
+    shape, choices = envs.single_observation_space.shape, envs.single_action_space
+    assert shape is not None and isinstance(choices, gymnasium.spaces.Discrete)
+    size, actions = shape[0], int(choices.n)
+    nets = Seeing(size, actions) if config.policy == "cnn" else Nets(size, actions, config.hidden_dims)
+    sizes = (config.n_steps, config.n_epochs, config.minibatch_size, iterations)
+    return Ready(lambda: cleanrl_train(envs, nets, *sizes), envs.close)
 
 
 def cleanrl_train(
@@ -207,70 +217,3 @@ def _cleanrl_update(
     (loss - 0.0 * policy.entropy().mean()).backward()
     nn.utils.clip_grad_norm_(nets.parameters(), 0.5)
     optimizer.step()
-
-
-FRAMES = 4  # of a stack, as the general settings for images have it
-
-
-class Ready(NamedTuple):
-    """A training that was built, and not yet begun."""
-
-    run: Callable[[], object]
-    close: Callable[[], object]
-
-
-def sb3_of_a_game(config: PPOConfig, iterations: int) -> Ready:
-    """Its PPO with CnnPolicy, whose network is that of `policy: cnn`: 512 features for actor and critic."""
-    worlds = _sb3_worlds(config)
-    peer: Peer = importlib.import_module(SB3).PPO(
-        "CnnPolicy",
-        worlds,
-        n_steps=config.n_steps,
-        batch_size=config.minibatch_size,
-        n_epochs=config.n_epochs,
-        seed=config.seed,
-        device="cpu",
-    )
-    return Ready(lambda: peer.learn(config.rollout_size * iterations), worlds.close)
-
-
-def cleanrl_of_a_game(config: PPOConfig, iterations: int) -> Ready:
-    """A loop over Gymnasium's own worlds, observations kept as floats."""
-    envs = gymnasium.vector.SyncVectorEnv([lambda: _gymnasium_world(config.env_id)] * config.n_envs)
-    shape, choices = envs.single_observation_space.shape, envs.single_action_space
-    assert shape is not None and isinstance(choices, gymnasium.spaces.Discrete)
-    nets = Seeing(shape[0], int(choices.n))
-    sizes = (config.n_steps, config.n_epochs, config.minibatch_size, iterations)
-    return Ready(lambda: cleanrl_train(envs, nets, *sizes), envs.close)
-
-
-def _is_game(env_id: str) -> bool:
-    return env_id.startswith("ALE/")
-
-
-def _gymnasium_world(env_id: str) -> gymnasium.Env:
-    if not _is_game(env_id):
-        return gymnasium.make(env_id, disable_env_checker=True)
-    return FrameStackObservation(AtariPreprocessing(_game(env_id)), FRAMES)
-
-
-def _game(env_id: str) -> gymnasium.Env:
-    """Every frame of it, for a peer's own wrappers."""
-    gymnasium.register_envs(importlib.import_module("ale_py"))  # in a process of its own nobody has done that
-    return gymnasium.make(env_id, frameskip=1, disable_env_checker=True)
-
-
-def _sb3_worlds(config: PPOConfig) -> Worlds:
-    """Its AtariWrapper over a loop of Python objects; a lost life ends nothing, as with us."""
-    vec_env = importlib.import_module(f"{SB3}.common.vec_env")
-    if not _is_game(config.env_id):
-        plain: Worlds = vec_env.DummyVecEnv([lambda: _gymnasium_world(config.env_id)] * config.n_envs)
-        return plain
-    wrapper = importlib.import_module(f"{SB3}.common.atari_wrappers").AtariWrapper
-
-    def world() -> gymnasium.Env:
-        wrapped: gymnasium.Env = wrapper(_game(config.env_id), terminal_on_life_loss=False)
-        return wrapped
-
-    stacked: Worlds = vec_env.VecFrameStack(vec_env.DummyVecEnv([world] * config.n_envs), FRAMES)
-    return stacked

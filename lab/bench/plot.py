@@ -1,7 +1,4 @@
-"""Env steps per second on a logarithmic axis, as hand-written SVG: bars of one environment, or a line for each of many.
-
-lab.bench.envs measures them.
-"""
+"""Env steps per second on a logarithmic axis, as hand-written SVG, a line for each environment: for lab.bench.envs."""
 
 import math
 from collections.abc import Mapping
@@ -9,37 +6,14 @@ from xml.sax.saxutils import escape
 
 from stride.utils.curve import STYLE
 
-WIDTH, LEFT, RIGHT, TOP, BAR, GAP, BOTTOM = 760, 170, 70, 56, 18, 16, 44
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 230, 90, 56, 44  # room for names, and for what stands on the right
 LINE = 26  # of an environment among many
-BARS_EDGES, DOTS_EDGES = (LEFT, RIGHT), (230, 90)  # room for names, and for what stands on the right
-BARS = """
+COLOURS = """
   .ours { fill: #bf3989 } .peer { fill: #54aeff } .gap { stroke: #d0d7de } .ratio { font-weight: 600; fill: #1f2328 }
   @media (prefers-color-scheme: dark) {
     .ours { fill: #f778ba } .peer { fill: #388bfd } .gap { stroke: #30363d } .ratio { fill: #e6edf3 }
   }
 """
-
-
-def bars_svg(title: str, groups: Mapping[str, Mapping[str, float]], ours: set[str]) -> str:
-    """Groups of bars, each {name: steps per second}; those of `ours` in their own colour."""
-    rates = [rate for group in groups.values() for rate in group.values()]
-    low, high = math.floor(math.log10(min(rates))), math.ceil(math.log10(max(rates)))
-    height = TOP + sum(len(group) * BAR + GAP + 18 for group in groups.values()) + BOTTOM
-    body, y = _axis(low, high, height, BARS_EDGES), TOP
-    for name, group in groups.items():
-        body.append(f'<text class="title" x="16" y="{y + 12}">{escape(name)}</text>')
-        y += 18
-        for contender, rate in group.items():
-            end = _x(math.log10(rate), low, high, BARS_EDGES)
-            kind, length = "ours" if contender in ours else "peer", max(end - LEFT, 1.0)
-            body += [
-                f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(contender)}</text>',
-                f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{length:.1f}" height="{BAR - 4}" rx="2"/>',
-                f'<text x="{end + 6:.1f}" y="{y + 13}">{short(rate)}</text>',
-            ]
-            y += BAR
-        y += GAP
-    return _card(title, height, body)
 
 
 def dots_svg(title: str, rows: Mapping[str, Mapping[str, float]], ours: tuple[str, str], peer: str) -> str:
@@ -51,12 +25,12 @@ def dots_svg(title: str, rows: Mapping[str, Mapping[str, float]], ours: tuple[st
     rates = [row[name] for row in shown.values() for name in (*ours, peer)]
     low, high = math.floor(math.log10(min(rates))), math.ceil(math.log10(max(rates)))
     height = TOP + 30 + LINE * len(shown) + BOTTOM
-    body, y = [*_axis(low, high, height, DOTS_EDGES), *_legend(ours, peer)], TOP + 30
+    body, y = [*_axis(low, high, height), *_legend(ours, peer)], TOP + 30
     for name, row in shown.items():
-        slow, fast, other = (_x(math.log10(row[key]), low, high, DOTS_EDGES) for key in (peer, ours[1], ours[0]))
+        slow, fast, other = (_x(math.log10(row[key]), low, high) for key in (peer, ours[1], ours[0]))
         middle = y + LINE / 2
         body += [
-            f'<text x="{DOTS_EDGES[0] - 12}" y="{middle + 4}" text-anchor="end">{escape(name)}</text>',
+            f'<text x="{LEFT - 12}" y="{middle + 4}" text-anchor="end">{escape(name)}</text>',
             f'<line class="gap" x1="{slow:.1f}" x2="{fast:.1f}" y1="{middle}" y2="{middle}" stroke-width="4"/>',
             f'<circle class="peer" cx="{slow:.1f}" cy="{middle}" r="6"/>',
             f'<circle class="ours" cx="{other:.1f}" cy="{middle}" r="4.5" fill-opacity="0.5"/>',
@@ -70,7 +44,7 @@ def dots_svg(title: str, rows: Mapping[str, Mapping[str, float]], ours: tuple[st
 
 def _legend(ours: tuple[str, str], peer: str) -> list[str]:
     """What the dots are, above them, and what the last column is."""
-    parts, x = [], DOTS_EDGES[0]
+    parts, x = [], LEFT
     for kind, radius, opacity, name in (("peer", 6, 1, peer), ("ours", 6, 1, ours[1]), ("ours", 4.5, 0.5, ours[0])):
         parts.append(f'<circle class="{kind}" cx="{x}" cy="{TOP}" r="{radius}" fill-opacity="{opacity}"/>')
         parts.append(f'<text x="{x + 12}" y="{TOP + 4}">{escape(name)}</text>')
@@ -84,7 +58,7 @@ def _card(title: str, height: int, body: list[str]) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
             f'width="{WIDTH}" height="{height}">',
             f"<title>{escape(title)}</title>",
-            f"<style>{STYLE}{BARS}</style>",
+            f"<style>{STYLE}{COLOURS}</style>",
             f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
             f'<text class="title" x="16" y="26">{escape(title)}</text>',
             *body,
@@ -92,12 +66,6 @@ def _card(title: str, height: int, body: list[str]) -> str:
             "",
         ]
     )
-
-
-def millions(rate: float) -> str:
-    """Steps per second in millions, three digits of it."""
-    value = rate / 1e6
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def short(rate: float) -> str:
@@ -108,17 +76,16 @@ def short(rate: float) -> str:
     return f"{rate:.3g}"
 
 
-def _x(power: float, low: int, high: int, edges: tuple[int, int]) -> float:
-    left, right = edges
-    return left + (power - low) / max(high - low, 1) * (WIDTH - left - right)
+def _x(power: float, low: int, high: int) -> float:
+    return LEFT + (power - low) / max(high - low, 1) * (WIDTH - LEFT - RIGHT)
 
 
-def _axis(low: int, high: int, height: int, edges: tuple[int, int]) -> list[str]:
+def _axis(low: int, high: int, height: int) -> list[str]:
     bottom, lines = height - BOTTOM, []
     for power in range(low, high + 1):
-        x = _x(power, low, high, edges)
+        x = _x(power, low, high)
         lines.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP + 14}" y2="{bottom}"/>')
         lines.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{short(10.0**power)}</text>')
-    middle = (edges[0] + WIDTH - edges[1]) / 2
+    middle = (LEFT + WIDTH - RIGHT) / 2
     lines.append(f'<text x="{middle:g}" y="{height - 10}" text-anchor="middle">env steps per second</text>')
     return lines

@@ -10,14 +10,13 @@ taken in turns in one process; medians. A figure of a shared machine is worth it
 import os
 import signal
 import statistics
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 
 import torch
 
-from lab.bench.measure import machine, timed
+from lab.bench.measure import Place, machine, timed
+from lab.bench.pairs import own_runs
 from lab.faults.record import record
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
@@ -60,8 +59,7 @@ def main(argv: list[str]) -> int:
     print(machine(1), flush=True)
     lines = []
     keys = tuple(word for word in asked.variants if "=" in word)
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        os.environ["STRIDE_RUNS"] = folder  # nobody's @last moves, and `share` finds its own there
+    with own_runs():
         if asked.what == "guard":
             for title, words in GUARDED.items():
                 lines.append(guarded(title, (*words, *keys), asked.seconds))
@@ -75,38 +73,21 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def trained(words: tuple[str, ...], seconds: float) -> tuple[float, int]:
-    """A training that is stopped after so long: seconds and env steps from its first iteration to its last."""
-    clock: dict[str, float] = {}
-    step = Agent.training_step
-
-    def ticking(agent: Agent, dataloader_iter: Iterator[int]) -> None:
-        if not clock:
-            clock["began"] = time.perf_counter()
-            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
-        step(agent, dataloader_iter)
-        clock["ended"], clock["steps"] = time.perf_counter(), agent.progress["env_steps"]
-
-    setattr(Agent, "training_step", ticking)  # noqa: B010  (mypy would not have it assigned)
-    try:
-        code = train.train(parse_arguments([*words, *ENDLESS]))
-    finally:
-        setattr(Agent, "training_step", step)  # noqa: B010
-    assert code == 128 + signal.SIGINT
-    return clock["ended"] - clock["began"], int(clock["steps"])
-
-
 def share(words: tuple[str, ...], seconds: float) -> str:
-    """How much of a training goes into its checkpoints, whatever they do."""
-    places = {
+    """How much of a training that is stopped after so long goes into its checkpoints, whatever they do."""
+    places: dict[str, list[Place]] = {
+        "ticks": [(Agent, "training_step")],
         "all": [(Checkpoint, "on_train_batch_end"), (Checkpoint, "on_train_end")],
         "saves": [(Checkpoint, "save")],
     }
-    with timed(places) as found:
-        lasted, steps = trained(words, seconds)
+    with timed(places) as spans:
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+        code = train.train(parse_arguments([*words, *ENDLESS]))
+    assert code == 128 + signal.SIGINT
     run = RunDir.find("@last")
+    lasted, steps = spans["ticks"][-1].ended - spans["ticks"][0].began, run.facts()["outcome"]["env_steps"]
     size = max(path.stat().st_size for path in run.checkpoints.glob("*=*.ckpt"))
-    spent, saves = sum(span.seconds for span in found["all"]), [span.seconds for span in found["saves"]]
+    spent, saves = sum(span.seconds for span in spans["all"]), [span.seconds for span in spans["saves"]]
     return (
         f"{' '.join(words)}: {lasted:.1f} s, {steps:,} env steps, {len(saves)} checkpoints of "
         f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves):.1f} ms each: {100 * spent / lasted:.2f} % of it"

@@ -1,21 +1,24 @@
-"""How long `runs list` takes over many runs:   python -m lab.bench.runs --runs 10000   (made and deleted again)
+"""How long `runs list` takes over many runs, and finding one run of a group; all are made and deleted again.
+
+    python -m lab.bench.runs --runs 10000
+    python -m lab.bench.runs --group 1000     in one process: a run of so many is found by its config, a new one claimed
 
 Each run is a folder as a training leaves it, without weights; a few of them are damaged. Times are of whole commands,
 from the shell to the last line, the first of which reads every run; beside them an interpreter that does nothing.
-Python keeps the modules it has compiled, as it does unless PYTHONDONTWRITEBYTECODE says otherwise.
 """
 
 import json
-import os
 import random
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from lab.bench.pairs import measured, own_runs
 from stride.commands.usage import parser_of
+from stride.config.loader import load_config, to_plain
+from stride.runstore import claim
+from stride.runstore.run_dir import RunDir, new_id, runs_root
 from stride.utils import entry
 from stride.utils.places import PROJECT
 
@@ -30,9 +33,12 @@ def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--group", type=int, default=0, metavar="RUNS", help="find and claim runs of one so large")
     asked = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory(prefix="stride-runs-") as folder:
-        root = Path(folder)
+    with own_runs() as root:
+        if asked.group:
+            of_a_group(asked.group)
+            return 0
         began = time.perf_counter()
         make(root, asked.runs)
         print(f"{asked.runs:,} runs made in {time.perf_counter() - began:.1f} s, {DAMAGED} of them damaged", flush=True)
@@ -47,17 +53,39 @@ def main(argv: list[str]) -> int:
 
 def tell(what: str, words: tuple[str, ...], root: Path, repeats: int) -> None:
     """Median seconds on the clock and of the processor."""
-    clocks, cores = [], []
-    env = {**os.environ, "STRIDE_RUNS": str(root)}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
-    for _ in range(repeats):
-        before, began = os.times(), time.perf_counter()
-        command = [sys.executable, *words]
-        subprocess.run(command, cwd=PROJECT, env=env, check=True, capture_output=True)
-        after = os.times()
-        clocks.append(time.perf_counter() - began)
-        cores.append(sum(after[2:4]) - sum(before[2:4]))
-    print(f"{what:<40} {statistics.median(clocks):7.3f} s, {statistics.median(cores):7.3f} s of a core", flush=True)
+    costs = [measured(PROJECT, words, STRIDE_RUNS=str(root)) for _ in range(repeats)]
+    wall, cpu = (statistics.median(seconds) for seconds in zip(*(cost[:2] for cost in costs), strict=True))
+    print(f"{what:<40} {wall:7.3f} s, {cpu:7.3f} s of a core", flush=True)
+
+
+def of_a_group(count: int) -> None:
+    """What a command takes beside this is its own start."""
+    env_id, variant, group = ENVS[0], "ppo", "night"
+    plain = to_plain(load_config(env_id, variant))
+
+    def claimed(seed: int) -> str:
+        config = {**plain, "seed": seed}
+        return claim.claimed(group, config) or claim.claim(group, config, new_id(env_id, variant, seed))
+
+    def read(seed: int) -> None:
+        facts = RunDir(runs_root() / claim.claimed(group, {**plain, "seed": seed})).facts()
+        assert facts["seed"] == seed
+
+    for seed in range(count):
+        facts = {"env_id": env_id, "variant": variant, "seed": seed, "group": group, "config": {**plain, "seed": seed}}
+        RunDir.create(env_id, variant, seed, facts, claimed(seed))
+    print(f"a group of {count:,} runs", flush=True)
+    tell_each("a run is found by its config, and config.json read", read, (seed * 7919 % count for seed in range(200)))
+    tell_each("a run that is not there is claimed", claimed, range(count, count + 200))
+
+
+def tell_each(what: str, look: Callable[[int], object], seeds: Iterable[int]) -> None:
+    times = []
+    for seed in seeds:
+        began = time.perf_counter()
+        look(seed)
+        times.append(1e3 * (time.perf_counter() - began))
+    print(f"{what:<52} median {statistics.median(times):6.2f} ms, longest {max(times):6.2f} ms", flush=True)
 
 
 def make(root: Path, count: int, damaged: int = DAMAGED) -> list[str]:

@@ -1,99 +1,140 @@
-"""PPO trainings side by side in one run, taken in turns: the fused engine, eager, and the peers that are installed.
+"""Whole trainings side by side in one run, taken in turns: ours by each engine, and the peers that are installed.
 
-    python -m lab.bench.train --n-envs 8,256,2048 --threads 2 --json FILE --plot FILE
-    python -m lab.bench.train --env CartPole-v1,Acrobot-v1,Pendulum-v1 --n-envs 256
-    python -m lab.bench.train --pufferlib         PufferLib's setting as well: 4096 envs, one pass, one small net
-    python -m lab.bench.train --solve 20          and train.py CartPole-v1:ppo, from start to solved, seeds 1 to 20
-    python -m lab.bench.train --growth            how the cost grows with worlds, width and threads
-    python -m lab.bench.train --agents dreamer    an update of Dreamer instead: by size, engine, part and threads
+    python -m lab.bench.train                           PPO on CartPole with 8, 256 and 2048 worlds
+    python -m lab.bench.train ppo pufferlib --json FILE and PufferLib's setting: 4096 worlds, one pass, one small net
+    python -m lab.bench.train dqn sac                   DQN on CartPole and SAC on Pendulum, as shipped
+    python -m lab.bench.train pong --threads 1          PPO of Pong from its screen
+    python -m lab.bench.train --n-envs 1,64,512 --widths 16,64,256 --without eager,sb,style    how the cost grows
+    python -m lab.bench.train dreamer --threads 1       Dreamer on CartPole in three sizes: ms of an update by engine
 
-Ours are whole trainings through the Trainer with every callback; peers are their bare loops on the same work: Stable-
-Baselines3, SBX and PureJaxRL's way where they can be imported, CleanRL's way always. Medians of the turns; on a shared
+Ours have every callback and the closing checkpoint; peers are their bare loops on the same work: Stable-Baselines3, SBX
+and PureJaxRL's way where they can be imported, CleanRL's way always (CleanRL itself wants a Python before 3.11).
+Of Pong each runs in a process of its own, and an env step is four frames. Figures are medians of the turns; on a shared
 machine only ratios mean something. The limit is what this processor multiplies and adds, measured in the same run.
 """
 
 import argparse
-import os
-import resource
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from gymnasium import spaces
 
-from lab.bench import model, peers
+from lab.bench import peers
 from lab.bench.limit import SIDE, multiply_add_limit
-from lab.bench.measure import OURS, Contenders, Figures, machine, rates_in_turns, ratio, seconds_of, setting
-from lab.bench.plot import bars_svg
+from lab.bench.measure import OURS, Figures, lasting, machine, median_of, ratio, setting, trained
+from lab.bench.peers import Ready
+from lab.bench.profile import iterations
+from stride.agents.engines.choice import build_agent
 from stride.agents.engines.fused_cpu.warm import warm
 from stride.commands.usage import parser_of
-from stride.config.schema import PPOConfig
+from stride.config.general import load_general
+from stride.config.loader import load_config
+from stride.config.schema import Config, PPOConfig, ReplayConfig
 from stride.envs_gym.make import make_envs
+from stride.envs_gym.task import task_of
 from stride.utils import entry
 from stride.utils.durable_file import write_json
-from stride.utils.provenance import PROJECT
+from stride.utils.user_error import UserError, nearest
 
-MOST_ROWS = 1 << 18  # of a rollout, where the growing worlds are timed
+N_STEPS = 128  # of a rollout
+MOST_ROWS = 1 << 18  # of a rollout; more worlds take fewer steps
+PLAIN = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false")
+REPLAY = {"dqn": ("CartPole-v1", 20_000), "sac": ("Pendulum-v1", 1_000)}  # env steps of one timed training
+WARMING = 100  # env steps with updates before anything is counted, at least
+PASSES = {"dqn": 4, "sac": 16}  # products of batch x net per update: forward 1, backward 2 (1 where weights are frozen)
+DREAMER: dict[str, tuple[tuple[str, ...], float]] = {  # what is not as shipped; products of an update, as torch counts
+    "0.19 M weights": ((), 1.47e9),
+    "0.66 M weights": (("deter=256", "width=128"), 5.16e9),
+    "size 1m": (("size=1m",), 0),
+}
+PONG, PONG_SIZES = "ALE/Pong-v5", ("n_envs=8", "n_steps=128", "n_epochs=4", "batch_size=0.25")
+IMAGES: tuple[str, ...] = ("policy=cnn", "hidden_dims=[]", "optimizer=adam", "policy_lr=3e-4", "clip_range=0.2")
+IMAGES += ("ent_coef=0", "normalize_reward=false", "engine=eager", "log_freq_epochs=1")
+# multiply-adds of an image: three convolutions and the layer that joins, all of 4 x 84 x 84
+FORWARD = 400 * 256 * 32 + 81 * 512 * 64 + 49 * 576 * 64 + 3136 * 512
+FIRST = 400 * 256 * 32  # whose input has no gradient
+Prepare = Callable[[int], Ready]  # a training of so many iterations
+
+
+class Spent(NamedTuple):
+    """Seconds of one training."""
+
+    wall: float
+    cpu: float
+
+
+Run = Callable[[int], Spent]
+
+
+class Case(NamedTuple):
+    """One table: a piece of work, and who does it."""
+
+    title: str
+    config: Config
+    contenders: Mapping[str, Prepare]
+    flops: float
+    """multiplications and additions of an env step, or of an update; 0: not known"""
+    of_an_update: bool = False
+    iterations: int = 0
+    """of a timed training; 0: as many as last the seconds that are asked for"""
+    warm: int = 2
+    """iterations before anything is counted"""
+    apart: bool = False
+    """each contender in a process of its own"""
 
 
 def main(argv: list[str]) -> int:
     """Exit code."""
     parser = parser_of(__doc__)
-    parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="compiled environments")
-    parser.add_argument("--n-envs", default="8,256,2048", metavar="N[,N...]", help="one table each")
-    parser.add_argument("--n-steps", type=int, default=128, metavar="N", help="steps of a rollout")
+    parser.add_argument("work", nargs="*", metavar="WORK", help=f"of {', '.join(CASES)} (default ppo)")
+    parser.add_argument("--env", default="CartPole-v1", metavar="ID[,ID...]", help="compiled environments, for ppo")
+    parser.add_argument("--n-envs", default="8,256,2048", metavar="N[,N...]", help="one table each, for ppo")
+    parser.add_argument("--widths", default="64", metavar="N[,N...]", help="of two layers, one table each, for ppo")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="CPU threads, for all")
-    parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="length of one timed training")
+    parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="length of one timed training of ppo")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="turns")
-    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="others beside us")
-    parser.add_argument("--pufferlib", action="store_true", help="one more table: PufferLib's setting of CartPole")
-    parser.add_argument("--solve", type=int, default=0, metavar="SEEDS", help="time whole commands until solved, too")
-    parser.add_argument("--growth", action="store_true", help="fused_cpu alone over worlds, widths and threads")
-    parser.add_argument("--agents", choices=("ppo", "dreamer"), default="ppo", help="whose training")
-    parser.add_argument("--updates", type=int, default=15, metavar="N", help="of Dreamer that are timed, of each kind")
+    parser.add_argument("--without", default="", metavar="WORD[,WORD]", help="leave out who has it in the name: sb3")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them as an SVG")
     asked = parser.parse_args(argv)
-    if asked.agents == "dreamer":
-        found = model.compared(asked.updates, asked.threads)
-        if asked.json:
-            write_json(asked.json, found)
-        return 0
+    asked.work = asked.work or ["ppo"]
+    if wrong := [word for word in asked.work if word not in CASES]:
+        raise UserError(f"no work is called {wrong[0]!r}{nearest(wrong[0], CASES)}; there are {', '.join(CASES)}")
     torch.set_num_threads(asked.threads)
-    print(machine(asked.threads, peers.SB3), flush=True)
     limit = multiply_add_limit(asked.threads)
+    figures: Figures = {"machine": machine(asked.threads, *peers.PACKAGES), "limit_flops": limit, "tables": {}}
+    print(figures["machine"], flush=True)
     print(f"limit: {limit / 1e9:,.0f} GFLOP/s on {asked.threads} thread(s), products of {SIDE} x {SIDE}", flush=True)
-    figures: Figures = {"machine": machine(asked.threads, peers.SB3), "limit_flops": limit}
-    if asked.growth:
-        figures["growth"] = growth(asked.env, asked.n_steps, asked.seconds)
-    else:
-        figures["tables"] = {}
-        for config in settings(asked):
-            table = rates_in_turns(contenders(config, asked.peers), config, asked.seconds, asked.repeats)
-            figures["tables"][title(config)] = table
-            print(text(config, table, limit), flush=True)
-    if asked.solve:
-        figures["solve"] = solve(asked.solve)
-    figures["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # KiB on Linux
-    print(f"\npeak memory of this process: {figures['peak_memory_mb']:,.0f} MB")
+    for word in asked.work:
+        for case in CASES[word](asked):
+            figures["tables"][case.title] = table = timed(case, asked)
+            print("\n".join(lines_of(case, table, limit)), flush=True)
     if asked.json:
         write_json(asked.json, figures)
-    if asked.plot and not asked.growth:
-        bars = {name: {k: f["median"] for k, f in table.items()} for name, table in figures["tables"].items()}
-        asked.plot.write_text(bars_svg("PPO, env steps per second", bars, set(OURS)), encoding="utf-8")
     return 0
+
+
+def ppo_cases(asked: argparse.Namespace) -> Iterator[Case]:
+    for env_id in asked.env.split(","):
+        for n_envs in map(int, asked.n_envs.split(",")):
+            config = bench_setting(env_id, n_envs, min(N_STEPS, MOST_ROWS // n_envs), asked.threads)
+            for width in map(int, asked.widths.split(",")):
+                yield ppo_case(replace(config, hidden_dims=(width, width)))
+
+
+def pufferlib_case(asked: argparse.Namespace) -> Iterator[Case]:
+    config = bench_setting("CartPole-v1", 4096, 64, asked.threads)
+    yield ppo_case(replace(config, n_epochs=1, batch_size=32768, hidden_dims=(128,), share_trunk=True))
 
 
 def bench_setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOConfig:
@@ -101,42 +142,171 @@ def bench_setting(env_id: str, n_envs: int, n_steps: int, threads: int) -> PPOCo
     return replace(setting(env_id, n_envs, n_steps, threads), log_freq_epochs=None)
 
 
-def settings(asked: argparse.Namespace) -> Iterator[PPOConfig]:
-    """What the tables are of, one after the other."""
-    for env_id in asked.env.split(","):
-        for width in map(int, asked.n_envs.split(",")):
-            yield bench_setting(env_id, width, asked.n_steps, asked.threads)
-    if asked.pufferlib:
-        config = bench_setting("CartPole-v1", 4096, 64, asked.threads)
-        yield replace(config, n_epochs=1, batch_size=32768, hidden_dims=(128,), share_trunk=True)
-
-
-def title(config: PPOConfig) -> str:
-    return f"{config.env_id}, {config.n_envs} x {config.n_steps}" + (", one trunk" if config.share_trunk else "")
-
-
-def contenders(config: PPOConfig, with_peers: bool) -> Contenders:
-    """Name -> seconds of a training of so many iterations."""
-    warm(make_envs(config, 1), config.algo_id, config.activation)
-    found: dict[str, Callable[[int], float]] = {
-        engine: partial(seconds_of, replace(config, engine=engine)) for engine in OURS
-    }
-    if not with_peers:
-        return found
-    sizes = (config.n_envs, config.n_steps, config.n_epochs, config.minibatch_size, config.hidden_dims)
+def ppo_case(config: PPOConfig) -> Case:
+    """SB3 and SBX have no shared trunk: the one has two networks there, the other is left out, as are those loops."""
+    who = our_engines(config)
     if find_spec(peers.SB3):
-        found["sb3, two nets" if config.share_trunk else "sb3"] = partial(peers.ppo, config)
-    if find_spec(peers.SBX) and not config.share_trunk:  # it has no shared trunk
-        found["sbx"] = peers.sbx_ppo(config)
+        who["sb3, two nets" if config.share_trunk else "sb3"] = partial(peers.library, config, peers.SB3)
+    if find_spec(peers.SBX) and not config.share_trunk:
+        who["sbx"] = peers.sbx_ppo(config)
     if config.env_id == "CartPole-v1" and not config.share_trunk:
-        found["cleanrl style"] = partial(peers.cleanrl_seconds, config.env_id, *sizes)
+        who["cleanrl style"] = partial(peers.cleanrl, config)
         if find_spec("jax"):
-            program = import_module("lab.bench.peer_purejax").Training(*sizes)
-            found["purejaxrl style"] = program.seconds
-    missing = [name for name, module in (("sbx", peers.SBX), ("purejaxrl style", "jax")) if not find_spec(module)]
-    if missing:
-        print(f"not installed, so left out: {', '.join(missing)}")
-    return found
+            who["purejaxrl style"] = import_module("lab.bench.peer_purejax").Training(config).ready
+    nets = f"{'shared' if config.share_trunk else 'separate'} {'x'.join(map(str, config.hidden_dims))}"
+    return Case(title_of(config, f"{nets} {config.activation}"), config, who, flops(config))
+
+
+def replay_case(algo_id: str, asked: argparse.Namespace) -> Iterator[Case]:
+    """The shipped variant, shortened, with nothing that a peer does not do as well; peers with one thread, too."""
+    env_id, steps = REPLAY[algo_id]
+    config = load_config(env_id, algo_id, [*PLAIN, f"max_timesteps={steps}", f"threads={asked.threads}"])
+    assert isinstance(config, ReplayConfig)
+    who = our_engines(config)
+    for name, module in (("sb3", peers.SB3), ("sbx", peers.SBX)):
+        for threads in sorted({config.torch_threads, 1}) if find_spec(module) else ():
+            who[f"{name}, {threads} thread(s)"] = partial(peers.library, config, module, threads=threads)
+    warm_steps = config.learning_starts + max(WARMING, 2 * config.train_freq)
+    whole, first = (-(-count // config.iteration_steps) for count in (steps, warm_steps))
+    title = f"{algo_id} on {env_id}, {config.threads} thread(s)"
+    yield Case(title, config, who, replay_flops(config), True, whole, first)
+
+
+def dreamer_cases(asked: argparse.Namespace) -> Iterator[Case]:
+    """Kernels do not know the blocks of the largest."""
+    for size, (overrides, flops_of_update) in DREAMER.items():
+        config = load_config("CartPole-v1", "dreamer", [*PLAIN, *overrides, f"threads={asked.threads}"])
+        assert isinstance(config, ReplayConfig)
+        engines = OURS if flops_of_update else OURS[1:]
+        who: dict[str, Prepare] = {engine: partial(ours, replace(config, engine=engine)) for engine in engines}
+        whole, first = (-(-(config.learning_starts + more) // config.iteration_steps) for more in (256, 32))
+        title = f"dreamer on CartPole-v1, {size}, {config.threads} thread(s)"
+        yield Case(title, config, who, flops_of_update, True, whole, first)
+
+
+def pong_case(asked: argparse.Namespace) -> Iterator[Case]:
+    """The nature network of 512 features for all."""
+    config = pong_setting(asked.threads)
+    who: dict[str, Prepare] = {"eager": partial(ours, config)}
+    who["eager, bf16"] = partial(ours, replace(config, precision="bf16"))
+    if find_spec(peers.SB3):
+        who["sb3"] = partial(peers.library, config, peers.SB3)
+    who["cleanrl style"] = partial(peers.cleanrl, config)
+    title = title_of(config, "nature network of 512 features")
+    yield Case(title, config, who, image_flops(config), iterations=2, warm=1, apart=True)
+
+
+def pong_setting(threads: int) -> PPOConfig:
+    """SB3's defaults in our words, but for the size of a rollout."""
+    config = load_general(f"{PONG}:ppo", [*PONG_SIZES, *IMAGES, *PLAIN, f"threads={threads}"], task_of)
+    assert isinstance(config, PPOConfig)
+    return config
+
+
+CASES: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
+    "ppo": ppo_cases,
+    "pufferlib": pufferlib_case,
+    **{word: partial(replay_case, word) for word in REPLAY},
+    "pong": pong_case,
+    "dreamer": dreamer_cases,
+}
+
+
+def title_of(config: PPOConfig, nets: str) -> str:
+    minibatches = config.rollout_size // config.minibatch_size
+    return (
+        f"{config.env_id}, {config.n_envs} worlds x {config.n_steps} steps, {config.n_epochs} epochs x "
+        f"{minibatches} minibatches, {nets}, {config.threads} thread(s)"
+    )
+
+
+def our_engines(config: Config) -> dict[str, Prepare]:
+    """Kernels are compiled before any clock runs."""
+    warm(make_envs(config, 1), config.algo_id, config.activation)
+    return {engine: partial(ours, replace(config, engine=engine)) for engine in OURS}
+
+
+def ours(config: Config, iterations: int) -> Ready:
+    whole = lasting(config, iterations)
+    torch.set_num_threads(whole.torch_threads)
+    envs = make_envs(whole, whole.n_envs)
+    agent = build_agent(whole, envs)
+    return Ready(lambda: trained(whole, agent), envs.close)
+
+
+def timed(case: Case, asked: argparse.Namespace) -> Figures:
+    """Env steps per second of everybody by both clocks, and where the time of our first one goes."""
+    first, left_out = next(iter(case.contenders)), [word for word in asked.without.split(",") if word]
+    chosen = {
+        name: prepare
+        for name, prepare in case.contenders.items()
+        if name == first or not any(word in name for word in left_out)
+    }
+    with ExitStack() as stack:  # a process that does nothing else: what one asks of its memory is none of the others'
+        begin = partial(ProcessPoolExecutor, 1, get_context("spawn"), torch.set_num_threads, (asked.threads,))
+        pools = {name: stack.enter_context(begin()) for name in chosen if case.apart}
+        runs: dict[str, Run] = {
+            name: partial(waited_for, pools[name], prepare) if case.apart else partial(spent, prepare)
+            for name, prepare in chosen.items()
+        }
+        table = in_turns(case, runs, asked.seconds, asked.repeats) | {"engines": {}}
+    for engine in OURS:
+        if engine in chosen:
+            count = round(asked.seconds * table["wall"][engine]["median"] / case.config.iteration_steps)
+            table["engines"][engine] = watched(replace(case.config, engine=engine), case.iterations or max(8, count))
+    return table
+
+
+def watched(config: Config, count: int) -> Figures:
+    """Where the time of one training of so many iterations goes, and what an update takes."""
+    agent, seconds = trained(lasting(config, count))
+    shares = {part: spent / seconds for part, spent in agent.seconds.items() if spent}
+    updates = agent.progress["updates"]
+    parts = iterations(config, count) if isinstance(config, PPOConfig) and config.engine == "fused_cpu" else {}
+    return {
+        "shares": shares | {"rest": 1 - sum(shares.values())},
+        "updates_an_env_step": updates / (count * config.iteration_steps),
+        "update_ms": 1e3 * agent.seconds["learn"] / max(updates, 1),
+        "iteration_us": parts,
+    }
+
+
+def waited_for(pool: ProcessPoolExecutor, prepare: Prepare, iterations: int) -> Spent:
+    return pool.submit(spent, prepare, iterations).result()
+
+
+def spent(prepare: Prepare, iterations: int) -> Spent:
+    """Of a training from its first env step to its last update."""
+    ready = prepare(iterations)
+    wall, cpu = time.perf_counter(), time.process_time()
+    ready.run()
+    seconds = Spent(time.perf_counter() - wall, time.process_time() - cpu)
+    ready.close()
+    return seconds
+
+
+def in_turns(case: Case, runs: Mapping[str, Run], seconds: float, repeats: int) -> Figures:
+    """Clock -> name -> env steps per second, all turns."""
+    counts = {}
+    for name, run in runs.items():
+        run(case.warm)
+        counts[name] = case.iterations or length_of(run, seconds)
+        print(f"  {name} is ready", flush=True)
+    turns: dict[str, list[Spent]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            turns[name].append(run(counts[name]))
+    steps = {name: case.config.iteration_steps * count for name, count in counts.items()}
+    return {
+        clock: {name: median_of([steps[name] / getattr(turn, clock) for turn in all_]) for name, all_ in turns.items()}
+        for clock in Spent._fields
+    }
+
+
+def length_of(run: Run, seconds: float) -> int:
+    """Iterations of a training of about so many seconds."""
+    count = max(2, round(seconds * 4 / run(4).wall))
+    return max(2, round(seconds * count / run(count).wall))
 
 
 def flops(config: PPOConfig) -> int:
@@ -150,63 +320,43 @@ def flops(config: PPOConfig) -> int:
     return forward + config.n_epochs * (3 * forward - trunks * 2 * sizes[0] * sizes[1])
 
 
-def text(config: PPOConfig, table: Figures, limit: float) -> str:
-    nets = "x".join(map(str, config.hidden_dims))
-    lines = [
-        f"\n{config.env_id}, {config.n_envs} envs x {config.n_steps} steps, {config.n_epochs} epochs x "
-        f"{config.rollout_size // config.minibatch_size} minibatches, "
-        f"{'shared' if config.share_trunk else 'separate'} {nets} {config.activation}, "
-        f"{config.threads} thread(s)"
-    ]
-    others = {name: f["median"] for name, f in table.items() if name not in OURS}
-    for name, f in table.items():
-        least, most = min(f["all"]), max(f["all"])
-        share = f"  {f['median'] * flops(config) / limit:5.1%} of the limit" if name == "fused_cpu" else ""
-        lines.append(f"  {name:<16} {f['median']:>12,.0f} env steps/s  ({least:,.0f} to {most:,.0f}){share}")
-    if others:
-        best = max(others, key=lambda name: others[name])
-        found = ratio(table["fused_cpu"], table[best])
-        least, most = min(found["all"]), max(found["all"])
-        lines.append(f"  {'ratio':<16} {found['median']:>12.2f} to {best} ({least:.2f} to {most:.2f})")
-    return "\n".join(lines)
+def image_flops(config: PPOConfig) -> int:
+    """The same of images: acting, valuing, and forward and twice back in each epoch."""
+    return 2 * (FORWARD * 2 + config.n_epochs * (3 * FORWARD - FIRST))
 
 
-def solve(seeds: int) -> Figures:
-    """train.py as a user runs it, with a warm cache: seconds from the start of the process to its end."""
-    command = [sys.executable, str(PROJECT / "train.py"), "CartPole-v1:ppo", "-q"]
-    found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="stride-bench-") as folder:
-        for seed in range(1, seeds + 1):
-            began = time.perf_counter()
-            ended = subprocess.run(
-                [*command, f"seed={seed}"], env=os.environ | {"STRIDE_RUNS": folder}, capture_output=True, text=True
-            )
-            seconds, solved = time.perf_counter() - began, "result=solved " in ended.stdout
-            found.append({"seed": seed, "seconds": seconds, "solved": solved})
-            print(f"  seed {seed:>2}: {seconds:5.1f} s, {'solved' if solved else 'not solved'}", flush=True)
-    median, count = statistics.median(each["seconds"] for each in found), sum(each["solved"] for each in found)
-    print(f"\ntrain.py CartPole-v1:ppo -q: {median:.1f} s (median), {count} of {seeds} seeds solved (475)", flush=True)
-    return {"median_seconds": median, "solved": count, "seeds": found}
+def replay_flops(config: ReplayConfig) -> float:
+    """Of an update, the hidden layers alone."""
+    inside = sum(a * b for a, b in pairwise(config.hidden_dims))
+    return 2.0 * PASSES[config.algo_id] * config.batch_size * inside
 
 
-def growth(env_id: str, n_steps: int, seconds: float) -> list[Figures]:
-    """The fused engine alone: env steps per second as the work grows, one row each."""
-    rows = []
-    shapes = [(n, 64, t) for n in (1, 8, 64, 512, 4096, 65536) for t in (1, 2)]
-    shapes += [(256, width, t) for width in (16, 32, 128, 256, 512) for t in (1, 2)]
-    print(f"\n{'envs':>8} {'steps':>6} {'width':>6} {'threads':>8} {'env steps/s':>14}")
-    for n_envs, width, threads in shapes:
-        config = bench_setting(env_id, n_envs, min(n_steps, MOST_ROWS // n_envs), threads)
-        config = replace(config, engine="fused_cpu", hidden_dims=(width, width))
-        if n_envs == 1:
-            warm(make_envs(config, 1), config.algo_id, config.activation)
-        seconds_of(config, 2)
-        count = max(2, round(seconds * 2 / seconds_of(config, 2)))
-        rate = float(np.median([count * config.rollout_size / seconds_of(config, count) for _ in range(3)]))
-        sizes = {"n_envs": n_envs, "n_steps": config.n_steps, "width": width, "threads": threads}
-        rows.append({**sizes, "steps_per_second": rate})
-        print(f"{n_envs:>8} {config.n_steps:>6} {width:>6} {threads:>8} {rate:>14,.0f}", flush=True)
-    return rows
+def lines_of(case: Case, table: Figures, limit: float) -> Iterator[str]:
+    """Rates, how many times theirs ours are, how near to the limit the first is and where its time goes."""
+    walls, cpus = table["wall"], table["cpu"]
+    yield f"\n{case.title}"
+    for name, rate in walls.items():
+        least, most = min(rate["all"]), max(rate["all"])
+        by_cpu = f"{cpus[name]['median']:,.0f} by the CPU"
+        yield f"  {name:<18} {rate['median']:>12,.0f} env steps/s ({least:,.0f} to {most:,.0f}), {by_cpu}"
+    mine = [name for name in walls if name.partition(",")[0] in OURS]
+    for peer in (name for name in walls if name not in mine):
+        for name in mine:
+            both = [span_of(ratio(clock[name], clock[peer])) for clock in (walls, cpus)]
+            yield f"  {name} has {both[0]} times the rate of {peer}, by the CPU {both[1]}"
+    for name, figures in table["engines"].items():
+        rate, updates = walls[name]["median"], figures["updates_an_env_step"]
+        where = ", ".join(f"{part} {share:.0%}" for part, share in figures["shares"].items())
+        share = rate * case.flops * (updates if case.of_an_update else 1) / limit
+        yield f"  {name}: {rate * updates:,.0f} updates/s, {figures['update_ms']:.2f} ms each in learning; {where}"
+        if parts := figures["iteration_us"]:
+            yield "  us of an iteration: " + ", ".join(f"{part} {value:,.0f}" for part, value in parts.items())
+        if case.flops:
+            yield f"  {name}: multiplies and adds at {share:.0%} of the limit"
+
+
+def span_of(figures: Figures) -> str:
+    return f"{figures['median']:.2f} ({min(figures['all']):.2f} to {max(figures['all']):.2f})"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.host import processor
+from stride.commands.usage import called
 from stride.config.general import is_general, load_general
 from stride.config.loader import load_config, load_file, parse_config_id, to_plain
 from stride.config.schema import Config
@@ -47,13 +48,15 @@ class Evidence:
 
     @classmethod
     def begin(cls, path: Path, variant: str, config: Config, overrides: Sequence[str]) -> "Evidence":
-        """The file as it stands where it measured the same config, else a new one without a seed."""
+        """The file as it stands where it measured the same config, else a new one without a seed; with this command."""
+        goal, plain = config.spec.goal, to_plain(config)
+        evidence = cls(variant, config.algo_id, config_hash(config), [*overrides], plain, goal, machine())
         if path.is_file():
             before = cls.read(path)
-            if (before.config_hash, before.overrides) == (config_hash(config), [*overrides]):
-                return before
-        goal, plain = config.spec.goal, to_plain(config)
-        return cls(variant, config.algo_id, config_hash(config), [*overrides], plain, goal, machine())
+            if (before.config_hash, before.overrides) == (evidence.config_hash, evidence.overrides):
+                evidence = before
+        evidence.commands += [] if called() in evidence.commands else [called()]
+        return evidence
 
     @classmethod
     def read(cls, path: Path) -> "Evidence":
@@ -73,6 +76,19 @@ class Evidence:
 
     def finished(self) -> list[Record]:
         return [self.seeds[seed] for seed in sorted(self.seeds) if self.seeds[seed]["status"] == "finished"]
+
+    def codes(self) -> list[str]:
+        """The states of the code that trained its seeds, short."""
+        hashes = dict.fromkeys(str(record["git_hash"]) for record in self.finished())
+        return [code[:10] + ("+changes" if "+" in code else "") for code in hashes]
+
+    @property
+    def where(self) -> str:
+        return f"{self.machine['cpu']}, {self.machine['cores']} cores"
+
+    def typed(self) -> list[str]:
+        """The commands; until November 2026 what is now lab/evidence/ was scripts/evidence/."""
+        return [f"`{command.replace('-m scripts.evidence', '-m lab.evidence')}`" for command in self.commands]
 
     def failed(self) -> list[Record]:
         return [self.seeds[seed] for seed in sorted(self.seeds) if self.seeds[seed]["status"] != "finished"]
@@ -118,6 +134,13 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def named(pattern: str, names: Sequence[str]) -> list[str]:
+    """The one of that name, else those that contain it."""
+    folded = pattern.casefold()
+    same = [name for name in names if name.casefold() == folded]
+    return same or [name for name in names if folded in name.casefold()]
+
+
 def file_stem(variant: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", variant)
 
@@ -131,8 +154,3 @@ def read_all(folder: Path) -> list[tuple[Path, Evidence]]:
 def machine() -> dict[str, Any]:
     """What the wall times were measured on."""
     return {"cpu": processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
-
-
-def typed_today(command: str) -> str:
-    """A command that a file holds; until November 2026 what is now lab/evidence/ was scripts/evidence/."""
-    return command.replace("-m scripts.evidence", "-m lab.evidence")

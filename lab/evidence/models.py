@@ -2,12 +2,11 @@
 
     python -m lab.evidence.models                   every row; seeds that are already there are kept
     python -m lab.evidence.models Pendulum          the rows that have this in their name
-    python -m lab.evidence.models --only-report     the page and the verdict again, nothing is trained
+    python -m lab.evidence.models --seeds 0         the page and the verdict again, nothing is trained
 
 Runs go over their whole budget. Exit code 1: a goal is missed or not measured, or a seed failed.
 """
 
-import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lab.evidence.file import Evidence, Record, configured, file_stem, typed_today
+from lab.evidence.file import Evidence, Record, configured, file_stem, named
 from lab.evidence.report import curve, table
 from lab.evidence.variants import RESULTS, train
-from stride.commands.usage import called, parser_of
+from stride.commands.usage import parser_of
 from stride.utils import entry
 from stride.utils.typography import duration, plain, score
 from stride.utils.user_error import UserError, nearest
@@ -77,38 +76,32 @@ ROWS = (
 
 def main(argv: list[str]) -> int:
     """Exit code."""
-    given = parse(argv)
-    rows, failed = chosen(given.name), 0
-    for row in rows if not given.only_report else ():
-        evidence = Evidence.begin(place(row), row.variant, configured(row.variant, row.overrides), row.overrides)
-        evidence.commands += [] if called() in evidence.commands else [called()]
-        number = row.seeds if given.seeds is None else given.seeds
-        failed += train({row.variant: evidence}, FOLDER, range(given.first, given.first + number), given.workers)
-    found = {row.variant: Evidence.read(place(row)) for row in ROWS if place(row).is_file()}
-    for row in (row for row in rows if row.variant in found):
-        print("\n" + "\n".join(told(row, found[row.variant])))
-    PAGE.write_text(markdown(found), encoding="utf-8")
-    print(f"\n  {os.path.relpath(PAGE)}")
-    return 1 if failed or not all(row.variant in found and holds(row, found[row.variant]) for row in rows) else 0
-
-
-def parse(argv: list[str]) -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("name", nargs="?", default="", help="rows with this in their name (default: all)")
     parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (default: as the row says, 5 or 1)")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="trainings side by side (default 1)")
-    parser.add_argument("--only-report", action="store_true", help="train nothing, report from the files")
-    return parser.parse_args(argv)
+    given = parser.parse_args(argv)
+    rows, failed = chosen(given.name), 0
+    for row in rows if given.seeds != 0 else ():
+        evidence = Evidence.begin(place(row), row.variant, configured(row.variant, row.overrides), row.overrides)
+        number = row.seeds if given.seeds is None else given.seeds
+        failed += train({row.variant: evidence}, FOLDER, range(given.first, given.first + number), given.workers)
+    measured = {row.variant: Evidence.read(place(row)) for row in ROWS if place(row).is_file()}
+    for row in (row for row in rows if row.variant in measured):
+        print("\n" + "\n".join(told(row, measured[row.variant])))
+    PAGE.write_text(markdown(measured), encoding="utf-8")
+    print(f"\n  {os.path.relpath(PAGE)}")
+    reached = all(row.variant in measured and holds(row, measured[row.variant]) for row in rows)
+    return 1 if failed or not reached else 0
 
 
 def chosen(name: str) -> list[Row]:
-    names = [row.variant for row in ROWS]
-    exact = [row for row in ROWS if row.variant.casefold() == name.casefold()]
-    found = exact or [row for row in ROWS if name.casefold() in row.variant.casefold()]
-    if not found:
-        raise UserError(f"no row has {name!r} in its name{nearest(name, names)}")
-    return found
+    rows = {row.variant: row for row in ROWS}
+    wanted = named(name, [*rows])
+    if not wanted:
+        raise UserError(f"no row has {name!r} in its name{nearest(name, rows)}")
+    return [rows[variant] for variant in wanted]
 
 
 def place(row: Row) -> Path:
@@ -183,17 +176,10 @@ def markdown(found: Mapping[str, Evidence]) -> str:
             image = place(row).with_suffix(".svg")
             image.write_text(curve(evidence), encoding="utf-8")
             parts.append(f"![{row.variant}](results/models/{image.name})")
-            parts.append(where(evidence))
+            how = f"{', '.join(evidence.typed())}, with `{' '.join(evidence.overrides)}`"
+            parts.append(f"{how}, on {evidence.where}, at {', '.join(sorted(evidence.codes()))}.")
     parts += [f"Not measured yet: {row.variant}." for row in ROWS if row.variant not in found]
     return "\n\n".join(parts) + "\n"
-
-
-def where(evidence: Evidence) -> str:
-    codes = sorted({str(record["git_hash"])[:10] for record in evidence.finished()})
-    machine = f"{evidence.machine['cpu']}, {evidence.machine['cores']} cores"
-    commands = ", ".join(f"`{typed_today(command)}`" for command in evidence.commands)
-    how = f"{commands}, with `{' '.join(evidence.overrides)}`"
-    return f"{how}, on {machine}, at {', '.join(codes)}."
 
 
 if __name__ == "__main__":

@@ -2,31 +2,44 @@
 
     python -m lab.evidence.mujoco                            every row, seeds 1 to 3, theirs and ours in turns
     python -m lab.evidence.mujoco Hopper --budget 20_000     the rows with that in their name, for so many steps
-    python -m lab.evidence.mujoco --only-report              the table and the curves again, nothing is trained
+    python -m lab.evidence.mujoco --seeds 0                  the table and the curves again, nothing is trained
 
 One thread each. Both are evaluated by 10 greedy episodes 20 times. What is there is kept: the same command goes on.
 """
 
-import subprocess
-import sys
-import tempfile
+import importlib
+import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import NamedTuple
 
+import gymnasium
 import numpy as np
+import torch
 
+from lab.bench import peers
+from lab.bench.pairs import own_runs
 from lab.evidence.comparison import band_of
-from lab.evidence.file import file_stem, machine
+from lab.evidence.file import file_stem, machine, named
 from lab.evidence.report import table
 from lab.evidence.variants import RESULTS
+from stride.commands import train
 from stride.commands.usage import parser_of
+from stride.config.commands.train import parse_arguments
+from stride.config.general import load_general
+from stride.config.schema import Config, PPOConfig
+from stride.envs_gym.task import task_of
+from stride.runstore.history import VAL
+from stride.runstore.metrics_csv import points, read_csv
+from stride.runstore.run_dir import list_runs
 from stride.utils import entry
 from stride.utils.curve import bands_svg
 from stride.utils.durable_file import read_json, write_json
-from stride.utils.provenance import PROJECT, git_hash
+from stride.utils.provenance import git_hash
 from stride.utils.statistics import interval
 from stride.utils.typography import score
+from stride.utils.user_error import UserError
 
 FOLDER = RESULTS / "mujoco"
 FIGURES = FOLDER / "rows.json"
@@ -41,6 +54,7 @@ ROWS = {  # and how many env steps an evening of two cores allows
 }
 EPISODES, LOOKS = 10, 20  # of an evaluation; how many evaluations
 HEAD = ("environment and algorithm", "who", "seeds", "env steps", "last evaluation", "minutes")
+Points = list[tuple[int, float]]
 
 
 class Curve(NamedTuple):
@@ -50,26 +64,23 @@ class Curve(NamedTuple):
     who: str
     seed: int
     budget: int
-    points: list[tuple[int, float]]
+    points: Points
     seconds: float
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a training failed."""
+    """Exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("pattern", nargs="?", default="", help="a part of the names")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds (default 3)")
-    parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds, from 1 on (default 3)")
     parser.add_argument("--budget", type=int, metavar="N", help="env steps instead of those of the rows")
-    parser.add_argument("--only-report", action="store_true", help="train nothing, report from the file")
     given = parser.parse_args(argv)
-    found, failed = kept(), 0
-    for words, budget in ROWS.items() if not given.only_report else ():
-        if given.pattern.casefold() in words.casefold():
-            failed += measure(words, given.budget or budget, range(given.first, given.first + given.seeds), found)
-    print("\n" + "\n".join(told(found)))
-    draw(found)
-    return 1 if failed else 0
+    curves = kept()
+    for words in named(given.pattern, [*ROWS]):
+        measure(words, given.budget or ROWS[words], range(1, given.seeds + 1), curves)
+    print("\n" + told(curves))
+    draw(curves)
+    return 0
 
 
 def kept() -> list[Curve]:
@@ -77,46 +88,98 @@ def kept() -> list[Curve]:
     return [Curve(**{**row, "points": [(int(x), float(y)) for x, y in row["points"]]}) for row in rows]
 
 
-def measure(words: str, budget: int, seeds: Sequence[int], found: list[Curve]) -> int:
-    """Train what is missing, who is first changes with the seed, and keep each as soon as it is there. -> failures"""
-    failed = 0
+def measure(words: str, budget: int, seeds: Sequence[int], curves: list[Curve]) -> None:
+    """Train what is missing, who is first changes with the seed, and keep each as soon as it is there."""
     for seed in seeds:
         for who in WHO[:: 1 if seed % 2 else -1]:
-            if any(curve[:4] == (words, who, seed, budget) for curve in found):
+            if any(curve[:4] == (words, who, seed, budget) for curve in curves):
                 continue
             print(f"  {words} seed {seed}, {who}: {budget:,} env steps", flush=True)
-            try:
-                found.append(trained(words, who, seed, budget))
-            except subprocess.CalledProcessError as error:
-                failed += 1
-                print(f"  FAILED: {(error.stderr or 'no word').strip().splitlines()[-1]}", flush=True)
-                continue
-            rows = [curve._asdict() for curve in sorted(found)]
+            curves.append(trained(words, who, seed, budget))
+            rows = [curve._asdict() for curve in sorted(curves)]
             FOLDER.mkdir(parents=True, exist_ok=True)
             write_json(FIGURES, {"machine": machine(), "commit": git_hash(), "rows": rows})
-    return failed
 
 
 def trained(words: str, who: str, seed: int, budget: int) -> Curve:
     """In a process of its own, as everybody's training is."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "curve.json")
-        line = [sys.executable, "-m", "lab.evidence.mujoco_curve", words, who, str(seed), str(budget), str(path)]
-        subprocess.run(line, cwd=PROJECT, check=True, stderr=subprocess.PIPE, text=True)
-        told: dict[str, Any] = read_json(path)
-    return Curve(words, who, seed, budget, [(int(x), float(y)) for x, y in told["points"]], told["seconds"])
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(curve_of, words, who, seed, budget).result()
 
 
-def told(found: Sequence[Curve]) -> Iterator[str]:
+def curve_of(words: str, who: str, seed: int, budget: int) -> Curve:
+    overrides = [f"max_timesteps={budget}", f"seed={seed}", "threads=1"]
+    config = load_general(words, overrides, task_of)
+    began = time.perf_counter()
+    reached = ours(words, overrides, config) if who == "ours" else theirs(config)
+    return Curve(words, who, seed, budget, reached, time.perf_counter() - began)
+
+
+def ours(words: str, overrides: list[str], config: Config) -> Points:
+    """By the command that everybody types."""
+    looks = [*often(config), "eval_warmup_epochs=0", f"eval_episodes={EPISODES}", "test_episodes=0"]
+    with own_runs():
+        code = train.train(parse_arguments([words, *overrides, *looks, "early_stop_on_eval_threshold=false", "-q"]))
+        if code:
+            raise UserError(f"the training of {words} ended with {code}")
+        return [(int(x), y) for x, y in points(read_csv(list_runs()[0].metrics_csv), VAL)]
+
+
+def often(config: Config) -> list[str]:
+    """LOOKS evaluations: an epoch of PPO is a rollout, of SAC as many steps as lie between two of them."""
+    between = config.max_timesteps // LOOKS
+    if isinstance(config, PPOConfig):
+        return [f"eval_freq_epochs={max(1, between // config.rollout_size)}"]
+    return [f"epoch_iterations={max(1, between)}", "eval_freq_epochs=1"]
+
+
+def theirs(config: Config) -> Points:
+    """By the same numbers; evaluated between two stretches of one training."""
+    torch.set_num_threads(1)
+    env = importlib.import_module(f"{peers.SB3}.common.vec_env")
+    evaluate = importlib.import_module(f"{peers.SB3}.common.evaluation").evaluate_policy
+    callbacks = importlib.import_module(f"{peers.SB3}.common.callbacks")
+    monitor = importlib.import_module(f"{peers.SB3}.common.monitor").Monitor  # counts raw returns
+    worlds = env.DummyVecEnv([lambda: monitor(gymnasium.make(config.env_id))] * config.n_envs)
+    judge = env.DummyVecEnv([lambda: monitor(gymnasium.make(config.env_id))])
+    if isinstance(config, PPOConfig):
+        worlds = env.VecNormalize(worlds, gamma=float(config.gamma), norm_reward=config.normalize_reward)
+        judge = env.VecNormalize(judge, training=False, norm_reward=False)
+        judge.obs_rms = worlds.obs_rms
+    judge.seed(config.seed + 1000)
+    peer = peers.algorithm(config, peers.SB3, worlds)
+    reached: Points = []
+
+    class Look(callbacks.BaseCallback):  # type: ignore[name-defined]  # theirs is imported by name
+        """Evaluates where one is due, as soon as a rollout is whole."""
+
+        def _on_step(self) -> bool:
+            due = (len(reached) + 1) * config.max_timesteps // LOOKS
+            if self.num_timesteps >= due and len(reached) < LOOKS:
+                mean, _ = evaluate(peer, judge, n_eval_episodes=EPISODES, warn=False)
+                reached.append((self.num_timesteps, float(mean)))
+            return True
+
+    peer.learn(config.max_timesteps, callback=Look())
+    return reached
+
+
+def told(curves: Sequence[Curve]) -> str:
     """Markdown: a line for each way of each row and budget, mean of the seeds and its interval."""
     lines = []
-    for words, budget in dict.fromkeys((curve.words, curve.budget) for curve in sorted(found)):
-        for who in WHO:
-            curves = [each for each in found if (each.words, each.budget, each.who) == (words, budget, who)]
-            ends = [each.points[-1][1] for each in curves if each.points]
-            minutes = f"{np.mean([each.seconds for each in curves]) / 60:.1f}" if curves else "-"
-            lines.append((words, who, str(len(curves)), f"{budget:,}", spread(ends), minutes))
-    yield table([HEAD, *lines])
+    for words, budget, both in by_row(curves):
+        for who, mine in both.items():
+            ends = [curve.points[-1][1] for curve in mine if curve.points]
+            minutes = f"{np.mean([curve.seconds for curve in mine]) / 60:.1f}" if mine else "-"
+            lines.append((words, who, str(len(mine)), f"{budget:,}", spread(ends), minutes))
+    return table([HEAD, *lines])
+
+
+def by_row(curves: Sequence[Curve]) -> Iterator[tuple[str, int, dict[str, list[Curve]]]]:
+    """Each row and budget with the trainings of both."""
+    for words, budget in dict.fromkeys((curve.words, curve.budget) for curve in sorted(curves)):
+        mine = [curve for curve in curves if (curve.words, curve.budget) == (words, budget)]
+        yield words, budget, {who: [curve for curve in mine if curve.who == who] for who in WHO}
 
 
 def spread(values: Sequence[float]) -> str:
@@ -127,15 +190,12 @@ def spread(values: Sequence[float]) -> str:
     return f"{score(float(np.mean(values)))} [{score(low)}, {score(high)}]"
 
 
-def draw(found: Sequence[Curve]) -> None:
+def draw(curves: Sequence[Curve]) -> None:
     """A picture for each row that both have trained, of the seeds and steps that both have."""
-    for words, budget in dict.fromkeys((curve.words, curve.budget) for curve in sorted(found)):
-        curves = {
-            who: [each.points for each in found if (each.words, each.budget, each.who) == (words, budget, who)]
-            for who in WHO
-        }
-        if all(lines and all(lines) for lines in curves.values()):
-            bands = {who: band_of(lines) for who, lines in curves.items()}
+    for words, budget, both in by_row(curves):
+        lines = {who: [curve.points for curve in mine] for who, mine in both.items()}
+        if all(mine and all(mine) for mine in lines.values()):
+            bands = {who: band_of(mine) for who, mine in lines.items()}
             title = f"{words}, {budget:,} env steps, mean and 95 % interval of the seeds"
             (FOLDER / f"{file_stem(words)}.svg").write_text(bands_svg(title, bands, None), encoding="utf-8")
 

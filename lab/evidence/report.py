@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lab.evidence.file import WORDS, Evidence, config_hash, file_stem, is_solved, read_all, summary, typed_today
+from lab.evidence.file import WORDS, Evidence, config_hash, file_stem, is_solved, read_all, summary
 from stride.config.listing import list_environments
 from stride.config.loader import load_config, parse_config_id, to_plain
 from stride.utils.curve import Point, seeds_svg
@@ -59,7 +59,8 @@ def markdown(folder: str, found: Sequence[Evidence]) -> str:
     parts += _listed("Failed", (line for evidence in found for line in failures(evidence)))
     parts += _listed("To be read with care", (line for evidence in found for line in cautions(evidence, shipped)))
     absent = [name for name in shipped if name not in measured]
-    parts += _listed("Not measured", (f"{name}: not measured" + _why_not(name) for name in absent))
+    reasons = {name: f"; {reason}" for name, reason in WHY_NOT.items()}
+    parts += _listed("Not measured", (f"{name}: not measured{reasons.get(name, '')}" for name in absent))
     if found:
         parts += [
             "## Where and how",
@@ -108,7 +109,7 @@ def cautions(evidence: Evidence, shipped: Sequence[str]) -> list[str]:
     if evidence.overrides:
         lines.append(f"{evidence.variant} was run with {' '.join(evidence.overrides)}: not the shipped variant")
     elif evidence.variant not in shipped:
-        lines.append(f"{evidence.variant} is not shipped any more")
+        lines.append(f"{evidence.variant} is not shipped")
     elif has_changed(evidence):
         lines.append(f"{evidence.variant} has changed since it was measured")
     if 0 < len(evidence.finished()) < 5:
@@ -139,10 +140,6 @@ def mean_curve(lines: Sequence[Sequence[Point]]) -> list[Point]:
     grid = np.linspace(max(line[0].x for line in drawn), max(line[-1].x for line in drawn), MEAN_POINTS)
     heights = [np.interp(grid, [point.x for point in line], [point.y for point in line]) for line in drawn]
     return [Point(float(x), float(y)) for x, y in zip(grid, np.mean(heights, 0), strict=True)]
-
-
-def _why_not(variant: str) -> str:
-    return f"; {WHY_NOT[variant]}" if variant in WHY_NOT else ""
 
 
 def _row(evidence: Evidence) -> tuple[str, ...]:
@@ -179,12 +176,9 @@ def _goal(evidence: Evidence) -> float | None:
 
 
 def _how(evidence: Evidence) -> tuple[str, ...]:
-    codes = dict.fromkeys(str(record["git_hash"]) for record in evidence.finished())
-    code = ", ".join(part[:10] + ("+changes" if "+" in part else "") for part in codes)
-    machine = f"{evidence.machine['cpu']}, {evidence.machine['cores']} cores"
     texts = {", ".join(f"{name} {v}" for name, v in record["versions"].items() if v) for record in evidence.finished()}
-    commands = "<br>".join(f"`{command}`" for command in map(typed_today, evidence.commands))
-    return evidence.variant, commands, code, machine, "; ".join(sorted(texts))
+    versions = "; ".join(sorted(texts))
+    return evidence.variant, "<br>".join(evidence.typed()), ", ".join(evidence.codes()), evidence.where, versions
 
 
 def _iqm(found: Mapping[str, Any] | None) -> str:

@@ -13,20 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from lab.evidence.blackjack import LONGEST, blackjack
+from lab.evidence.exact import exact
 from lab.evidence.file import OWN_FILES, configured, is_solved
-from lab.transition_table import PUBLISHED, Floats, policy_value, read_table
 from stride.agents.experience.collector import Policy
-from stride.agents.experience.nouns import leaves, tree_map
-from stride.agents.networks.actor_critic import ActorCritic
 from stride.agents.networks.dreamer_policy import ModelPolicy
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.commands.usage import parser_of
 from stride.config.schema import Config
-from stride.envs_fast.vec_env import Obs
-from stride.envs_gym.gym_env import GymEnv
 from stride.envs_gym.make import make_envs
-from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.report.page import Row
 from stride.runstore.history import TRAIN, VAL
 from stride.runstore.metrics_csv import points, read_csv
@@ -129,62 +123,6 @@ def play(loaded: LoadedRun) -> dict[str, float]:
 
 def scores(row: Row) -> dict[str, float]:
     return {key: row[name] for key, name in SCORES.items() if name in row}
-
-
-def exact(loaded: LoadedRun) -> dict[str, float]:
-    """The policy's true value, where the environment publishes its dynamics; else nothing."""
-    value = exact_value(loaded.config, loaded.agent.policy)
-    return {} if value is None else {"exact": value}
-
-
-def exact_value(config: Config, policy: Policy) -> float | None:
-    """Expected return of an episode under the time limit, of the policy as it is evaluated (greedy or sampled).
-
-    None where the table does not tell everything: other environments, no time limit, a policy that remembers.
-    """
-    if leaves(policy.initial(1)):
-        return None
-    if config.env_id == "Blackjack-v1":
-        return blackjack_value(config, policy)
-    if config.env_id not in PUBLISHED or config.env_kwargs.get("fickle_passenger"):
-        return None
-    worlds = make_envs(replace(config, env_backend="gym"), 1)
-    if not isinstance(worlds, GymEnv) or worlds.time_limit is None:
-        return None
-    table = read_table(worlds.envs[0])
-    return policy_value(table, answers(config, policy, worlds, len(table.start)), worlds.time_limit)
-
-
-def blackjack_value(config: Config, policy: Policy) -> float | None:
-    """The same for hands of cards, under the default rules and seen as they are."""
-    if config.env_kwargs or wrappers_of(config) or config.max_episode_steps is not None:
-        return None
-    table, seen = blackjack()
-    obs = {str(place): torch.from_numpy(column.copy()) for place, column in enumerate(seen.T)}
-    return policy_value(table, asked(config, policy, obs, 2), LONGEST)
-
-
-def answers(config: Config, policy: Policy, worlds: GymEnv, states: int) -> Floats:
-    """[S, A] probability of each action in each state, asked through the same wrappers that training used."""
-    world: Any = worlds.envs[0].unwrapped
-    seen = []
-    for state in range(states):
-        world.initial_state_distrib = np.eye(states)[state]  # an episode that begins there shows what is seen there
-        seen.append(tree_map(torch.clone, worlds.reset(0)))
-    return asked(config, policy, tree_map(lambda *parts: torch.cat(parts), *seen), len(world.P[0]))
-
-
-@torch.no_grad()
-def asked(config: Config, policy: Policy, obs: Obs, actions: int) -> Floats:
-    """[S, A] probability of each action where these are the observations."""
-    states = len(leaves(obs)[0])
-    first = torch.ones(states, dtype=torch.bool)
-    if config.eval_deterministic:
-        noise = torch.zeros(states, policy.draws)
-        return np.eye(actions)[policy.act(obs, (), first, noise, True).action.numpy()]
-    assert isinstance(policy, ActorCritic)
-    judged = [policy.evaluate(obs, (), first, torch.full((states,), action)) for action in range(actions)]
-    return torch.stack([each.log_prob.double().exp() for each in judged], -1).numpy()
 
 
 def coordinates(rows: list[dict[str, float]], name: str) -> list[list[float]]:

@@ -40,8 +40,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--searches", type=int, default=3, metavar="N", help="how many (default 3)")
     parser.add_argument("--record", action="store_true", help="write the figures down")
     asked, commit = parser.parse_args(argv), git_hash()
-    if asked.searches < 1:
-        raise UserError(f"--searches takes a number from 1 on, not {asked.searches}")
     shipped = read_yaml(FILE)
     with tempfile.TemporaryDirectory(prefix="stride-sweep-") as folder:
         found = [searched(Path(folder), {**shipped, "seeds": [FIRST + number]}) for number in range(asked.searches)]
@@ -75,16 +73,13 @@ def searched(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
     return {"seed": told["seeds"][0], **read_json(place / "result.json"), "values": values}
 
 
-def winner(found: dict[str, Any]) -> Finalist:
-    return Finalist(**found["finalists"][0])
-
-
 def holds(found: dict[str, Any]) -> bool:
-    return winner(found).solved >= SEEDS and found["env_steps"] <= SHARE * found["full_env_steps"]
+    solved = Finalist(**found["finalists"][0]).solved
+    return solved >= SEEDS and found["env_steps"] <= SHARE * found["full_env_steps"]
 
 
 def words(found: dict[str, Any]) -> str:
-    best, trials = winner(found), sum(found["trials"].values())
+    best, trials = Finalist(**found["finalists"][0]), sum(found["trials"].values())
     share = f"{100 * found['env_steps'] / found['full_env_steps']:.0f} %"
     fresh = f"{best.solved} of {len(found['fresh_seeds'])} fresh seeds solved"
     return (

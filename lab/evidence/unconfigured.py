@@ -13,10 +13,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from lab.evidence.file import machine
+from lab.evidence.file import machine, named
+from lab.evidence.report import table
 from stride.commands.usage import parser_of
 from stride.runstore.outcome import FAILED
 from stride.utils import entry
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     rows = kept() if given.record else []
     known = {(row.words, row.seed) for row in rows}
-    for words in (words for words in TASKS if given.pattern.casefold() in words.casefold()):
+    for words in named(given.pattern, [*TASKS]):
         for seed in range(1, given.seeds + 1):
             if (words, seed) in known:
                 continue
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
             print("  ".join(rows[-1].cells()), flush=True)
             if given.record:
                 record(rows)
-    print("\n" + "\n".join(table(rows)))
+    print("\n" + table([HEAD, *(row.cells() for row in rows)]))
     return 1 if any(row.verdict.startswith(FAILED) for row in rows) else 0
 
 
@@ -103,23 +103,22 @@ def record(rows: list[Row]) -> None:
     rows = sorted(rows, key=lambda row: (place.index(row.words), row.seed))
     FIGURES.parent.mkdir(parents=True, exist_ok=True)
     write_json(FIGURES, {"machine": machine(), "commit": git_hash(), "rows": [row._asdict() for row in rows]})
-    measured_on = (
-        f"Measured on {machine()['cpu']}, {machine()['cores']} cores, at {git_hash()[:10]}, beside other work."
-    )
-    text = "\n".join((INTRODUCTION, *table(rows), "", measured_on, ""))
+    where = f"Measured on {machine()['cpu']}, {machine()['cores']} cores, at {git_hash()[:10]}, beside other work."
+    text = "\n".join((INTRODUCTION, table([HEAD, *(row.cells() for row in rows)]), "", where, ""))
     PAGE.write_text(text, encoding="utf-8")
 
 
 def measured(words: str, seed: int, budget: str) -> Row:
     """Check, train, then play random episodes in the same worlds."""
     with tempfile.TemporaryDirectory() as runs:
-        _, looked, _ = run(
-            "stride.commands.check_env", words.rpartition(":")[0], "--json", "--seconds", "10", runs=runs
-        )
+        env = words.rpartition(":")[0]
+        _, looked, _ = run("stride.commands.check_env", env, "--json", "--seconds", "10", runs=runs)
         facts = json.loads(looked.splitlines()[-1]) if looked.strip() else {}
         found = f"{facts['faults']} faults, {facts['warnings']} warnings" if facts else ""
         asked = [words, "--seed", str(seed), "--json", f"test_episodes={EPISODES}", *TASKS[words]]
-        code, told, error = run("train", *asked, *([f"max_timesteps={budget}"] if budget else []), runs=runs)
+        code, told, error = run(
+            "stride.commands.train", *asked, *([f"max_timesteps={budget}"] if budget else []), runs=runs
+        )
         end: dict[str, Any] = json.loads(told.splitlines()[-1]) if told.strip() else {}
         if code:
             return Row(words, seed, found, verdict=f"{FAILED}: {error.removeprefix('error: ')[:120]}")
@@ -135,13 +134,6 @@ def run(command: str, *words: str, runs: str) -> tuple[int, str, str]:
     line = [sys.executable, "-m", command, *words]
     done = subprocess.run(line, cwd=PROJECT, env=env, capture_output=True, text=True)
     return done.returncode, done.stdout, next(iter(done.stderr.splitlines()[-1:]), "")
-
-
-def table(rows: list[Row]) -> Iterator[str]:
-    """Markdown."""
-    yield f"| {' | '.join(HEAD)} |"
-    yield f"|{'---|' * len(HEAD)}"
-    yield from (f"| {' | '.join(row.cells())} |" for row in rows)
 
 
 if __name__ == "__main__":

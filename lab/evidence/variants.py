@@ -1,38 +1,35 @@
 """Measures the shipped variants: trains each on several seeds, plays 100 fresh episodes, writes docs/results.
 
     python -m lab.evidence CartPole --seeds 5      every variant with CartPole in its name, seeds 1 to 5
-    python -m lab.evidence "*:ppo" --seeds 20      all variants called ppo; the seeds already there are kept
-    python -m lab.evidence --only-report           docs/results.md and the curves again, nothing is trained
+    python -m lab.evidence :ppo --seeds 20         all variants whose name begins with ppo; what is there is kept
+    python -m lab.evidence ALE/Pong-v5:ppo --group pong --set max_timesteps=1e6
+    python -m lab.evidence --seeds 0               docs/results.md and the curves again, nothing is trained
 
-A variant's file grows seed by seed: after an interruption the same command goes on. A seed whose training fails is
-written down with its last line, and tried again by the next call. With --set the results are not those of the shipped
-variant: they go to another folder and say so.
+A variant's file grows seed by seed: after an interruption the same command goes on, with --group also in the middle of
+a training. A seed whose training fails is written down with its last line, and tried again by the next call. With --set
+and by the general settings of an algorithm the results are not those of a shipped variant: they go to another folder
+and say so.
 """
 
 import argparse
-import fnmatch
 import os
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import stride.agents.algorithms  # noqa: F401  # makes every algorithm's keys known
 from lab.evidence.bands import text
-from lab.evidence.file import Evidence, configured, file_stem
-from lab.evidence.progress import Job, Progress
+from lab.evidence.file import Evidence, configured, file_stem, named
 from lab.evidence.report import write_results
-from stride.commands.usage import called, parser_of
+from stride.commands.usage import parser_of
 from stride.config import bands
-from stride.config.commands.machines import LOCAL, PLACES
+from stride.config.general import is_general
 from stride.config.listing import list_environments
-from stride.config.loader import load_config, parse_config_id
-from stride.runstore.many.pools import pool_on
-from stride.runstore.many.process_pool import Finished
+from stride.config.schema import Config
+from stride.runstore.many.process_pool import Finished, run_all
 from stride.runstore.run_dir import runs_root
 from stride.utils.durable_file import read_json
 from stride.utils.provenance import PROJECT
@@ -42,14 +39,26 @@ from stride.utils.user_error import UserError, nearest
 RESULTS = PROJECT / "docs" / "results"
 
 
+class Job(NamedTuple):
+    """One seed of one variant that is to be trained."""
+
+    variant: str
+    seed: int
+    config: Config
+
+
 def main(argv: list[str]) -> int:
     """Exit code: 1 when a seed failed."""
     given = parse(argv)
-    folder = Path(given.out) if given.out else runs_root() / "evidence" if given.set else RESULTS
-    failed = 0
-    if not given.only_report:
-        files = {variant: begin(folder, variant, given) for variant in select(given.pattern)}
-        failed = train(files, folder, range(given.first, given.first + given.seeds), given.workers, given.on)
+    usual = runs_root() / "evidence" if given.set or is_general(given.pattern) else RESULTS
+    folder, failed = given.out or usual, 0
+    if given.seeds:
+        files, seeds = {}, range(given.first, given.first + given.seeds)
+        for variant in select(given.pattern):
+            config = configured(variant, given.set)
+            path = folder / f"{file_stem(variant)}.json"
+            files[variant] = Evidence.begin(path, variant, config, given.set)
+        failed = train(files, folder, seeds, given.workers, given.group)
     page = write_results(folder)
     if folder == RESULTS:
         bands.FILE.write_text(text(RESULTS), encoding="utf-8")
@@ -59,19 +68,18 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = parser_of(__doc__)
-    parser.add_argument("pattern", nargs="?", default="", help="ENV:VARIANT, a part of it, or with * and ?")
+    parser.add_argument("pattern", nargs="?", default="", help="ENV:VARIANT or a part of it; ENV:ALGORITHM")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="how many seeds (default 5)")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them (default 1)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
-    parser.add_argument("--on", choices=PLACES, default=LOCAL, help="where (docs/scale.md; default local)")
-    parser.add_argument("--out", metavar="FOLDER", help="where the files go (default docs/results; page: FOLDER.md)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="for the files (default docs/results; page: FOLDER.md)"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key, for a trial")
-    parser.add_argument("--again", action="store_true", help="measure seeds that are already there once more")
-    parser.add_argument("--only-report", action="store_true", help="train nothing, write the page from the files")
+    parser.add_argument("--group", default="", help="of the trainings: what it holds already is gone on with")
     given = parser.parse_args(argv)
-    for name in ("seeds", "workers"):
-        if vars(given)[name] < 1:
-            raise UserError(f"--{name} takes a number from 1 on, not {vars(given)[name]}")
+    if given.workers < 1:
+        raise UserError(f"--workers takes a number from 1 on, not {given.workers}")
     for word in given.set:
         if word.partition("=")[0] == "seed":
             raise UserError("--set seed: --first and --seeds choose the seeds")
@@ -79,31 +87,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def select(pattern: str) -> list[str]:
-    """The shipped ENV:VARIANT of that name, else those that contain it, or that it describes where it has * or ?."""
+    """The shipped ENV:VARIANT of that name, else those that contain it, else ENV:ALGORITHM by general settings."""
     shipped = [f"{row.env}:{row.variant}" for row in list_environments()]
-    folded = pattern.casefold()
-    whole = any(sign in pattern for sign in "*?[")
-    found = [name for name in shipped if name.casefold() == folded] or [
-        name
-        for name in shipped
-        if (fnmatch.fnmatchcase(name.casefold(), folded) if whole else folded in name.casefold())
-    ]
+    found = named(pattern, shipped)
+    if not found and is_general(pattern):
+        return [pattern]
     if not found:
         raise UserError(f"no shipped variant matches {pattern!r}{nearest(pattern, shipped)}")
     return found
 
 
-def begin(folder: Path, variant: str, given: argparse.Namespace) -> Evidence:
-    """The variant's file as it stands where it measured the same config, else a new one; with this command in it."""
-    config = load_config(*parse_config_id(variant), given.set)
-    evidence = Evidence.begin(folder / f"{file_stem(variant)}.json", variant, config, given.set)
-    for seed in range(given.first, given.first + given.seeds) if given.again else ():
-        evidence.seeds.pop(seed, None)
-    evidence.commands += [] if called() in evidence.commands else [called()]
-    return evidence
-
-
-def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], workers: int, where: str = LOCAL) -> int:
+def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], workers: int, group: str = "") -> int:
     """Trains what is missing, variant by variant, and keeps every seed as soon as it is there. -> seeds that failed"""
     done = {(name, each["seed"]) for name, evidence in files.items() for each in evidence.finished()}
     wanted = [(name, seed) for name in files for seed in seeds]
@@ -112,40 +106,33 @@ def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], wor
         for name, seed in wanted
         if (name, seed) not in done  # so who failed is trained again
     ]
-    group = f"evidence-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    group = group or f"evidence-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     kept = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""
     print(f"  {len(jobs)} seeds to train{kept}; group {group}", flush=True)
-    progress, failed = Progress(jobs, group), 0
-    threads = max((job.config.torch_threads for job in jobs), default=1)
-    with told_when_stopped(), records_seen(where) as records, pool_on(where, threads) as (pool, most):
+    ended_jobs, failed, began = list[Job](), 0, time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="stride-evidence-") as records:
         paths = [Path(records, f"{index}.json") for index in range(len(jobs))]
+        program = [sys.executable, "-m", "lab.evidence.seed"]
         commands = [
-            command(job, group, path, files[job.variant].overrides) for job, path in zip(jobs, paths, strict=True)
+            [*program, job.variant, str(job.seed), group, str(path), *files[job.variant].overrides]
+            for job, path in zip(jobs, paths, strict=True)
         ]
-        for ended in pool(commands, workers if where == LOCAL else most, meanwhile=progress.tell):
+        for ended in run_all(commands, workers):
             job, record = jobs[ended.index], result(jobs[ended.index], paths[ended.index], ended)
-            progress.ended.add(ended.index)
+            ended_jobs.append(job)
             failed += record["status"] != "finished"
             files[job.variant].seeds[job.seed] = record
             files[job.variant].write(folder / f"{file_stem(job.variant)}.json")
-            print(f"  {job.variant} seed {job.seed}: {words(record)}\n{progress.line()}", flush=True)
+            print(f"  {job.variant} seed {job.seed}: {words(record)}", flush=True)
+            print(progress(jobs, ended_jobs, time.monotonic() - began), flush=True)
     return failed
 
 
-@contextmanager
-def records_seen(where: str) -> Iterator[str]:
-    """A folder for what the seeds' processes write, on a cluster one that every node sees."""
-    shared = None if where == LOCAL else runs_root()
-    if shared:
-        shared.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".stride-evidence-", dir=shared) as records:
-        yield records
-
-
-def command(job: Job, group: str, record: Path, overrides: Sequence[str]) -> list[str]:
-    """The process of one seed."""
-    program = [sys.executable, "-m", "lab.evidence.seed"]
-    return [*program, job.variant, str(job.seed), group, str(record), *overrides]
+def progress(jobs: Sequence[Job], ended: Sequence[Job], seconds: float) -> str:
+    """Time left at the present speed in steps of the budgets; runs that solve their task early shorten it."""
+    budgets, done = (sum(job.config.max_timesteps for job in some) for some in (jobs, ended))
+    left = duration(seconds * (budgets - done) / done)
+    return f"  {duration(seconds)}  {len(ended)} of {len(jobs)} seeds done; {left} left at most"
 
 
 def result(job: Job, record: Path, ended: Finished) -> dict[str, Any]:
@@ -165,16 +152,3 @@ def words(record: dict[str, Any]) -> str:
     what = "nothing" if reached is None else score(reached)
     spent = f"{record['env_steps']:,} steps in {duration(record['seconds'])}"
     return f"{'solved' if record['solved'] else 'not solved'}, {what}{exact}, {spent}"
-
-
-@contextmanager
-def told_when_stopped() -> Iterator[None]:
-    """However it is stopped, the trainings stop with it, and it is said what is kept."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("\n  interrupted; finished seeds are kept, the same command goes on", file=sys.stderr)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)

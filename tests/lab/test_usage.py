@@ -8,7 +8,7 @@ import pytest
 from commands import run_command
 
 from lab import same_bits
-from lab.bench import pairs, stepping, ticks
+from lab.bench import pairs, rate
 from stride.utils import entry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -49,10 +49,10 @@ WRONG = [
     (pairs.main, ["nowhere", "train.py"], "nowhere is no checkout"),
     (pairs.main, ["."], "nothing to compare"),
     (pairs.main, ["--pairs", "0", ".", "train.py"], "nothing to compare"),
-    (stepping.main, ["0"], "at least 1"),
-    (stepping.main, ["8", "Nope-v1"], "no fast environment 'Nope-v1'"),
-    (ticks.main, ["CartPole-v1:pppo"], "did you mean ppo?"),
-    (ticks.main, ["CartPole-v1:ppo", "n_env=3"], "did you mean n_envs?"),
+    (rate.main, ["0"], "at least 1"),
+    (rate.main, ["8", "Nope-v1"], "no fast environment 'Nope-v1'"),
+    (rate.main, ["CartPole-v1:pppo"], "did you mean ppo?"),
+    (rate.main, ["CartPole-v1:ppo", "n_env=3"], "did you mean n_envs?"),
 ]
 
 

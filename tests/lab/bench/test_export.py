@@ -26,26 +26,24 @@ def test_a_kind_that_was_not_measured_is_a_gap_and_the_rest_of_the_page_stays():
         with_table("before", [row])
 
 
-def test_one_measured_again_leaves_the_others(tmp_path, monkeypatch):
+def test_the_table_and_its_figures_are_recorded(tmp_path, monkeypatch):
     page, figures = tmp_path / "page.md", tmp_path / "figures.json"
     page.write_text("<!-- timing -->\n<!-- /timing -->\n")
     monkeypatch.setattr(export, "PAGE", page)
     monkeypatch.setattr(export, "FIGURES", figures)
-    for name, ms in (("SAC", 0.5), ("LSTM", 0.25), ("SAC", 0.75)):
-        export.record(Row(name, "X-v0:x", ms, {"onnx": ms}, 1e-7, 1000))
-    assert [(row["policy"], row["torch_ms"]) for row in json.loads(figures.read_text())["rows"]] == [
-        ("LSTM", 0.25), ("SAC", 0.75),
-    ]  # fmt: skip
-    assert page.read_text().count("0.750 ms |") == 2 and "0.500 ms" not in page.read_text()
-    with pytest.raises(UserError, match="--policies LSTN: there are MLP, choices, "):
-        main(["--policies", "LSTN"])
+    export.record([Row("SAC", "X-v0:x", 0.75, {"onnx": 0.75}, 1e-7, 1000)])
+    assert [(row["policy"], row["torch_ms"]) for row in json.loads(figures.read_text())["rows"]] == [("SAC", 0.75)]
+    assert page.read_text().count("0.750 ms |") == 2
 
 
 @pytest.mark.slow
 def test_a_policy_is_verified_and_timed(capsys, monkeypatch, tmp_path):
     pytest.importorskip("onnxruntime", reason="needs pip install 'stride-rl[export]'")
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path))
-    assert main(["--policies", "MLP, torques", "--observations", "30", "--turns", "1"]) == 0
+    monkeypatch.setattr(export, "POLICIES", {"MLP, torques": POLICIES["MLP, torques"]})
+    monkeypatch.setattr(export, "OBSERVATIONS", 30)
+    monkeypatch.setattr(export, "TURNS", 1)
+    assert main([]) == 0
     said = capsys.readouterr().out.splitlines()[-1]
     assert [word for word in said.split() if word in ("onnx", "torch")] == ["onnx", "torch", "torch"]
     assert "apart" in said and not [*tmp_path.iterdir()]  # nobody's @last moves
