@@ -32,9 +32,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
-from lab.gpu.apart import ApartError, apart
-from lab.gpu.parts import PARTS, Check, Machine, load
-from lab.gpu.record import Record
+from lab.gpu.parts import PARTS, ApartError, Check, Machine, Record, apart, load
 from lab.gpu.wheels import FOLDER, LACKED, missing, pack, unpack
 from stride.commands.usage import called, parser_of
 from stride.utils import entry
@@ -54,7 +52,7 @@ def main(argv: list[str]) -> int:
         print("\n".join(pack(asked.wheels, PROJECT, asked.python, (*LACKED, *asked.also))))
         return 0
     if asked.hashes:
-        return import_module("lab.gpu.hashes").write()  # brings Numba and all worlds
+        return import_module("lab.gpu.bits").write_hashes()  # brings Numba and all worlds
     folder = asked.carried or (PROJECT / FOLDER if (PROJECT / FOLDER).is_dir() else None)
     return unpacked(folder, argv) if folder and not asked.bare else measure(asked)
 

@@ -5,38 +5,178 @@
 Determinism: each reference again, on two threads, with no and with more evaluation, and in another folder.
 Environment: the whole command, imports and all, under odd variables, a umask, closed streams. Limits: memory, file
 size, descriptors, inodes; then resumed without them. Stops: SIGSTOP and SIGCONT. Resuming: three at once, and under
-changed circumstances (changed_runs). A smaller count takes cases evenly out of the list.
+changed circumstances. A smaller count takes cases evenly out of the list.
 """
 
 import concurrent.futures
+import json
 import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from lab.faults.changed_runs import (
-    BASES,
-    CHANGES,
-    ESSENCE,
-    judged,
-    prepare_bases,
-    resumed,
-    resumed_at_once,
-)
-from lab.faults.kill import CASES, last_words
-from lab.faults.rig import TINY, Ended, evenly, faults, finish, last_run, refused_in_a_line, start, state_of, told
+from lab.faults import rig
+from lab.faults.kill import CASES, KILLED, pause
+from lab.faults.record import Told
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
+from stride.runstore import checkpoint_set
+from stride.runstore.run_dir import RunDir
+from stride.trainer_callbacks.checkpoint import Checkpoint
+
+VIDEOS = ("video_freq_epochs=4", "video_max_steps=20")
+BASES = {name: rig.last_words((*CASES[name], *VIDEOS)) for name in ("PPO, fused", "PPO", "DQN, fused, memmap")}
+ESSENCE = ("state", "rows", "increasing", "report")
+
+
+class Change(NamedTuple):
+    """What is another at the resume."""
+
+    alter: Callable[[Path], object] = lambda run: None
+    words: tuple[str, ...] = ()
+    told: str = ", exact"
+    """what must be said ("exact": and nothing else)"""
+    code: int = 0
+    equal: tuple[str, ...] = ESSENCE
+    prepare: Callable[[], object] = lambda: None
+
+
+def dated(seconds: int, run: Path) -> None:
+    for path in run.rglob("*"):
+        os.utime(path, (seconds, seconds), follow_symlinks=False)  # links have times, too
+
+
+def without_links(run: Path) -> None:
+    for path in (path for path in (run / "checkpoints").iterdir() if path.is_symlink()):
+        path.unlink()
+
+
+def configured(change: Callable[[dict[str, object]], dict[str, object]], run: Path) -> None:
+    """config.json as `change` has it."""
+    facts = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**facts, **change(facts)}))
+
+
+def metrics(data: bytes, run: Path) -> None:
+    (run / "metrics.csv").write_bytes(data)
+
+
+def garbled_sidecar(run: Path) -> None:
+    stem = checkpoint_set.target(run / "checkpoints" / "last.ckpt")
+    (run / "checkpoints" / f"{stem}.json").write_bytes(b"\xff{garbage")
+
+
+def later() -> None:
+    now = time.time
+    rig.plant(time, "time", lambda: now() + 30 * 365 * 86400)
+
+
+HALVED = partial(configured, lambda facts: {"config": {**facts["config"], "gamma": 0.5}})  # type: ignore[dict-item]
+KEPT = "kept as metrics.damaged-1.csv"
+CHANGES = {
+    "threads": Change(words=("threads=2",), told="changed: threads auto -> 2", equal=("state",)),
+    "engine": Change(told="not to the bit; engine", equal=()),
+    "mtimes of 1970": Change(partial(dated, 0)),
+    "mtimes of 2099": Change(partial(dated, 4_080_000_000)),
+    "clock": Change(prepare=later),
+    "folder renamed": Change(lambda run: run.rename(run.with_name("20200101-000000-CartPole-v1-ppo-s1-abcd"))),
+    "links gone": Change(without_links),
+    "videos gone": Change(lambda run: shutil.rmtree(run / "videos")),
+    "metrics.csv deleted": Change(
+        lambda run: (run / "metrics.csv").unlink(), told="metrics.csv is missing: the rows up to", equal=("state",)
+    ),
+    "metrics.csv emptied": Change(partial(metrics, b""), told=KEPT, equal=("state",)),
+    "metrics.csv garbage": Change(partial(metrics, random.Random(0).randbytes(3000)), told=KEPT, equal=("state",)),
+    "config.json edited": Change(HALVED, told="was edited by hand: gamma", code=2),
+    "config.json's engine": Change(
+        partial(configured, lambda facts: {"engine": "another"}), told="was edited by hand: engine", code=2
+    ),
+    "edit accepted": Change(HALVED, ("--accept-changes",), "edited by hand in config.json: gamma", equal=()),
+    "sidecar garbage": Change(garbled_sidecar, told="has no sidecar that says what it should be"),
+}
+
+
+def prepare_bases(folder: Path, names: list[str]) -> None:
+    """Each once as it ends, and once killed in its middle."""
+    for name in names:
+        rig.straight(BASES[name], folder / f"{name}, straight")
+        ended = rig.finish(
+            BASES[name], folder / f"{name}, killed", partial(rig.at_call, Checkpoint, "save", 5, last_save)
+        )
+        assert ended.code == KILLED, ended.said
+
+
+def last_save(save: rig.Call, *arguments: object) -> None:
+    save(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def resumed_at_once(case: tuple[int, float], folder: Path) -> str:
+    root = folder / f"at once {case[0]}"
+    base = [*BASES][case[0] % len(BASES)]
+    shutil.copytree(folder / f"{base}, killed", root, symlinks=True)
+    children = []
+    for place in range(3):
+        said = folder / f"{root.name}-{place}.said"
+        child = rig.start(["--resume", "@last", "-q"], root, partial(speak_into, said))
+        children.append(child._replace(log=said))
+    ended = sorted((child.wait() for child in children), key=lambda each: each.code)
+    if not all(
+        each.code == 2 and rig.refused_in_a_line(each.said) and "is being trained by" in each.said for each in ended[1:]
+    ):
+        return f"not refused: {ended}"
+    return judged(ended[0], rig.last_run(root), folder / f"{base}, straight")
+
+
+def speak_into(said: Path) -> None:
+    """A log of its own, as `start` names one by the root, which is the same for all; and slow enough to meet."""
+    rig.write_into(said)
+    pause("building", said.with_suffix(".told"), 3.0)
+
+
+def resumed(case: tuple[str, str], folder: Path) -> str:
+    base, name = case
+    change, root = CHANGES[name], folder / f"resumed {name}, {base}"
+    shutil.copytree(folder / f"{base}, killed", root, symlinks=True)
+    killed = rig.last_run(root)
+    assert killed is not None
+    moved = change.alter(killed.path)
+    run = RunDir(moved) if isinstance(moved, Path) else killed
+    words = [*change.words]
+    if name == "engine":
+        words.append("engine=eager" if "fused" in base else "engine=fused_cpu")
+    ended = rig.finish(["--resume", str(run.path), "-q", *words], root, change.prepare)
+    told = ended.said + run.run_log.read_text()
+    if change.told not in told:
+        return f"does not say {change.told!r}: {ended.code} {told[-600:]}"
+    if change.code:
+        good = ended.code == change.code and rig.refused_in_a_line(ended.said)
+        return "" if good else f"{ended.code} {ended.said[-600:]}"
+    if name == "engine" and ", exact" in told:  # another rounds otherwise: no bits may be promised
+        return "called exact"
+    return judged(ended, run, folder / f"{base}, straight", change.equal)
+
+
+def judged(ended: rig.Ended, run: RunDir | None, root: Path, equal: tuple[str, ...] = ESSENCE) -> str:
+    """What is wrong with a run that should have ended well and equal in these to the straight one; "" for nothing."""
+    if ended.code or run is None or "Traceback" in ended.said:
+        return f"{ended.code} {ended.said[-600:]}"
+    reference = rig.last_run(root)
+    assert reference is not None
+    wanted = rig.amounts_to(reference)
+    return rig.unlike(run, {name: wanted[name] for name in equal})
+
 
 FUSED = CASES["PPO, fused"]
 REFERENCES = {
@@ -45,7 +185,7 @@ REFERENCES = {
     **{name: CASES[name] for name in ("REINFORCE, fused", "DQN, prioritised, memmap", "DQN, fused, memmap")},
     **{name: CASES[name] for name in ("SAC, fused", "Q-learning")},
     "Q-learning, Taxi": ("Taxi-v4:q_learning", *CASES["Q-learning"][1:]),
-    "PPO, Blackjack": ("Blackjack-v1:ppo", *(word for word in TINY[1:] if not word.startswith("normalize_obs"))),
+    "PPO, Blackjack": ("Blackjack-v1:ppo", *(word for word in rig.TINY[1:] if not word.startswith("normalize_obs"))),
 }
 MANNERS = {
     "again": (),
@@ -54,59 +194,54 @@ MANNERS = {
     "more evaluation": ("eval_freq_epochs=1",),
     "in another folder": (),
 }
-ENVIRONMENTS: dict[str, dict[str, str | None]] = {  # None: without that variable
-    "PYTHONHASHSEED=0": {"PYTHONHASHSEED": "0"},
-    "PYTHONHASHSEED=4242": {"PYTHONHASHSEED": "4242"},
-    "LANG=C": {"LANG": "C", "LC_ALL": "C"},
-    "PYTHONUTF8=0": {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"},
+VARIABLES = (
+    "PYTHONHASHSEED=0", "PYTHONHASHSEED=4242", "LANG=C LC_ALL=C", "PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=C",
+    "PYTHONOPTIMIZE=1", "OMP_NUM_THREADS=8", "MKL_NUM_THREADS=4", "NUMBA_CACHE_DIR=/proc/nowhere",
+    "TZ=Nowhere/Land-99:99", f"NUMBA_CACHE_DIR={train.__file__}",
+)  # fmt: skip
+ENVIRONMENTS: dict[str, Mapping[str, str | None]] = {  # None: without that variable
+    **{words: dict(word.split("=", 1) for word in words.split()) for words in VARIABLES},
+    "no HOME": {"HOME": None}, "empty environment": dict.fromkeys(os.environ), "umask 077": {}, "stdin closed": {},
     "stdout closed": {},
-    "no HOME": {"HOME": None},
-    "empty environment": dict.fromkeys(os.environ),
-    "PYTHONOPTIMIZE=1": {"PYTHONOPTIMIZE": "1"},
-    "OMP_NUM_THREADS=8": {"OMP_NUM_THREADS": "8"},
-    "MKL_NUM_THREADS=4": {"MKL_NUM_THREADS": "4"},
-    "NUMBA_CACHE_DIR impossible": {"NUMBA_CACHE_DIR": "/proc/nowhere"},
-    "TZ odd": {"TZ": "Nowhere/Land-99:99"},
-    "umask 077": {},
-    "stdin closed": {},
-    "NUMBA_CACHE_DIR a file": {"NUMBA_CACHE_DIR": train.__file__},
-}
+}  # fmt: skip
 AT_THE_START: dict[str, Callable[[], object]] = {
     "umask 077": lambda: os.umask(0o077),
     "stdin closed": lambda: os.close(0),
     "stdout closed": lambda: os.close(1),
 }
 MIB = 1 << 20
+MOUNTS, MORE = {"inodes": "nr_inodes", "room": "size"}, {"nr_inodes": "1000", "size": "30m"}  # limits of a tmpfs
 LIMITS = (
     *(("memory", more * MIB) for more in (60, 80, 100, 150)),
     *(("file size", size) for size in (2_000, 12_000, 40_000, 100_000)),
     *(("descriptors", more) for more in (1, 2, 4)),
     *(("inodes", number) for number in (12, 16, 20, 24)),
 )
-ROOMY = last_words((*CASES["DQN, fused, memmap"], "replay_storage=ram", "buffer_size=3_000_000"))  # for "memory"
+ROOMY = rig.last_words((*CASES["DQN, fused, memmap"], "replay_storage=ram", "buffer_size=3_000_000"))  # for "memory"
 STOPS = 4
 STOPPED = tuple(
-    last_words(CASES[name]) for name in ("PPO, fused", "PPO", "DQN, fused, memmap", "SAC, fused", "PQN", "Q-learning")
+    rig.last_words(CASES[name])
+    for name in ("PPO, fused", "PPO", "DQN, fused, memmap", "SAC, fused", "PQN", "Q-learning")
 )
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     torch.set_num_threads(1)
-    for name, words in (("straight", FUSED), ("straight, roomy", ROOMY)):
-        straight = finish(words, folder / name)
-        assert straight.code == 0, straight.said
-    references = evenly([*REFERENCES], counts["references"])
+    rig.straight(FUSED, folder / "straight")
+    rig.straight(ROOMY, folder / "straight, roomy")
+    references = rig.evenly([*REFERENCES], counts["references"])
     moments = [(place, draw.random()) for place in range(max(counts["stops"], counts["resumes"]))]
-    changed = evenly([(base, change) for change in CHANGES for base in BASES], counts["cases"])
+    changed = rig.evenly([(base, change) for change in CHANGES for base in BASES], counts["cases"])
     at_once = [*BASES][: counts["resumes"]]
     prepare_bases(folder, [*dict.fromkeys([*at_once, *(base for base, _ in changed)])])
     classes: dict[str, tuple[list[Any], Callable[..., str]]] = {
-        f"comparisons of final weights and moments ({', '.join(MANNERS)}): equal to the reference's"
-        f" ({'; '.join(references)})": (references, determined),
+        f"references ({'; '.join(references)}): the same final weights and moments by all of {', '.join(MANNERS)}": (
+            references, determined),
         "environments of the process: the same bits, or one line and exit code 2": (
-            evenly([*ENVIRONMENTS], counts["environments"]), surrounded),
+            rig.evenly([*ENVIRONMENTS], counts["environments"]), surrounded),
         "limits (memory, file size, descriptors, inodes of a tmpfs): one line or done (or LLVM's abort where memory "
-        "ends in it), every checkpoint whole, resumed to the same bits": (evenly(LIMITS, counts["limits"]), limited),
+        "ends in it), every checkpoint whole, resumed to the same bits": (
+            rig.evenly(LIMITS, counts["limits"]), limited),
         f"runs stopped and continued {STOPS} times each (SIGSTOP, SIGCONT): the same bits": (
             moments[: counts["stops"]], paused),
         "times three resumes of one run at once: one owner that ends in the same bits, two refused in a line": (
@@ -117,17 +252,15 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
     lines, good = [], True
     with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as workers:
         for title, (cases, judge) in classes.items():
-            began, right, skipped = time.monotonic(), 0, 0
+            tally, skipped = rig.Tally(), 0
             for case, problem in zip(cases, workers.map(partial(judge, folder=folder), cases), strict=True):
-                skipped += problem.startswith("skipped")
-                right += not problem
-                if problem:
-                    print(f"{judge.__name__}, {case}: {problem}", flush=True)
-            times = len(MANNERS) if judge is determined else 1  # as many runs make up a case of it
-            total = len(cases) - skipped
-            good = good and right == total
-            lines.append(f"**{right * times} of {total * times}** {title}" + f"; {skipped} skipped" * bool(skipped))
-            print(f"{judge.__name__}: {right} of {total} cases in {time.monotonic() - began:.0f} s", flush=True)
+                if problem.startswith("skipped"):
+                    skipped += 1
+                else:
+                    tally.add(f"{judge.__name__}, {case}", problem)
+            good = good and tally.good
+            lines.append(f"{tally} {title}" + f"; {skipped} skipped" * bool(skipped))
+            print(lines[-1], flush=True)
     lines.append(f"{len([*folder.glob('struck by *')])} of the limits struck before the run was done")
     return lines, good
 
@@ -139,11 +272,11 @@ def determined(name: str, folder: Path) -> str:
         root = folder / f"determined {name}" / manner
         (root / "elsewhere").mkdir(parents=True)
         where = root / "elsewhere" if "folder" in manner else folder
-        ended = finish(last_words((*REFERENCES[name], *words)), root, partial(os.chdir, where))
-        run = last_run(root)
+        ended = rig.finish(rig.last_words((*REFERENCES[name], *words)), root, partial(os.chdir, where))
+        run = rig.last_run(root)
         if ended.code or run is None:
             return f"{manner}: {ended.code} {ended.said[-400:]}"
-        state = state_of(run)
+        state = rig.state_of(run)
         found = fingerprint({key: state[key] for key in ("state_dict", "optimizer_states")})
         wanted = wanted or found
         wrong += [manner] * (found != wanted)
@@ -151,7 +284,7 @@ def determined(name: str, folder: Path) -> str:
 
 
 def surrounded(name: str, folder: Path) -> str:
-    root = folder / f"surrounded {name}"
+    root = folder / f"surrounded {name}".replace("/", "-")
     root.mkdir()
     given = {**os.environ, **ENVIRONMENTS[name]} | {"STRIDE_RUNS": str(root)}
     done = subprocess.run(
@@ -159,42 +292,44 @@ def surrounded(name: str, folder: Path) -> str:
         preexec_fn=AT_THE_START.get(name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace",
     )  # fmt: skip
     if name.startswith("NUMBA"):
-        good = done.returncode == 2 and refused_in_a_line(done.stdout) and not last_run(root)
+        good = done.returncode == 2 and rig.refused_in_a_line(done.stdout) and not rig.last_run(root)
         return "" if good else f"{done.returncode} {done.stdout[-600:]}"
-    return judged(Ended(done.returncode, done.stdout, 0.0), last_run(root), folder / "straight", ESSENCE)
+    return judged(rig.Ended(done.returncode, done.stdout, 0.0), rig.last_run(root), folder / "straight")
 
 
 def limited(limit: tuple[str, int], folder: Path) -> str:
+    """What is wrong with a run under a limit that then goes on without; "" for nothing."""
     kind, amount = limit
-    root = folder / f"limited {kind} {amount}" / "runs"
-    words, straight = (ROOMY, "straight, roomy") if kind == "memory" else (FUSED, "straight")
+    root, mounted = folder / f"limited {kind} {amount}" / "runs", MOUNTS.get(kind)
+    words, whole = (ROOMY, "straight, roomy") if kind == "memory" else (FUSED, "straight")
     root.parent.mkdir()
-    if kind == "inodes":
-        options = ["-o", f"nr_inodes={amount},size=30m", "tmpfs", str(root.parent)]
-        if subprocess.run(["mount", "-t", "tmpfs", *options], capture_output=True).returncode:
-            return "skipped: a tmpfs could not be mounted here"
+    if mounted and mount(root.parent, f"size=30m,{mounted}={amount}").returncode:
+        return "skipped: a tmpfs could not be mounted here"
     try:
-        ended = finish(words, root, partial(limit_itself, kind, amount))
-        if ended.code and not (ended.code in (1, 2) and refused_in_a_line(ended.said)) and not aborted(ended):
+        ended = rig.finish(words, root, partial(limit_itself, kind, amount))
+        if ended.code and not (ended.code in (1, 2) and rig.refused_in_a_line(ended.said)) and not aborted(ended):
             return f"{ended.code} {ended.said[-600:]}"
-        run = last_run(root)
-        if run and (broken := faults(run)):
+        run = rig.last_run(root)
+        if run and (broken := rig.faults(run)):
             return f"broken: {broken}"
-        if kind == "inodes":
-            # this limit belongs to the mount; all others ended with the process
-            subprocess.run(["mount", "-o", "remount,nr_inodes=1000", str(root.parent)], check=True)
+        if mounted:  # this limit belongs to the mount; all others ended with the process
+            mount(root.parent, f"remount,size=30m,{mounted}={MORE[mounted]}")
         if ended.code:
             (folder / f"struck by {kind} {amount}").touch()
-            ended = finish(["--resume", "@last", "-q"] if run else words, root)
-        return judged(ended, last_run(root), folder / straight, ESSENCE)
+            ended = rig.finish(["--resume", "@last", "-q"] if run else words, root)
+        return judged(ended, rig.last_run(root), folder / whole)
     finally:
-        if kind == "inodes":
+        if mounted:
             subprocess.run(["umount", str(root.parent)], check=True)
 
 
-def aborted(ended: Ended) -> bool:
+def mount(place: Path, options: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], capture_output=True)
+
+
+def aborted(ended: rig.Ended) -> bool:
     """Whether memory ended inside a library that knows no exceptions (LLVM, while it loads kernels): then as killed."""
-    return ended.code == 128 + signal.SIGABRT and told(ended.said)[-1:] == ["  what():  std::bad_alloc"]
+    return ended.code == 128 + signal.SIGABRT and rig.told(ended.said)[-1:] == ["  what():  std::bad_alloc"]
 
 
 def limit_itself(kind: str, amount: int) -> None:
@@ -212,12 +347,10 @@ def limit_itself(kind: str, amount: int) -> None:
 
 def paused(case: tuple[int, float], folder: Path) -> str:
     words, draw = STOPPED[case[0] % len(STOPPED)], random.Random(case[1])
-    straight, root = folder / f"paused {case[0]}, straight", folder / f"paused {case[0]}"
-    ended = finish(words, straight)
-    assert ended.code == 0, ended.said
-    child = start(words, root)
-    while last_run(root) is None and child.lives():
-        time.sleep(0.005)
+    root = folder / f"paused {case[0]}"
+    rig.straight(words, folder / f"{root.name}, straight")
+    child = rig.start(words, root)
+    rig.wait_until(lambda: rig.last_run(root) or not child.lives())
     for stop in range(STOPS):
         time.sleep(draw.uniform(0.01, 0.08))
         if not child.lives():
@@ -225,4 +358,4 @@ def paused(case: tuple[int, float], folder: Path) -> str:
         os.kill(child.pid, signal.SIGSTOP)
         time.sleep(draw.uniform(0.05, 0.4))
         os.kill(child.pid, signal.SIGCONT)
-    return judged(child.wait(), last_run(root), straight, ESSENCE)
+    return judged(child.wait(), rig.last_run(root), folder / f"{root.name}, straight")

@@ -10,20 +10,19 @@ nothing is stored. At the end it gets SIGTERM and must leave no file.
 import http.client
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
-import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from lab.faults.rig import TINY, finish, last_run
+from lab.faults.rig import TINY, Tally, Told, straight
 from stride.runstore.run_dir import RunDir
+from stride.utils.provenance import PROJECT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SECRET = "sesame-4711"
 TELLING = (SECRET.encode(), b"root:x:", b"PATH=", b"train/clock")  # of the files that are asked for
 UNUSED = ("upload", "upload_progress", "proxy=http://127.0.0.1", "process_recording", "vibe-edit/", "api/x", "call/x",
@@ -41,34 +40,21 @@ class Probe(NamedTuple):
     body: bytes = b""
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    assert finish((*TINY, "video_freq_epochs=2"), folder / "runs").code == 0
-    sound = last_run(folder / "runs")
-    assert sound is not None
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    sound, scratch, tally = straight((*TINY, "video_freq_epochs=2"), folder / "runs"), folder / "scratch", Tally()
     (folder / "secret.txt").write_text(SECRET)
     (sound.path.parent / ".env").write_text(SECRET)
     (sound.videos / "epoch=9.mp4").symlink_to(folder / "secret.txt")
-    scratch = folder / "scratch"
     scratch.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "run_inspect.py", "--port", "0"],
-        cwd=ROOT,
-        # TMPDIR is where Gradio would store what is uploaded
-        env={**os.environ, "STRIDE_RUNS": str(sound.path.parent), "TMPDIR": str(scratch)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as inspector:
+    # TMPDIR is where Gradio would store what is uploaded
+    environment = {**os.environ, "STRIDE_RUNS": str(sound.path.parent), "TMPDIR": str(scratch)}
+    command = [sys.executable, "run_inspect.py", "--port", "0"]
+    with subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True) as inspector:
         try:
-            assert inspector.stdout is not None
-            host = (
-                next(line for line in inspector.stdout if line.startswith("http://"))
-                .split()[0]
-                .removeprefix("http://")
-                .rstrip("/")
-            )
-            probes = [*files(sound, folder / "secret.txt", scratch, host), *others(host), *closed(host)]
+            host = next(match[1] for line in inspector.stdout or () if (match := re.match(r"http://([^/\s]+)", line)))
             before = stored(scratch)
-            wrong = [f"{p.kind}: {p.method} {p.path}: {what}" for p in probes for what in answered(host, p)]
+            for probe in (*files(sound, folder / "secret.txt", scratch, host), *others(host), *closed(host)):
+                tally.add(f"{probe.kind}: {probe.method} {probe.path}", answered(host, probe))
             fine = ask(host, Probe("own", "GET", "/config", {"Host": host}))[0]
             kept = stored(scratch) - before
             inspector.send_signal(signal.SIGTERM)
@@ -76,14 +62,12 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
         finally:
             inspector.kill()
     left = stored(scratch)
-    number = Counter(probe.kind for probe in probes)
     lines = [
-        f"{len(probes)} requests to a running inspector: {', '.join(f'{n} {kind}' for kind, n in number.items())}: "
-        f"**{len(wrong)} answered wrongly**",
+        f"requests to a running inspector, for files, by other names or pages, for closed routes: {tally} right",
         f"its own page is answered afterwards with {fine}; {len(kept)} files stored meanwhile, {len(left)} left after "
         f"SIGTERM (exit code {code})",
     ]
-    return lines + wrong[:20], not wrong and fine == 200 and not kept and not left and code == 143
+    return lines + tally.problems[:20], tally.good and fine == 200 and not kept and not left and code == 143
 
 
 def stored(scratch: Path) -> set[str]:
@@ -137,7 +121,7 @@ def closed(host: str) -> Iterator[Probe]:
 
 
 def ask(host: str, probe: Probe) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(host, timeout=20)
+    connection = http.client.HTTPConnection(host, timeout=5)
     connection.putrequest(probe.method, probe.path, skip_host=True)
     for name, value in {"Content-Length": str(len(probe.body)), **probe.headers}.items():
         connection.putheader(name, value)
@@ -148,11 +132,10 @@ def ask(host: str, probe: Probe) -> tuple[int, bytes]:
     return found
 
 
-def answered(host: str, probe: Probe) -> list[str]:
-    """What is wrong with the answer."""
-    began = time.monotonic()
+def answered(host: str, probe: Probe) -> str:
+    """What is wrong with the answer, "" for nothing."""
     status, body = ask(host, probe)
-    wrong = ["it tells what it must not"] if any(word in body for word in TELLING) else []
-    if status < 400 and (probe.kind != "for a file" or probe.path.startswith("/gradio_api/")):
-        wrong.append(f"answered with {status}")
-    return wrong + (["took over 5 s"] if time.monotonic() - began > 5 else [])
+    if any(word in body for word in TELLING):
+        return "it tells what it must not"
+    served = status < 400 and (probe.kind != "for a file" or probe.path.startswith("/gradio_api/"))
+    return f"answered with {status}" if served else ""

@@ -3,55 +3,230 @@
     python -m lab.faults environments
 
 In training (PPO and DQN, Gymnasium's worlds, in the process itself), in evaluation and the closing test, in playing and
-publishing, where worlds are made, and in AsyncEnv's worker processes. A world that hangs is ended by Ctrl-C or by
-step_timeout; one that dies takes the process along, and the next reader says so. Every run then resumes to the bits of
-the run in which nothing went wrong.
+publishing, and where worlds are made (worker processes are tried by tests/envs_gym/test_async_env.py). A world that
+hangs is ended by Ctrl-C or by step_timeout; one that dies takes the process along, and the next reader says so. Every
+run then resumes to the bits of the run in which nothing went wrong.
+
+The worlds are CartPoles, told by $STRIDE_FAULT: {what, world, told, at, seeded}. The world of that number (or "every"
+one) goes wrong from its `at`th step on, 83 where nothing is said, in the middle of an episode (the first after it was
+seeded so many times, if that is said), or in the next reset, picture or farewell, and writes into `told` before.
 """
 
 import json
+import multiprocessing
 import os
 import random
 import re
-import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypedDict
 
-from lab.faults.rig import REPLAY, TINY, Ended, amounts_to, evenly, faults, finish, last_run, leftovers, start, told
-from lab.faults.worlds import (
-    ANSWERS,
-    DIES,
-    ENV_ID,
-    FAULTS,
-    HANGS,
-    HARMLESS,
-    MAKING,
-    RAISES,
-    SPINS,
-    UNSOUND,
-    VARIABLE,
-    Fault,
-)  # fmt: skip
+import gymnasium
+import numpy as np
+from gymnasium.envs.classic_control import CartPoleEnv
+
+from lab.faults import rig
+from lab.faults.record import Told
 from stride.commands import run_play, run_publish
-from stride.envs_gym.async_env import AsyncEnv
-from stride.envs_gym.gym_env import EnvError
+from stride.runstore.run_dir import RunDir
 from stride.runstore.run_fate import died
 from stride.utils.durable_file import read_json
-from stride.utils.provenance import PROJECT
 
-MODULE = f"lab.faults.worlds:{ENV_ID}"
+VARIABLE = "STRIDE_FAULT"
+ENV_ID = "stride-fault/Trouble-v0"
+AT, LONGEST = 83, 49  # steps: of a life, and of an episode that goes on
+PLACES = ("reset", "close", "the making", "the picture")
+Answer = tuple[Any, ...]
+
+_made: list["Trouble"] = []
+
+
+class Fault(TypedDict, total=False):
+    """What $STRIDE_FAULT tells, as the module says."""
+
+    what: str
+    world: int | str
+    told: str
+    at: int
+    seeded: int
+
+
+class TroubleError(ValueError):
+    """Cannot speak."""
+
+    def __str__(self) -> NoReturn:
+        raise RuntimeError
+
+
+def leave(error: BaseException) -> NoReturn:
+    raise error
+
+
+def recurse() -> None:
+    recurse()
+
+
+def compute() -> NoReturn:
+    while True:
+        pass
+
+
+def die(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def alarm() -> None:
+    signal.signal(signal.SIGALRM, lambda number, frame: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    time.sleep(0.005)
+
+
+def other(place: int, value: object, answer: Answer) -> Answer:
+    """The answer with another of its five things."""
+    return (*answer[:place], value, *answer[place + 1 :])
+
+
+_ERRORS: dict[str, BaseException] = {
+    "raises": ZeroDivisionError("the sky fell"),
+    "raises in colours": ValueError("one\ntwo\r\x1b[31mthree\x07\u202e"),
+    "raises what cannot speak": TroubleError(),
+    "calls sys.exit": SystemExit(0),  # would pass for a good end
+    "calls sys.exit with words": SystemExit("enough\nof this"),
+    "raises KeyboardInterrupt": KeyboardInterrupt(),
+    "raises GeneratorExit": GeneratorExit(),
+    "raises what is no Exception": type("Refusal", (BaseException,), {})("no"),
+    "raises StopIteration": StopIteration(),
+    "runs out of memory": MemoryError(),
+}
+DIES = {"ends its process": 3, "ends its process well": 0, "is killed": -9, "crashes": -11}
+ACTS: dict[str, Callable[[], object]] = {  # what is done in the place of an answer
+    **{what: partial(leave, error) for what, error in _ERRORS.items()},
+    "recurses for ever": recurse,
+    "hangs": lambda: time.sleep(1000),
+    "computes for ever": compute,
+    "waits for a lock": lambda: multiprocessing.Event().wait(),
+    "waits for a word": lambda: os.read(os.pipe()[0], 1),
+    **{what: partial(os._exit, code) for what, code in DIES.items() if code >= 0},
+    **{what: partial(die, -code) for what, code in DIES.items() if code < 0},
+    "sets an alarm": alarm,
+}
+NUMBERS: dict[str, float] = {"NaN": np.nan, "infinity": np.inf, "-infinity": -np.inf, "1e300": 1e300}
+ODD: dict[str, tuple[int, object]] = {  # an answer's things by their place, and what stands there
+    "observes a number": (0, 0.0), "observes words": (0, "left"), "observes nothing": (0, None),
+    "observes objects": (0, [None] * 4), "observes complex numbers": (0, np.zeros(4, np.complex64)),
+    "observes a dict": (0, {"a": 1.0}),
+    "pays words": (1, "much"), "pays a number in words": (1, "1"), "pays nothing": (1, None),
+    "pays two rewards": (1, np.ones(2)), "pays a list": (1, [1.0]), "pays a complex number": (1, 1j),
+    "pays a dict": (1, {}),
+    "ends in words": (2, "False"), "ends with half a chance": (2, 0.5), "ends twice": (2, np.ones(2, bool)),
+}  # fmt: skip
+_NUMBERS: dict[str, tuple[int, object]] = {
+    **{f"pays {name}": (1, number) for name, number in NUMBERS.items()},
+    **{f"observes {name}": (0, np.array([0.0, number, 0.0, 0.0])) for name, number in NUMBERS.items()},
+}
+GIVES: dict[str, Callable[[Answer], object]] = {  # what is answered
+    **{what: partial(other, *part) for what, part in {**ODD, **_NUMBERS}.items()},
+    "observes too much": lambda answer: (np.append(answer[0], answer[0][:1]), *answer[1:]),
+    "observes too little": lambda answer: (answer[0][:1], *answer[1:]),
+    "answers four things": lambda answer: answer[:4],
+    "answers six things": lambda answer: (*answer, 0),
+    "answers nothing": lambda answer: None,
+}
+RAISES = (*_ERRORS, "recurses for ever", "raises in reset", "calls sys.exit in reset",
+          "raises KeyboardInterrupt in reset")  # fmt: skip
+CLOSES = ("raises in close", "calls sys.exit in close", "raises KeyboardInterrupt in close")
+HANGS = ("hangs", "hangs in reset")
+SPINS = ("computes for ever", "waits for a lock", "waits for a word")
+UNSOUND = tuple(_NUMBERS)
+ANSWERS = (*(what for what in GIVES if what not in UNSOUND), "observes too little in reset", "answers nothing in reset")
+_UNMADE = ("raises", "calls sys.exit", "raises KeyboardInterrupt", "raises in colours", "raises what is no Exception",
+           "has no observation space", "has no action space", "sees nothing", "does nothing")  # fmt: skip
+MAKING = tuple(f"{what} in the making" for what in _UNMADE)
+HARMLESS = ("sets an alarm",)
+FAULTS = (*RAISES, *HANGS, *SPINS, *DIES, *ANSWERS, *CLOSES, *UNSOUND, *HARMLESS)
+
+
+class Trouble(CartPoleEnv):
+    """Knows its number and how many steps it has made in its life."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.place, self.lived, self.age, self.seeded, self.over = len(_made), 0, 0, 0, False
+        _made.append(self)
+        if fault := self.fault("the making"):
+            wrong(fault, (None,))
+            empty = gymnasium.spaces.Box(-1.0, 1.0, (0,), np.float32)
+            match fault["what"].removesuffix(" in the making"):
+                case "has no observation space":
+                    del self.observation_space
+                case "has no action space":
+                    del self.action_space
+                case "sees nothing":
+                    self.observation_space = empty
+                case "does nothing":
+                    self.action_space = empty
+
+    def step(self, action: object) -> Any:
+        self.lived, self.age = self.lived + 1, self.age + 1
+        answer = super().step(action)
+        fault = self.fault("")
+        if not fault or self.over or answer[2] or self.age >= LONGEST or self.lived < fault.get("at", AT):
+            return answer
+        if self.seeded < fault.get("seeded", 0):
+            return answer
+        self.over = True
+        return wrong(fault, answer)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        answer = super().reset(seed=seed, options=options)
+        self.age, self.seeded = 0, self.seeded + (seed is not None)
+        fault = self.fault("reset")
+        return wrong(fault, answer) if fault and self.lived >= fault.get("at", AT) else answer
+
+    def render(self) -> Any:
+        if fault := self.fault("the picture"):
+            return wrong(fault, (None,))
+        return super().render()
+
+    def close(self) -> None:
+        super().close()
+        fault = self.fault("close")
+        if fault and self.lived >= fault.get("at", AT):
+            wrong(fault, (None,))
+
+    def fault(self, place: str) -> Fault:
+        """What is to go wrong here; {} for nothing."""
+        told: Fault = json.loads(os.environ.get(VARIABLE, "{}"))
+        here = told and told["world"] in (self.place, "every")
+        where = next((each for each in PLACES if told and told["what"].endswith(f" in {each}")), "")
+        return told if here and where == place else {}
+
+
+def wrong(fault: Fault, answer: Answer) -> Any:
+    """Does it, or gives the answer as it should not be."""
+    Path(fault["told"]).write_text("here")  # first: there may be no afterwards
+    what = fault["what"]
+    for place in PLACES:
+        what = what.removesuffix(f" in {place}")
+    if what in ACTS:
+        ACTS[what]()
+    return GIVES[what](answer) if what in GIVES else answer
+
+
+gymnasium.register(ENV_ID, Trouble, max_episode_steps=LONGEST + 1)
+
+
+MODULE = f"lab.faults.environments:{ENV_ID}"
 # workers=0: `auto` makes a world before those that train, to time it, and worlds are counted here
 CHANGED = (f"env_id={MODULE}", "spec={}", "env_backend=gym", "workers=0")
-AGENTS = {"ppo": (*TINY, *CHANGED), "dqn": (*REPLAY, *CHANGED)}
+AGENTS = {"ppo": (*rig.TINY, *CHANGED), "dqn": (*rig.REPLAY, *CHANGED)}
 WORDS = AGENTS["ppo"]
-WORLD, WORKER_WORLD = 2, 3  # which goes wrong; world 3 is the second of worker 1
+WORLD = 2  # which goes wrong
 # worlds 0 to 3 train, 4 was asked what it is
 EVALUATED, TESTED = Fault(world=5, at=3, seeded=3), Fault(world=8, at=20)
-TIMEOUT = 2.0
 LIMIT = "step_timeout=0.5"
 COUNTED = (*UNSOUND, "pays a number in words", "ends in words", "raises", "calls sys.exit", "raises KeyboardInterrupt")
 PLAYING: dict[str, tuple[Callable[[list[str]], int], tuple[str, ...]]] = {
@@ -71,205 +246,131 @@ class Trial(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    chosen = evenly(FAULTS, counts["faults"])
-    wanted: dict[str, dict[str, object]] = {}
-    for agent, words in AGENTS.items():
-        ended = finish(words, folder / agent)
-        straight = last_run(folder / agent)
-        assert ended.code == 0 and straight is not None, ended.said
-        wanted[agent] = amounts_to(straight)
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    chosen, counted = rig.evenly(FAULTS, counts["faults"]), rig.evenly(COUNTED, counts["faults"])
+    wanted = {agent: rig.amounts_to(rig.straight(words, folder / agent)) for agent, words in AGENTS.items()}
+    for amount in wanted.values():
+        del amount["files"]
     training = [Trial(agent, what, {"world": WORLD}) for what in chosen for agent in AGENTS if what not in SPINS]
     training += [Trial("ppo", what, {"world": WORLD}, (LIMIT,)) for what in chosen if what in (*HANGS, *SPINS)]
-    counted = evenly(COUNTED, counts["faults"])
     # one class evaluates all agents, so one of them will do
     evaluated = [Trial("ppo", what, where) for what in counted for where in (EVALUATED, TESTED)]
-    lines: list[str] = []
-    good, orphans = True, 0
-    for name, trials in (("in training", training), ("in evaluation and the closing test", evaluated)):
-        right = 0
-        for place, trial in enumerate(trials):
-            verdict, left = trained(trial, folder / f"{len(lines)}-{place}", wanted[trial.agent])
-            right, orphans = right + (verdict == "right"), orphans + left
-            if verdict != "right" or left:
-                print(f"{trial.what}, {trial.agent}, {name}: {verdict}, {left} processes left", flush=True)
-        good = good and right == len(trials)
-        lines.append(
-            f"{name}: **{right} of {len(trials)}** ended as they should (exit code 1, status failed, 1 line with the "
-            "world and its file and line wherever the process lives on), and resumed to the bits of the run in which "
-            "nothing went wrong"
-        )
-    making = evenly(MAKING, len(chosen))
-    made = sum(unmade(what, folder / f"making-{place}") for place, what in enumerate(making))
-    lines.append(f"where worlds are made: **{made} of {len(making)}** one line, exit code 1 and a run that failed")
     played = [(what, how) for what in counted for how in PLAYING]
-    right = sum(misplayed(what, how, folder) for what, how in played)
-    lines.append(f"in playing, filming and publishing: **{right} of {len(played)}** named, exit code 1, no verdict")
-    workable = [what for what in chosen if what in (*RAISES, *HANGS, *DIES, *ANSWERS)]
-    named, abandoned = pooled(workable, folder)
-    lines += [
-        f"in AsyncEnv's workers: **{named} of {len(workable)}** ended by an error that names world {WORKER_WORLD}; "
-        f"{abandoned} processes left, nor when their parent is killed while a world hangs; {orphans} processes left "
-        "by trainings",
-        f"a world that {', '.join(chosen)}",
-    ]
-    good = good and made == len(making) and right == len(played) and named == len(workable)
-    return lines, good and not orphans and not abandoned
+    ended = "one line that names world and place, and resumed to the bits of the run in which nothing went wrong"
+    parts: dict[str, tuple[Sequence[Any], Callable[..., str], str]] = {
+        "in training": (training, partial(trained, wanted), ended),
+        "in evaluation and the closing test": (evaluated, partial(trained, wanted), ended),
+        "where worlds are made": (
+            rig.evenly(MAKING, len(chosen)),
+            unmade,
+            "one line, exit code 1 and a run that failed",
+        ),
+        "in playing, filming and publishing": (played, misplayed, "named, exit code 1, no verdict"),
+    }
+    lines, good = list[str](), True
+    for where, (cases, judge, what) in parts.items():
+        tally = rig.Tally()
+        for number, case in enumerate(cases):
+            tally.add(f"{case} {where}", judge(case, folder / f"{len(lines)}-{number}"))
+        good = good and tally.good
+        lines.append(f"{where}: {tally} {what}")
+    return [*lines, f"a world that {', '.join(chosen)}"], good
 
 
-def trained(trial: Trial, root: Path, wanted: dict[str, object]) -> tuple[str, int]:
-    """ "right", or what is wrong where that happens; and how many processes live on."""
-    told = root.parent / f"{root.name}.told"
-    fault: Fault = {"what": trial.what, "process": "MainProcess", "told": str(told), **trial.where}
-    words = (*AGENTS[trial.agent], *trial.words)
-    child = start(words, root, lambda: os.environ.update({VARIABLE: json.dumps(fault)}))
+def faulty(fault: Fault, root: Path) -> Callable[[], object]:
+    """Has a process of `start` have this fault; the file beside `root` tells that it came."""
+    whole = {"told": str(told_of(root)), **fault}
+    return lambda: os.environ.update({VARIABLE: json.dumps(whole)})
+
+
+def told_of(root: Path) -> Path:
+    return root.parent / f"{root.name}.told"
+
+
+def trained(wanted: dict[str, dict[str, object]], trial: Trial, root: Path) -> str:
+    """What is wrong with how a training took it; "" for nothing."""
+    child = rig.start((*AGENTS[trial.agent], *trial.words), root, faulty({"what": trial.what, **trial.where}, root))
     interrupted = trial.what in HANGS and not trial.words
-    while child.lives() and not (interrupted and told.exists()):
+    while child.lives() and not (interrupted and told_of(root).exists()):
         time.sleep(0.01)
     began = time.monotonic()
     if interrupted:
         os.kill(child.pid, signal.SIGINT)
     ended = child.wait()
     seconds, left = time.monotonic() - began, len(living(child.pid))
-    if not told.exists():
-        return f"it never happened: {ended.said[-300:]}", left
-    if problem := misled(trial, ended, seconds) or mistold(trial, root):
-        return f"{problem}: {ended.said[-500:]}", left
-    run = last_run(root)
-    if run is None or faults(run):
-        return "a broken checkpoint", left
-    again = finish(["--resume", "@last", "-q"], root)
-    # a run in which nothing went wrong was finished: there is nothing to resume
-    if again.code and trial.what not in HARMLESS:
-        return f"resume ended with {again.code}: {again.said[-300:]}", left
-    got = amounts_to(run)
-    differing = [name for name in wanted if name != "files" and got[name] != wanted[name]]
-    litter = leftovers(root)
-    shutil.rmtree(root)
-    return f"differs in {', '.join(differing)}" if differing else f"leftovers {litter}" if litter else "right", left
+    if left or not told_of(root).exists():
+        return f"{left} processes left, or it never happened: {ended.said[-300:]}"
+    if problem := misled(trial, ended, seconds, rig.last_run(root)):
+        return f"{problem}: {ended.said[-500:]}"
+    return rig.resumed(root, wanted[trial.agent])
 
 
-def misled(trial: Trial, ended: Ended, seconds: float) -> str:
-    """What a person at the terminal would miss; "" for nothing."""
-    dead = {name: code if code >= 0 else 128 - code for name, code in DIES.items()}
-    hung = dict.fromkeys(() if trial.words else HANGS, 130)
-    code = {**dead, **hung, **dict.fromkeys(HARMLESS, 0)}.get(trial.what, 1)
-    if ended.code != code:
-        return f"exit code {ended.code} instead of {code}"
-    if trial.what in DIES or trial.what in HARMLESS:
-        return ""
-    if trial.what in hung:
-        return "" if seconds < 5 else f"took {seconds:.1f} s"
-    said = told(ended.said)
+def expected(trial: Trial) -> tuple[int, str]:
+    """Exit code and status."""
+    if trial.what in DIES:
+        return DIES[trial.what] if DIES[trial.what] >= 0 else 128 - DIES[trial.what], "running"
+    if trial.what in HARMLESS:
+        return 0, "finished"
+    return (130, "interrupted") if trial.what in HANGS and not trial.words else (1, "failed")
+
+
+def misled(trial: Trial, ended: rig.Ended, seconds: float, run: RunDir | None) -> str:
+    """What a person at the terminal, or who reads the run next, would miss; "" for nothing."""
+    code, status = expected(trial)
+    facts = read_json(run.config_json) if run else {}
+    if run is None or (ended.code, facts.get("status")) != (code, status) or rig.faults(run):
+        return f"exit code {ended.code} and status {facts.get('status')}, or a broken checkpoint"
+    if status == "running":
+        return "" if "died" in died(run, facts) else "nobody says that it died"
+    if status == "interrupted" and seconds > 5:
+        return f"took {seconds:.1f} s"
+    return unnamed(trial, rig.told(ended.said)) if status == "failed" else ""
+
+
+def unnamed(trial: Trial, said: list[str]) -> str:
     line = said[-1]
     if len(said) > 1 or not line.isprintable() or not line.startswith("error: "):
         return "not one line"
     if trial.where["world"] == WORLD and not NAMED.match(line):
         return "its world is not named"
-    return "" if trial.what in UNSOUND or re.search(r"worlds\.py:\d+\)", line) else "its file and line are not named"
+    return (
+        "" if trial.what in UNSOUND or re.search(r"environments\.py:\d+\)", line) else "its file and line are not named"
+    )
 
 
-def mistold(trial: Trial, root: Path) -> str:
-    """What who reads the run next would not be told; "" for nothing."""
-    run = last_run(root)
-    facts = read_json(run.config_json) if run else {}
-    status = {**dict.fromkeys(DIES, "running"), **dict.fromkeys(HARMLESS, "finished")}.get(trial.what, "failed")
-    status = "interrupted" if trial.what in HANGS and not trial.words else status
-    if facts.get("status") != status:
-        return f"status {facts.get('status')} instead of {status}"
-    if trial.what not in DIES or run is None:
-        return ""
-    return "" if "died" in died(run, facts) else "nobody says that it died"
-
-
-def unmade(what: str, root: Path) -> bool:
+def unmade(what: str, root: Path) -> str:
     """Whether worlds that cannot be made are one line, and a run that says so."""
-    told = str(root.parent / f"{root.name}.told")
-    fault = Fault(what=what, world="every", process="MainProcess", told=told)
-    ended = finish(WORDS, root, lambda: os.environ.update({VARIABLE: json.dumps(fault)}))
-    said = ended.said.strip().split("\n")
-    good = ended.code == 1 and len(said) == 1 and bool(re.match(r"error: .*\(.*worlds\.py:\d+\); traceback", said[0]))
-    run = last_run(root)
-    good = good and said[0].isprintable() and run is not None and run.facts()["status"] == "failed"
-    if not good:
-        print(f"{what}: exit code {ended.code}: {ended.said[-500:]}", flush=True)
-    return good
+    ended = rig.finish(WORDS, root, faulty(Fault(what=what, world="every"), root))
+    line, run = ended.said.strip(), rig.last_run(root)
+    good = re.fullmatch(r"error: .*\(.*environments\.py:\d+\); traceback.*", line) and line.isprintable()
+    good = good and ended.code == 1 and run is not None and run.facts()["status"] == "failed"
+    return "" if good else f"exit code {ended.code}: {ended.said[-500:]}"
 
 
-def misplayed(what: str, how: str, folder: Path) -> bool:
+def misplayed(case: tuple[str, str], root: Path) -> str:
     """Whether it is named where episodes are counted, and counted by nobody."""
+    what, how = case
     main, given = PLAYING[how]
-    places = {"VIDEO": str(folder / "film.mp4"), "FOLDER": str(folder / "published")}
+    published = root / "published"
+    places = {"VIDEO": str(root / "film.mp4"), "FOLDER": str(published)}
     words = ["--run-id", "@last", *(places.get(word, word) for word in given)]
-    fault = Fault(what=what, world="every", at=5, process="MainProcess", told=str(folder / "play.told"))
-    ended = start(words, folder / "ppo", lambda: os.environ.update({VARIABLE: json.dumps(fault)}), main).wait()
+    root.mkdir()
+    ended = rig.start(words, root.parent / "ppo", faulty(Fault(what=what, world="every", at=5), root), main).wait()
     errors = [line for line in ended.said.split("\n") if line.startswith("error: ")]
     last = ended.said.strip().split("\n")[-1]
-    good = ended.code == 1 and errors == [last] and last.isprintable()
-    good = good and "mean " not in ended.said and "Traceback" not in ended.said and not (folder / "published").exists()
-    if not good:
-        print(f"{what}, {how}: exit code {ended.code}: {ended.said[-700:]}", flush=True)
-    return good
+    good = ended.code == 1 and errors == [last] and last.isprintable() and not published.exists()
+    good = good and "mean " not in ended.said and "Traceback" not in ended.said
+    return "" if good else f"exit code {ended.code}: {ended.said[-700:]}"
 
 
 def living(group: int) -> list[int]:
     """Processes of that group, zombies not counted."""
-    found = []
+    alive = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(its_group) == group and state not in "ZX":
-            found.append(int(path.parent.name))
-    return found
-
-
-def pooled(chosen: list[str], folder: Path) -> tuple[int, int]:
-    """How many faults in workers were named, and how many processes are left; in a process of its own each time."""
-    command = [sys.executable, "-c", "from lab.faults.environments import pool_each; pool_each()"]
-    options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "process_group": 0}
-    with subprocess.Popen([*command, str(folder), *chosen], cwd=PROJECT, **options) as driver:
-        answers = [json.loads(line) for line in driver.stdout or ()]
-    named, left = 0, len(gone(lambda: living(driver.pid)))
-    for answer in answers:
-        left += answer["left"]
-        good = f"world {WORKER_WORLD}" in answer["said"] and answer["said"].isprintable()
-        named += good
-        if not good or answer["left"]:
-            print(f"{answer['what']}, in a worker: {answer['said']!r}, {answer['left']} workers left", flush=True)
-    with subprocess.Popen([*command, str(folder), "hangs", "for ever"], cwd=PROJECT, **options) as driver:
-        while not (folder / "hangs.told").exists():
-            time.sleep(0.01)
-        driver.kill()
-    return named, left + len(gone(lambda: living(driver.pid)))
-
-
-def gone(ask: Callable[[], list[int]], seconds: float = 10.0) -> list[int]:
-    """What `ask` still finds after so long."""
-    deadline = time.monotonic() + seconds
-    while (found := ask()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
-
-
-def pool_each() -> None:
-    """What happens to AsyncEnv for each of the faults on the command line, a line of JSON each."""
-    folder, *chosen = sys.argv[1:]
-    for_ever = chosen[-1] == "for ever"
-    for what in chosen[: len(chosen) - for_ever]:
-        told = Path(folder) / f"{what}.told"
-        told.unlink(missing_ok=True)
-        fault = Fault(what=what, world=WORKER_WORLD % 2, process="stride-worker-1", told=str(told))
-        os.environ[VARIABLE] = json.dumps(fault)
-        env = AsyncEnv(MODULE, 4, workers=2, timeout=1000.0 if for_ever else TIMEOUT)
-        said = "nothing went wrong"
-        try:
-            env.reset(1)
-            for _ in range(200):
-                env.step(env._action)
-        except EnvError as error:
-            said = str(error)
-        left = gone(lambda: [pid for pid in env.pids if pid in living(os.getpgid(0))])  # noqa: B023
-        env.close()
-        print(json.dumps({"what": what, "said": said if told.exists() else "it never happened", "left": len(left)}))
+            alive.append(int(path.parent.name))
+    return alive

@@ -5,6 +5,8 @@
 Beside the runs lies a folder with a secret and with files that can be written: nothing in it may change, nothing of it
 be said or copied. Each command ends by itself, well or with lines that say what is wrong, and a sound run under the
 same root is shown as ever.
+
+    python -m lab.faults inspector --runs 10000      the same in every room of the inspector alone
 """
 
 import contextlib
@@ -12,25 +14,19 @@ import hashlib
 import os
 import random
 import shutil
-import signal
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from lab.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
-from lab.faults.rig import REPLAY, finish, last_run, start
+from lab.faults.rig import REPLAY, Tally, Told, start, straight
 from stride import publishing
 from stride.commands import run_play, run_publish, train
 from stride.inspector.compare import compare
-from stride.inspector.model import config
-from stride.inspector.overview import overview
-from stride.inspector.reported import report
-from stride.inspector.runs import Runs
+from stride.inspector.rooms import Rooms
 from stride.inspector.table import runs_table
-from stride.inspector.videos import lend
 from stride.runstore.run_dir import RunDir
 from stride.runstore.seed_group import outcomes
 from stride.trainer_callbacks.resume import provenance_once
@@ -38,7 +34,7 @@ from stride.utils.user_error import UserError
 
 CANARY = "the secret that only its owner reads"
 PATIENCE = 60.0  # seconds that a command may take
-MORE = "1344"  # env steps: one iteration behind the end
+MORE = ("-q", "--max-timesteps", "1344")  # one iteration behind the end
 GROUP = "20200101-000000-abcd"
 
 SHORTER = (  # what takes a second and looks at nothing of a folder
@@ -47,20 +43,9 @@ SHORTER = (  # what takes a second and looks at nothing of a folder
 )
 
 
-def resumed(run: RunDir, out: Path) -> int:
-    return train.command(["--resume", run.id, "-q", "--max-timesteps", MORE])
-
-
-def resumed_by_path(run: RunDir, out: Path) -> int:
-    return train.command(["--resume", f"{run.path}/", "-q", "--max-timesteps", MORE, "--accept-changes"])
-
-
-def forked(run: RunDir, out: Path) -> int:
-    return train.command(["--resume", run.id, "--checkpoint", "best", "-q", "--max-timesteps", MORE])
-
-
-def played(run: RunDir, out: Path) -> int:
-    return run_play.command(["--run-id", run.id, "--headless", "--episodes", "1"])
+def words(command: Callable[[list[str]], int], *given: str) -> "Command":
+    """A command with the id and path of a run, and a folder to write to, among its words."""
+    return lambda run, out: command([word.format(id=run.id, path=run.path, out=out) for word in given])
 
 
 def listed(run: RunDir, out: Path) -> int:
@@ -69,27 +54,40 @@ def listed(run: RunDir, out: Path) -> int:
     return train.command(["--list-envs", "CartPole-v1"])
 
 
-def published(run: RunDir, out: Path) -> int:
-    return run_publish.command(["--run-id", run.id, "--dry-run", str(out)])
+ROOMS: dict[str, Callable[[Rooms, str], str]] = {
+    "overview": lambda rooms, run: rooms.overview(run),
+    "compare": lambda rooms, run: compare([rooms.runs.look_into(run)]),
+    "episode": lambda rooms, run: rooms.episode(run, "best", 0, "greedy", 5),
+    "videos": lambda rooms, run: rooms.videos(run),
+    "report": lambda rooms, run: rooms.report(run),
+    "model": lambda rooms, run: rooms.model(run),
+}
 
 
 def inspected(run: RunDir, out: Path) -> int:
-    """Everything that the inspector shows of a run, and the table of all."""
-    runs = Runs()
-    print(runs_table(runs.page()))
-    try:
-        each = runs.look_into(run.id)
-        print(overview(each), config(each), compare([each]), report(each), len(lend(run, out)))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    """Everything that the inspector shows of a run, and the table of all; the last that is refused is said."""
+    rooms, refusal = Rooms(out), ""
+    print(runs_table(rooms.runs.page()))
+    for room in ROOMS.values():
+        try:
+            print(room(rooms, run.id))
+        except UserError as error:
+            refusal = str(error)
+    if refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+    return 2 if refusal else 0
 
 
-COMMANDS: dict[str, Callable[[RunDir, Path], int]] = {
-    "resume": resumed, "resume by path": resumed_by_path, "fork": forked, "play": played, "list": listed,
-    "publish": published, "inspect": inspected,
-}  # fmt: skip
+Command = Callable[[RunDir, Path], int]
+COMMANDS: dict[str, Command] = {
+    "resume": words(train.command, "--resume", "{id}", *MORE),
+    "resume by path": words(train.command, "--resume", "{path}/", "--accept-changes", *MORE),
+    "fork": words(train.command, "--resume", "{id}", "--checkpoint", "best", *MORE),
+    "play": words(run_play.command, "--run-id", "{id}", "--headless", "--episodes", "1"),
+    "list": listed,
+    "publish": words(run_publish.command, "--run-id", "{id}", "--dry-run", "{out}"),
+    "inspect": inspected,
+}
 
 
 class Base(NamedTuple):
@@ -112,15 +110,13 @@ def sound_run(folder: Path) -> Base:
     """A finished run with a replay memory on disk, a video (of no content) and a report."""
     (folder / "cwd").mkdir(parents=True)
     os.chdir(folder / "cwd")
-    ended = finish([*REPLAY, "test_episodes=2", "--group", GROUP], folder / "made")
-    whole = last_run(folder / "made")
-    assert ended.code == 0 and whole is not None, ended.said
+    whole = straight([*REPLAY, "test_episodes=2", "--group", GROUP], folder / "made")
     (whole.videos / "epoch=02.mp4").write_bytes(b"not a film")
     provenance_once()  # here, and not in every process
     return Base(whole, folder)
 
 
-def attempt(base: Base, spoil: Spoil, command: Callable[[RunDir, Path], int]) -> Ended:
+def attempt(base: Base, spoil: Spoil, command: Command) -> Ended:
     """A spoilt copy beside a sound one, and the command on it in a process of its own."""
     root, outside, out = (base.folder / name for name in ("runs", "outside", "out"))
     for folder in (root, outside, out):
@@ -132,26 +128,11 @@ def attempt(base: Base, spoil: Spoil, command: Callable[[RunDir, Path], int]) ->
     run = RunDir(shutil.copytree(base.whole.path, root / f"{base.whole.id[:-4]}evil", symlinks=True))
     spoil(Target(run, outside))
     before = snapshot(outside)
-    began = time.monotonic()
-    code, said = in_a_process(lambda: command(run, out), root)
-    seconds = time.monotonic() - began
-    leaked = [place for place, data in (("said", said), *texts(root, out)) if CANARY in data]
+    ended = start([], root, shortened, lambda _: command(run, out)).wait(PATIENCE)
     changed = [name for name in {**before, **snapshot(outside)} if before.get(name) != snapshot(outside).get(name)]
+    leaked = [place for place, data in (("said", ended.said), *texts(root, out)) if CANARY in data]
     harm = ", ".join([f"the secret in {place}" for place in leaked] + [f"{name} was changed" for name in changed])
-    return Ended(code, said, seconds, harm)
-
-
-def in_a_process(command: Callable[[], int], root: Path) -> tuple[int, str]:
-    """Its exit code and what it said; -1 where it had to be killed."""
-    child = start([], root, shortened, lambda _: command())
-    until = time.monotonic() + PATIENCE
-    while child.lives() and time.monotonic() < until:
-        time.sleep(0.002)
-    hung = child.lives()
-    if hung:
-        os.kill(child.pid, signal.SIGKILL)
-    ended = child.wait()
-    return -1 if hung else ended.code, ended.said
+    return Ended(*ended, harm)
 
 
 def shortened() -> None:
@@ -186,7 +167,7 @@ def wrong(name: str, ended: Ended, base: Base) -> str:
     """What is wrong with how a command ended, "" where nothing is."""
     if ended.harm:
         return ended.harm
-    if ended.code == -1:
+    if ended.seconds >= PATIENCE:
         return f"did not end in {PATIENCE:.0f} s"
     if "Traceback (most recent call last)" in ended.said:
         return "ended in a traceback"
@@ -200,32 +181,33 @@ def wrong(name: str, ended: Ended, base: Base) -> str:
         return "said more than a line holds, or what is no text"
     if name == "list" and (ended.code or f"best: {base.whole.id[:-4]}" not in ended.said or "steps" not in ended.said):
         return "did not list the sound run"
-    return "did not show the sound run" if name == "inspect" and base.whole.id not in ended.said else ""
+    if name == "inspect" and (base.whole.id not in ended.said or "<script" in ended.said):
+        return "did not show the sound run, or a script of the other"
+    return ""
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """Each command meets a copy of its own, as one may mend what the next should find."""
-    base = sound_run(folder)
-    spoils = cases()
-    names = list(spoils)
-    if counts["cases"] < len(names):
-        names = draw.sample(names, counts["cases"])
-    total, failed, slowest = 0, [], 0.0
-    ended_by = {"refused in one line": 0, "done": 0}
-    for case in names:
-        for name in draw.sample(list(COMMANDS), min(counts["each"], len(COMMANDS))):
+    return tried(counts["cases"], counts["each"], list(COMMANDS), draw, folder)
+
+
+def inspector(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    """Damaged and hostile runs in every room of the inspector, beside a sound run that must be shown as before."""
+    lines, good = tried(counts["runs"], 1, ["inspect"], draw, folder)
+    return [*lines, f"rooms: the table of runs, {', '.join(ROOMS)}"], good
+
+
+def tried(number: int, each: int, commands: list[str], draw: random.Random, folder: Path) -> Told:
+    """So many of the cases, `each` of the commands on every one."""
+    base, spoils, tally, slowest, done = sound_run(folder), cases(), Tally(), 0.0, 0
+    chosen = draw.sample(list(spoils), min(number, len(spoils)))
+    for case in chosen:
+        for name in draw.sample(commands, min(each, len(commands))):
             ended = attempt(base, spoils[case], COMMANDS[name])
-            what = wrong(name, ended, base)
-            total, slowest = total + 1, max(slowest, ended.seconds)
-            ended_by["done" if ended.code == 0 else "refused in one line"] += not what
-            if what:
-                failed.append(f"{case} on {name}: {what}")
-                print(f"{failed[-1]}\n    {ended.said[-400:]!r}", flush=True)
+            tally.add(f"{case} on {name}", wrong(name, ended, base))
+            slowest, done = max(slowest, ended.seconds), done + (ended.code == 0)
     lines = [
-        f"**{total - len(failed)} of {total}** ended as they should: {len(names)} run folders made to harm, on "
-        f"{', '.join(COMMANDS)}; {', '.join(f'{number} {how}' for how, number in ended_by.items())}",
-        f"**{sum('secret' in each or 'changed' in each for each in failed)} read or wrote outside** of the run, "
-        f"{sum('traceback' in each for each in failed)} tracebacks, {sum('did not end' in each for each in failed)} "
-        f"hung; slowest {slowest:.1f} s",
+        f"{tally} ended as they should: {len(chosen)} run folders made to harm, on {', '.join(commands)}; {done} done, "
+        f"all others refused in one line; nothing read or written outside of the run, slowest {slowest:.1f} s"
     ]
-    return lines, not failed
+    return lines + tally.problems, tally.good

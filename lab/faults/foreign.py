@@ -1,7 +1,8 @@
-"""What may be wrong with a run folder from elsewhere: name -> what is done to a sound copy.
+"""What may be wrong with a run folder from elsewhere, or by a broken disk: name -> what is done to a sound copy.
 
 `outside` is a folder beside the runs whose files nobody but their owner may read or write; names that lead there are
-put wherever a name fits.
+put wherever a name fits. Wrong types and sizes in config.json, numbers that are none in metrics.csv, links, FIFOs and
+folders in the place of files. Light: no torch.
 """
 
 import hashlib
@@ -17,7 +18,11 @@ from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
 
 SECRET, VICTIM = "id_secret", "victim"
-DIGITS = 10**400
+DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+CONFIG: dict[str, list[object]] = DATA["config"]  # keys of config.json and what is wrong with them
+KEYS: dict[str, list[object]] = DATA["keys"]  # of config in it
+CONFIG["env_id"].append("x" * 10_000)
+KEYS["description"].append("x" * 100_000)
 
 
 class Target(NamedTuple):
@@ -30,22 +35,29 @@ class Target(NamedTuple):
     def stem(self) -> str:
         return checkpoint_set.target(self.run.checkpoints / "best.ckpt")
 
-    @property
-    def files(self) -> dict[str, Path]:
-        """A file of every kind that a run has."""
+    def file(self, name: str) -> Path:
+        """One of FILES, of every kind that a run has."""
         at, here = self.run.path, self.run.checkpoints
-        names = {name: at / name for name in ("config.json", "metrics.csv", "run.log", "report.md", ".lock")}
-        names |= {"checkpoint": here / f"{self.stem}.ckpt", "sidecar": here / f"{self.stem}.json"}
-        names |= {name: here / name for name in ("best.ckpt", "best.json", "last.ckpt", "last.json")}
-        names["segment"] = sorted((here / checkpoint_set.SEGMENTS).iterdir())[0]
-        return names | {"video": at / "videos" / "epoch=02.mp4", "curve": at / "logs" / "curve.svg"}
+        match name:
+            case "checkpoint":
+                return here / f"{self.stem}.ckpt"
+            case "sidecar":
+                return here / f"{self.stem}.json"
+            case "segment":
+                return sorted((here / checkpoint_set.SEGMENTS).iterdir())[0]
+            case "video":
+                return at / "videos" / "epoch=02.mp4"
+            case "curve":
+                return at / "logs" / "curve.svg"
+        return (here if name.startswith(("best", "last")) else at) / name
 
-    @property
-    def folders(self) -> dict[str, Path]:
-        here = self.run.checkpoints
-        return {path.name: path for path in (here, here / checkpoint_set.SEGMENTS, self.run.videos, self.run.logs)}
+    def folder(self, name: str) -> Path:
+        return (self.run.checkpoints if name == checkpoint_set.SEGMENTS else self.run.path) / name
 
 
+FILES = ("config.json", "metrics.csv", "run.log", "report.md", ".lock", "checkpoint", "sidecar", "best.ckpt",
+         "best.json", "last.ckpt", "last.json", "segment", "video", "curve")  # fmt: skip
+FOLDERS = ("checkpoints", checkpoint_set.SEGMENTS, "videos", "logs")
 Spoil = Callable[[Target], None]
 
 
@@ -101,7 +113,7 @@ def void(_: object) -> None:
 
 def put(kind: Callable[[Path, Path], None], name: str, folder: bool = False) -> Spoil:
     def spoil(target: Target) -> None:
-        path = (target.folders if folder else target.files)[name]
+        path = target.folder(name) if folder else target.file(name)
         if folder and not (target.outside / "folder" / "kept").exists():  # as if nothing had changed
             shutil.copytree(path, target.outside / "folder", symlinks=True, dirs_exist_ok=True)
             (target.outside / "folder" / "kept").touch()
@@ -110,18 +122,32 @@ def put(kind: Callable[[Path, Path], None], name: str, folder: bool = False) -> 
     return spoil
 
 
-def in_json(name: str, **changes: object) -> Spoil:
-    """The keys of a sidecar or of config.json as given."""
+def in_json(name: str, inside: str = "", **changes: object) -> Spoil:
+    """The keys of a sidecar or of config.json, or of what is `inside` of it, as given."""
 
     def spoil(target: Target) -> None:
-        path = target.files[name]
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+        path = target.file(name)
+        facts = json.loads(path.read_text())
+        (facts[inside] if inside else facts).update(changes)
+        path.write_text(json.dumps(facts))
+
+    return spoil
+
+
+def in_csv(column: str, cell: str) -> Spoil:
+    """That cell in all rows but the first."""
+
+    def spoil(target: Target) -> None:
+        head, *rows = target.run.metrics_csv.read_text().splitlines()
+        place = head.split(",").index(column)
+        changed = [",".join(cell if n == place else each for n, each in enumerate(row.split(","))) for row in rows]
+        target.run.metrics_csv.write_text("\n".join([head, *rows[:1], *changed[1:], ""]))
 
     return spoil
 
 
 def content(name: str, data: bytes) -> Spoil:
-    return lambda target: void(cleared(target.files[name]).write_bytes(data))
+    return lambda target: void(cleared(target.file(name)).write_bytes(data))
 
 
 def segments_out(form: str) -> Spoil:
@@ -137,7 +163,7 @@ def segments_out(form: str) -> Spoil:
 
 
 def link(name: str, to: str) -> Spoil:
-    return lambda target: cleared(target.files[name]).symlink_to(
+    return lambda target: cleared(target.file(name)).symlink_to(
         to.format(outside=target.outside, stem=target.stem, id=target.run.id)
     )
 
@@ -156,40 +182,30 @@ def outside_litter(target: Target) -> None:
 
 
 CLOCK = ("size", "epoch", "iterations", "env_steps", "exported")
-ODD = {"text": "1", "negative": -1, "null": None, "true": True, "infinite": float("inf"), "400 digits": DIGITS}
-FORGED: dict[str, object] = {
-    "segments": 5, "segments of": [5], "sha256": 5, "config": "x", "versions": [], "engine": "\x1b[31m", "score": "x",
-}  # fmt: skip
-NAMES_OUT = ("{climbing}/evil-{digest}.pth", "{climbing}/victim-{digest}.rows", "{outside}/victim-{digest}.rows",
-             "../{digest}.rows", "../../config.json", "0-8-{digest}.rows/../../../x", "0-8-{digest}.rows\n",
-             "0-8-{digest}.rows\0", "٣-8-{digest}.rows", "")  # fmt: skip
-CONFIG = {
-    "resumed": 5, "outcome": [], "goal": DIGITS, "seed": "1", "status": 5, "engine": "../x", "env_backend": 5,
-    "group": "a\x1b[31m", "env_id": ["CartPole-v1"], "variant": {"x": 1}, "config": [], "versions": 5, "parent": "x",
-    "settings_sha256": 5, "command": {"x": 1}, "host": [],
-}  # fmt: skip
-OUTCOMES: dict[str, object] = {
-    "null": None, "{}": {}, "means of 400 digits": {"solved": True, "test_mean": DIGITS, "env_steps": 1},
-    "infinite means": {"solved": True, "test_mean": float("inf"), "env_steps": 1, "test_episodes": 1},
-    "texts": {"solved": "yes", "test_mean": "high", "env_steps": "many"},
-}  # fmt: skip
-ROWS = {
+HEAD = b"train/clock/env_steps,val/roll/ep_rew/mean\n"
+ROWS = {  # of metrics.csv: no tables, or more of one than is good
     "no metric's names": b"GARBAGE\nx\n", "zeros": bytes(5000), "a million columns": b"a," * 10**6 + b"\n",
     "infinite clock": b"train/clock/env_steps,train/roll/ep_rew/mean\ninf,1\nnan,2\n1e400,3\n",
-    "one long line": b"train/clock/env_steps\n" + b"9" * 10**6 + b"\n",
+    "header only": HEAD, "header of a megabyte": b"x" * 10**6,
+    "the same column twice": HEAD[:-1] + b"," + HEAD + b"1,2,3,4\n",
+    "no clock": b"a,b\n1,2\n", "torn end": HEAD + b"1,2\n3,", "backwards": HEAD + b"9,2\n3,4\n1,8\n",
+    "CRLF": HEAD[:-1] + b"\r\n1,2\r\n3,4\r\n", "wrong number of cells": HEAD + b"1\n1,2,3\n",
+    "long line": HEAD + b"1,2\n" + b"1" * 3_000_000 + b",2\n3,4\n",
+    "zeros inside": HEAD + b"1,2\n" + bytes(10**5) + b"\n3,4\n",
+    "large": HEAD + b"".join(b"%d,%d\n" % (number, number % 500) for number in range(400_000)),
+    # one bit apart: an axis of no length to whoever rounds
+    "almost equal": HEAD + f"1,1\n2,{1 + 2**-52!r}\n3,{1 - 2**-53!r}\n".encode(),
+    "subnormal": HEAD + b"0,5e-324\n1,1e-323\n",
 }  # fmt: skip
 LOCKS = {
     "words": b"not a lock", "400 digits": b'{"pid": ' + b"9" * 400 + b"}", "negative": b'{"pid": -1}',
     "nested": b"[" * 4000, "a megabyte": b"9" * 10**6, "another's": b'{"pid": 1, "boot": "", "started": 0}',
 }  # fmt: skip
 JSON = {
-    "nested": b"[" * 100_000,
-    "no UTF-8": b"\xff\xfe{",
-    "17 MB": b'{"a": "' + b"x" * (17 << 20) + b'"}',
-    "NaN": b"NaN",
-}
-LINKS = ("../config.json", "{outside}/id_secret", "../../{id}/run.log", "epoch=99.ckpt", "last.ckpt", "./{stem}.ckpt",
-         "{stem}.ckpt/", "../checkpoints/{stem}.ckpt", "epoch=1\n.ckpt")  # fmt: skip
+    "nested": b"[" * 100_000, "no UTF-8": b"\xff\xfe{", "17 MB": b'{"a": "' + b"x" * (17 << 20) + b'"}', "NaN": b"NaN",
+    "null": b"null", "a list": b"[]", "digits": b'{"score": ' + b"9" * 5000 + b"}",
+    "a huge number": b'{"score": 1' + b"0" * 400 + b"}", "half": b'{"env_id": "CartPole-v1", "vari',
+}  # fmt: skip
 
 
 def cases() -> dict[str, Spoil]:
@@ -198,29 +214,27 @@ def cases() -> dict[str, Spoil]:
 
 
 def _cases() -> Iterator[tuple[str, Spoil]]:
-    files = ("config.json", "metrics.csv", "run.log", "report.md", ".lock", "checkpoint", "sidecar", "best.ckpt",
-             "best.json", "last.ckpt", "last.json", "segment", "video", "curve")  # fmt: skip
     for kind, make in IN_PLACE.items():
-        yield from ((f"{name}: {kind}", put(make, name)) for name in files)
+        yield from ((f"{name}: {kind}", put(make, name)) for name in FILES)
     for kind, make in IN_PLACE_OF_FOLDERS.items():
-        folders = ("checkpoints", checkpoint_set.SEGMENTS, "videos", "logs")
-        yield from ((f"{name}/: {kind}", put(make, name, folder=True)) for name in folders)
-    yield from ((f"a segment called {form!r}", segments_out(form)) for form in NAMES_OUT)
-    for what, value in ODD.items():
+        yield from ((f"{name}/: {kind}", put(make, name, folder=True)) for name in FOLDERS)
+    yield from ((f"a segment called {form!r}", segments_out(form)) for form in DATA["sidecar"]["names_out"])
+    for what, value in DATA["sidecar"]["odd"].items():
         yield from ((f"sidecar: {key} {what}", in_json("sidecar", **{key: value})) for key in CLOCK)
-    for key, odd in FORGED.items():
+    for key, odd in DATA["sidecar"]["forged"].items():
         # "segments of": a dict has a key once, and there are two ways to forge this one
         yield f"sidecar: {key} {odd!r}", in_json("sidecar", **{key.removesuffix(" of"): odd})
-    for key, odd in CONFIG.items():
-        yield f"config.json: {key} {str(odd)[:20]!r}", in_json("config.json", **{key: odd})
-    for what, value in OUTCOMES.items():
-        yield f"config.json: outcome {what}", in_json("config.json", outcome=value)
-    yield from ((f"metrics.csv: {what}", content("metrics.csv", data)) for what, data in ROWS.items())
-    yield from ((f".lock: {what}", content(".lock", data)) for what, data in LOCKS.items())
-    for name in ("config.json", "sidecar"):
-        yield from ((f"{name}: {what}", content(name, data)) for what, data in JSON.items())
-    yield from ((f"best.ckpt -> {to!r}", link("best.ckpt", to)) for to in LINKS)
-    yield from ((f"last.ckpt -> {to!r}", link("last.ckpt", to)) for to in LINKS)
+    for name, inside, keys in (("config.json", "", CONFIG), ("config", "config", KEYS)):
+        for key, values in keys.items():
+            for number, value in enumerate(values):
+                yield f"{name}: {key} {number}", in_json("config.json", inside, **{key: value})
+    for column in DATA["columns"]:
+        yield from ((f"metrics.csv: {column} {cell!r}", in_csv(column, cell)) for cell in DATA["cells"])
+    tables = {"metrics.csv": ROWS, ".lock": LOCKS, "config.json": JSON, "sidecar": JSON, "best.json": JSON}
+    for name, contents in tables.items():
+        yield from ((f"{name}: {what}", content(name, data)) for what, data in contents.items())
+    for name in ("best.ckpt", "last.ckpt"):
+        yield from ((f"{name} -> {to!r}", link(name, to)) for to in DATA["links"])
     for folder in ("", "checkpoints", "checkpoints/segments", "videos", "logs"):
         yield f"litter in {folder or 'the run'}/ that is a link to a file", temporary(folder, VICTIM)
         yield f"litter in {folder or 'the run'}/ that is a link to a folder", temporary(folder, "")

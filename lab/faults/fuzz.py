@@ -1,22 +1,32 @@
 """Wrong configs, words and YAML of nobody's mind, hostile run ids: one line, exit code 2, no run folder.
 
 python -m lab.faults fuzz --commands 200 --ids 60 --words 20000
+
+Each call is under watch: what it said and gave, how long it took, what it wrote or ran that it should not. Files are
+watched by Python's audit events: every open, rename, link or removal, with where the path really leads. What is opened
+beside a descriptor of its folder (O_NOFOLLOW) cannot be told from that; it cannot lead elsewhere, either.
 """
 
 import contextlib
 import io
+import json
 import os
 import random
+import signal
 import string
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
 from unittest import mock
 
-from lab.faults.rig import OPENING, finish, refused_in_a_line
-from lab.faults.watch import Watch
+import yaml
+
+from lab.faults.rig import OPENING, Tally, Told, finish, heard, refused_in_a_line
 from stride.commands import run_inspect, run_play, run_publish, train
 from stride.config.commands.play import build_play_parser
 from stride.config.commands.publish import build_publish_parser
@@ -27,36 +37,136 @@ from stride.config.loader import environment_files
 from stride.runstore.run_dir import RunDir
 from stride.utils.interrupted import Interrupted
 
-WRONG = (  # key=value with one thing wrong, and what the line has to name
-    ("gama=0.9", "gamma"), ("n_env=4", "n_envs"), ("policy_lr=fast", "policy_lr"), ("policy_lr=-1", "policy_lr"),
-    ("policy_lr=nan", "policy_lr"), ("policy_lr=inf", "policy_lr"), ("n_envs=0", "n_envs"), ("n_envs=1.5", "n_envs"),
-    ("n_envs=[1,2]", "n_envs"), ("batch_size=0.3", "batch_size"), ("batch_size=-1", "batch_size"),
-    ("hidden_dims=big", "hidden_dims"), ("hidden_dims=[0]", "hidden_dims"), ("gamma=2", "gamma"),
-    ("optimizer=adamm", "adam"), ("nan_guard=halt", "nan_guard"), ("checkpoint_minutes=0", "checkpoint_minutes"),
-    ("checkpoint_keep_last=0", "checkpoint_keep_last"), ("accumulate=3", "accumulate"), ("seed=-1", "seed"),
-    ("share_trunk=no", "share_trunk"), ("normalize_reward=1", "normalize_reward"), ("env_kwargs=[1]", "env_kwargs"),
-    ("max_timesteps=0", "max_timesteps"), ("max_timesteps=1e400", "max_timesteps"), ("device=tpu", "device"),
-    ("engine=warp", "engine"), ("env_id=CartPole-v9", "CartPole-v1"), ("spec.gaol=1", "goal"), ("n_envs.x=1", "n_envs"),
-    ("env_wrappers=[{id: Nope}]", "Nope"), ("env_wrappers=[1]", "env_wrappers"), ("policy=mpl", "mlp"),
-    ("policy_kwargs.log_std_int=0", "log_std_init"), ("+gamma=0.9", "key=value"), ("~gamma=0.9", "key=value"),
-    ("gamma=0.9,0.99", "gamma"), ("n_steps=lin_8", "n_steps"), ("eval_freq_epochs=-1", "eval_freq_epochs"),
-    ("clip_range=lin_", "clip_range"), ("schema_version=9", "schema_version"), ("algo_id=pppo", "ppo"),
-    ("normalize_obs=off", "normalize_obs"), ("description=[a]", "description"), ("variant=x", "variant"),
-    ("env_kwargs.x={a:", "env_kwargs"), ("n_epochs=", "n_epochs"), ("gae_lambda=null", "gae_lambda"),
-    ("resize_obs=[1,2,3]", "resize_obs"), ("frame_stack=0", "frame_stack"),
+LIMIT = 5.0  # seconds that a wrong word may take, of its own where others use the machine too
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
+PLAIN = ("os.truncate",)  # takes no folder's descriptor
+ANYTHING = (  # that a bug raises
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
+    NameError, OSError, RuntimeError, SyntaxError, SystemExit, TypeError, ValueError, yaml.YAMLError,
 )  # fmt: skip
-IDS = (
-    "../x", "..", ".", "/", "/etc", "/etc/passwd", "//etc", "a/../../b", "./../x", "~", "~root", "~/x", "", " ",
-    "  @last", "@last ", "@last\n", "\n", "a\nb", "a\tb", "a b", "a\x00b", "\x00", "..%2f..%2fetc", "%2e%2e/",
-    "..\\..\\x", "C:\\x", "\\\\host\\share", "‥/x", "．．/x", "ａ", "é",
-    "$(touch canary)", "`touch canary`", ";touch canary", "|touch canary",
-    "&touch canary", "$HOME", "*", "?", "[a-z]*", "{a,b}", "a" * 129, "a" * 5000, "../" * 400 + "etc/passwd", "-", "--",
-    "--help-me", "@", "@best", "@best:", "@best:../x", "@best:/etc:x", "@nothing", "hub:", "hub:../x", "hub:a/b/c",
-    "hub:a/b@../x", "file:///etc/passwd", "http://127.0.0.1/x",
-)  # fmt: skip
+RUNS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "webbrowser.open")
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+class Hang(BaseException):
+    """It took longer than LIMIT; no handler for errors takes it for one."""
+
+
+class Seen(NamedTuple):
+    """What came of one call."""
+
+    code: int | None  # None where it raised
+    said: str
+    raised: str
+    touched: tuple[str, ...]  # what was written elsewhere, read that is secret, or executed
+
+    @property
+    def wrong(self) -> str:
+        """What should not have been, "" where a line or nothing was said."""
+        lines = self.said.splitlines()
+        errors = [line for line in lines if line.startswith("error: ")]
+        if self.raised or self.touched:
+            return self.raised or f"touched {self.touched[0]}"
+        if self.code not in (0, 1, 2):
+            return f"exit code {self.code}"
+        if self.code and (len(errors) != 1 or len(lines) > MOST_LINES):
+            return f"{len(lines)} lines, {len(errors)} of them errors"
+        if any(len(line) > 300 or not line.isprintable() for line in errors):
+            return "a line that is too long or cannot be printed"
+        return ""
+
+
+MOST_LINES = 12  # notes that stand before the error
+_watching: list["Watch"] = []
+
+
+class Watch:
+    """Who is allowed to write where, and what must not even be read."""
+
+    def __init__(self, writable: tuple[Path, ...], secret: Path) -> None:
+        self.writable = tuple(f"{os.path.realpath(path)}{os.sep}" for path in (*writable, Path("/dev")))
+        self.secret = f"{os.path.realpath(secret)}{os.sep}"
+        self.touched: list[str] = []
+        if not getattr(Watch, "hooked", False):
+            sys.addaudithook(_hook)
+            Watch.hooked = True
+
+    hooked = False
+
+    def call(self, command: Callable[[], int | None]) -> Seen:
+        said, raised, code = io.StringIO(), "", None
+        with self.under(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                code = command() or 0
+            except Hang:
+                raised = f"hangs: more than {LIMIT:g} s"
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 1
+            except ANYTHING as error:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                raised = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {str(error)[:80]!r}"
+        return Seen(code, said.getvalue(), raised, tuple(self.touched))
+
+    @contextlib.contextmanager
+    def under(self) -> Iterator[None]:
+        self.touched = []
+        self.clock = self.last = time.process_time()
+        before = signal.signal(signal.SIGALRM, self.too_long)
+        _watching.append(self)
+        signal.setitimer(signal.ITIMER_REAL, LIMIT, LIMIT)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            _watching.pop()
+            signal.signal(signal.SIGALRM, before)
+
+    def too_long(self, number: int, frame: FrameType | None) -> None:
+        """Over the limit, unless most of that time was spent on other processes and it does go on."""
+        now = time.process_time()
+        if now - self.clock >= 0.8 * LIMIT or now - self.last < 0.02 * LIMIT:
+            raise Hang
+        self.last = now
+
+    def saw(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """One audit event: folders' descriptors are its last arguments, two of a rename or link, else one; -1: none."""
+        if event in RUNS:
+            self.touched.append(f"{event} {arguments!r}"[:200])
+        elif event == "open":
+            path, _, flags = arguments
+            if isinstance(path, int) or (flags & os.O_NOFOLLOW and not os.path.isabs(path)):
+                return
+            real = os.path.realpath(os.fsdecode(path)) if "\0" not in os.fsdecode(path) else ""
+            if flags & WRITES and not self._may(real):
+                self.touched.append(f"write {real}")
+            elif real.startswith(self.secret):
+                self.touched.append(f"read {real}")
+        elif event in CHANGES:
+            two = event in ("os.rename", "os.link")
+            for place in (0, 1) if event == "os.rename" else (1,) if "link" in event else (0,):
+                path = arguments[place]
+                if isinstance(path, str | bytes | os.PathLike):
+                    beside = arguments[2 + place] if two else arguments[-1] if event not in PLAIN else -1
+                    above = f"/proc/self/fd/{beside}" if isinstance(beside, int) and beside >= 0 else os.getcwd()
+                    folder, name = os.path.split(os.path.join(above, os.fsdecode(path)))
+                    real = os.path.join(os.path.realpath(folder), name)
+                    if not self._may(real):
+                        self.touched.append(f"{event} {real}")
+
+    def _may(self, real: str) -> bool:
+        return f"{real}{os.sep}".startswith(self.writable) or "__pycache__" in real
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watching and (event == "open" or event in CHANGES or event in RUNS):
+        watch = _watching.pop()  # its own look at links is nobody's
+        try:
+            watch.saw(event, arguments)
+        finally:
+            _watching.append(watch)
+
+
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     folder.joinpath("here").mkdir()
     os.chdir(folder / "here")  # where a canary would appear
     parts = [
@@ -69,62 +179,42 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list
 
 def commands(number: int, root: Path) -> tuple[str, bool]:
     """A wrong word among right ones on the command line."""
-    right = 0
+    tally = Tally()
     for trial in range(number):
-        override, named = WRONG[trial % len(WRONG)]
+        override, named = [*WRONG.items()][trial % len(WRONG)]
         seed = [] if override.startswith("seed") else ["seed=3"]
-        given = ["CartPole-v1:ppo", "-q", *seed, override]
-        ended = finish(given, root)
+        ended = finish(["CartPole-v1:ppo", "-q", *seed, override], root)
         good = ended.code == 2 and refused_in_a_line(ended.said) and named in ended.said
-        right += good
-        if not good:
-            print(f"{given}: {ended.code} {ended.said[-500:]}", flush=True)
+        tally.add(override, "" if good else f"{ended.code} {ended.said[-500:]}")
     folders = [path for path in root.iterdir() if path.is_dir()]
     line = (
-        f"**{right} of {number}** wrong configs on the command line: exit code 2, one line that names the key (and the "
+        f"{tally} wrong configs on the command line: exit code 2, one line that names the key (and the nearest right "
+        f"one), no traceback; {len(folders)} run folders made"
     )
-    return f"{line}nearest right one), no traceback; {len(folders)} run folders made", right == number and not folders
+    return line, tally.good and not folders
 
 
 def hostile_ids(number: int, root: Path) -> tuple[str, bool]:
     """Each id on each command; run_inspect itself takes none."""
     os.environ["STRIDE_RUNS"] = str(root)
-    refused = total = 0
+    tally = Tally()
     for text in (IDS * (number // len(IDS) + 1))[:number]:
         for name, command in OPENING.items():
-            total += 1
-            said = io.StringIO()
-            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-                code = command(text)
-            good = code == 2 and refused_in_a_line(said.getvalue())
-            refused += good
-            if not good:
-                print(f"{name} {text!r}: {code} {said.getvalue()[-300:]!r}", flush=True)
-    canary = Path("canary").exists()
-    line = f"**{refused} of {total}** refused: {number} hostile run ids on {', '.join(OPENING)}; {int(canary)} executed"
-    return line, refused == total and not canary
+            code, said = heard(command, text)
+            good = code == 2 and refused_in_a_line(said)
+            tally.add(f"{name} {text!r}", "" if good else f"{code} {said[-300:]!r}")
+    executed = Path("canary").exists()
+    line = f"{tally} refused: {number} hostile run ids on {', '.join(OPENING)}; {int(executed)} executed"
+    return line, tally.good and not executed
 
 
-NUMBERS = (
-    "0", "-1", "1", "2.5", "1e5", "1e400", "-1e-400", "nan", "inf", "9" * 41, "9" * 310, "9" * 4301, "0" * 999, "1_0",
-    "0x1F", "1e", "--5", "1,2", "1-5", "5-1", "1-99999999999", "1e308", "9223372036854775808", "٣", "1.0e+2",
-)  # fmt: skip
-TEXTS = (
-    "", " ", "a", "null", "true", "off", "~", "é", "\ud800", "\udcff", "\x00", "\x1b[31m", "\u202e", "💥", "x" * 299,
-    "x" * 5000, "a b", "a\nb", "../..", "/dev/zero", "/dev/stdin", "/", ".", "~/x", "$HOME", "@last",
-    "@best:x", "hub:a/b",
-    "${oc.env:HOME}", "!!python/name:os.system", "lin_0.001", "lin_", "exp_-1", "cos_nan", "warmup_" + "9" * 5000, "*",
-)  # fmt: skip
-WHOLES = (
-    "[1,[2]]", "{a: 1}", "{a:{b:{c:1}}}", "[" * 30 + "]" * 30, "[" * 400 + "]" * 400, "{a:" * 30, "(", "[", "]", "{",
-    "'",
-    '"', "int('5')", "int('x')", "float(1)", "choice(1,2)", "range(0,5)", "sort([2,1])", "glob(*)", "json_str({})",
-    "[a,b",
-    "{1: 2}", "[null]", "[[64],[64]]", "{id: x}", "[{id: x}]", "extend_list(1)", "{kind: linear, start_value: 1}",
-)  # fmt: skip
-TAGS = ("!!bool", "!!int", "!!float", "!!str", "!!null", "!!timestamp", "!!binary", "!!set", "!!omap", "!!pairs",
-        "!!map", "!!seq", "!!merge", "!!python/object/apply:os.system", "!x", "&a", "*a", "? ", "- ",
-        "<<: ", "|", ">", "%YAML 9")  # fmt: skip
+DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+WRONG: dict[str, str] = DATA["wrong"]  # key=value with one thing wrong, and what the line has to name
+IDS: list[str] = [*DATA["ids"], "a" * 129, "a" * 5000, "../" * 400 + "etc/passwd"]
+NUMBERS: list[str] = [*DATA["numbers"], *(digit * count for digit, count in (("9", 310), ("9", 4301), ("0", 999)))]
+TEXTS: list[str] = [*DATA["texts"], "x" * 299, "x" * 5000, "warmup_" + "9" * 5000]
+WHOLES: list[str] = [*DATA["wholes"], "[" * 30 + "]" * 30, "[" * 400 + "]" * 400, "{a:" * 30]
+TAGS: list[str] = DATA["tags"]
 FLAGS = {
     parser: sorted({flag for action in build()._actions for flag in action.option_strings})
     for parser, build in (("train", build_parser), ("play", build_play_parser), ("publish", build_publish_parser))
@@ -165,49 +255,35 @@ def no_work() -> Iterator[None]:
         yield
 
 
-STARTED: dict[str, Callable[[list[str]], int]] = {
-    "train": lambda words: train.command(words),
-    "play": lambda words: run_play.command(words),
-    "publish": lambda words: run_publish.command(words),
-    "inspect": lambda words: run_inspect.command(words),
-}
+STARTED = {
+    "train": train.command, "play": run_play.command, "publish": run_publish.command, "inspect": run_inspect.command,
+}  # fmt: skip
 
 
 def words(number: int, draw: random.Random, folder: Path) -> tuple[str, bool]:
     """Half command lines, half files; every one is taken or refused in one line, and nothing is written."""
     (folder / "secret").mkdir(exist_ok=True)
-    file, began = folder / "Fuzzed-v0.yaml", time.monotonic()
+    file, began, tally, refused = folder / "Fuzzed-v0.yaml", time.monotonic(), Tally(), 0
     watch = Watch((), folder / "secret")
-    counts = {"lines": 0, "files": 0, "taken": 0, "refused": 0, "wrong": 0, "hangs": 0, "touched": 0}
     with no_work():  # what is taken must not be carried out
         for trial in range(number):
-            name, given = "train", []
             if trial % 2:
                 file.write_bytes(any_yaml(draw))
                 variant = draw.choice(("ppo", "dqn", "", "reinforce", "x"))
-                given = ["--config", str(file), *([variant] if variant else []), *any_override(draw, 0.2), "-q"]
+                name, given = "train", ["--config", str(file), *([variant] if variant else [])]
+                given += [*any_override(draw, 0.2), "-q"]
             else:
                 name, given = any_words(draw)
             seen = watch.call(partial(right_or_not, name, given))
-            counts["files" if trial % 2 else "lines"] += 1
-            counts["refused" if seen.code else "taken"] += not seen.wrong
-            counts["hangs"] += "hangs" in seen.raised
-            counts["touched"] += bool(seen.touched)
-            counts["wrong"] += bool(seen.wrong)
-            if seen.wrong and counts["wrong"] <= 50:
-                text = file.read_bytes()[:300] if trial % 2 else b""
-                print(
-                    f"words {trial}: {seen.wrong}: {name} {ascii(given)[:400]} {text!r} {seen.said[-200:]!r}",
-                    flush=True,
-                )
-    seconds = time.monotonic() - began
+            refused += bool(seen.code)
+            text = f"{name} {ascii(given)[:400]} {file.read_bytes()[:300] if trial % 2 else b''!r}"
+            tally.add(f"words {trial}, {text}", seen.wrong)
     line = (
-        f"**{counts['wrong']} of {number:,}** wrong: {counts['lines']:,} command lines and {counts['files']:,} YAML "
-        f"files through the commands as far as the config; {counts['refused']:,} refused in one line of at most 300 "
-        f"characters, {counts['taken']:,} taken, {counts['hangs']} over 5 s, {counts['touched']} that wrote or called "
-        f"anything ({seconds:.0f} s)"
+        f"{tally} right: command lines and YAML files through the commands as far as the config, every other one; "
+        f"{refused:,} refused in one line of at most 300 characters, all others taken, none over 5 s, none that wrote "
+        f"or called anything ({time.monotonic() - began:.0f} s)"
     )
-    return line, not counts["wrong"]
+    return line, tally.good
 
 
 def right_or_not(name: str, given: list[str]) -> int:
@@ -219,15 +295,11 @@ def right_or_not(name: str, given: list[str]) -> int:
 
 def any_text(draw: random.Random) -> str:
     """A value: a number, a text, brackets, or noise."""
-    match draw.randrange(5):
-        case 0:
-            return draw.choice(NUMBERS)
-        case 1:
-            return draw.choice(TEXTS)
-        case 2:
-            return draw.choice(WHOLES)
-        case 3:
-            return "".join(draw.choices(string.printable, k=draw.randint(1, 12)))
+    kind = draw.randrange(5)
+    if kind < 3:
+        return draw.choice((NUMBERS, TEXTS, WHOLES)[kind])
+    if kind == 3:
+        return "".join(draw.choices(string.printable, k=draw.randint(1, 12)))
     return draw.choice(NUMBERS) + draw.choice(TEXTS)
 
 

@@ -1,12 +1,13 @@
 """Checkpoint files made to harm, with sidecars that vouch for them, on every command that loads one.
 
     python -m lab.faults hostile
+    python -m lab.faults damage --flips 500 --cuts 200
 
 Nothing may be executed (a canary file would appear, or a process or a connection), and each is refused in one line.
 """
 
-import contextlib
 import io
+import json
 import os
 import random
 import shutil
@@ -20,13 +21,12 @@ from typing import Any
 
 import torch
 
-from lab.faults.rig import OPENING, TINY, evenly, finish, last_run, refused_in_a_line
-from stride.agents.trained.loading import read_checkpoint
+from lab.faults.rig import OPENING, TINY, Tally, Told, evenly, finish, heard, refused_in_a_line, straight
+from stride.agents.trained.loading import load_run, read_checkpoint
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
 from stride.utils.durable_file import write_json
-
-CANARY = "touch canary"
+from stride.utils.user_error import UserError
 
 
 def encoded(value: object) -> bytes:
@@ -46,31 +46,9 @@ def calls(module: str, name: str, *arguments: object) -> bytes:
     return b"\x80\x02" + f"c{module}\n{name}\n".encode() + encoded(arguments) + b"R."
 
 
+CALLED: dict[str, list[Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 PICKLES = {
-    "os.system": calls("os", "system", CANARY),
-    "posix.system": calls("posix", "system", CANARY),
-    "subprocess.Popen": calls("subprocess", "Popen", ["touch", "canary"]),
-    "builtins.eval": calls("builtins", "eval", "__import__('os').system('touch canary')"),
-    "builtins.exec": calls("builtins", "exec", "open('canary', 'w')"),
-    "builtins.open": calls("builtins", "open", "canary", "w"),
-    "builtins.__import__": calls("builtins", "__import__", "antigravity"),
-    "builtins.getattr": calls("builtins", "getattr", "x", "__class__"),
-    "runpy.run_path": calls("runpy", "run_path", "evil.py"),
-    "importlib": calls("importlib", "import_module", "evil"),
-    "pty.spawn": calls("pty", "spawn", "touch canary"),
-    "webbrowser.open": calls("webbrowser", "open", "http://127.0.0.1:9/"),
-    "socket": calls("socket", "create_connection", ("127.0.0.1", 9)),
-    "shutil.rmtree": calls("shutil", "rmtree", "here"),
-    "torch.load": calls("torch", "load", "evil.pt"),
-    "torch.hub.load": calls("torch.hub", "load", "evil/evil", "evil"),
-    "torch.jit.load": calls("torch.jit", "load", "evil.pt"),
-    "numpy.load": calls("numpy", "load", "evil.npy"),
-    "operator.attrgetter": calls("operator", "attrgetter", "__globals__"),
-    "functools.partial": calls("functools", "partial", "print"),
-    "code": calls("types", "CodeType", 0),
-    "pathlib.Path": calls("pathlib", "PosixPath", "/etc/passwd"),
-    "pickle.loads": calls("pickle", "loads", "x"),
-    "ctypes": calls("ctypes", "CDLL", "evil.so"),
+    **{what: calls(*called) for what, called in CALLED.items()},
     "no pickle": b"\xff" * 64,
     "endless": b"\x80\x02" + b"]" * 100,
     "deep": b"\x80\x02" + b"(" * 50_000 + b"t" * 50_000 + b".",
@@ -146,52 +124,75 @@ def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, Callab
     }  # fmt: skip
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    root = folder / "runs"
-    ended = finish(TINY, root)
-    whole_run = last_run(root)
-    assert ended.code == 0 and whole_run is not None, ended.said
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    whole = straight(TINY, folder / "runs")
     here = folder / "here"
     here.mkdir()
     os.chdir(here)  # where a canary would appear
     os.environ["STRIDE_RUNS"] = str(folder / "hostile")
-    stem = checkpoint_set.target(whole_run.checkpoints / "last.ckpt")
-    path = whole_run.checkpoints / f"{stem}.ckpt"
+    path = last_checkpoint(whole)
     hostile = files(path.read_bytes(), read_checkpoint(path), folder)
-    names = evenly(list(hostile), counts["files"])
-    refused = total = 0
-    executed = []
+    names, tally, executed = evenly(list(hostile), counts["files"]), Tally(), 0
     for name in names:
         data = hostile[name]()
         for what, command in OPENING.items():
-            total += 1
-            code, said = attacked(whole_run, data, command, folder / "hostile")
-            good = code == 2 and refused_in_a_line(said)
-            refused += good
-            if not good:
-                print(f"{name} on {what}: {code} {said[-300:]!r}", flush=True)
-            if Path("canary").exists():
-                executed.append(f"{name} on {what}")
-                Path("canary").unlink()
+            run = vouched_for(whole, data, folder / "hostile")
+            code, said = heard(command, run.id)
+            tally.add(f"{name} on {what}", "" if code == 2 and refused_in_a_line(said) else f"{code} {said[-300:]!r}")
+            executed += Path("canary").exists()
+            Path("canary").unlink(missing_ok=True)
     lines = [
-        f"**{refused} of {total}** refused in one line: {len(names)} hostile checkpoint files, each with a sidecar "
-        f"that vouches for it, on {', '.join(OPENING)}",
-        f"**{len(executed)} executed** {', '.join(executed)}",
+        f"{tally} refused in one line: {len(names)} hostile checkpoint files, each with a sidecar that vouches for it, "
+        f"on {', '.join(OPENING)}; **{executed} executed**",
         f"files: {', '.join(names)}",
     ]
-    return lines, refused == total and not executed
+    return lines, tally.good and not executed
 
 
-def attacked(whole: RunDir, data: bytes, command: Callable[[str], int], root: Path) -> tuple[int, str]:
-    """A copy of the run whose checkpoints are all that file; what the command said of it."""
+def vouched_for(whole: RunDir, data: bytes, root: Path) -> RunDir:
+    """A copy of the run whose checkpoints are all that file."""
     shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(whole.path, root / whole.id, symlinks=True)
-    run = RunDir(root / whole.id)
+    run = RunDir(shutil.copytree(whole.path, root / whole.id, symlinks=True))
     for path in run.checkpoints.glob("*=*.ckpt"):
         facts = checkpoint_set.facts_of(path)
         path.write_bytes(data)
         write_json(path.with_suffix(".json"), {**facts, **checkpoint_set.digest(path)})
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-        code = command(run.id)
-    return code, said.getvalue().strip()
+    return run
+
+
+def last_checkpoint(run: RunDir) -> Path:
+    return run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.ckpt"
+
+
+def damage(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    """Flipped bytes and cut files: is every damaged checkpoint noticed, and is the one before it taken?"""
+    run = straight(TINY, folder / "runs")
+    path, before, tally = last_checkpoint(run), checkpoint_set.names(run.checkpoints)[-2], Tally()
+    whole, flips, cuts = path.read_bytes(), counts["flips"], counts["cuts"]
+    for trial in range(flips + cuts):
+        data = bytearray(whole)
+        if trial < flips:
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        else:
+            del data[draw.randrange(len(whole)) :]
+        path.write_bytes(data)
+        chosen = checkpoint_set.select(run.checkpoints, "last", run.id)
+        taken = chosen.path.stem == before and any("damaged" in note for note in chosen.notes)
+        tally.add(f"trial {trial}", "" if taken and unread(path) else "loaded, or another taken")
+    notes = load_run(str(run.path), "last").notes  # the whole way once: what play, inspect and publish do
+    again = finish(["--resume", "@last", "--max-timesteps", "2560"], folder / "runs")
+    resumed = again.code == 0 and f"taking {before}" in again.said and bool(notes)
+    lines = [
+        f"{tally} damaged files ({flips} with one bit flipped, {cuts} cut) refused unread; the checkpoint before was "
+        "taken, and that was said",
+        f"train.py --resume and load_run (play, inspect, publish) {'did' if resumed else 'DID NOT'} go on from there",
+    ]
+    return lines, tally.good and resumed
+
+
+def unread(path: Path) -> bool:
+    try:
+        read_checkpoint(path)
+    except UserError:
+        return True
+    return False

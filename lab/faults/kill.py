@@ -5,11 +5,10 @@
 Trials go round all algorithms and engines. Half the kills come from outside at a random moment of the run. The other
 half strike inside a save, at one of its file operations drawn at random: in the middle of a write, before or after an
 fsync, a rename, a link, a deletion. Every other trial runs on another filesystem, /dev/shm. A group is one command with
-two seeds: its parent is killed while they train, who is left is counted and ended, and each run is resumed by its id.
+three seeds, whose leader is killed.
 """
 
 import collections
-import contextlib
 import os
 import random
 import re
@@ -23,25 +22,172 @@ from typing import ParamSpec, TypeVar
 
 import lightning as L
 
-from lab.faults.rig import (
-    REPLAY,
-    SMALL,
-    TINY,
-    Ended,
-    amounts_to,
-    faults,
-    finish,
-    last_run,
-    leftovers,
-    start,
-    state_of,
-)  # fmt: skip
+from lab.faults import rig
+from lab.faults.record import Told
 from stride.agents.base import Agent
-from stride.commands.plain_tree import differences, walk
+from stride.commands.plain_tree import walk
+from stride.runstore import run_lock
 from stride.runstore.run_dir import RunDir
-from stride.trainer_callbacks.checkpoint import Checkpoint, HashingFile
+from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint, HashingFile
+from stride.trainer_callbacks.evaluate import Evaluate
+from stride.trainer_callbacks.video import Video
+from stride.utils.cores import SHARE, cores
+
+PHASES: dict[str, tuple[type, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
+    "building": (Agent, "setup", 1),
+    "collecting": (Agent, "collect", 9),
+    "updating": (Agent, "learn_from", 9),
+    "evaluating": (Evaluate, "_play", 4),
+    "recording": (Video, "film", 2),
+    "saving": (AtomicIO, "save_checkpoint", 4),
+    "closing test": (Evaluate, "test", 1),
+}
+MANNERS = {"quick": 0.3, "long": 20.0, "twice": 20.0}  # seconds that the phase lasts
+WORDS = (*rig.TINY, "video_freq_epochs=4", "video_max_steps=40")
+WITHIN = 5.0
+OURS = ("max_timesteps", "eval_freq", "checkpoint_freq")
+GROUP = (*(word for word in rig.TINY if word != "-q" and not word.startswith(OURS)),
+         "max_timesteps=38400", "eval_freq_epochs=40", "checkpoint_freq_epochs=20")  # fmt: skip
+SEEDS = ("3", "1", "2")
+LEADERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # nobody can pass on the first
+Amounts = dict[int, dict[str, object]]  # by seed
+
+
+def pause(phase: str, told: Path, seconds: float) -> None:
+    """Have this process tell when it reaches the phase, and stay in it for a while."""
+
+    def late(function: rig.Call, *arguments: object, **options: object) -> object:
+        told.write_text("here")
+        time.sleep(seconds)
+        return function(*arguments, **options)
+
+    rig.at_call(*PHASES[phase], late)
+
+
+def signals(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    """SIGTERM, Ctrl-C and SIGHUP at random moments of every phase: exit code, time to exit, resumed to the bit or not.
+
+    In a third of the trials the phase is made to last (a sleep of 20 s inside it), so that it must be dropped; in
+    another third a second signal follows at once. Then seed groups: whoever leads one gets SIGTERM, SIGHUP, Ctrl-C or
+    SIGKILL; no training may outlive it, and `--resume group:NAME` must end in the bits of a group never stopped.
+    """
+    wanted = rig.amounts_to(rig.straight(WORDS, folder / "straight"))
+    lines, good = [], True
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        tally, slowest = rig.Tally(), 0.0
+        for trial in range(counts["trials"]):
+            phase = list(PHASES)[trial % len(PHASES)]
+            manner = list(MANNERS)[trial // len(PHASES) % 3]  # 21 trials: each phase in each manner
+            root = folder / f"{number}-{trial}"
+            seconds, left = stopped(number, phase, manner, draw, root)
+            slowest = max(slowest, seconds)
+            tally.add(f"{number.name} while {phase}, {manner}", judged(left, seconds, number, root, wanted))
+            shutil.rmtree(root, ignore_errors=True)
+        good = good and tally.good
+        ended = f"left with exit code {128 + number} within {WITHIN:g} s (slowest {slowest:.1f} s)"
+        lines.append(f"{number.name}: {tally} {ended}, resumed to the bits of the run that was never stopped")
+    lines.append(f"phases, in turn: {', '.join(PHASES)}; quick, made to last 20 s, and with a second signal at once")
+    told, well = groups(counts["groups"], draw, folder)
+    return [*lines, *told], good and well
+
+
+def stopped(number: int, phase: str, manner: str, draw: random.Random, root: Path) -> tuple[float, rig.Ended]:
+    """A run that gets the signal in a phase; the seconds from the signal to its end."""
+    told = root.parent / f"{root.name}.told"
+    child = rig.start(WORDS, root, lambda: pause(phase, told, MANNERS[manner]))
+    rig.wait_until(told.exists)
+    time.sleep(draw.uniform(0.0, 0.2))
+    began = time.monotonic()
+    os.kill(child.pid, number)
+    if manner == "twice":
+        time.sleep(0.1)
+        os.kill(child.pid, number)
+    ended = child.wait()
+    return time.monotonic() - began, ended
+
+
+def judged(ended: rig.Ended, seconds: float, number: int, root: Path, wanted: dict[str, object]) -> str:
+    """What is wrong, "" for nothing."""
+    if ended.code != 128 + number or seconds > WITHIN or "Traceback" in ended.said:
+        return f"exit code {ended.code} after {seconds:.1f} s: {ended.said[-600:]}"
+    return rig.resumed(root, wanted) if rig.last_run(root) else ""  # it was stopped before there was a run
+
+
+def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.Signals, ...] = LEADERS) -> Told:
+    """So many seed groups, the signals in turn."""
+    if not count:
+        return [], True
+    os.environ.pop(SHARE, None)  # tests run beside others, but a group of one at a time would say little
+    rig.straight((*GROUP, "--seed", ",".join(SEEDS)), folder / "group")
+    wanted = of_seeds(folder / "group")
+    tallies = {number: rig.Tally() for number in leaders[:count]}
+    for trial in range(count):
+        number, root = leaders[trial % len(leaders)], folder / f"group-{trial}"
+        tallies[number].add(f"a group, {number.name}", led(number, draw, root, wanted))
+        shutil.rmtree(root, ignore_errors=True)
+    ended = (
+        f"times all its trainings ended within {WITHIN:g} s, and the group was resumed to the bits of one never stopped"
+    )
+    lines = [
+        f"who leads a group of {len(SEEDS)} seeds gets {each.name}: {tally} {ended}" for each, tally in tallies.items()
+    ]
+    return lines, all(tally.good for tally in tallies.values())
+
+
+def led(number: int, draw: random.Random, root: Path, wanted: Amounts) -> str:
+    """What is wrong with a group whose leader gets the signal; "" for nothing."""
+    child = rig.start((*GROUP, "--seed", ",".join(SEEDS)), root)
+    workers = min(len(SEEDS), cores())
+    rig.wait_until(lambda: len(pids(root)) == workers or not child.lives())
+    if not child.lives():
+        return f"over before {workers} trained at once: {child.wait()}"
+    time.sleep(draw.uniform(0.0, 1.5))
+    trainings = pids(root)
+    os.kill(child.pid, number)
+    ended = child.wait()
+    began = time.monotonic()
+    while alive(trainings) and time.monotonic() < began + WITHIN:
+        time.sleep(0.01)
+    if left := alive(trainings):
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        return f"{len(left)} trainings live on"
+    if ended.code not in (128 + number, 0):  # 0: it was quicker
+        return f"exit code {ended.code}"
+    name = re.search(r"group (\S+):", ended.said)
+    assert name is not None
+    command = f"--resume group:{name[1]}"
+    if number != signal.SIGKILL and ended.code and command not in ended.said.strip().splitlines()[-1]:
+        return f"the last line does not say how to go on: {ended.said[-300:]}"
+    again = rig.finish(command.split(), root)
+    if again.code:
+        return f"resume ended with {again.code}: {again.said[-500:]}"
+    if {int(run.facts()["seed"]) for run in runs_of(root)} != wanted.keys():
+        return "other seeds"
+    return "".join(rig.unlike(run, wanted[run.facts()["seed"]]) for run in runs_of(root))
+
+
+def runs_of(root: Path) -> list[RunDir]:
+    return [RunDir(path.parent) for path in root.glob("*/config.json") if not path.parent.is_symlink()]
+
+
+def of_seeds(root: Path) -> Amounts:
+    """What each seed's run amounts to; files are left out, as a stop leaves one more."""
+    amounts = {run.facts()["seed"]: rig.amounts_to(run) for run in runs_of(root)}
+    return {seed: {name: amount[name] for name in ("state", "rows", "increasing")} for seed, amount in amounts.items()}
+
+
+def pids(root: Path) -> list[int]:
+    """Who trains under a root just now."""
+    return [owner["pid"] for run in runs_of(root) if (owner := run_lock.owner(run.path))]
+
+
+def alive(processes: list[int]) -> list[int]:
+    return [pid for pid in processes if run_lock.identity(pid)]
+
 
 WATCHED = ("fsync", "replace", "symlink", "unlink")
+KILLED = 128 + signal.SIGKILL
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -55,7 +201,7 @@ class Mine:
 
     def plant(self) -> None:
         for name in WATCHED:
-            setattr(os, name, self.watched(getattr(os, name), name))
+            rig.plant(os, name, self.watched(getattr(os, name), name))
         save, write = Checkpoint.save, HashingFile.write
 
         def watched_save(checkpoint: Checkpoint, trainer: L.Trainer, agent: Agent) -> None:
@@ -72,8 +218,8 @@ class Mine:
                 self.strike("write")
             return write(hashing, data)
 
-        setattr(Checkpoint, "save", watched_save)  # noqa: B010  (mypy would not have it assigned)
-        setattr(HashingFile, "write", watched_write)  # noqa: B010
+        rig.plant(Checkpoint, "save", watched_save)
+        rig.plant(HashingFile, "write", watched_write)
 
     def watched(self, function: Callable[P, T], name: str) -> Callable[P, T]:
         def call(*arguments: P.args, **options: P.kwargs) -> T:
@@ -96,218 +242,90 @@ class Mine:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-MEMORY = tuple(word for word in REPLAY[1:] if word != "prioritised=true")
+MEMORY = tuple(word for word in rig.REPLAY[1:] if word != "prioritised=true")
 SAC = ("Pendulum-v1:sac", *(word for word in MEMORY if word != "n_step=3"))
 DREAMER = (
-    "CartPole-v1:dreamer", *SMALL, "n_envs=4", "train_freq=16", "batch_size=4", "batch_length=6", "buffer_size=400",
+    "CartPole-v1:dreamer", *rig.SMALL, "n_envs=4", "train_freq=16", "batch_size=4", "batch_length=6", "buffer_size=400",
     "learning_starts=100", "epoch_iterations=1", "train_ratio=2", "deter=16", "width=16", "stoch=3", "horizon=4",
     "imagined_starts=8",
 )  # fmt: skip
 LSTM = ("policy=lstm", "engine=eager", "max_timesteps=640")
 CASES = {
-    "PPO, fused": (*TINY, "engine=fused_cpu"),
-    "DQN, prioritised, memmap": (*REPLAY, "engine=eager"),
+    "PPO, fused": (*rig.TINY, "engine=fused_cpu"),
+    "DQN, prioritised, memmap": (*rig.REPLAY, "engine=eager"),
     "SAC": (*SAC, "engine=eager"),
-    "PPO, LSTM": (*TINY, *LSTM),
+    "PPO, LSTM": (*rig.TINY, *LSTM),
     "DQN, fused, memmap": ("CartPole-v1:dqn", *MEMORY, "engine=fused_cpu"),
     "SAC, fused": (*SAC, "engine=fused_cpu", "replay_storage=ram"),
-    "PQN": ("CartPole-v1:pqn", *TINY[1:]),
+    "PQN": ("CartPole-v1:pqn", *rig.TINY[1:]),
     "Dreamer": DREAMER,
-    "PPO": (*TINY, "engine=eager"),
-    "REINFORCE, fused": ("CartPole-v1:reinforce", *TINY[1:], "engine=fused_cpu"),
-    "REINFORCE, LSTM": ("CartPole-v1:reinforce", *TINY[1:], *LSTM, "policy_targets=advantages"),
-    "Q-learning": ("FrozenLake-v1:q_learning", *SMALL, "n_envs=4", "n_steps=16", "epoch_iterations=2"),
-    "Q-learning, one save": ("FrozenLake-v1:q_learning", *SMALL, "n_envs=4", "n_steps=16"),
-    "PPO, fused, on Gymnasium's worlds": (*TINY, "engine=fused_cpu", "env_backend=gym"),
+    "PPO": (*rig.TINY, "engine=eager"),
+    "REINFORCE, fused": ("CartPole-v1:reinforce", *rig.TINY[1:], "engine=fused_cpu"),
+    "REINFORCE, LSTM": ("CartPole-v1:reinforce", *rig.TINY[1:], *LSTM, "policy_targets=advantages"),
+    "Q-learning": ("FrozenLake-v1:q_learning", *rig.SMALL, "n_envs=4", "n_steps=16", "epoch_iterations=2"),
+    "Q-learning, one save": ("FrozenLake-v1:q_learning", *rig.SMALL, "n_envs=4", "n_steps=16"),
+    "PPO, fused, on Gymnasium's worlds": (*rig.TINY, "engine=fused_cpu", "env_backend=gym"),
 }
 OTHER = Path("/dev/shm")  # a folder on another filesystem
-GROUP = ("--seed", "1,2")
-SEEDED = re.compile(r"[0-9]{8}-[0-9]{6}-.+-s([0-9]+)-[a-z2-7]{4}")  # a run's folder
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    """The figures in words, and whether all of them are what they should be."""
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     other = Path(tempfile.mkdtemp(prefix="kill-", dir=OTHER))
     each, more = divmod(counts["trials"], len(CASES))
-    trials = {title: each + (place < more) for place, title in enumerate(CASES)}
+    lines, good = [], True
     try:
-        parts = [
-            killed(title, last_words(words), trials[title], draw, [folder, other])
-            for title, words in CASES.items()
-            if trials[title]
-        ]
-        if counts["groups"]:
-            parts.append(killed_groups(last_words(CASES["PPO, fused"]), counts["groups"], draw, folder))
+        for place, (title, words) in enumerate(CASES.items()):
+            if trials := each + (place < more):
+                killing = Killing(title, rig.last_words(words), [folder, other])
+                for number in range(trials):
+                    killing.trial(number, draw)
+                lines.append(str(killing))
+                good = good and killing.tally.good
     finally:
         shutil.rmtree(other, ignore_errors=True)
-    return [line for lines, _ in parts for line in lines], all(good for _, good in parts)
-
-
-def last_words(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The last of each key, as a key may be given once."""
-    return tuple({word.partition("=")[0]: word for word in words}.values())
+    told, right = groups(counts["groups"], draw, folder, (signal.SIGKILL,))
+    return [*lines, *told], good and right
 
 
 class Killing:
     """One kind of training, killed again and again, beside the same training left alone."""
 
     def __init__(self, title: str, words: tuple[str, ...], places: list[Path]) -> None:
-        self.title, self.words, self.places = title, words, places
-        straight, self.told = places[0] / f"{title} straight", places[0] / f"{title} count"
-        ended = finish(words, straight, Mine(0, False, self.told).plant)
-        assert ended.code == 0, ended.said
-        whole = last_run(straight)
-        assert whole is not None
+        self.title, self.words, self.places, self.told = title, words, places, places[0] / f"{title} count"
+        whole = rig.straight(words, places[0] / f"{title} straight", Mine(0, False, self.told).plant)
         self.operations = self.told.read_text().split()  # of all its saves, in order
-        self.wanted, self.state = amounts_to(whole), state_of(whole)
-        self.quick = finish(words, places[0] / f"{title} again").seconds  # the first one also warmed caches up
-        self.found, self.where = collections.Counter[str](), collections.Counter[str]()
+        self.wanted, self.leaves = rig.amounts_to(whole), sum(1 for _ in walk(rig.state_of(whole)))
+        self.quick = rig.finish(words, places[0] / f"{title} again").seconds  # the first one also warmed caches up
+        self.tally, self.where = rig.Tally(), collections.Counter[str]()
 
     def trial(self, number: int, draw: random.Random) -> None:
-        """Killed, looked at, resumed and compared; the folder is gone afterwards."""
+        """Killed, resumed and compared; the folder is gone afterwards."""
         root = self.places[number % 2] / f"{self.title} {number}"
         self.told.unlink(missing_ok=True)
-        ended = self.from_outside(root, draw) if number // 2 % 2 else self.inside_a_save(root, draw)
-        self.found["killed"] += ended.code == 137
-        where = self.told.read_text() if self.told.exists() else ""
-        if where:
-            self.found["inside"] += 1
-            self.where[where] += 1
-        outcome = revived(self.words, root, self.wanted, self.state)
-        self.found[outcome] += 1
-        if outcome != "identical":
-            print(f"trial {number} ({root}): {outcome}; killed {ended.code} {where}", flush=True)
-        self.found["corrupt"] += len(faults(there)) if (there := last_run(root)) else 0
-        self.found["leftovers"] += len(leftovers(root))
-        self.found["other filesystem"] += number % 2
+        hit = self.from_outside if number // 2 % 2 else self.inside_a_save
+        while hit(root, draw).code != KILLED:  # it was over before
+            shutil.rmtree(root)
+        where = self.told.read_text() if self.told.exists() else "outside of a save"
+        self.where[where] += 1
+        self.tally.add(f"{self.title} {number}, {where}", rig.resumed(root, self.wanted, self.words))
         shutil.rmtree(root)
 
-    def inside_a_save(self, root: Path, draw: random.Random) -> Ended:
+    def inside_a_save(self, root: Path, draw: random.Random) -> rig.Ended:
         kind = draw.choice(sorted(set(self.operations)))  # or nearly all would strike a write
         at = draw.choice([place for place, name in enumerate(self.operations, 1) if name == kind])
-        ended = finish(self.words, root, Mine(at, draw.random() < 0.5, self.told).plant)
-        while ended.code != 137:  # this run's saves had fewer operations
-            shutil.rmtree(root)
-            at = max(1, at - 50)
-            ended = finish(self.words, root, Mine(at, draw.random() < 0.5, self.told).plant)
-        return ended
+        return rig.finish(self.words, root, Mine(at, draw.random() < 0.5, self.told).plant)
 
-    def from_outside(self, root: Path, draw: random.Random) -> Ended:
-        ended = killed_at(self.words, draw.uniform(0.0, 0.9 * self.quick), root)
-        while ended.code != 137:  # it was quicker than the one before
-            self.quick = min(self.quick, ended.seconds)
-            shutil.rmtree(root)
-            ended = killed_at(self.words, draw.uniform(0.0, 0.9 * self.quick), root)
-        return ended
-
-    def verdict(self, trials: int) -> tuple[str, bool]:
-        """The line for the record, and whether it is the wanted one."""
-        found, leaves = self.found, sum(1 for _ in walk(self.state))
-        struck = ", ".join(f"{place} {count}x" for place, count in sorted(self.where.items()))
-        line = (
-            f"{self.title}: **{found['identical']} of {trials} resumed bit-identical** in {leaves:,} leaves, rows, "
-            f"links, files and report; {found['killed']} killed before their end, {found['inside']} inside a save "
-            f"({len(self.operations):,} file operations: {struck or 'none'}), {found['other filesystem']} on tmpfs; "
-            f"{found['corrupt']} corrupt files or links, {found['leftovers']} leftovers"
-        )
-        return line, found["identical"] == trials and not found["corrupt"] and not found["leftovers"]
-
-
-def killed(
-    title: str, words: tuple[str, ...], trials: int, draw: random.Random, places: list[Path]
-) -> tuple[list[str], bool]:
-    killing, began = Killing(title, words, places), time.monotonic()
-    for number in range(trials):
-        killing.trial(number, draw)
-        if (number + 1) % 20 == 0:
-            so_far = f"{number + 1}/{trials} {dict(killing.found)} {time.monotonic() - began:.0f} s"
-            print(f"{title}: {so_far}", flush=True)
-    line, good = killing.verdict(trials)
-    return [line], good
-
-
-def killed_groups(words: tuple[str, ...], trials: int, draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    """Two seeds by one command whose parent is killed: nobody is left, and each run ends in its own bits."""
-    wanted, found = {}, collections.Counter[str]()
-    for seed in (1, 2):
-        straight = folder / f"group straight {seed}"
-        ended = finish([*words, f"seed={seed}"], straight)
-        whole = last_run(straight)
-        assert ended.code == 0 and whole is not None, ended.said
-        wanted[seed] = amounts_to(whole)
-    for trial in range(trials):
-        root = folder / f"group {trial}"
-        child = start([*words, *GROUP], root)
-        while child.lives() and not runs_of(root):  # the processes are still loading
-            time.sleep(0.01)
-        time.sleep(draw.uniform(0.0, 1.0))
-        children = children_of(child.pid)
+    def from_outside(self, root: Path, draw: random.Random) -> rig.Ended:
+        child = rig.start(self.words, root)
+        moment = time.monotonic() + draw.uniform(0.0, 0.9 * self.quick)
+        while time.monotonic() < moment and child.lives():
+            time.sleep(0.002)
         os.kill(child.pid, signal.SIGKILL)
-        found["killed"] += child.wait().code == 137
-        found["left alive"] += len(left_after(children, 5.0))
-        begun = runs_of(root)
-        for seed in (1, 2):
-            again = ["--resume", begun[seed].id, "-q"] if seed in begun else [*words, f"seed={seed}"]
-            ended = finish(again, root)
-            there = runs_of(root)[seed]
-            over = ended.code == 2 and " is finished: " in ended.said
-            same = {key for key, value in amounts_to(there).items() if value == wanted[seed][key]}
-            # a training whose parent died has saved where it was: one checkpoint more than the straight run's
-            found["identical"] += (not ended.code or over) and same >= wanted[seed].keys() - {"files"}
-            found["corrupt"] += len(faults(there))
-        found["leftovers"] += len(leftovers(root))
-        shutil.rmtree(root)
-    line = (
-        f"Groups of two seeds: **{found['identical']} of {2 * trials} runs resumed bit-identical**, "
-        f"{found['killed']} of {trials} parents killed before their end, {found['left alive']} trainings left alive, "
-        f"{found['corrupt']} corrupt, {found['leftovers']} leftovers"
-    )
-    good = found["identical"] == 2 * trials and not (found["left alive"] or found["corrupt"] or found["leftovers"])
-    return [line], good
+        ended = child.wait()
+        self.quick = self.quick if ended.code == KILLED else min(self.quick, ended.seconds)
+        return ended
 
-
-def runs_of(root: Path) -> dict[int, RunDir]:
-    """The runs under a root by their seed; one that is still being made has another name."""
-    found = ((SEEDED.fullmatch(path.name), path) for path in root.iterdir()) if root.is_dir() else ()
-    return {int(match[1]): RunDir(path) for match, path in found if match and not path.is_symlink()}
-
-
-def children_of(pid: int) -> list[int]:
-    """Its child processes, by the kernel's word."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def left_after(pids: list[int], seconds: float) -> list[int]:
-    """Which of them still live after so long; they are ended."""
-    deadline = time.monotonic() + seconds
-    while (alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    for pid in alive:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-    return alive
-
-
-def killed_at(words: tuple[str, ...], seconds: float, root: Path) -> Ended:
-    """A run that gets SIGKILL from outside after so long."""
-    child = start(words, root)
-    moment = time.monotonic() + seconds
-    while time.monotonic() < moment and child.lives():
-        time.sleep(0.002)
-    os.kill(child.pid, signal.SIGKILL)
-    return child.wait()
-
-
-def revived(begun: tuple[str, ...], root: Path, wanted: dict[str, object], state: dict[str, object]) -> str:
-    """Resume (or start anew where not even a folder was there) and compare: "identical", or what is wrong."""
-    words = ["--resume", "@last", "-q"] if last_run(root) else list(begun)
-    ended = finish(words, root)
-    if ended.code == 2 and " is finished: " in ended.said:  # it was killed after its last word
-        ended = ended._replace(code=0)
-    run = last_run(root)
-    if ended.code or run is None:
-        return f"resume ended with {ended.code}: {ended.said[-300:]}"
-    got = amounts_to(run)
-    wrong = [f"{name} {got[name]} / {wanted[name]}" for name in wanted if got[name] != wanted[name]]
-    wrong += [f"{each.name} {each.words}" for each in differences(state_of(run), state)[:5]]
-    return f"differs in {', '.join(wrong)}" if wrong else "identical"
+    def __str__(self) -> str:
+        struck = ", ".join(f"{place} {count}x" for place, count in sorted(self.where.items()))
+        same = f"resumed bit-identical in {self.leaves:,} leaves, rows, links, files and report"
+        return f"{self.title}: {self.tally} {same}, nothing left over; killed {struck}, every other one on tmpfs"

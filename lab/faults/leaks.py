@@ -16,6 +16,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from lab.faults.record import Told
 from stride.config.loader import environment_files, load_config, to_plain
 from stride.config.variants import EnvironmentFile
 from stride.publishing.facts import findings, written_texts
@@ -33,69 +34,10 @@ LETTERS = {
 }  # fmt: skip
 SENTENCES = ("{}", "see {} for it", "log:{}", "({})", '"{}"', "x={}", "with {}, then stop", "[{}]", "a|{}|b", "#{}")
 
-TOLD = {  # of the attack that found the leaks: 32 forms of tokens and the like, 24 paths
-    "tokens, told": (
-        "hf_<an34>", "wandb_v1_<an40>", "ghp_<an36>", "github_pat_<an22>_<an59>", "glpat-<an20>", "sk-<an48>",
-        "sk-proj-<an20>_<an20>", "sk-ant-api03-<an40>", "AKIA<up15>7", "file:///home/alice/x", "gho_<an36>",
-        "ghs_<an36>", "ghr_<an36>", "sk_live_<an24>", "xoxb-<dig11>-<dig11>-<an24>", "AIza<an35>", "ASIA<up15>3",
-        "<b6440>", "eyJ<an18>.eyJ<an40>.<an43>", "npm_<an36>", "pypi-AgEIcHlwaS5vcmc<an60>",
-        "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA<an40>\n-----END OPENSSH PRIVATE KEY-----",
-        "https://bob:hunter2@example.org/x", "Bearer <an20>.<an8>", "password=hunter2", "AccountKey=<b6440>==",
-        "<dig9>:AA<an33>", "dop_v1_<hex64>", "alice@example.org", "10.<dig1>.<dig1>.17", "xhf_<an34>", "HF_<up34>",
-    ),
-    "paths, told": (
-        "PATH=/usr/bin:/home/alice/bin", "log:/home/alice/secret/file.txt", "/home/alice/My Files/x.txt",
-        "/home/alice/100%/x", "/home/alice/#1/x", "/home/alice/[a]/x", "C:/Users/bob", "\\\\server\\share\\bob",
-        "~alice/x", "../alice/x", "*/home/alice/x", "/home/alice", "C:\\Users\\bob\\x", "~/x", "/root/.ssh/id_rsa",
-        "/Users/alice/x", "/mnt/c/Users/bob", "D:\\data\\x", "\\\\?\\C:\\Users\\bob", "/tmp/run-1", "/etc/passwd",
-        "/var/log/x.log", "/work/alice/x", "file:/home/alice/x",
-    ),
-}  # fmt: skip
-OURS = {
-    "tokens, ours": (
-        "api_org_<an34>", "glptt-<hex40>", "gldt-<an20>", "GR1348941<an20>", "ghu_<an36>", "rubygems_<hex48>",
-        "cio<an32>", "oy2<low43>", "dckr_pat_<an27>", "ATATT3<an60>", "ATBB<an32>", "PMAK-<hex24>-<hex34>",
-        "lin_api_<an40>", "r8_<an37>", "gsk_<an52>", "pplx-<an48>", "xai-<an80>", "dapi<hex32>", "ya29.<an60>",
-        "GOCSPX-<an28>", "<dig12>-<low32>.apps.googleusercontent.com", "<an3>8Q~<an34>", "SharedAccessKey=<b6443>=",
-        "doo_v1_<hex64>", "HRKU-<an36>", "nfp_<an36>", "sbp_<hex40>", "pscale_tkn_<an43>", "pul-<hex40>",
-        "<an14>.atlasv1.<an60>", "hvs.<an24>", "dp.pt.<an43>", "tskey-auth-<an12>-<an32>", "sha256~<an43>",
-        "glsa_<an32>_<hex8>", "sntrys_<an40>", "NRAK-<up27>", "xoxe.xoxp-1-<an60>", "xapp-1-A<up10>-<dig13>-<hex64>",
-        "https://hooks.slack.com/services/T<up8>/B<up8>/<an24>", "https://discord.com/api/webhooks/<dig18>/<an68>",
-        "M<an23>.<an6>.<an38>", "rk_test_<an24>", "whsec_<an32>", "sq0atp-<an22>", "shpat_<hex32>", "EAA<an80>",
-        "SK<hex32>", "SG.<an22>.<an43>", "key-<hex32>", "<hex32>-us12", "xkeysib-<hex64>-<an16>", "ntn_<an46>",
-        "pat<an14>.<hex64>", "eyJ<an60>", "-----BEGIN RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA<an60>",
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI<an43>", "AGE-SECRET-KEY-1<up58>", "postgres://u:<an12>@db.example.org/x",
-        "redis://:<an12>@cache:6379", "https://example.org/x?access_token=<an20>", "https://example.org/a?sig=<an40>%3D",
-        "password: hunter2", "the password is hunter2!", "DB_PASSWORD=swordfish", "api_key: '<an24>'",
-        "login alice password swordfish", "curl -u alice:swordfish https://example.org", "--token <an16>",
-        "<hex8>-<hex4>-<hex4>-<hex4>-<hex12>", "<hex40>", "<an32>", "<b6464>", "Basic YWxpY2U6aHVudGVyMg==",
-        "ｈｆ_<an34>", "h\u200bf_<an34>", "hf&#95;<an34>", "hf%5F<an34>",
-    ),
-    "places, ours": (
-        "/Volumes/alice/x", "/opt/alice/x", "/scratch/alice/x", "/gpfs/alice/x", "/private/var/folders/x",
-        "/data/alice",
-        "/cygdrive/c/Users/bob", "/c/Users/bob", "c:\\\\Users\\\\bob", "\\Users\\bob\\x", "Users\\bob\\AppData\\x",
-        "home/alice/x", "%2Fhome%2Falice%2Fx", "\\/home\\/alice\\/x", "${HOME}/x", "%USERPROFILE%\\x",
-        "smb://server/share", "//server/share/x", "alice@deepthought:x", "ssh alice@deepthought", "deepthought.local",
-        "db1.internal", "alice at example dot org", "alice (at) example (dot) org", "alice.smith+x@mail.example.co.uk",
-        "192.168.1.20:8080", "fe80::1ff:fe23:4567:890a", "2001:db8:0:1:1:1:1:1", "00:1a:2b:3c:4d:5e", "..\\alice\\x",
-        "file:///C:/Users/bob/x", "git+ssh://git@example.org/x", "sftp://deepthought/x", "~\\x",
-    ),
-}  # fmt: skip
-VARIABLES = {  # name of a variable -> its value; the first fourteen were told
-    "DB_PASS": "correct horse", "AWS_ACCESS_KEY_ID": "wonderful-id", "OPENAI_KEY": "plain-openai-key",
-    "SLACK_WEBHOOK": "slack-hook-value", "DATABASE_URL": "postgres:mine-alone", "GH_PAT": "my-own-pat-value",
-    "SSH_PRIVATE": "private-words-here", "BASIC_AUTH": "alice-and-hunter", "JWT": "json-web-thing",
-    "COOKIE": "chocolate-chip", "API_TOKEN": "short7!", "HF_TOKEN": "hub-token-value", "WANDB_API_KEY": "wandb-value-x",
-    "MY_SECRET": "swordfish-swordfish",
-    "mysqlPassword": "sesame-open", "REDIS_PW": "pw-of-redis", "MYSQL_PWD": "pw-of-mysql",
-    "SENTRY_DSN": "dsn-of-sentry",
-    "PASSPHRASE": "four-words-in-a-row", "APIKEY": "no-underscore", "SIGNING_SALT": "grain-of-salt",
-    "TOTP": "six-digits",
-    "SERVICE_CREDS": "creds-of-service", "SESSION_COOKIES": "oat-and-raisin", "FOO": "kX9vQz2mPw7RtYbL4sHd",
-    "BAR_URL": "https://bob:s3same-street@example.org/", "AZURE_STORAGE_CONNECTION_STRING": "endpoint-and-more",
-    "PIN": "4071", "STRIPE_SECRETS": "stripe-and-dots", "ACCESSTOKEN": "run-together",
-}  # fmt: skip
+FORMS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+TOLD: dict[str, list[str]] = FORMS["told"]  # of the attack that found the leaks: 32 forms of tokens, 24 paths
+OURS: dict[str, list[str]] = FORMS["ours"]
+VARIABLES: dict[str, str] = FORMS["variables"]  # name of a variable -> its value; the first fourteen were told
 TOLD_VARIABLES = 14
 DOORS = {  # how the same value may stand in a file: the last door knows them all
     "as it is": lambda text: text,
@@ -165,26 +107,18 @@ def refused_harmless(file: Path = HARMLESS) -> tuple[int, list[str]]:
     return len(texts), [f"{text}: {found}" for text in texts for found in scan("description", text, ())]
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    lines: list[str] = []
-    leaks: list[str] = []
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    parts: list[tuple[str, int, list[str]]] = []  # what, how many, and which of them are wrong
     for name, forms in {**TOLD, **OURS}.items():
         results = [passed(form, draw, counts["fills"]) for form in forms]
-        through = [f"{name}: {text!r}" for _, texts in results for text in texts]
-        tried = sum(texts for texts, _ in results)
-        lines.append(f"**{len(through)} of {tried:,}** texts passed: {len(forms)} forms of {name}")
-        leaks += through
-    hidden, doors = passed_variables(VARIABLES), list(passed_doors())
-    ours = len(VARIABLES) - TOLD_VARIABLES
-    lines.append(
-        f"**{len(hidden)} of {len(VARIABLES)}** values of variables passed: {TOLD_VARIABLES} told, {ours} ours"
-    )
-    lines.append(f"**{len(doors)} of {len(DOORS) * len(VALUES)}** spellings passed the last door: {', '.join(DOORS)}")
-    leaks += [f"variable {name}" for name in hidden] + [f"last door: {door}" for door in doors]
-    for what, (count, refused) in {
-        "shipped variants": refused_variants(),
-        "harmless descriptions, written before the scanner,": refused_harmless(),
-    }.items():
-        lines.append(f"**{len(refused)} of {count}** {what} were refused")
-        leaks += refused  # to refuse what is harmless is a fault, too
-    return lines + leaks[:40], not leaks
+        through = [text for _, texts in results for text in texts]
+        parts.append((f"texts passed: {len(forms)} forms of {name}", sum(number for number, _ in results), through))
+    parts += [
+        (f"values of variables passed: the first {TOLD_VARIABLES} told", len(VARIABLES), passed_variables(VARIABLES)),
+        (f"spellings passed the last door: {', '.join(DOORS)}", len(DOORS) * len(VALUES), list(passed_doors())),
+        # to refuse what is harmless is a fault, too
+        ("shipped variants were refused", *refused_variants()),
+        ("harmless descriptions, written before the scanner, were refused", *refused_harmless()),
+    ]
+    leaks = [f"{what}: {text!r}" for what, _, texts in parts for text in texts]
+    return [f"**{len(texts)} of {count:,}** {what}" for what, count, texts in parts] + leaks[:40], not leaks

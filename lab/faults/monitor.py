@@ -2,38 +2,48 @@
 
     python -m lab.faults monitor --reads 1000000 --kills 200 --replacements 100
 
-A writer at full speed tells rows whose numbers follow from each other; a reader looks at whether they do. To show
-that there is something to see, it also takes numbers out of a mapping, one by one, as one would who knew of no locks.
+A writer at full speed tells rows whose numbers follow from each other; a reader looks at whether they do.
 Writers are killed at random instants, every other one inside a record. A reader stays while other files take the place
 of its own. At last a training says what part of its time the file took.
 """
 
-import mmap
+import fcntl
 import os
 import random
 import signal
+import statistics
+import struct
+import subprocess
+import sys
+import termios
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from lab.faults.rig import finish, last_run
-from stride.config.schema import Config
+from lab.faults.rig import Tally, Told, forked, last_run, leftovers, plant, start, wait_until
+from lab.faults.trackers import clocked
+from stride.commands import train
 from stride.report.metrics_mmap import MetricsMmap
+from stride.report.monitor.machine import Machine
 from stride.runstore import metrics_layout as at
 from stride.runstore.metrics_reader import MetricsReader, Snapshot
 from stride.runstore.metrics_writer import MetricsWriter
-from stride.runstore.outcome import Header, Outcome
+from stride.runstore.run_dir import RunDir
 from stride.runstore.run_state import DEAD, state_of
+from stride.utils.places import PROJECT
+from stride.utils.user_error import UserError
 
 METRICS = [f"of/{number}" for number in range(16)]
-UNLOCKED_EVERY = 10  # reads, of which one is repeated without a lock
 TRAINING = (
     "CartPole-v1:ppo", "-q", "engine=fused_cpu", "eval_freq_epochs=null", "test_episodes=0", "checkpoint_minutes=null",
 )  # fmt: skip
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     results = [
         read_while_written(counts["reads"], folder),
         killed(counts["kills"], draw, folder),
@@ -59,21 +69,10 @@ def write_for_ever(path: Path, mine: int = 0) -> None:
     """Row n holds 16 n, 16 n + 1, ..; until this process is killed."""
     writer, step = MetricsWriter(path, "writer", {}, metrics=len(METRICS)), 0
     if mine:
-        setattr(writer, "_words", Mine(writer._words, mine))  # noqa: B010  (mypy would not have it assigned)
+        plant(writer, "_words", Mine(writer._words, mine))
     while True:
         step += 1
         writer.row(step, {name: float(16 * step + place) for place, name in enumerate(METRICS)})
-
-
-def forked(work: Callable[[], None]) -> int:
-    """The process that does it."""
-    pid = os.fork()
-    if not pid:
-        try:
-            work()
-        finally:
-            os._exit(1)
-    return pid
 
 
 def end(pid: int) -> None:
@@ -99,80 +98,54 @@ def torn(told: Snapshot) -> bool:
     ]
 
 
-def torn_unlocked(data: mmap.mmap, start: int) -> bool:
-    """The same of the numbers of a record, whatever its writer does to them meanwhile."""
-    step = at.RECORD.unpack_from(data, start + at.CHECKED)[3]
-    places = [start + at.VALUES + place * at.VALUE.size for place in range(len(METRICS))]
-    return [at.VALUE.unpack_from(data, each) for each in places] != [
-        (16 * step + place, step, step) for place in range(len(METRICS))
-    ]
-
-
 def read_while_written(count: int, folder: Path) -> tuple[str, bool]:
     path = folder / "read" / at.NAME
     path.parent.mkdir()
     pid = forked(lambda: write_for_ever(path))
-    reader, layout = opened(path), at.Layout(len(METRICS), 128)
-    wrong = older = unlocked = last = 0
+    reader = opened(path)
+    wrong = older = last = 0
     began, first = time.monotonic(), reader.read().rows
-    with path.open("rb") as file, mmap.mmap(file.fileno(), layout.size, access=mmap.ACCESS_READ) as data:
-        for number in range(count):
-            told = reader.read()
-            wrong, older, last = wrong + torn(told), older + (told.sequence < last), told.sequence
-            if number % UNLOCKED_EVERY == 0:
-                unlocked += torn_unlocked(data, layout.record(told.sequence))
+    for _ in range(count):
+        told = reader.read()
+        wrong, older, last = wrong + torn(told), older + (told.sequence < last), told.sequence
     rate = (told.rows - first) / (time.monotonic() - began)
     end(pid)
     line = (
-        f"{count:,} reads beside {rate:,.0f} rows a second of {len(METRICS)} metrics: **{wrong} torn**, {older} older "
+        f"{count:,} reads beside {rate:,.0f} rows a second of {len(METRICS)} metrics: **{wrong} torn**, {older} older"
     )
-    line += f"than one before; of {-(-count // UNLOCKED_EVERY):,} without a lock {unlocked:,} were torn"
-    return line, not wrong and not older
-
-
-class Left(NamedTuple):
-    """What a killed writer left."""
-
-    whole: bool
-    known: bool
-    odd: bool
-    seconds: float
+    return f"{line} than one before", not wrong and not older
 
 
 def killed(count: int, draw: random.Random, folder: Path) -> tuple[str, bool]:
-    found = [
-        left_by_one(folder / f"killed-{number}", draw.uniform(0, 0.02), number % 2 and draw.randint(20, 400))
-        for number in range(count)
-    ]
-    whole, known, odd = (sum(column) for column in [*zip(*found, strict=True)][:3])
-    slowest = 1000 * max(left.seconds for left in found)
-    line = (
-        f"{count} writers killed at random instants, {odd} of them inside a record: **{whole} of {count}** files whole "
-    )
-    line += f"and in order, **{known} of {count}** known for dead, the slowest after {slowest:.0f} ms"
-    return line, whole == known == count
+    tally, inside = Tally(), 0
+    for number in range(count):
+        problem, odd = left_by_one(
+            folder / f"killed-{number}", draw.uniform(0, 0.02), number % 2 and draw.randint(20, 400)
+        )
+        tally.add(f"writer {number}", problem)
+        inside += odd
+    line = f"writers killed at random instants, {inside} of them inside a record: {tally} files whole and in order, and"
+    return f"{line} known for dead", tally.good
 
 
-def left_by_one(folder: Path, seconds: float, mine: int) -> Left:
-    """Of a writer that is killed after so long, or inside that record."""
+def left_by_one(folder: Path, seconds: float, mine: int) -> tuple[str, bool]:
+    """What is wrong with the file of a writer that is killed after so long, or inside that record; whether it was."""
     folder.mkdir()
-    pid = forked(lambda: write_for_ever(folder / at.NAME, mine))
-    reader = opened(folder / at.NAME)
+    path = folder / at.NAME
+    pid = forked(lambda: write_for_ever(path, mine))
+    reader = opened(path)
     if mine:
         os.waitpid(pid, 0)
     else:
         time.sleep(seconds)
         end(pid)
-    began = time.monotonic()
-    told = reader.read()
-    known = state_of(folder, {}) == DEAD
-    spent = time.monotonic() - began
+    told, known = reader.read(), state_of(folder, {}) == DEAD
     steps = [step for step, _ in reader.history(METRICS[-1])]
     whole = not torn(told) and steps == [*range(int(steps[0]), int(steps[-1]) + 1)] and steps[-1] >= told.env_steps
-    data, layout = (folder / at.NAME).read_bytes(), at.Layout(len(METRICS), 128)
+    data, layout = path.read_bytes(), at.Layout(len(METRICS), 128)
     odd = any(at.SEQUENCE.unpack_from(data, layout.record(sequence))[0] % 2 for sequence in (2, 4))
     reader.close()
-    return Left(whole, known, odd, spent)
+    return "" if whole and known else f"whole: {whole}, known for dead: {known}", odd
 
 
 def replaced(count: int, folder: Path) -> tuple[str, bool]:
@@ -186,7 +159,6 @@ def replaced(count: int, folder: Path) -> tuple[str, bool]:
             writer = MetricsWriter(path, str(number), {}, metrics=1 + number % 50, points=1 + number % 9)
             writer.row(number, {"number": float(number)})
             writer.end("finished", "")
-        os._exit(0)
 
     pid, reads, seen = forked(replace), 0, set[str]()
     reader = MetricsReader(path)
@@ -203,49 +175,156 @@ def replaced(count: int, folder: Path) -> tuple[str, bool]:
 
 
 def cost(steps: int, folder: Path) -> tuple[str, bool]:
-    """What the sink took of a training on the fused engine, from its begin to its end."""
+    """What the sink took of a training on the fused engine."""
     note = folder / "cost"
-    ended = finish((*TRAINING, f"max_timesteps={steps}"), folder / "runs", lambda: time_the_sink(note))
-    run = last_run(folder / "runs")
-    if ended.code or run is None:
-        return f"the training failed: {ended.said.strip()}", False
-    sink, rows, work, seconds = map(float, note.read_text().split())
-    told = MetricsReader(run.path / at.NAME).read()
-    line = f"of {told.env_steps:,} env steps on the fused engine ({1000 * seconds / told.iterations:.2f} ms an "
-    line += f"iteration, {told.env_steps / seconds:,.0f} steps/s) the file took {100 * sink / work:.3f} % of the "
-    return f"{line}processor's time: {1e6 * sink / rows:.0f} us a call, {rows:.0f} calls", sink < 0.01 * work
+    child = start((*TRAINING, f"max_timesteps={steps}"), folder / "runs", main=partial(timed, note))
+    ended, run = child.wait(), last_run(folder / "runs")
+    assert ended.code == 0 and run is not None, ended.said
+    sink, calls, work = map(float, note.read_text().split())
+    line = f"of {MetricsReader(run.path / at.NAME).read().env_steps:,} env steps on the fused engine the file took "
+    line += f"{100 * sink / work:.3f} % of the processor's time: {1e6 * sink / calls:.0f} us a call, {calls:.0f} calls"
+    return line, sink < 0.01 * work
 
 
-def time_the_sink(note: Path) -> None:
-    """In a process of its own: what MetricsMmap is told is timed, and written down when it ends.
+def timed(note: Path, words: list[str]) -> int:
+    """A training, and a note of what its calls of MetricsMmap took of its processor's time."""
+    began = time.thread_time()
+    with clocked(MetricsMmap, ("row", "beat", "alert")) as taken:
+        code = train.command(words)
+    note.write_text(f"{sum(taken)} {len(taken)} {time.thread_time() - began}")
+    return code
 
-    By the processor's time of the thread, as others may keep the machine busy.
+
+MONITORS = 8
+LASTS = 2.5  # seconds of a window
+READY = 10.0  # seconds in which a monitor reads what it reads once
+MOST = 0.01  # of a core
+SIZE = struct.pack("HHHH", 24, 80, 0, 0)
+ENDLESS = (*TRAINING, "early_stop_on_eval_threshold=false", "max_timesteps=100000000000")
+
+
+def audience(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    """Does looking slow a training? What part of a core each of eight monitors takes, with a terminal of its own."""
+    root = folder / "runs"
+    training = start(ENDLESS, root)
+    try:
+        path = _file_of(root)
+        with looking(path.parent, root, MONITORS) as monitors:
+            shares = [window(monitors) for _ in range(counts["windows"])]
+    finally:
+        os.killpg(training.pid, signal.SIGKILL)
+        training.wait()
+    share = statistics.median(shares)
+    line = f"{MONITORS} monitors: **{100 * share:.2f} %** of a core each (median of {len(shares)} windows of {LASTS} s)"
+    return [line], share <= MOST
+
+
+def window(monitors: Sequence[int]) -> float:
+    """The part of a core that each of them takes."""
+    machines = [Machine() for _ in monitors]
+    for machine, pid in zip(machines, monitors, strict=True):
+        machine.look(pid)
+    time.sleep(LASTS)
+    used = [machine.look(pid) for machine, pid in zip(machines, monitors, strict=True)]
+    if not all(used):
+        raise UserError("a monitor is gone")
+    return sum(use.cpu or 0.0 for use in used if use) / len(monitors) / 100
+
+
+@contextmanager
+def looking(run: Path, root: Path, count: int) -> Iterator[list[int]]:
+    """The processes of so many monitors, whose screens somebody reads."""
+    words = [sys.executable, "-m", "stride.commands.monitor", str(run)]
+    environment = {**os.environ, "STRIDE_RUNS": str(root), "TERM": "xterm-256color"}
+    children = []
+    for _ in range(count):
+        master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, SIZE)
+        threading.Thread(target=_read, args=(master,), daemon=True).start()
+        ends: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, "start_new_session": True}
+        children.append(subprocess.Popen(words, cwd=PROJECT, env=environment, **ends))
+        os.close(slave)
+    try:
+        time.sleep(READY)
+        yield [child.pid for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def _read(master: int) -> None:
+    with suppress(OSError):  # its other end is closed
+        while os.read(master, 1 << 16):
+            pass
+    os.close(master)
+
+
+def _file_of(root: Path) -> Path:
+    """As soon as the training is under way."""
+    paths: list[Path] = []
+
+    def begun() -> bool:
+        paths[:] = [path for path in root.glob(f"*/{at.NAME}") if not path.parent.is_symlink()]
+        return any(MetricsReader(path).read().iterations > 10 for path in paths)
+
+    wait_until(begun, pause=0.1)
+    return paths[0]
+
+
+TRAININGS = {
+    "PPO, fused": ("CartPole-v1:ppo", "eval_freq_epochs=10"),
+    "PPO, Gymnasium's worlds": ("CartPole-v1:ppo", "env_backend=gym", "eval_freq_epochs=10"),
+    "DQN, fused": ("CartPole-v1:dqn", "buffer_size=20000", "eval_freq_epochs=10"),
+    "SAC, fused": ("Pendulum-v1:sac", "buffer_size=20000", "eval_freq_epochs=10"),
+}
+LONG = ("-q", "max_timesteps=1e12", "early_stop_on_eval_threshold=false", "checkpoint_minutes=0.1")
+
+
+HELD = ("memory in MiB", "descriptors", "threads", "checkpoints")
+ADDED = (32.0, 1, 0, float("inf"))  # that may be added between the two looks, by allocators and a checkpoint under way
+
+
+def endurance(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    """A long training in one process: do memory, descriptors, threads or files grow?
+
+    PPO, DQN and SAC on the fused engine, and PPO on Gymnasium's worlds, one after the other, each with frequent
+    evaluations; what they hold is read from /proc after a quarter of the time and at its end, then SIGTERM ends them.
     """
-    spent: list[float] = []
-    began: list[tuple[float, float]] = []
+    lines, good = [], True
+    for name, words in TRAININGS.items():
+        line, held = endured(name, (*words, *LONG), counts["seconds"], folder / name.replace(" ", "-"))
+        print(line, flush=True)
+        lines.append(line)
+        good &= held
+    return lines, good
 
-    def timed(name: str) -> None:
-        method = getattr(MetricsMmap, name)
 
-        def call(sink: MetricsMmap, *told: object) -> None:
-            start = time.thread_time()
-            method(sink, *told)
-            spent.append(time.thread_time() - start)
+def endured(name: str, words: tuple[str, ...], seconds: int, root: Path) -> tuple[str, bool]:
+    """A line of what it held early and late, and whether that is the same."""
+    child = start(words, root)
+    wait_until(lambda: not child.lives() or ((run := last_run(root)) and run.metrics_csv.exists()))
+    run = last_run(root)
+    assert run is not None, child.wait().said
+    time.sleep(seconds / 4)  # what only fills at first is full by then
+    early = looked(child.pid, run)
+    time.sleep(3 * seconds / 4)
+    late = looked(child.pid, run)
+    began = time.monotonic()
+    os.kill(child.pid, signal.SIGTERM)
+    ended, left = child.wait(), leftovers(root)
+    steps = run.facts()["outcome"]["env_steps"]
+    size = run.metrics_csv.stat().st_size / steps * 1e6 / 1e3
+    grew = any(now > before + more for now, before, more in zip(late, early, ADDED, strict=True))
+    held = ", ".join(f"{what} {a:.0f} -> {b:.0f}" for what, a, b in zip(HELD, early, late, strict=True))
+    line = f"{name}, {steps:,} env steps in {seconds} s: {held}, metrics.csv {size:.0f} kB per million steps; "
+    line += f"SIGTERM: exit code {ended.code} after {time.monotonic() - began:.1f} s, {len(left)} leftovers"
+    return line, not grew and ended.code == 143 and not left
 
-        setattr(MetricsMmap, name, call)
 
-    for name in ("row", "beat", "alert"):
-        timed(name)
-    begin, finish_it = MetricsMmap.begin, MetricsMmap.end
-
-    def begins(sink: MetricsMmap, header: Header, config: Config) -> None:
-        begin(sink, header, config)
-        began.append((time.thread_time(), time.perf_counter()))
-
-    def ends(sink: MetricsMmap, outcome: Outcome | None) -> None:
-        finish_it(sink, outcome)
-        work, seconds = time.thread_time() - began[0][0], time.perf_counter() - began[0][1]
-        note.write_text(f"{sum(spent)} {len(spent)} {work} {seconds}")
-
-    setattr(MetricsMmap, "begin", begins)  # noqa: B010  (mypy would not have it assigned)
-    setattr(MetricsMmap, "end", ends)  # noqa: B010
+def looked(pid: int, run: RunDir) -> tuple[float, int, int, int]:
+    """HELD, by what /proc says of the process, and its folder."""
+    process = Path("/proc") / str(pid)
+    words = (process / "status").read_text().split()
+    memory, threads = (int(words[words.index(name) + 1]) for name in ("VmRSS:", "Threads:"))
+    return memory / 1024, len([*(process / "fd").iterdir()]), threads, len([*run.checkpoints.glob("*.ckpt")])

@@ -1,21 +1,19 @@
 """NaN and infinities planted in six places: is it caught at once and named, and is nothing poisoned by it?
 
-    python -m lab.faults nan --rounds 1
+    python -m lab.faults nan
 
 Each of the places x {nan, +inf, -inf} x agents: PPO and REINFORCE by plain torch and by the fused engine, SAC, DQN,
-PQN, Q-learning; mostly on Pendulum, whose actions are numbers. 333 runs a round.
+PQN, Q-learning; mostly on Pendulum, whose actions are numbers.
 """
 
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from lab.faults.record import trials
-from lab.faults.rig import Call, at_call, evenly, faults, finish, last_run, refused_in_a_line
+from lab.faults.rig import Call, Tally, Told, at_call, evenly, faults, finish, last_run, refused_in_a_line
 from stride.agents.base import Agent
 from stride.agents.engines.fused_cpu.frame import At
 from stride.agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
@@ -116,10 +114,9 @@ def plant(place: str, value: float) -> None:
         "gradient": (Agent, "descend", 11, gradient),
         "weights": (Collector, "collect", 6, weights),
     }
-    at_call(*found[place])
-    if place == "action":
-        at_call(RecurrentActorCritic, *found[place][1:])
-        at_call(SquashedPolicy, *found[place][1:])
+    owner, name, number, change = found[place]
+    for each in (ActorCritic, RecurrentActorCritic, SquashedPolicy) if place == "action" else (owner,):
+        at_call(each, name, number, change)
 
 
 def plant_fused(place: str, value: float) -> None:
@@ -160,29 +157,22 @@ def plant_fused(place: str, value: float) -> None:
             at_call(learn, "learn", 6, {"loss": loss, "gradient": gradient}[place])
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """Each in a process of its own: what is planted stays in its class for good."""
-    right = total = 0
-    for _ in trials(counts["rounds"]):
-        for agent, place, name in evenly(ROUND, counts["runs"]):
-            total += 1
-            root = folder / f"{total}"
-            what = judged(AGENTS[agent][0], place, VALUES[name], root)
-            right += what == "right"
-            if what != "right":
-                print(f"{agent}, {name} in {place}: {what}", flush=True)
-            shutil.rmtree(root, ignore_errors=True)
+    tally = Tally()
+    for agent, place, name in evenly(ROUND, counts["runs"]):
+        problem = judged(AGENTS[agent][0], place, VALUES[name], folder / f"{tally.total}")
+        tally.add(f"{agent}, {name} in {place}", problem)
     lines = [
-        f"**{right} of {total}** caught: exit code 1 and one line that names the place "
-        f"({', '.join(ALL)}), the environment and the env step",
-        "after each, every checkpoint is whole and every number in it finite, best included, and the run resumes",
-        f"agents: {'; '.join(AGENTS)}" if counts["runs"] >= len(ROUND) else f"{counts['runs']} runs a round",
+        f"{tally} caught: exit code 1 and one line that names the place ({', '.join(ALL)}), environment and env "
+        "step; every checkpoint is whole and every number in it finite, best included, and the run resumes",
+        f"agents: {'; '.join(AGENTS)}",
     ]
-    return lines, right == total
+    return lines, tally.good
 
 
 def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
-    """ "right", or what is wrong."""
+    """What is wrong, "" for nothing."""
     planted = plant_fused if "engine=fused_cpu" in words else plant
     ended = finish(words, root, lambda: planted(place, value))
     said = ended.said.strip()
@@ -199,4 +189,4 @@ def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
         if not all(value.isfinite().all() for value in state["state_dict"].values() if value.is_floating_point()):
             return f"{stem} is poisoned"
     again = finish(["--resume", "@last", "-q"], root)
-    return "right" if again.code == 0 else f"resume ended with {again.code}: {again.said[-300:]}"
+    return "" if again.code == 0 else f"resume ended with {again.code}: {again.said[-300:]}"

@@ -13,90 +13,73 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-from lab.faults.pauses import outcome, whole
-from lab.faults.record import trials
-from lab.faults.rig import TINY, last_run
+from lab.faults.pauses import differing, outcome, whole
+from lab.faults.rig import TINY, Tally, Told, last_run, last_words, wait_until
 from stride.runstore import run_lock
 from stride.utils.places import PROJECT
 
-CHANGED = {"max_timesteps": 100_000, "checkpoint_freq_epochs": 10, "log_freq_epochs": 10, "eval_freq_epochs": 500}
-WORDS = (
-    *(word for word in TINY if word.split("=")[0] not in CHANGED), *(f"{key}={value}" for key, value in CHANGED.items())
-)  # fmt: skip
+CHANGED = ("max_timesteps=100000", "checkpoint_freq_epochs=10", "log_freq_epochs=10", "eval_freq_epochs=500")
+WORDS = last_words((*TINY, *CHANGED))
 PATIENCE = 120.0  # seconds
 LEFT_AFTER = 10.0  # seconds after which nothing of a dead node may run
 
 
-class Killed(NamedTuple):
-    """One trial."""
-
-    wrong: str
-    in_save: bool
-    resumed: float
-    left: int
-
-
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    straight = whole(WORDS, folder / "whole")
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    wanted, tally, seconds, left = whole(WORDS, folder / "whole"), Tally(), list[float](), 0
     with cluster() as made:
-        told = [
-            trial(made, draw.uniform(0.0, 2.0), number % 2 == 1, folder / f"trial {number}", straight)
-            for number in trials(counts["kills"])
-        ]
-    wrong = [f"kill {number}: {each.wrong}" for number, each in enumerate(told) if each.wrong]
-    same, left, seconds = len(told) - len(wrong), sum(each.left for each in told), [each.resumed for each in told]
-    alike = "finished once, with the weights, optimizer, worlds, counters and rows of the run that nobody disturbed"
+        for number in range(counts["kills"]):
+            root = folder / f"trial {number}"
+            try:
+                problem, spent, lives = trial(made, draw.uniform(0.0, 2.0), number % 2 == 1, root, wanted)
+                seconds.append(spent)
+                left += lives
+            except AssertionError as error:
+                problem = f"{error}: {(root / 'log').read_text()[-600:]}"
+            tally.add(f"kill {number}", problem)
     lines = [
-        f"{len(told)} nodes killed while they trained, {sum(each.in_save for each in told)} of them inside a save: "
-        f"**{same} of {len(told)}** runs {alike}",
-        f"another process had the run {median(seconds):.1f} s after the kill (median; longest {max(seconds):.1f}); "
-        f"{left} processes of dead nodes were left after {LEFT_AFTER:.0f} s",
+        f"nodes killed while they trained, every other one inside a save: {tally} runs finished once, with weights, "
+        "optimizer, worlds, counters and rows of the run that nobody disturbed",
+        f"another process had the run {median(seconds or [PATIENCE]):.1f} s after the kill (median; longest "
+        f"{max(seconds, default=PATIENCE):.1f}); {left} processes of dead nodes were left after {LEFT_AFTER:.0f} s",
     ]
-    return [*lines, *wrong], not wrong and not left
+    return lines + tally.problems, tally.good and not left
 
 
-def trial(made: Any, wait: float, in_save: bool, root: Path, straight: dict[str, object]) -> Killed:
-    """Begin a run, kill its node, see it end."""
+def trial(made: Any, wait: float, in_save: bool, root: Path, wanted: dict[str, object]) -> tuple[str, float, bool]:
+    """Begin a run, kill its node, see it end: what is wrong, seconds until it went on, whether its process lives on."""
     root.mkdir(parents=True)
     os.environ["STRIDE_RUNS"] = str(root)
-    with (root / "log").open("w") as log:
-        led = subprocess.Popen(
-            [sys.executable, str(PROJECT / "train.py"), *WORDS, "--on", "ray"], stdout=log, stderr=log, cwd=PROJECT
-        )
-    try:
-        until(lambda: (found := last_run(root)) is not None and (found.checkpoints / "last.ckpt").exists())
-        run = last_run(root)
-        assert run is not None
-        time.sleep(wait)
-        owner = trainer_of(run.path)
-        assert owner, "it ended before its node was killed"
-        if in_save:
-            until(lambda: any(name.startswith(".") for name in os.listdir(run.checkpoints)), pause=0.0)
-        node = next(each for each in made.worker_nodes if raylet_of(each) in ancestors(owner))
-        killed = time.monotonic()
-        made.remove_node(node, allow_graceful=False)
-        made.add_node(num_cpus=1)
-        until(lambda: trainer_of(run.path) not in (0, owner))
-        resumed = time.monotonic() - killed
-        while (left := Path(f"/proc/{owner}").exists()) and time.monotonic() < killed + LEFT_AFTER:
-            time.sleep(0.02)
-        code = led.wait(PATIENCE)
-    except AssertionError as error:
-        return Killed(f"{error}: {(root / 'log').read_text()[-600:]}", in_save, PATIENCE, 0)
-    finally:
-        led.kill()
-    ended = outcome(root)
-    other = [key for key in ended if ended[key] != straight[key]]
+    command = [sys.executable, str(PROJECT / "train.py"), *WORDS, "--on", "ray"]
+    with (root / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=PROJECT) as led:
+        try:
+            wait_until(lambda: (run := last_run(root)) and (run.checkpoints / "last.ckpt").exists())
+            run = last_run(root)
+            assert run is not None
+            time.sleep(wait)
+            owner = trainer_of(run.path)
+            assert owner, "it ended before its node was killed"
+            if in_save:
+                wait_until(lambda: any(name.startswith(".") for name in os.listdir(run.checkpoints)), pause=0.0)
+            node = next(each for each in made.worker_nodes if raylet_of(each) in ancestors(owner))
+            killed = time.monotonic()
+            made.remove_node(node, allow_graceful=False)
+            made.add_node(num_cpus=1)
+            wait_until(lambda: trainer_of(run.path) not in (0, owner))
+            resumed = time.monotonic() - killed
+            while (left := Path(f"/proc/{owner}").exists()) and time.monotonic() < killed + LEFT_AFTER:
+                time.sleep(0.02)
+            code = led.wait(PATIENCE)
+        finally:
+            led.kill()
     runs = sum(path.is_dir() and not path.is_symlink() and "CartPole" in path.name for path in root.iterdir())
-    wrong = f"exit code {code}: {(root / 'log').read_text()[-300:]}" if code else ""
-    wrong = wrong or (f"{', '.join(other)} differ" if other else "") or (f"{runs} runs" if runs != 1 else "")
-    return Killed(wrong, in_save, resumed, int(left))
+    ended = f"exit code {code}: {(root / 'log').read_text()[-300:]}" if code else f"{runs} runs" if runs != 1 else ""
+    return ended or differing(outcome(root), wanted), resumed, left
 
 
 @contextmanager
@@ -131,10 +114,3 @@ def ancestors(pid: int) -> list[int]:
         found.append(pid)
         pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
     return found
-
-
-def until(holds: Callable[[], object], pause: float = 0.02) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to it"
-        time.sleep(pause)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import torch
 
-from lab.faults.record import trials
-from lab.faults.rig import REPLAY, TINY, amounts_to, finish, last_run, state_of
+from lab.faults.rig import REPLAY, TINY, Tally, Told, amounts_to, finish, last_run, state_of, straight
 from stride.agents.engines.choice import build_agent
 from stride.commands.plain_tree import fingerprint
 from stride.config.loader import from_plain
@@ -27,28 +26,29 @@ LAST = 1280 - 64  # env steps; whoever pauses later is through
 SAME = ("rows", "increasing", "links", "report")  # an epoch that a pause saved may lie beside the others
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
-    wrong: list[str] = []
-    straight = {name: whole(words, folder / name) for name, words in AGENTS.items()}
-    same, tried, pauses = (dict.fromkeys(AGENTS, 0) for _ in range(3))
-    for number in trials(counts["trials"]):
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    wanted = {name: whole(words, folder / name) for name, words in AGENTS.items()}
+    tallies, pauses = {name: Tally() for name in AGENTS}, dict.fromkeys(AGENTS, 0)
+    for number in range(counts["trials"]):
         name = list(AGENTS)[number % len(AGENTS)]
         steps = sorted(draw.sample(range(1, LAST), draw.randint(1, 3)))
         root = folder / f"trial {number}"
-        trouble, stops = paused(AGENTS[name], steps, root, by_group=number % 2 == 1)
-        if not trouble:
-            ended = outcome(root)
-            other = [key for key in ended if ended[key] != straight[name][key]]
-            trouble = f"{', '.join(other)} differ from the run without pauses" if other else ""
-        tried[name], pauses[name], same[name] = tried[name] + 1, pauses[name] + stops, same[name] + (not trouble)
-        wrong += [f"{name} paused at {steps}: {trouble}"] if trouble else []
-    alike = "end in the same weights, optimizer, worlds, memory, counters and rows of metrics.csv"
-    told = [f"{name}, paused {pauses[name]} times: **{same[name]} of {tried[name]}** runs {alike}" for name in AGENTS]
-    return [*told, *wrong], not wrong
+        problem, stops = paused(AGENTS[name], steps, root, by_group=number % 2 == 1)
+        pauses[name] += stops
+        tallies[name].add(f"{name} paused at {steps}", problem or differing(outcome(root), wanted[name]))
+    alike = "runs end in the same weights, optimizer, worlds, memory, counters and rows of metrics.csv"
+    lines = [f"{name}, paused {pauses[name]} times: {tally} {alike}" for name, tally in tallies.items()]
+    problems = [problem for tally in tallies.values() for problem in tally.problems]
+    return lines + problems, not problems
+
+
+def differing(ended: dict[str, object], wanted: dict[str, object]) -> str:
+    other = [key for key in ended if ended[key] != wanted[key]]
+    return f"{', '.join(other)} differ from the run that nobody disturbed" if other else ""
 
 
 def whole(words: tuple[str, ...], root: Path) -> dict[str, object]:
-    assert finish(words, root).code == 0
+    straight(words, root)
     return outcome(root)
 
 

@@ -6,18 +6,22 @@ python -m lab.faults races --processes 100 --lookups 100000 --trainings 6
 import json
 import os
 import random
+import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from lab.faults.rig import TINY, faults, finish, leftovers, start
-from stride.runstore import run_dir
+from lab.faults import rig
+from lab.faults.record import Told
+from stride.runstore import run_dir, run_lock
 from stride.runstore.run_dir import RunDir, list_runs
-from stride.runstore.run_lock import RunInTrainingError, identity, locked
+from stride.runstore.run_files import write_json
+from stride.runstore.run_lock import LOST, RunInTrainingError, identity, locked
 from stride.utils.durable_file import relink
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> tuple[list[str], bool]:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     os.environ["STRIDE_RUNS"] = str(folder / "ids")
     parts = [
         one_id(counts["processes"], folder),
@@ -32,22 +36,15 @@ def at_once(number: int, work: Callable[[int], str], folder: Path) -> list[str]:
     """What `number` processes that begin in the same instant answer."""
     folder.mkdir(parents=True, exist_ok=True)
     moment = time.time() + 0.5
-    pids = []
-    for place in range(number):
-        pid = os.fork()
-        if not pid:
-            answer = "died"
-            try:
-                while time.time() < moment:
-                    time.sleep(0.001)
-                answer = work(place)
-            finally:
-                (folder / str(place)).write_text(answer)
-                os._exit(0)
-        pids.append(pid)
-    for pid in pids:
+
+    def begin(place: int) -> None:
+        while time.time() < moment:
+            time.sleep(0.001)
+        (folder / str(place)).write_text(work(place))
+
+    for pid in [rig.forked(partial(begin, place)) for place in range(number)]:
         os.waitpid(pid, 0)
-    return [(folder / str(place)).read_text() for place in range(number)]
+    return [path.read_text() if (path := folder / str(place)).exists() else "died" for place in range(number)]
 
 
 def one_id(number: int, folder: Path) -> tuple[str, bool]:
@@ -56,15 +53,15 @@ def one_id(number: int, folder: Path) -> tuple[str, bool]:
     def create(place: int) -> str:
         letters = iter("aaaa")
         choice, second = run_dir.secrets.choice, "20260101-000000"
-        setattr(run_dir.secrets, "choice", lambda options: next(letters, "") or choice(options))  # noqa: B010
-        setattr(run_dir.time, "strftime", lambda form: second)  # noqa: B010
+        rig.plant(run_dir.secrets, "choice", lambda options: next(letters, "") or choice(options))
+        rig.plant(run_dir.time, "strftime", lambda form: second)
         return RunDir.create("CartPole-v1", "ppo", 1, {"place": place}).id
 
     ids = at_once(number, create, folder / "created")
     owners = [json.loads((folder / "ids" / name / "config.json").read_text())["place"] for name in ids]
     whole = len(set(ids)) == number and owners == list(range(number)) and len(list_runs()) == number
     first = sum(name.endswith("-aaaa") for name in ids)
-    litter = leftovers(folder / "ids")
+    litter = rig.leftovers(folder / "ids")
     line = f"{number} processes that want one run id: {len(set(ids))} folders, {first} of that id, each with the "
     return f"{line}config.json of its own process, {len(litter)} leftovers", whole and first == 1 and not litter
 
@@ -95,50 +92,146 @@ def one_link(lookups: int, folder: Path) -> tuple[str, bool]:
     """Two writers point @last at one run and another without pause while it is looked up."""
     names = [run.id for run in list_runs()[:2]]
     root = folder / "ids"
-    pids = []
-    for _ in range(2):
-        pid = os.fork()
-        if not pid:
-            try:
-                while True:
-                    for name in names:
-                        relink(root / run_dir.LAST, root / name)
-            finally:
-                # a fork must not run on into what its parent does next
-                os._exit(0)
-        pids.append(pid)
-    found = failed = 0
-    seen = set()
+
+    def relinking() -> None:
+        while True:
+            for name in names:
+                relink(root / run_dir.LAST, root / name)
+
+    pids = [rig.forked(relinking) for _ in range(2)]
+    failed, seen = 0, set()
     for _ in range(lookups):
         try:
             seen.add(RunDir.find("@last").id)
-            found += 1
         except ValueError:
             failed += 1
     for pid in pids:
-        os.kill(pid, 9)
+        os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     line = f"{lookups:,} look-ups of @last under two writers: {failed} failed, {len(seen)} runs seen"
-    return line, failed == 0 and found == lookups
+    return line, failed == 0
 
 
 def one_folder(trainings: int, folder: Path) -> tuple[str, bool]:
     """Whole trainings begun at once under one root, and one more that wants to resume a run in training."""
     root = folder / "trained"
     root.mkdir()
-    children = [start((*TINY, f"seed={place}"), root) for place in range(trainings)]
+    children = [rig.start((*rig.TINY, f"seed={place}"), root) for place in range(trainings)]
     refusals = 0
     while not refusals:
         live = [path for path in root.glob("*/.lock") if path.parent.name != "@last"]
         if live:
-            ended = finish(["--resume", live[0].parent.name, "-q"], root)
+            ended = rig.finish(["--resume", live[0].parent.name, "-q"], root)
             refusals += ended.code == 2 and "is being trained by process" in ended.said
             assert ended.code == 2 or not live[0].exists(), ended.said  # it may have ended meanwhile
         time.sleep(0.01)
     codes = [child.wait().code for child in children]
     os.environ["STRIDE_RUNS"] = str(root)
     runs = list_runs()
-    broken = sum(len(faults(run)) for run in runs)
-    good = codes == [0] * trainings and len(runs) == trainings and not broken and not leftovers(root)
+    broken = sum(len(rig.faults(run)) for run in runs)
+    good = codes == [0] * trainings and len(runs) == trainings and not broken and not rig.leftovers(root)
     line = f"{trainings} trainings at once: {codes.count(0)} ended well in {len(runs)} folders, {broken} broken "
     return f"{line}checkpoints; resuming one of them meanwhile was refused", good
+
+
+SHORT = "1.5"  # seconds of a lease
+LONG = rig.last_words((*rig.TINY, "max_timesteps=6400"))
+
+
+def elsewhere(name: str, boot: str) -> Callable[[], None]:
+    """Has this process be one of another machine."""
+
+    def prepare() -> None:
+        os.environ["STRIDE_LEASE"] = SHORT
+        here = run_lock._place()
+        there = {**here, "boot": boot, "host": name}
+        rig.plant(run_lock, "_place", lambda: there)
+        known = run_lock.identity
+
+        def identity(pid: int) -> dict[str, object]:
+            return {**found, "boot": boot} if (found := known(pid)) else {}
+
+        rig.plant(run_lock, "identity", identity)
+
+    return prepare
+
+
+def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    """Two machines, one folder of runs: is there ever more than one who writes, does one who was given up find out?
+
+    The second machine is a process of this one with another boot id and another name; its clock may be hours off. In a
+    race both want one run whose owner, on a third machine, was heard of long ago. A stale owner is a training that is
+    halted for longer than its lease, while the other machine goes on with the run; then it is let go on.
+    """
+    os.environ["STRIDE_LEASE"] = SHORT
+    two, left = races(counts["races"], draw, folder / "races")
+    tally = rig.Tally()
+    for number in range(counts["stale"]):
+        tally.add(number, stale(number, folder / f"stale {number}"))
+    lines = [
+        f"{counts['races']} times two machines wanted one abandoned run at once: **{two}** times both had it, {left} "
+        "locks left behind",
+        f"trainings halted beyond their lease while another machine went on: {tally} wrote nothing more, ended with "
+        f"{LOST} and left the other's run whole, in the bits of the run that nobody disturbed",
+    ]
+    return lines + tally.problems, not two and not left and tally.good
+
+
+def races(number: int, draw: random.Random, folder: Path) -> tuple[int, int]:
+    """How often both had the run, and how many locks stayed."""
+    both = left = 0
+    for trial in range(number):
+        target = folder / f"run {trial}"
+        target.mkdir(parents=True)
+        lock = target / ".lock"
+        write_json(lock, {"pid": os.getpid(), "boot": "third", "host": "third", "space": "x", "started": 1})
+        age = time.time() - float(SHORT) - draw.uniform(0.0, 3600.0)
+        os.utime(lock, (age, age))
+
+        def claim(place: int, target: Path = target) -> str:
+            elsewhere(f"machine {place}", f"boot {place}")()
+            if place:  # hours off
+                rig.plant(run_lock.time, "time", lambda: 0.0)
+            try:
+                with locked(target):
+                    began = time.monotonic()
+                    time.sleep(0.05)
+                    return f"{began} {time.monotonic()}"
+            except RunInTrainingError:
+                return ""
+
+        # who comes when the other is done may have it, too: what counts is whether both had it at one time
+        spans = sorted(tuple(map(float, each.split())) for each in at_once(2, claim, folder / f"{trial}") if each)
+        both += len(spans) != 1 and not (len(spans) == 2 and spans[0][1] <= spans[1][0])
+        left += lock.exists()
+    return both, left
+
+
+def stale(number: int, root: Path) -> str:
+    """What went wrong; "" where nothing did."""
+    words, shared = (*LONG, f"seed={number}"), root / "shared"
+    wanted = rig.amounts_to(rig.straight(words, root / "straight"))
+    child = rig.start(words, shared, elsewhere("cut off", "boot a"))
+    rig.wait_until(
+        lambda: not child.lives() or ((run := rig.last_run(shared)) and (run.checkpoints / "last.ckpt").exists())
+    )
+    run = rig.last_run(shared)
+    if run is None or not child.lives():
+        return "ended before it was halted"
+    os.kill(child.pid, signal.SIGSTOP)
+    time.sleep(1.2 * float(SHORT))
+    other = rig.finish(("--resume", run.id, "-q"), shared, elsewhere("other", "boot b"))
+    before = written(run)
+    os.kill(child.pid, signal.SIGCONT)
+    ended = child.wait()
+    if other.code or ended.code != LOST or "another process's now" not in ended.said:
+        return f"the other ended with {other.code}, the halted one with {ended.code}: {ended.said[-300:]}"
+    if written(run) != before:
+        return f"the halted one wrote {sorted(written(run).items() ^ before.items())[:4]}"
+    return rig.unlike(run, {name: wanted[name] for name in ("state", "rows")})
+
+
+def written(run: RunDir) -> dict[str, tuple[int, int]]:
+    """Size and time of what tells of a run; run.log may say that the lock was lost."""
+    paths = [path for path in run.path.rglob("*") if path.is_file() and path.name not in ("run.log", "metrics.mmap")]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}

@@ -4,16 +4,14 @@ pages of their own."""
 import os
 import platform
 import re
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from stride.commands.usage import called
 from stride.utils.durable_file import replacing
 from stride.utils.provenance import PROJECT
-from stride.utils.typography import duration
 
+Told = tuple[list[str], bool]  # lines for the page, and whether all was as it should be
 PAGE = PROJECT / "docs" / "reliability.md"
 
 
@@ -33,12 +31,3 @@ def record(name: str, title: str, lines: list[str], commit: str, page: Path = PA
         text = f"{text.rstrip()}\n\n{section}\n"
     with replacing(page) as file:
         file.write(text.encode())
-
-
-def trials(count: int) -> Iterator[int]:
-    """0 to count, and on the terminal how many are behind and how long the others will take."""
-    began = time.monotonic()
-    for number in range(count):
-        yield number
-        left = (time.monotonic() - began) / (number + 1) * (count - number - 1)
-        print(f"{number + 1} of {count}, left {duration(left)}", file=sys.stderr, flush=True)

@@ -6,6 +6,7 @@ there. It runs `train.command` with the words a person would type, and its exit 
 
 import contextlib
 import io
+import math
 import os
 import re
 import signal
@@ -13,13 +14,14 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
 
+from lab.faults.record import Told as Told
 from stride.agents.trained.loading import load_run, read_checkpoint
 from stride.commands import run_play, run_publish, train
 from stride.commands.plain_tree import fingerprint
@@ -65,11 +67,44 @@ class Child(NamedTuple):
     def lives(self) -> bool:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
-    def wait(self) -> Ended:
+    def wait(self, patience: float = math.inf) -> Ended:
+        """Its end, or that of its group where it does not end in so many seconds."""
+        while self.lives() and time.monotonic() < self.began + patience < math.inf:
+            time.sleep(0.002)
+        if patience < math.inf and self.lives():
+            os.killpg(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         said = self.log.read_text(errors="replace")
         return Ended(code if code >= 0 else 128 - code, said, time.monotonic() - self.began)
+
+
+def last_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The last of each key, as a key may be given once."""
+    return tuple({word.partition("=")[0]: word for word in words}.values())
+
+
+class Tally:
+    """How many trials were right; what was wrong with another is printed at once, and kept."""
+
+    def __init__(self) -> None:
+        self.right = self.total = 0
+        self.problems: list[str] = []
+
+    def add(self, name: object, problem: str) -> None:
+        """One trial more; "" is no problem."""
+        self.total += 1
+        self.right += not problem
+        if problem:
+            self.problems.append(f"{name}: {problem}")
+            print(self.problems[-1], flush=True)
+
+    @property
+    def good(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        return f"**{self.right:,} of {self.total:,}**"
 
 
 def evenly(cases: Sequence[T], count: int) -> list[T]:
@@ -92,9 +127,9 @@ def warm() -> None:
 
 
 def start(
-    words: tuple[str, ...] | list[str],
+    words: Sequence[str],
     root: Path,
-    prepare: Callable[[], None] = lambda: None,
+    prepare: Callable[[], object] = lambda: None,
     main: Callable[[list[str]], int] = train.command,
 ) -> Child:
     """`train.py WORDS` (or another `main`) with its runs under `root`; `prepare` may plant a fault in the process."""
@@ -110,9 +145,7 @@ def start(
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
         os.setpgid(0, 0)
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
+        write_into(log)
         sys.stdout = os.fdopen(1, "w", closefd=False)  # in a test it leads elsewhere
         sys.stderr = os.fdopen(2, "w", closefd=False)
         os.environ["STRIDE_RUNS"] = str(root)
@@ -129,9 +162,70 @@ def start(
         os._exit(code)
 
 
-def finish(words: tuple[str, ...] | list[str], root: Path, prepare: Callable[[], None] = lambda: None) -> Ended:
+def forked(work: Callable[[], object]) -> int:
+    """A bare process that does this and ends, whatever becomes of it."""
+    pid = os.fork()
+    if not pid:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return pid
+
+
+def write_into(log: Path) -> None:
+    """What this process says from here on stands there."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+
+
+def finish(words: Sequence[str], root: Path, prepare: Callable[[], object] = lambda: None) -> Ended:
     """start, and wait for the end."""
     return start(words, root, prepare).wait()
+
+
+def straight(words: Sequence[str], root: Path, prepare: Callable[[], object] = lambda: None) -> RunDir:
+    """The run of a training that nothing happens to."""
+    ended = finish(words, root, prepare)
+    run = last_run(root)
+    assert ended.code == 0 and run is not None, ended.said
+    return run
+
+
+def resumed(root: Path, wanted: Mapping[str, object], begun: Sequence[str] = ()) -> str:
+    """What is wrong with the last run once it went on to its end, "" where it is as wanted.
+
+    Begun anew where there is not even a folder; one that was stopped after its last word is finished.
+    """
+    ended = finish(["--resume", "@last", "-q"] if last_run(root) else begun, root)
+    run = last_run(root)
+    if run is None or (ended.code and " is finished: " not in ended.said):
+        return f"resume ended with {ended.code}: {ended.said[-400:]}"
+    return unlike(run, wanted)
+
+
+def unlike(run: RunDir, wanted: Mapping[str, object]) -> str:
+    """In what a finished run is not as wanted, or not whole; "" for nothing."""
+    amount = amounts_to(run)
+    wrong = [name for name in wanted if amount[name] != wanted[name]]
+    litter = [name for name in leftovers(run.path.parent) if "damaged" not in name]
+    if wrong:
+        return f"differs in {', '.join(wrong)}"
+    return f"broken {faults(run)}, leftovers {litter}" if faults(run) or litter else ""
+
+
+def wait_until(holds: Callable[[], object], patience: float = 120.0, pause: float = 0.01) -> None:
+    """AssertionError where it never comes to it."""
+    deadline = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to it"
+        time.sleep(pause)
+
+
+def plant(owner: object, name: str, function: object) -> None:
+    """owner.name for good, as mypy would not have it assigned: only for a process of `start`, by its `prepare`."""
+    setattr(owner, name, function)
 
 
 def at_call(owner: object, name: str, number: int, change: Call) -> None:
@@ -217,6 +311,14 @@ def looked_at(argv: list[str]) -> int:
     Runs().find(argv[0])
     load_run(argv[0])
     return 0
+
+
+def heard(command: Callable[[str], int], word: str) -> tuple[int, str]:
+    """Exit code of a command in this process, and what it said."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        code = command(word)
+    return code, said.getvalue().strip()
 
 
 MORE = ("-q", "--max-timesteps", "2560")

@@ -31,7 +31,7 @@ def present(machine: Machine) -> Iterator[Found]:
         yield Found(torch.cuda.get_device_name(device) if device.type == "cuda" else processor(), {})
 
 
-def check(machine: Machine, seconds: float) -> Iterator[Found]:
+def facts(machine: Machine, seconds: float) -> Iterator[Found]:
     """Nothing here can be wrong."""
     device = training_device(machine.device)
     figures: dict[str, Any] = {

@@ -1,21 +1,23 @@
 """Does `engine: fused_gpu` do on the device what its kernels do on the host, to the bit? SHA-256 of all that it leaves.
 
 First rollouts alone, then whole iterations, by kernels that learn, too. Where one of these is another, the first
-launch of an iteration that does something else is named (trace.py).
+launch of an iteration that does something else is named.
 
 Weights, and statistics of observations, are drawn here: how torch initialises them depends on the processor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from lab.gpu import trace
-from lab.gpu.driven import tick, worlds
-from lab.gpu.hashes import Hashes, bits, differing
+from lab.gpu.bits import Hashes, bits, differing
+from lab.gpu.driven import tick, watched, with_optimizer, worlds
 from lab.gpu.parts import Found, Machine
-from lab.gpu.trace import Trace
 from stride.agents.base import Agent
 from stride.agents.engines.choice import RECIPES, build_agent
 from stride.agents.engines.fused_gpu.ahead import Ahead, Beside
@@ -27,6 +29,56 @@ from stride.config.loader import load_config
 from stride.utils.counter_rng import EXPLORE, Key, uniforms
 from stride.utils.durable_file import read_json
 from stride.utils.provenance import PROJECT
+
+TRACES = PROJECT / "tests" / "agents" / "fused_gpu_trace.npz"
+Trace = dict[str, np.ndarray]  # "007 gradient 15": what the eighth launch left in its argument 15
+
+
+def tracing(machine: Machine, trace: Trace) -> Machine:
+    """The same, by which `trace` is told what each launch has changed."""
+    launches = iter(range(1000))
+
+    def watch(kernel: str, arguments: Sequence[Tensor | np.generic], launch: Callable[[], None]) -> None:
+        given = {place: each for place, each in enumerate(arguments) if isinstance(each, Tensor)}
+        before, number = {place: plain(each) for place, each in given.items()}, next(launches)
+        launch()
+        for place, each in given.items():
+            if not np.array_equal(before[place], after := plain(each)):
+                trace[f"{number:03} {kernel} {place}"] = after
+
+    return watched(machine, watch)
+
+
+def plain(tensor: Tensor) -> np.ndarray:
+    """A copy of its bits, as whole numbers: NaN is equal to itself."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1).clone()
+    return flat.numpy().view(f"u{flat.element_size()}")
+
+
+def first_difference(golden: Trace, found: Trace) -> str:
+    """The launch, its kernel, argument and element, "" where all is the same."""
+    for name in sorted({*golden, *found}):
+        number, kernel, argument = name.split()
+        launch = f"launch {int(number)}, {kernel}, argument {argument}"
+        if name not in golden or name not in found:
+            return f"{launch}: changed by {'this device' if name in found else 'the host'} alone"
+        one, other = golden[name], found[name]
+        if apart := np.flatnonzero(one != other).tolist() if one.shape == other.shape else [0]:
+            host, here = (hex(int(each[apart[0]])) for each in (one, other))
+            return f"{launch}: element {apart[0]} is {here}, the host's {host}; {len(apart)} of {one.size} differ"
+    return ""
+
+
+def read_trace(case: str, file: Path = TRACES) -> Trace:
+    """What the host left of a case; empty where it was not traced."""
+    with np.load(file) as held:
+        return {name.partition("/")[2]: held[name] for name in held.files if name.partition("/")[0] == case}
+
+
+def write_traces(traces: dict[str, Trace], file: Path = TRACES) -> None:
+    arrays: dict[str, Any] = {f"{case}/{name}": each for case, trace in traces.items() for name, each in trace.items()}
+    np.savez_compressed(file, **arrays)
+
 
 FILE = PROJECT / "tests" / "agents" / "fused_gpu_hashes.json"
 STEPS, LIMIT = 32, 13
@@ -46,7 +98,7 @@ LEARNT = {  # without statistics of observations: torch sums these up
 }
 
 
-def check(machine: Machine, seconds: float) -> Iterator[Found]:
+def rollouts(machine: Machine, seconds: float) -> Iterator[Found]:
     """Case by case; what differs is named with how many rollouts there were before."""
     golden, wrong, count = read_json(FILE), list[str](), 0
     for name in (*CASES, *LEARNT):
@@ -61,14 +113,14 @@ def check(machine: Machine, seconds: float) -> Iterator[Found]:
 
 def apart_at(machine: Machine, name: str) -> str:
     """The first launch of a small iteration that is not the host's, "" where all are or nobody has traced the case."""
-    held = trace.read(name)
-    return trace.first_difference(held, traced(machine, name)) if held else ""
+    held = read_trace(name)
+    return first_difference(held, traced(machine, name)) if held else ""
 
 
 def traced(machine: Machine, name: str) -> Trace:
     """All launches of an iteration, small."""
     found: Trace = {}
-    tick(agent_of(machine._replace(compile=trace.traced(machine, found)), name, *TRACED, beside=None))
+    tick(agent_of(tracing(machine, found), name, *TRACED, beside=None))
     return found
 
 
@@ -89,9 +141,7 @@ def agent_of(machine: Machine, name: str, *sizes: str, beside: MakeBeside | None
     agent = build_agent(replace(config, device=machine.device), worlds(machine, env_id, config.n_envs, LIMIT))
     fill(agent)
     agent.engine = fused_gpu(RECIPES[type(agent)], agent, None, beside)
-    optimizer = agent.configure_optimizers()
-    agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
-    return agent
+    return with_optimizer(agent)
 
 
 @torch.no_grad()

@@ -4,28 +4,76 @@ PPO as in all benchmarks here: two 64 x 64 tanh nets, rollouts of 128 steps, 4 e
 Trainer and its callbacks; and in PufferLib's two shapes, of whose second its contributors report 12.9 M env steps/s for
 another world (MinGRU, Muon, bf16, RTX 5090). An iteration is waited for and counted whole; figures are medians of
 iterations after some that warm up. Rollout and update are those of other iterations, as they too are waited for.
+Then every kernel, waited for one by one, without graphs; only the FLOP of the nets are counted.
 """
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from lab.bench.measure import EPOCHS, MINIBATCHES
 from lab.bench.train import flops
-from lab.gpu.ceilings import PRECISIONS, ceilings, seconds_of
-from lab.gpu.driven import ENV, agent_of, ppo, settle, tick, worlds
-from lab.gpu.hashes import actions
+from lab.gpu.bits import actions
+from lab.gpu.driven import ENV, agent_of, compiler, ppo, settle, tick, waited_for, watched, worlds
 from lab.gpu.parts import Found, Machine
 from stride.agents.base import Agent
+from stride.agents.engines.choice import RECIPES
+from stride.agents.engines.fused_gpu.engine import fused_gpu
+from stride.agents.engines.fused_gpu.learn import FusedLearn
+from stride.agents.engines.plan.layout import Layer
+from stride.agents.engines.plan.on_policy import OnPolicy
+from stride.agents.experience.nouns import Final
 from stride.agents.sockets import Learner
 from stride.config.schema import PPOConfig
 from stride.envs_fast.registry import WORLDS
+from stride.utils.device_source import Compile, read_source
 from stride.utils.devices import prepare
 from stride.utils.one_line import describe_error
+
+BYTES, SIDE = 4 << 30, 8192  # of a copy; of square matrices
+SMALL_BYTES, SMALL_SIDE = 1 << 22, 256
+PEAK, PEAK_STEPS, PEAK_CHAINS = Path(__file__).with_name("peak.cu"), 1024, 8  # as it says
+THREADS, SMALL_THREADS = 1 << 21, 1 << 8
+WARM_CALLS, REPEATS = 3, 10
+PRECISIONS = {"32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+
+
+def ceilings(device: torch.device, small: bool) -> dict[str, Any]:
+    """Bytes per second of a copy, read and written; FLOP per second of a product, by precision."""
+    size, side = (SMALL_BYTES, SMALL_SIDE) if small else (BYTES, SIDE)
+    source, flops = torch.ones(size // 4, device=device), dict[str, float]()
+    copied = 2 * size / seconds_of(device, partial(torch.empty_like(source).copy_, source))
+    for precision, dtype in PRECISIONS.items():
+        a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        flops[precision] = 2 * side**3 / seconds_of(device, partial(torch.matmul, a, b, out=torch.empty_like(a)))
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return {"copy_bytes_per_second": copied, "flops": flops, "copy_bytes": size, "side": side}
+
+
+def fma_peak(device: torch.device, compile: Compile, small: bool) -> float:
+    """FLOP per second of fused multiply-adds in registers, two for each."""
+    threads = SMALL_THREADS if small else THREADS
+    kernels, out = compile(read_source(PEAK), device), torch.empty(threads, device=device)
+    given = out, np.float32(0.999), np.float32(0.001), np.int32(threads)
+    return 2 * threads * PEAK_STEPS * PEAK_CHAINS / seconds_of(device, lambda: kernels.launch("peak", threads, *given))
+
+
+def seconds_of(device: torch.device, work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """The median of some calls, each waited for, after some that warm up."""
+    for _ in range(WARM_CALLS):
+        work()
+    return statistics.median(waited_for(device, work) for _ in range(repeats))
+
 
 STEPS, WORLD_STEPS = 128, 32
 WIDTHS, SMALL_WIDTHS = (4096, 256, 1024, 16384, 65536), (8, 16)  # the one that is compared with others first
@@ -72,7 +120,7 @@ def rows(machine: Machine) -> list[Row]:
     return found
 
 
-def check(machine: Machine, seconds: float) -> Iterator[Found]:
+def speed(machine: Machine, seconds: float) -> Iterator[Found]:
     """Ceilings, worlds, PPO; what time does not allow is null."""
     until, device = time.monotonic() + seconds, torch.device(machine.device)
     prepare(device, 32)  # before cuBLAS begins
@@ -111,11 +159,7 @@ def trained(machine: Machine, row: Row, limits: dict[str, Any]) -> dict[str, Any
         tick(agent)
     times, ending = list[float](), time.perf_counter() + (0.05 if machine.small else TIMED)
     while len(times) < LEAST or time.perf_counter() < ending:
-        settle(device)
-        began = time.perf_counter()
-        tick(agent)
-        settle(device)
-        times.append(time.perf_counter() - began)
+        times.append(waited_for(device, partial(tick, agent)))
     rate = config.rollout_size / statistics.median(times)
     return {
         "env_steps_per_second": rate,
@@ -146,17 +190,10 @@ class Timed:
         self.device, self.own, self.name, self.seconds = device, own, own.name, list[float]()
 
     def collect(self, learner: Learner, steps: int) -> None:
-        self._time(self.own.collect, learner, steps)
+        self.seconds.append(waited_for(self.device, partial(self.own.collect, learner, steps)))
 
     def learn(self, learner: Learner, work: object) -> None:
-        self._time(self.own.learn, learner, work)
-
-    def _time(self, verb: Any, *arguments: object) -> None:
-        settle(self.device)
-        began = time.perf_counter()
-        verb(*arguments)
-        settle(self.device)
-        self.seconds.append(time.perf_counter() - began)
+        self.seconds.append(waited_for(self.device, partial(self.own.learn, learner, work)))
 
 
 def alone(machine: Machine, env_id: str, width: int, limits: dict[str, Any]) -> dict[str, float]:
@@ -183,3 +220,100 @@ def best(found: dict[str, Any]) -> str:
         return "nothing measured"
     name = max(rates, key=lambda each: rates[each])
     return f"{len(rates)} of {len(found)} settings; {name}: {rates[name]:,.0f} env steps/s"
+
+
+SIZES, SMALL_SIZES = (4096, 128), (4, 8)  # worlds, steps
+WARM_TICKS, TICKS = 2, 5
+
+
+def clocked(machine: Machine, seconds: dict[str, float]) -> Machine:
+    """The same, whose launches are waited for and counted, by name."""
+    device = torch.device(machine.device)
+
+    def watch(kernel: str, arguments: Sequence[object], launch: Callable[[], None]) -> None:
+        if device.type != "cuda":
+            seconds[kernel] += waited_for(device, launch)
+            return
+        settle(device)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        launch()
+        end.record()
+        settle(device)
+        seconds[kernel] += begin.elapsed_time(end) / 1e3
+
+    return watched(machine, watch)
+
+
+def kernels(machine: Machine, seconds: float) -> Iterator[Found]:
+    """The kernels, then the precisions."""
+    device = torch.device(machine.device)
+    prepare(device, 32)
+    peak, spent = fma_peak(device, compiler(machine), machine.small), defaultdict[str, float](float)
+    agent, turns = launched(clocked(machine, spent), 32), list[dict[str, float]]()
+    for _ in range(WARM_TICKS + TICKS):
+        spent.clear()
+        tick(agent)
+        turns.append({**spent})
+    flops = flops_of(recipe_of(agent))
+    found = {
+        name: {"milliseconds": statistics.median(turn[name] for turn in turns[WARM_TICKS:]) * 1e3} for name in turns[-1]
+    }
+    for name, each in found.items():
+        kind = "rollout" if name.endswith("_rollout") else name
+        each |= {"flop": flops[kind], "share": flops[kind] / each["milliseconds"] * 1e3 / peak} if kind in flops else {}
+    figures: dict[str, Any] = {"fma_flop_per_second": peak, "worlds": agent.memory.num_envs, "kernels": found}
+    whole = sum(each["milliseconds"] for each in found.values())
+    line = f"{len(found)} kernels, {whole:.2f} ms an iteration, {peak / 1e12:.1f} TFLOP/s at most"
+    yield Found(line, figures)
+    exact, errors = gradient(machine, 32), dict[str, Any]()
+    for precision in PRECISIONS:
+        if precision != "32":
+            errors[precision] = error_of(machine, precision, exact)
+    yield Found(f"{line}; errors of the gradient: {errors}", {**figures, "gradient_errors": errors})
+
+
+def launched(machine: Machine, precision: str | int) -> Agent:
+    """Played and taught by kernels, each launched for itself."""
+    agent = agent_of(machine, ppo(machine, "eager", *(SMALL_SIZES if machine.small else SIZES), precision=precision))
+    agent.engine = fused_gpu(RECIPES[type(agent)], agent, None)
+    return agent
+
+
+def recipe_of(agent: Agent) -> OnPolicy:
+    learn = agent.engine.learn
+    assert isinstance(learn, FusedLearn)
+    return learn.of(agent).recipe
+
+
+def flops_of(recipe: OnPolicy) -> dict[str, int]:
+    """Of an iteration's launches together, by kernel."""
+    layout, memory, every = recipe.shape.layout, recipe.agent.memory, range(len(recipe.shape.layout.nets))
+    first = 2 * sum(int(net[0, Layer.INNER] * net[0, Layer.WIDTH]) for net in layout.nets)  # has no slope below it
+    valued = (1 + memory.slots) * memory.num_envs * layout.flops(layout.value_net)
+    return {
+        "rollout": recipe.rows * layout.flops(0),
+        "judge": recipe.rows * layout.flops(*every) + valued,
+        "gradient": recipe.agent.config.n_epochs * recipe.rows * (3 * layout.flops(*every) - first),
+    }
+
+
+def gradient(machine: Machine, precision: str | int) -> Tensor:
+    """Of the first minibatch of the first rollout, which is the same in every precision."""
+    agent = launched(machine, precision)
+    agent.collect(agent.memory.rows)
+    learn = agent.engine.learn
+    assert isinstance(learn, FusedLearn)
+    updates = learn.of(agent)
+    updates.prepare()
+    updates.judge(updates.recipe.reward(agent.memory.rollout((), Final(agent.collector.obs, ()))))
+    updates.update(0)
+    return updates.gradient.double()
+
+
+def error_of(machine: Machine, precision: str, exact: Tensor) -> float | str:
+    """The largest difference to the gradient in float32, of its largest number; or why there is none."""
+    try:
+        return float((gradient(machine, precision) - exact).abs().max() / exact.abs().max())
+    except (RuntimeError, ValueError) as error:
+        return describe_error(error)

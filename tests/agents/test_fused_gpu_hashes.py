@@ -1,14 +1,14 @@
 """What `engine: fused_gpu` leaves, in hashes that every machine must give, a GPU, too (lab/gpu/rollouts.py).
 
 `PYTHONPATH=.:tests python tests/agents/test_fused_gpu_hashes.py` writes them, and what every launch of one iteration
-changes (lab/gpu/trace.py), where something was changed on purpose.
+changes, where something was changed on purpose.
 """
 
 import numpy as np
 import pytest
 from host_kernels import compile_host
 
-from lab.gpu import rollouts, trace
+from lab.gpu import rollouts
 from lab.gpu.parts import Machine
 from stride.utils.durable_file import read_json, write_json
 
@@ -43,13 +43,13 @@ def test_what_differs_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(rollouts, "FILE", tmp_path / "hashes.json")
     monkeypatch.setattr(rollouts, "CASES", {"choices": rollouts.CASES["choices"]})
     monkeypatch.setattr(rollouts, "LEARNT", {})
-    assert [*rollouts.check(HOST, 60.0)][-1].wrong == ["choices: table after 2"]
+    assert [*rollouts.rollouts(HOST, 60.0)][-1].wrong == ["choices: table after 2"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", rollouts.LEARNT)
 def test_every_launch_changes_what_the_committed_trace_says(name):
-    held = trace.read(name)
+    held = rollouts.read_trace(name)
     assert {"note_episodes", "judge", "worth", "weigh", "gradient", "reduce", "descend"} < {x.split()[1] for x in held}
     assert rollouts.apart_at(HOST, name) == ""
 
@@ -57,14 +57,14 @@ def test_every_launch_changes_what_the_committed_trace_says(name):
 def test_the_first_kernel_and_element_that_differ_are_named():
     golden = {"000 rollout 9": np.arange(4, dtype="u4"), "001 gradient 15": np.arange(9, dtype="u4")}
     planted = {name: each.copy() for name, each in golden.items()}
-    assert trace.first_difference(golden, planted) == ""
+    assert rollouts.first_difference(golden, planted) == ""
     planted["001 gradient 15"][[4, 7]] += 0x10
     line = "launch 1, gradient, argument 15: element 4 is 0x14, the host's 0x4; 2 of 9 differ"
-    assert trace.first_difference(golden, planted) == line
+    assert rollouts.first_difference(golden, planted) == line
     del planted["000 rollout 9"]
-    assert trace.first_difference(golden, planted) == "launch 0, rollout, argument 9: changed by the host alone"
+    assert rollouts.first_difference(golden, planted) == "launch 0, rollout, argument 9: changed by the host alone"
 
 
 if __name__ == "__main__":
     write_json(rollouts.FILE, {name: rollouts.computed(HOST, name) for name in (*rollouts.CASES, *rollouts.LEARNT)})
-    trace.write({name: rollouts.traced(HOST, name) for name in rollouts.LEARNT})
+    rollouts.write_traces({name: rollouts.traced(HOST, name) for name in rollouts.LEARNT})

@@ -3,42 +3,44 @@
 import math
 import random
 import shutil
+from functools import partial
 
 import pytest
 from tiny_runs import tiny_run
 
-from lab.faults.damaged_runs import kinds
+from lab.faults.foreign import SECRET, VICTIM, Target, cases
 from stride.inspector.charts import Line, chart
 from stride.inspector.compare import compare
 from stride.inspector.rooms import Rooms
 from stride.inspector.table import runs_table
+from stride.runstore.run_dir import RunDir
 from stride.utils.curve import Point
 from stride.utils.user_error import UserError
 
 TOLD = {  # a kind of damage, and what its row says
-    "config.json goal 0": "goal is not a finite number",
-    "config.json env_id 0": "env_id is not a text",
-    "config.json link loop": "config.json is a link",
-    "config.json FIFO": "config.json is a FIFO",
-    "config.json half": "config.json is not valid JSON",
-    "config.json deep": "config.json is not valid JSON",
-    "config.json missing": "config.json does not exist",
-    "config.gamma 0": "a number in it is larger than any key takes",
-    "metrics.csv train/clock/env_steps 'inf'": "train/clock/env_steps is inf",
-    "metrics.csv train/clock/env_steps 'nan'": "train/clock/env_steps is nan",
-    "metrics.csv train/clock/env_steps '1e300'": "train/clock/env_steps is 1e+300",
-    "metrics.csv folder": "metrics.csv is a folder",
-    "metrics.csv link loop": "metrics.csv is a link",
-    "metrics.csv link elsewhere": "metrics.csv is a link",
-    "metrics.csv garbage": "metrics.csv has no column",
-    "metrics.csv header of a megabyte": "metrics.csv begins with no line of names",
-    "metrics.csv wrong number of cells": "none of its rows can be read",
-    "checkpoints/best.json garbage": "best.json is not valid JSON",
-    "checkpoints/best.json folder": "best.json is a folder",
-    "checkpoints/best.json huge number": "it has no score",
-    "checkpoints link elsewhere": "checkpoints is a link",
+    "config.json: goal 0": "goal is not a finite number",
+    "config.json: env_id 0": "env_id is not a text",
+    "config.json: a link to itself": "config.json is a link",
+    "config.json: a FIFO": "config.json is a FIFO",
+    "config.json: half": "config.json is not valid JSON",
+    "config.json: nested": "config.json is not valid JSON",
+    "config.json: gone": "config.json does not exist",
+    "config: gamma 0": "a number in it is larger than any key takes",
+    "metrics.csv: train/clock/env_steps 'inf'": "train/clock/env_steps is inf",
+    "metrics.csv: train/clock/env_steps 'nan'": "train/clock/env_steps is nan",
+    "metrics.csv: train/clock/env_steps '1e300'": "train/clock/env_steps is 1e+300",
+    "metrics.csv: a folder": "metrics.csv is a folder",
+    "metrics.csv: a link to itself": "metrics.csv is a link",
+    "metrics.csv: a link to a secret": "metrics.csv is a link",
+    "metrics.csv: no metric's names": "metrics.csv has no column",
+    "metrics.csv: header of a megabyte": "metrics.csv begins with no line of names",
+    "metrics.csv: wrong number of cells": "none of its rows can be read",
+    "best.json: noise": "best.json is not valid JSON",
+    "best.json: a folder": "best.json is a folder",
+    "best.json: a huge number": "it has no score",
+    "checkpoints/: a link to a folder": "checkpoints is a link",
 }
-SOUND = ["metrics.csv empty", "metrics.csv header only", "metrics.csv torn end", "metrics.csv missing"]
+SOUND = ["metrics.csv: empty", "metrics.csv: header only", "metrics.csv: torn end", "metrics.csv: gone"]
 LIGHT = {
     "overview": lambda rooms, run, sound: rooms.overview(run),
     "compare": lambda rooms, run, sound: compare([rooms.runs.look_into(each) for each in (sound, run)]),
@@ -56,10 +58,17 @@ def place(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("runs")
         patch.setenv("STRIDE_RUNS", str(folder))
-        secret = tmp_path_factory.mktemp("elsewhere") / "secret"
-        secret.write_text("sesame-4711")
+        outside = tmp_path_factory.mktemp("elsewhere")
+        for name in (SECRET, VICTIM):
+            (outside / name).write_text("sesame-4711")
         sound = tiny_run()
-        yield sound, kinds(secret), Rooms(tmp_path_factory.mktemp("lent"))
+        known = {name: partial(spoiled, spoil, outside) for name, spoil in cases().items()}
+        yield sound, known, Rooms(tmp_path_factory.mktemp("lent"))
+
+
+def spoiled(spoil, outside, folder):
+    shutil.rmtree(outside / "folder", ignore_errors=True)
+    spoil(Target(RunDir(folder), outside))
 
 
 @pytest.fixture
@@ -102,7 +111,10 @@ def test_other_damage_raises_nothing_either(place, damaged):
     sound, known, rooms = place
     whole = damaged.with_name("whole")
     damaged.rename(whole)
-    for name in random.Random(3).sample(sorted(known.keys() - TOLD.keys() - {"metrics.csv large"}), 20):
+    others = sorted(
+        name for name in known if name.startswith(("config", "metrics", "report", "run.log", "best", "last"))
+    )
+    for name in random.Random(3).sample(others, 20):
         shutil.copytree(whole, damaged, symlinks=True)
         known[name](damaged)
         assert sound.id in runs_table(rooms.runs.page())
@@ -113,8 +125,8 @@ def test_other_damage_raises_nothing_either(place, damaged):
 
 
 HEAVIER = [
-    "config.json goal 0", "config.hidden_dims 0", "config.env_id 0", "checkpoints/best.ckpt link loop",
-    "checkpoints/best.json list", "checkpoints missing", "metrics.csv folder", "report.md link elsewhere",
+    "config.json: goal 0", "config: hidden_dims 0", "config: env_id 0", "best.ckpt: a link to itself",
+    "best.json: a list", "checkpoints/: gone", "metrics.csv: a folder", "report.md: a link to a secret",
 ]  # fmt: skip
 
 

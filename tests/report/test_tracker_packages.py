@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from told_run import STEPS, begun, outcome, tell
 
-from lab.faults.wandb_server import serving
+from lab.faults.trackers import serving
 from stride.commands import setup_wandb_dashboard
 from stride.report.trackers import courier
 from stride.report.trackers.registry import couriers

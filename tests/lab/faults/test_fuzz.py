@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.faults import watch as watched
-from lab.faults.fuzz import any_words, any_yaml, words
-from lab.faults.watch import Watch
+from lab.faults import fuzz
+from lab.faults.fuzz import Watch, any_words, any_yaml, words
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def refuse():
     (lambda: time.sleep(10), "hangs"),
 ])  # fmt: skip
 def test_what_should_not_be_is_seen(act, wrong, watch, monkeypatch):
-    monkeypatch.setattr(watched, "LIMIT", 0.3)
+    monkeypatch.setattr(fuzz, "LIMIT", 0.3)
     found = watch.call(act)
     assert wrong in found.wrong if wrong else found.wrong == ""
 

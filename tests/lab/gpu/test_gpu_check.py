@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from lab import gpu_check
-from lab.gpu import record
-from lab.gpu.apart import ApartError, apart
-from lab.gpu.parts import PARTS, Found, Machine
+from lab.gpu import parts
+from lab.gpu.parts import PARTS, ApartError, Found, Machine, apart
 from stride.utils.user_error import UserError
 
 CPU = Machine(device="cpu", small=True)
@@ -105,7 +104,7 @@ def test_a_part_whose_packages_are_missing_is_recorded_and_the_next_goes_on(tmp_
 
 
 def test_a_part_out_of_time_is_stopped_with_what_it_has_said_and_all_end_in_time(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(record, "LEAST", 0.5)
+    monkeypatch.setattr(parts, "LEAST", 0.5)
     began = time.monotonic()
     code, file, said = run(tmp_path, capsys, [right, slow, right], "--seconds", "2")
     first, second, third, *_ = file["checks"].values()

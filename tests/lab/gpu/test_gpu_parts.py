@@ -17,24 +17,9 @@ from lab import gpu_check
 from lab.evidence import comparison
 from lab.evidence.comparison import Ways
 from lab.evidence.ways import ENGINES
-from lab.gpu import (
-    commands,
-    crossing,
-    driven,
-    facts,
-    halves,
-    hashes,
-    kernels,
-    learning,
-    replays,
-    resume,
-    returns,
-    solving,
-    speed,
-    waits,
-)
-from lab.gpu.ceilings import PEAK, PEAK_CHAINS, PEAK_STEPS, PRECISIONS, fma_peak
+from lab.gpu import bits, driven, engines, facts, learn, speed
 from lab.gpu.parts import PARTS, Machine, load
+from lab.gpu.speed import PEAK, PEAK_CHAINS, PEAK_STEPS, PRECISIONS, fma_peak
 from stride.agents.engines.choice import RECIPES, build_agent
 from stride.agents.engines.fused_gpu.engine import fused_gpu
 from stride.agents.engines.fused_gpu.learn import Updates
@@ -58,25 +43,25 @@ KERNELS = BOTH._replace(engines=("fused_gpu",))
 SOME = ("CartPole-v1", "Taxi-v4", "Blackjack-v1")
 
 
-def last(part, machine=CPU):
+def last(check, machine=CPU):
     """What it has found in the end."""
-    return [*part.check(machine, 600.0)][-1]
+    return [*check(machine, 600.0)][-1]
 
 
 def test_every_check_of_the_table_is_there():
     for checks in PARTS.values():
-        assert all(load(name).__module__ == f"lab.gpu.{name}" for name in checks)
+        assert all(load(name).__name__ == name for name in checks)
         assert sum(checks.values()) <= gpu_check.SECONDS < 9 * 60
 
 
 @pytest.fixture(scope="module")
 def golden():
-    return json.loads(hashes.FILE.read_text())["groups"]
+    return json.loads(bits.FILE.read_text())["groups"]
 
 
 @pytest.mark.parametrize("name", ["maths", "draws", *registry.WORLDS])
 def test_the_kernels_give_the_committed_hashes(golden, name):
-    assert dict(hashes.groups(CPU))[name]() == golden[name]
+    assert dict(bits.groups(CPU))[name]() == golden[name]
 
 
 NUMBAS = [pytest.param(name, marks=[] if name in ("draws", SOME[0]) else pytest.mark.slow)
@@ -85,12 +70,12 @@ NUMBAS = [pytest.param(name, marks=[] if name in ("draws", SOME[0]) else pytest.
 
 @pytest.mark.parametrize("name", NUMBAS)
 def test_the_committed_hashes_are_numbas(golden, name):
-    assert dict(hashes.groups(None))[name]() == golden[name]
+    assert dict(bits.groups(None))[name]() == golden[name]
 
 
 def test_hashes_are_of_something(golden):
     """Episodes end in every world, and are cut; no two functions give the same."""
-    cut, free = (hashes.bits(torch.zeros(n, hashes.WORLDS)) for n in (hashes.CUT_STEPS, hashes.STEPS - 64))
+    cut, free = (bits.bits(torch.zeros(n, bits.MANY)) for n in (bits.CUT_STEPS, bits.STEPS - 64))
     for env_id in registry.WORLDS:
         assert golden[env_id]["cut at 10, episode_length"] != cut
         assert golden[env_id]["steps 64-1023, episode_length"] != free
@@ -102,7 +87,7 @@ def test_a_planted_wrong_hash_is_named_and_the_exit_code_is_1(monkeypatch, tmp_p
     golden = {**golden, "draws": {**golden["draws"], "permutation": "0"}}
     planted = tmp_path / "hashes.json"
     planted.write_text(json.dumps({"groups": golden}))
-    monkeypatch.setattr(hashes, "FILE", planted)
+    monkeypatch.setattr(bits, "FILE", planted)
     monkeypatch.setattr(registry, "WORLDS", {})
     path = tmp_path / "gpu.json"
     asked = gpu_check.arguments(["--only", "facts", "hashes", "--json", str(path)])
@@ -114,14 +99,14 @@ def test_a_planted_wrong_hash_is_named_and_the_exit_code_is_1(monkeypatch, tmp_p
 
 
 def test_facts_and_the_name():
-    assert last(facts).figures["versions"]["torch"] == torch.__version__
+    assert last(facts.facts).figures["versions"]["torch"] == torch.__version__
     [named] = facts.present(CPU)
     assert named.line and named.wrong is None
 
 
 def test_cut_steps_are_the_same_steps(monkeypatch):
-    monkeypatch.setattr(halves, "WORLDS", SOME)
-    found = last(halves)
+    monkeypatch.setattr(registry, "WORLDS", {name: registry.WORLDS[name] for name in SOME})
+    found = last(bits.halves)
     assert found.wrong == [] and found.figures == {"worlds": len(SOME)}
 
 
@@ -131,46 +116,48 @@ def test_worlds_that_forget_between_launches_are_found(monkeypatch):
             self.ages.zero_()
             return super().advance(actions, out)
 
-    monkeypatch.setattr(halves, "WORLDS", SOME[:1])
+    monkeypatch.setattr(registry, "WORLDS", {SOME[0]: registry.WORLDS[SOME[0]]})
     monkeypatch.setattr(driven, "CudaEnv", Forgetful)
-    assert last(halves).wrong == [f"CartPole-v1: {n} launches of {128 // n} steps are not one of 128" for n in (2, 128)]
+    assert last(bits.halves).wrong == [
+        f"CartPole-v1: {n} launches of {128 // n} steps are not one of 128" for n in (2, 128)
+    ]
 
 
 def test_estimators_are_the_cpus():
-    found = last(returns)
+    found = last(bits.returns)
     assert found.wrong == [] and len(found.figures) == 5
 
 
 def test_an_estimator_that_is_another_is_found(monkeypatch):
-    exact = returns.returns.launch
+    exact = bits.estimators.launch
     monkeypatch.setattr(
-        returns.returns, "launch", lambda name, *given, compile: exact(name, *given, compile=compile) + 1e-3
+        bits.estimators, "launch", lambda name, *given, compile: exact(name, *given, compile=compile) + 1e-3
     )
-    assert len(last(returns).wrong) == 5
+    assert len(last(bits.returns).wrong) == 5
 
 
 @pytest.fixture
 def few(monkeypatch):
     """Rollouts and iterations so short that they take no time."""
-    monkeypatch.setattr(replays, "REPLAYS", 4)
-    monkeypatch.setattr(replays, "ITERATIONS", 3)
+    monkeypatch.setattr(engines, "REPLAYS", 4)
+    monkeypatch.setattr(engines, "LEARNT", 3)
     exact = driven.ppo
     short = lambda machine, engine, width, **changes: exact(machine, engine, 4, 8, n_epochs=1, **changes)  # noqa: E731
-    monkeypatch.setattr(replays, "ppo", short)
+    monkeypatch.setattr(engines, "ppo", short)
 
 
 def test_replays_draw_afresh_and_learn_as_eager_does(few):
-    found = last(replays, BOTH)
+    found = last(engines.replays, BOTH)
     assert found.wrong == [] and found.figures["different"] == {"eager": 4, "graphed": 4}
     assert found.figures["weights_apart"].keys() == {"graphed"}
 
 
 @pytest.mark.slow  # the kernels that learn for two nets of 64 x 64
 def test_replays_of_kernels_are_their_launches_and_no_launch_that_is_left_out_passes(few, monkeypatch):
-    found = last(replays, KERNELS)
+    found = last(engines.replays, KERNELS)
     assert found.wrong == [] and found.figures["weights_apart"] == {"fused_gpu": 0.0}
     monkeypatch.setattr(Updates, "give", lambda self: None)
-    exact = replays.fused_gpu
+    exact = engines.fused_gpu
 
     def giving(kind, agent, make):  # those without a graph alone
         engine = exact(kind, agent, make)
@@ -179,8 +166,8 @@ def test_replays_of_kernels_are_their_launches_and_no_launch_that_is_left_out_pa
             engine.learn.updates._state[-1, 0]))  # fmt: skip
         return engine
 
-    monkeypatch.setattr(replays, "fused_gpu", giving)
-    assert [line.partition(" is ")[0] for line in last(replays, KERNELS).wrong] == [
+    monkeypatch.setattr(engines, "fused_gpu", giving)
+    assert [line.partition(" is ")[0] for line in last(engines.replays, KERNELS).wrong] == [
         "fused_gpu: after 3 iterations a weight"
     ]
 
@@ -195,7 +182,7 @@ def test_draws_that_a_graph_has_frozen_are_found(few, monkeypatch):
         return exact(self, steps)
 
     monkeypatch.setattr(Collector, "noise", frozen)
-    wrong = last(replays, BOTH).wrong
+    wrong = last(engines.replays, BOTH).wrong
     assert "graphed: only 2 of 4 rollouts are different" in wrong and "graphed plays otherwise than eager" in wrong
 
 
@@ -206,10 +193,10 @@ def test_where_an_iteration_waits_is_named(monkeypatch):
     def waiting():
         raise RuntimeError("called a synchronizing CUDA operation")
 
-    assert waits.waits(lambda: None) == "" and modes == ["error", "default"]
-    place, _, said = waits.waits(waiting).partition(": ")
+    assert engines.place_of_wait(lambda: None) == "" and modes == ["error", "default"]
+    place, _, said = engines.place_of_wait(waiting).partition(": ")
     assert place.startswith("tests/lab/gpu/test_gpu_parts.py:") and "synchronizing" in said
-    assert last(waits).wrong is None, "of a CPU nothing is claimed"
+    assert last(engines.waits).wrong is None, "of a CPU nothing is claimed"
 
 
 def test_speed_is_told_of_every_row_and_what_fails_says_why(monkeypatch):
@@ -224,7 +211,7 @@ def test_speed_is_told_of_every_row_and_what_fails_says_why(monkeypatch):
         return exact(machine, env_id, *rest)
 
     monkeypatch.setattr(speed, "alone", failing)
-    found = last(speed, CPU).figures
+    found = last(speed.speed, CPU).figures
     assert [*found["ppo"]] == ["eager, 4 worlds", "eager, 4 worlds, precision tf32", "eager, 4 worlds, precision bf16"]
     for each in found["ppo"].values():
         assert all(each[f"{what}env_steps_per_second"] > 0 for what in ("", "rollout_", "update_"))
@@ -265,7 +252,7 @@ def test_the_peak_is_of_the_multiply_adds_it_counts():
 
 @pytest.mark.slow
 def test_every_kernel_is_timed_and_the_flops_are_those_of_the_nets():
-    found = last(kernels).figures
+    found = last(speed.kernels).figures
     names = {"cartpole_rollout", "note_episodes", "judge", "worth", "moments", "weigh", "gradient", "reduce", "descend"}
     assert names < {*found["kernels"]} and all(each["milliseconds"] > 0 for each in found["kernels"].values())
     rows, (first, middle) = 4 * 8, (2 * 4 * 64, 2 * 64 * 64)
@@ -285,9 +272,9 @@ def test_what_two_engines_learnt_is_compared_by_the_rule_of_engines(monkeypatch,
     trained = []
     monkeypatch.setattr(Ways, "train_missing", lambda self, seeds, workers: trained.append(*self.variants) or 0)
     variant = "Pendulum-v1:ppo"
-    monkeypatch.setattr(learning, "DEVICES", ENGINES._replace(variants={variant: ENGINES.variants[variant]}))
-    monkeypatch.setattr(learning, "WANTED", {})  # the engines were not noted yet
-    found = last(learning)
+    monkeypatch.setattr(learn, "DEVICES", ENGINES._replace(variants={variant: ENGINES.variants[variant]}))
+    monkeypatch.setattr(learn, "WANTED", {})  # the engines were not noted yet
+    found = last(learn.learning)
     assert trained == [variant] and found.wrong == [] and len(found.figures) == 2
     told = found.figures[f"{variant} final"]
     assert told["same"] and told["seeds"] == 10 and told.keys() >= {"fused_cpu", "fused_gpu", "fused_gpu - fused_cpu"}
@@ -296,52 +283,52 @@ def test_what_two_engines_learnt_is_compared_by_the_rule_of_engines(monkeypatch,
     for record in file["seeds"].values():
         record["engine"], record["final"]["mean"] = "graphed", record["final"]["mean"] - 400
     path.write_text(json.dumps(file))
-    monkeypatch.setattr(learning, "WANTED", {"fused_cpu": "fused_gpu"})
-    different, other = last(learning).wrong
+    monkeypatch.setattr(learn, "WANTED", {"fused_cpu": "fused_gpu"})
+    different, other = last(learn.learning).wrong
     assert (different, other) == (f"{variant} final is different", f"{variant} on fused_cpu was learnt by graphed")
 
 
 def test_speed_without_time_is_null(monkeypatch):
     monkeypatch.setattr(speed, "ceilings", lambda device, small: {})
-    [*_, found] = speed.check(CPU, -1.0)
+    [*_, found] = speed.speed(CPU, -1.0)
     assert {*found.figures["ppo"].values()} == {None}
     assert all(each == {"8": None} for each in found.figures["worlds"].values())
 
 
 def test_seeds_that_fail_are_listed_and_those_without_an_end_are_null():
     good = {"solved": True, "env_steps": 100, "seconds": 2.0}
-    found = solving.answer({"1": good, "2": {"solved": False, "error": "sick"}, "3": None}, 2)
+    found = learn.answer({"1": good, "2": {"solved": False, "error": "sick"}, "3": None}, 2)
     assert found.wrong == ["seed 2: sick"] and found.line.startswith("1 of 2 seeds solved, of 3, 100 env steps")
     assert found.figures["seeds"]["3"] is None
-    assert solving.answer({"1": None}, 1).wrong is None
-    alone = solving.answer({"1": good}, 2, {**good, "seconds": 8.5})
+    assert learn.answer({"1": None}, 1).wrong is None
+    alone = learn.answer({"1": good}, 2, {**good, "seconds": 8.5})
     assert (
         not alone.wrong and alone.line.endswith("; alone 8.5 s, wanted are 8") and not alone.figures["alone"]["in_time"]
     )
-    other = solving.answer({"1": good}, 2, {**good, "env_steps": 101})
+    other = learn.answer({"1": good}, 2, {**good, "env_steps": 101})
     assert other.wrong == ["alone the first seed took other env steps: 101"] and other.figures["alone"]["in_time"]
 
 
 def test_worlds_go_on_on_the_other_device():
     there, here = driven.worlds(CPU, "CartPole-v1", 50), registry.make("CartPole-v1", 50)
-    assert crossing.same_rest(there, here) and crossing.same_rest(here, there)
+    assert engines.same_rest(there, here) and engines.same_rest(here, there)
     here.load_state_dict = lambda state: None
-    assert not crossing.same_rest(there, here)
+    assert not engines.same_rest(there, here)
 
 
 @pytest.fixture
 def short(monkeypatch):
     """Commands of a second."""
-    monkeypatch.setattr(commands, "ROLLOUT", ("n_envs=4", "n_steps=16", "n_epochs=1", "batch_size=0.5"))
-    monkeypatch.setattr(commands, "ROWS", 64)
-    monkeypatch.setattr(resume, "ITERATIONS", 3)
+    monkeypatch.setattr(engines, "ROLLOUT", ("n_envs=4", "n_steps=16", "n_epochs=1", "batch_size=0.5"))
+    monkeypatch.setattr(engines, "ROWS", 64)
+    monkeypatch.setattr(engines, "HALF", 3)
     monkeypatch.setenv("STRIDE_RUNS", "")
 
 
 @pytest.mark.slow
 def test_a_resumed_run_is_the_straight_one_and_another_is_found(short, monkeypatch):
-    assert last(resume).wrong == []
-    exact, asked = resume.state_of, []
+    assert last(engines.resume).wrong == []
+    exact, asked = engines.state_of, []
 
     def third_is_other(run):
         asked.append(run)
@@ -350,18 +337,18 @@ def test_a_resumed_run_is_the_straight_one_and_another_is_found(short, monkeypat
             next(iter(state["weights"].values())).add_(1e-6)
         return state
 
-    monkeypatch.setattr(resume, "state_of", third_is_other)
-    [line] = last(resume).wrong
+    monkeypatch.setattr(engines, "state_of", third_is_other)
+    [line] = last(engines.resume).wrong
     assert line.startswith("eager, resumed: weights.") and "differs by up to" in line
 
 
 @pytest.mark.slow
 def test_runs_cross_and_play(short):
-    found = last(crossing)
+    found = last(engines.crossing)
     assert found.wrong == [] and found.figures["eager, there to here"] >= 1
 
 
 @pytest.mark.slow
 def test_a_seed_is_solved():
-    found = last(solving)
+    found = last(learn.solving)
     assert found.wrong == [] and found.figures["solved"] == 1

@@ -1,0 +1,136 @@
+"""Does PPO learn on the device: CartPole-v1 by 20 seeds until it is solved, and three variants beside fused_cpu."""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab.evidence.comparison import Comparison, difference, iqm_text
+from lab.evidence.comparison import Found as Read
+from lab.evidence.ways import WAYS
+from lab.gpu.engines import runs_folder
+from lab.gpu.parts import Found, Machine
+from stride.runstore.run_dir import RunDir
+from stride.utils.cores import cores
+from stride.utils.provenance import PROJECT
+
+CONFIG, GOAL = "CartPole-v1:ppo", 475
+SEEDS = range(1, 21)
+MOST = 10  # at once: they share one GPU
+LAST = 3.0  # seconds kept for the end
+LONGEST = 8.0  # seconds of a command at most
+
+
+def solving(machine: Machine, seconds: float) -> Iterator[Found]:
+    """Some seeds at once; those that time does not allow are null, which is no failure."""
+    until, seeds = time.monotonic() + seconds - LAST, SEEDS[:1] if machine.small else SEEDS
+    at_once = max(1, min(MOST, cores() - 1, len(seeds)))
+    found: dict[str, Any] = dict.fromkeys(map(str, seeds))
+    with tempfile.TemporaryDirectory(prefix="stride-gpu-") as folder:
+        for seed, result in trained(machine, seeds, at_once, Path(folder), until):
+            found[str(seed)] = result
+            yield answer(found, at_once)
+        alone = dict(trained(machine, seeds[:1], 1, Path(folder, "alone"), until))
+    yield answer(found, at_once, alone.get(seeds[0]))
+
+
+def trained(
+    machine: Machine, seeds: Sequence[int], at_once: int, folder: Path, until: float
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each seed that ends in time, and what came of it."""
+    waiting, running = [*seeds], dict[int, Training]()
+    while (waiting or running) and time.monotonic() < until:
+        while waiting and len(running) < at_once:
+            seed = waiting.pop(0)
+            running[seed] = Training(machine, seed, folder / str(seed))
+        for seed in [seed for seed, each in running.items() if each.process.poll() is not None]:
+            yield seed, running.pop(seed).result()
+        time.sleep(0.05)
+    for each in running.values():
+        each.process.kill()
+        each.process.communicate()
+
+
+class Training:
+    """A command that is under way."""
+
+    def __init__(self, machine: Machine, seed: int, folder: Path) -> None:
+        self.folder, self.began = folder, time.monotonic()
+        engine = "auto" if machine.small else machine.engines[-1]
+        words = [CONFIG, "-q", f"seed={seed}", f"device={machine.device}", f"engine={engine}", f"spec.goal={GOAL}"]
+        environment = os.environ | {"STRIDE_RUNS": str(folder)}
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROJECT / "train.py"), *words],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def result(self) -> dict[str, Any]:
+        """Seconds are those of the command, others beside it."""
+        seconds, errors = time.monotonic() - self.began, self.process.communicate()[1]
+        if self.process.returncode:
+            return {"solved": False, "seconds": round(seconds, 2), "error": errors.strip()[-300:]}
+        [run] = [each for each in self.folder.iterdir() if not each.is_symlink() and (each / "config.json").is_file()]
+        facts = RunDir(run).facts()
+        told = facts["outcome"]
+        kept = {name: told[name] for name in ("solved", "test_mean", "env_steps")}
+        return {**kept, "seconds": round(seconds, 2), "training_seconds": told["seconds"], "engine": facts["engine"]}
+
+
+def answer(found: dict[str, Any], at_once: int, alone: dict[str, Any] | None = None) -> Found:
+    """Wrong is a seed that ended below the goal, or failed, or took other steps alone than beside others."""
+    ended = {seed: each for seed, each in found.items() if each}
+    solved = [each for each in ended.values() if each["solved"]]
+    failures = [f"seed {seed}: {each.get('error') or each}" for seed, each in ended.items() if not each["solved"]]
+    line = f"{len(solved)} of {len(ended)} seeds solved, of {len(found)}"
+    figures: dict[str, Any] = {"config": CONFIG, "goal": GOAL, "at_once": at_once}
+    figures |= {"solved": len(solved), "ended": len(ended)}
+    if solved:
+        steps, seconds = (statistics.median(each[name] for each in solved) for name in ("env_steps", "seconds"))
+        figures |= {"median_env_steps": steps, "median_seconds": seconds}
+        line += f", {steps:,.0f} env steps, {seconds:.1f} s (medians, {at_once} at once)"
+    if alone:
+        in_time, beside = alone["solved"] and alone["seconds"] <= LONGEST, next(iter(found.values()))
+        figures["alone"] = {**alone, "wanted_seconds": LONGEST, "in_time": in_time}
+        line += f"; alone {alone['seconds']:.1f} s, wanted are {LONGEST:.0f}"
+        if beside and alone.get("env_steps") != beside.get("env_steps"):
+            failures.append(f"alone the first seed took other env steps: {alone.get('env_steps')}")
+    return Found(line, {**figures, "seeds": dict(found)}, failures if ended else None)
+
+
+DEVICES = WAYS["devices"]
+WANTED = {"cpu": "fused_cpu", "cuda": "fused_gpu"}  # the engine of each way
+
+
+def learning(machine: Machine, seconds: float) -> Iterator[Found]:
+    """Variant by variant, those that learn soonest first."""
+    seeds, failed = range(1, DEVICES.seeds + 1), 0
+    for variant, changes in DEVICES.variants.items():
+        with runs_folder():
+            failed += DEVICES._replace(variants={variant: changes}).train_missing(seeds, max(1, cores() - 1))
+        read = DEVICES.read()
+        compared = DEVICES.compare(read)
+        yield Found(
+            f"{len(read)} of {len(DEVICES.variants)} variants learnt by both, {failed} seeds failed",
+            {f"{name} {measure}": told_of(each) for (name, measure), each in compared.items()},
+            [*differences(compared, read), *([f"{failed} seeds failed"] if failed else [])],
+        )
+
+
+def told_of(found: Comparison) -> dict[str, Any]:
+    """As people and files take it."""
+    both = {"fused_cpu": iqm_text(found.first), "fused_gpu": iqm_text(found.second)}
+    return {**both, "fused_gpu - fused_cpu": difference(found), "seeds": len(found.first), "same": found.same}
+
+
+def differences(compared: dict[tuple[str, str], Comparison], read: Read) -> list[str]:
+    """What is different, and what other engines have learnt."""
+    lines = [f"{variant} {measure} is different" for (variant, measure), each in compared.items() if not each.same]
+    taken = {(name, way, record["engine"]) for name, files in read.items()
+             for way in WANTED for record in files[way].finished()}  # fmt: skip
+    return lines + [f"{name} on {way} was learnt by {engine}" for name, way, engine in sorted(taken)
+                    if engine != WANTED[way]]  # fmt: skip
