@@ -34,7 +34,7 @@ from lab.bench import peers
 from lab.bench.limit import SIDE, multiply_add_limit
 from lab.bench.measure import OURS, Figures, lasting, machine, median_of, ratio, setting, trained
 from lab.bench.peers import Ready
-from lab.bench.profile import iterations
+from lab.bench.spans import iterations
 from stride.agents.engines.choice import build_agent
 from stride.agents.engines.fused_cpu.warm import warm
 from stride.commands.usage import parser_of
