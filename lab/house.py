@@ -12,7 +12,8 @@ as LAB names them. Product: every other Python file that is not hidden and not u
 
 - Lines are all lines. Syntax nodes are all that ast.walk finds.
 - Code lines are neither blank, nor only a comment, nor part of a docstring.
-- Assigned names are variables where they get a value, each time; not attributes and not arguments.
+- Assigned names are variables where they get a value, each time; not attributes and not arguments. Their mean length
+  leaves out indices and mathematics: names of one or two letters, and those in MATHS.
 - A class name has several homes where several files of the product have a class of this name.
 - A function's length is from `def` to its last line, without decorators; methods and inner functions count, too.
 - Imports upward and circles are those of the architecture test, by the storeys that each checkout itself declares;
@@ -52,6 +53,7 @@ LAB: tuple[str, ...] = ("lab/", *(f"scripts/{name}.py" for name in LAUNCHERS))
 LAB += ("scripts/bench/", "scripts/evidence/", "scripts/faults/", "scripts/gpu/")  # where it was until November 2026
 LAB += ("envs_gym/transition_table.py", *(f"scripts/{name}.py" for name in MOVED))
 ODD = ("found", "each", "told", "lent", "whose", "began", "seen", "known", "kept")
+MATHS = {"cos", "eps", "eta", "exp", "lam", "log", "phi", "psi", "rho", "sin", "std", "tan", "tau"}
 LONG = 50  # lines of a function
 TRAINED = """\
 import inspect, sys, threading
@@ -127,7 +129,8 @@ def _names(product: Sequence[Source]) -> list[Row]:
                 assigned[node.id] += 1
                 if node.id in ODD:
                     places[node.id].append(at(source, node.lineno, node.id))
-    mean = sum(len(name) * count for name, count in assigned.items()) / max(assigned.total(), 1)
+    words = Counter({name: count for name, count in assigned.items() if len(name) > 2 and name not in MATHS})
+    mean = sum(len(name) * count for name, count in words.items()) / max(words.total(), 1)
     several = [f"{name}: {', '.join(sorted(files))}" for name, files in sorted(homes.items()) if len(files) > 1]
     return [
         Row("mean length of assigned names", f"{mean:.1f}"),
