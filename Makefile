@@ -1,9 +1,11 @@
 # make train   install what is missing, train CartPole-v1:ppo until solved      make train ARGS="Acrobot-v1:ppo seed=3"
 # make test    install what is missing, run the tests that prove the product: minutes
+# make quick   the tests that a change touches, nearest first      make quick BASE=HEAD~3
 # make check   what a commit must pass: style, types, docs and the same tests
 # make slow    the rest, each over 5 seconds: planted faults, trainings that solve; installs the extra `ci` for it
 # make soak    by hand, hours: more of what `make slow` shows with little; CONTRIBUTING.md says what
 PYTHON ?= python3
+BASE ?= HEAD
 ARGS ?= CartPole-v1:ppo
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -13,13 +15,16 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --
 FAST = @$(PYTEST) -m "not slow" && \
 	echo "make slow adds planted faults, long trainings, kernels for other processors and GPUs, MuJoCo, Atari: another 20 minutes or so"
 
-.PHONY: train test check slow soak format clean
+.PHONY: train test quick check slow soak format clean
 
 train: .venv/ready
 	@$(BIN)/python train.py $(ARGS)
 
 test: .venv/ready-dev
 	$(FAST)
+
+quick: .venv/ready-dev
+	@$(BIN)/python -m lab.quick $(BASE)
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .

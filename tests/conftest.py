@@ -32,9 +32,14 @@ for number, usual in {
         signal.signal(number, usual)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--in-order", action="store_true", help="run files as they are named, not the longest first")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The files that take longest begin first: else one of them is alone at the end, and other processes wait."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    if not config.getoption("--in-order"):
+        items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.hookimpl(tryfirst=True)
