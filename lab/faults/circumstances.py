@@ -17,7 +17,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,6 +33,7 @@ from stride.commands.plain_tree import fingerprint
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.checkpoint import Checkpoint
+from stride.utils import places
 
 VIDEOS = ("video_freq_epochs=4", "video_max_steps=20")
 BASES = {name: rig.last_words((*CASES[name], *VIDEOS)) for name in ("PPO, fused", "PPO", "DQN, fused, memmap")}
@@ -288,7 +288,7 @@ def surrounded(name: str, folder: Path) -> str:
     root.mkdir()
     given = {**os.environ, **ENVIRONMENTS[name]} | {"STRIDE_RUNS": str(root)}
     done = subprocess.run(
-        [sys.executable, train.__file__, *FUSED], env={key: value for key, value in given.items() if value is not None},
+        [*places.program("train"), *FUSED], env={key: value for key, value in given.items() if value is not None},
         preexec_fn=AT_THE_START.get(name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace",
     )  # fmt: skip
     if name.startswith("NUMBA"):

@@ -249,6 +249,12 @@ DREAMER = (
     "learning_starts=100", "epoch_iterations=1", "train_ratio=2", "deter=16", "width=16", "stoch=3", "horizon=4",
     "imagined_starts=8",
 )  # fmt: skip
+PLANET = (
+    "CartPole-v1:planet",
+    *(word for word in DREAMER[1:] if not word.startswith(("imagined", "horizon"))),
+    "horizon=4",
+)
+PLANET += ("candidates=8", "elites=3")
 LSTM = ("policy=lstm", "engine=eager", "max_timesteps=640")
 CASES = {
     "PPO, fused": (*rig.TINY, "engine=fused_cpu"),
@@ -259,11 +265,13 @@ CASES = {
     "SAC, fused": (*SAC, "engine=fused_cpu", "replay_storage=ram"),
     "PQN": ("CartPole-v1:pqn", *rig.TINY[1:]),
     "Dreamer": DREAMER,
+    "PlaNet": PLANET,
     "PPO": (*rig.TINY, "engine=eager"),
     "REINFORCE, fused": ("CartPole-v1:reinforce", *rig.TINY[1:], "engine=fused_cpu"),
     "REINFORCE, LSTM": ("CartPole-v1:reinforce", *rig.TINY[1:], *LSTM, "policy_targets=advantages"),
     "Q-learning": ("FrozenLake-v1:q_learning", *rig.SMALL, "n_envs=4", "n_steps=16", "epoch_iterations=2"),
     "Q-learning, one save": ("FrozenLake-v1:q_learning", *rig.SMALL, "n_envs=4", "n_steps=16"),
+    "PPO, LSTM, worker processes": (*rig.TINY, *LSTM, "env_backend=gym", "workers=2"),
     "PPO, fused, on Gymnasium's worlds": (*rig.TINY, "engine=fused_cpu", "env_backend=gym"),
 }
 OTHER = Path("/dev/shm")  # a folder on another filesystem
