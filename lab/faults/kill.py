@@ -249,12 +249,7 @@ DREAMER = (
     "learning_starts=100", "epoch_iterations=1", "train_ratio=2", "deter=16", "width=16", "stoch=3", "horizon=4",
     "imagined_starts=8",
 )  # fmt: skip
-PLANET = (
-    "CartPole-v1:planet",
-    *(word for word in DREAMER[1:] if not word.startswith(("imagined", "horizon"))),
-    "horizon=4",
-)
-PLANET += ("candidates=8", "elites=3")
+PLANET = ("CartPole-v1:planet", *DREAMER[1:-1], "candidates=8", "elites=3")  # without imagined_starts
 LSTM = ("policy=lstm", "engine=eager", "max_timesteps=640")
 CASES = {
     "PPO, fused": (*rig.TINY, "engine=fused_cpu"),
