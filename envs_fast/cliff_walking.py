@@ -4,13 +4,12 @@ Rules of Gymnasium 1.4 (Sutton and Barto, Example 6.6). No time limit: whoever t
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete
 
 from stride.envs_fast.arguments import flag
-from stride.envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
+from stride.envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, gym_state, tabulate
 from stride.envs_fast.world import Setting, World
 
 ROWS, COLUMNS = 4, 12
@@ -46,11 +45,6 @@ def setting(is_slippery: bool = False) -> Setting:
         tables=tables(flag("is_slippery", is_slippery)),
         odds=np.tile(SLIPS if is_slippery else (1.0,), (4, 1)),
     )
-
-
-def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state."""
-    return {"s": int(column[0]), "lastaction": None}
 
 
 WORLD = World(

@@ -50,8 +50,10 @@ def columns(
     signature = Signature(types.Tuple([kind] * rows.literal_value), (array, types.intp, types.intp, rows), None)
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        source, views = make_array(array)(context, builder, arguments[0]), []
-        pitch, place = builder.extract_value(source.shape, 1), arguments[1]
+        source = make_array(array)(context, builder, arguments[0])
+        views = []
+        pitch = builder.extract_value(source.shape, 1)
+        place = arguments[1]
         for _ in range(rows.literal_value):
             views.append(_view(context, builder, kind, builder.gep(source.data, [place]), arguments[2]))
             place = builder.add(place, pitch)
@@ -67,7 +69,8 @@ def spread(
     """array[start + k * pitch] = values[k] for every k of a tuple."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        target, place = make_array(array)(context, builder, arguments[1]).data, arguments[2]
+        target = make_array(array)(context, builder, arguments[1]).data
+        place = arguments[2]
         for kind, value in zip(values, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
             builder.store(context.cast(builder, value, kind, array.dtype), builder.gep(target, [place]))
             place = builder.add(place, arguments[3])
@@ -84,7 +87,9 @@ def gather(
     kind = types.Tuple([array.dtype] * count.literal_value)
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        source, place, values = make_array(array)(context, builder, arguments[0]).data, arguments[1], []
+        source = make_array(array)(context, builder, arguments[0]).data
+        place = arguments[1]
+        values = []
         for _ in range(count.literal_value):
             values.append(builder.load(builder.gep(source, [place])))
             place = builder.add(place, arguments[2])
@@ -154,4 +159,5 @@ def _stack_array(element: types.Type, spare: int) -> Any:
 
 
 # (rows, more) -> (rows + more) * TILE numbers of the stack, not set: asking for memory would cost as much as 16 worlds
-scratch, scratch_list = _stack_array(types.float64, 0), _stack_array(types.uint32, 8)
+scratch = _stack_array(types.float64, 0)
+scratch_list = _stack_array(types.uint32, 8)

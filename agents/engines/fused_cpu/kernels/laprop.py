@@ -86,13 +86,9 @@ def step(table: int) -> None:
 
 @njit(inline="always")
 def move(
-    row: int,
-    table: int,
-    clip_factor: np.float32,
-    unbiased: np.float32,
-    decay_factor: np.float32,
+    row: int, table: int, clip_factor: np.float32, unbiased: np.float32, decay_factor: np.float32,
     step_factor: np.float32,
-) -> None:
+) -> None:  # fmt: skip
     """One tensor: whole vectors, then the numbers behind them."""
     tensor = tensor_at(row)
     s = step_at(table)
