@@ -26,8 +26,12 @@ def tables(slippery: bool) -> Tables:
     def moved(state: int, action: int) -> Outcome:
         row = min(max(state // COLUMNS + MOVES[action][0], 0), ROWS - 1)
         column = min(max(state % COLUMNS + MOVES[action][1], 0), COLUMNS - 1)
-        place = row * COLUMNS + column
-        return Outcome(START, FALL_REWARD, False) if place in CLIFF else Outcome(place, STEP_REWARD, place == GOAL)
+        position = row * COLUMNS + column
+        return (
+            Outcome(START, FALL_REWARD, False)
+            if position in CLIFF
+            else Outcome(position, STEP_REWARD, position == GOAL)
+        )
 
     def rules(state: int, action: int) -> list[Outcome]:
         slips = ((action - 1) % 4, action, (action + 1) % 4) if slippery else (action,)

@@ -28,9 +28,9 @@ def _set_in_either(
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         vector = ir.VectorType(ir.IntType(8), bits.width)
         loaded = []
-        for kind, argument in zip((one, other), arguments[:2], strict=True):
-            place = builder.gep(make_array(kind)(context, builder, argument).data, [arguments[2]])
-            loaded.append(builder.load(builder.bitcast(place, vector.as_pointer()), align=1))
+        for numba_type, argument in zip((one, other), arguments[:2], strict=True):
+            position = builder.gep(make_array(numba_type)(context, builder, argument).data, [arguments[2]])
+            loaded.append(builder.load(builder.bitcast(position, vector.as_pointer()), align=1))
         marked = builder.bitcast(builder.icmp_unsigned("!=", builder.or_(*loaded), ir.Constant(vector, None)), bits)
         return marked if bits.width == 64 else builder.zext(marked, ir.IntType(64))
 
