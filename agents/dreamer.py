@@ -1,8 +1,8 @@
 """Dreamer: a world model from remembered sequences, actor and critic from what it imagines (Hafner et al. 2023)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from stride.agents.base import Agent, build_optimizer
 from stride.agents.experience.nouns import Sequences
-from stride.agents.model_learning import Ends, ModelLoss, Recalling, collect_and_learn, model_loss, updates_owed
+from stride.agents.model_learning import Ends, ModelLoss, ModelLosses, collect_and_learn, model_loss, updates_owed
 from stride.agents.networks.dreamer_policy import DreamerPolicy
 from stride.agents.networks.world_model import State
 from stride.agents.off_policy import replay_room
@@ -73,8 +73,6 @@ class Dreamer(Agent):
 
     config: DreamerConfig
     policy: DreamerPolicy
-    recalling: Recalling | None = None  # who makes `recall_loss` instead: an engine lends one
-    behaving: "Behaving | None" = None  # and `behaviour_loss`
 
     def __init__(self, config: DreamerConfig, envs: VecEnv, rank: int = 0) -> None:
         policy = DreamerPolicy(config, envs).to(envs.device)
@@ -90,9 +88,12 @@ class Dreamer(Agent):
     def iteration(self) -> None:
         collect_and_learn(self, self.policy, self.config, self.ratio)
 
-    def learn(self, updates: int) -> None:
+    def learn(self, updates: int, losses: "DreamerLosses | None" = None) -> None:
+        """Make updates by these losses; an engine passes its own, by default they are this class's, in torch."""
         size, length = self.config.batch_size, self.config.batch_length
-        self.metrics.add_all([self.update(self.memory.sequences(size, length), self.draw()) for _ in range(updates)])
+        self.metrics.add_all(
+            [self.update(self.memory.sequences(size, length), self.draw(), losses) for _ in range(updates)]
+        )
 
     def draw(self) -> Draws:
         """The draws of the next update, one table for all of them."""
@@ -104,16 +105,17 @@ class Dreamer(Agent):
         table = uniforms(self.key(EXPLORE, self.progress["updates"]), (sum(sizes),), self.range.value.device)
         return Draws(*(piece.view(shape) for piece, shape in zip(table.split(sizes), shapes, strict=True)))
 
-    def update(self, batch: Sequences, draws: Draws) -> Mapping[str, Tensor]:
+    def update(self, batch: Sequences, draws: Draws, losses: "DreamerLosses | None" = None) -> Mapping[str, Tensor]:
         """One step on everything: the model by what was seen, the behaviour by what is imagined from there."""
         config = self.config
-        told = self.recall_loss(batch, draws.posterior)
+        losses = losses or self
+        told = losses.recall_loss(batch, draws.posterior)
         chosen = draws.starts.topk(config.imagined_starts).indices
         start = State(*(part.detach().flatten(0, 1)[chosen] for part in told.states))
         alive = (~batch.terminated).flatten()[chosen].float()
-        behaviour, imagined = self.behaviour_loss(start, alive, draws.guess, draws.action)
+        behaviour, imagined = losses.behaviour_loss(start, alive, draws.guess, draws.action)
         loss = told.loss + behaviour["policy"] + behaviour["critic"]
-        norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
+        norms = self.descend(losses.optimizer, loss, self.live.max_grad_norm)
         move(self.slow, self.policy.critic, config.tau)
         self.metrics.set({**self.ends.learn(told.ends, batch.terminated), "train/return/range": self.range.value})
         return {
@@ -125,8 +127,6 @@ class Dreamer(Agent):
 
     def recall_loss(self, batch: Sequences, u: Tensor) -> ModelLoss:
         """Of what is remembered: the model's losses, and the critic's."""
-        if self.recalling:
-            return self.recalling(batch, u)
         told = model_loss(self.policy, batch, u, self.config)
         replayed, reached = self.replay_loss(batch, told.states)
         replayed = self.config.replay_value_coef * replayed
@@ -141,8 +141,6 @@ class Dreamer(Agent):
         An action counts as much as it is likely that there is anything left to do where it is chosen: by what was
         seen of the start, by what the model says of the states between; never by what comes of the action itself.
         """
-        if self.behaving:
-            return self.behaving(start, alive, of_guess, of_action)
         config, policy, live, two_hot = self.config, self.policy, self.live, self.policy.model.two_hot
         features, actions = self.imagine(start, of_guess, of_action)
         here = features[:-1]
@@ -191,4 +189,9 @@ class Dreamer(Agent):
         return (weight * (off + config.slow_coef * astray)).mean(), reached
 
 
-Behaving = Callable[[State, Tensor, Tensor, Tensor], tuple[dict[str, Tensor], dict[str, Tensor]]]
+class DreamerLosses(ModelLosses, Protocol):
+    """What answers the losses of an update: the agent itself, or an engine's kernels."""
+
+    def behaviour_loss(
+        self, start: State, alive: Tensor, of_guess: Tensor, of_action: Tensor
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]: ...

@@ -21,7 +21,6 @@ class LaProp(torch.optim.Optimizer):
     """
 
     found_inf: Tensor | None = None
-    mover: "Mover | None" = None  # who makes the step of a group instead: an engine lends one
 
     def __init__(
         self,
@@ -44,9 +43,10 @@ class LaProp(torch.optim.Optimizer):
         for group in self.param_groups:
             weights = [p for p in group["params"] if p.grad is not None]
             if weights:
-                self.mover(self, weights, group) if self.mover else self._move(weights, group)
+                self._move(weights, group)
 
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """The step of a group; an engine's optimizer overrides it."""
         (b1, b2), lr, one = group["betas"], group["lr"], torch.ones((), device=weights[0].device)
         states = [self.state_of(p) for p in weights]
         counts, squares, means = ([state[name] for state in states] for name in ("updates", "square", "mean"))
@@ -85,6 +85,3 @@ class LaProp(torch.optim.Optimizer):
         }
         self.state[p] = state
         return state
-
-
-Mover = Callable[[LaProp, list[Tensor], dict[str, Any]], None]

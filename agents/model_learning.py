@@ -1,13 +1,13 @@
 """What algorithms with a world model share: when they collect and learn, the model's loss, how well it tells ends."""
 
-from collections.abc import Callable
 from fractions import Fraction
 from math import log
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from stride.agents.base import Agent
 from stride.agents.experience.nouns import Sequences
@@ -59,7 +59,13 @@ def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldMo
     return ModelLoss(states, torch.stack([*parts.values()]).sum(), parts, metrics, ends)
 
 
-Recalling = Callable[[Sequences, Tensor], ModelLoss]  # of a batch and uniforms: who makes an agent's loss of it instead
+class ModelLosses(Protocol):
+    """What answers the loss of an update, and makes its step: the agent itself, or an engine's kernels."""
+
+    @property
+    def optimizer(self) -> Optimizer: ...
+
+    def recall_loss(self, batch: Sequences, u: Tensor) -> ModelLoss: ...
 
 
 def going_on_loss(logits: Tensor, ended: Tensor, weight: float) -> Tensor:

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from stride.agents.base import Agent, build_optimizer
 from stride.agents.experience.nouns import Sequences
-from stride.agents.model_learning import Ends, Recalling, collect_and_learn, model_loss, updates_owed
+from stride.agents.model_learning import Ends, ModelLoss, ModelLosses, collect_and_learn, model_loss, updates_owed
 from stride.agents.networks.planning_policy import PlanningPolicy
 from stride.agents.off_policy import replay_room
 from stride.config.schema import PlaNetConfig
@@ -20,7 +20,6 @@ class PlaNet(Agent):
 
     config: PlaNetConfig
     policy: PlanningPolicy
-    recalling: Recalling | None = None  # an engine lends one
 
     def __init__(self, config: PlaNetConfig, envs: VecEnv, rank: int = 0) -> None:
         policy = PlanningPolicy(config, envs).to(envs.device)
@@ -35,15 +34,21 @@ class PlaNet(Agent):
         self.policy.epsilon = self.live.epsilon
         collect_and_learn(self, self.policy, self.config, self.ratio)
 
-    def learn(self, updates: int) -> None:
+    def learn(self, updates: int, losses: ModelLosses | None = None) -> None:
+        """Make updates by this loss; an engine passes its own, by default it is this class's, in torch."""
         size, length = self.config.batch_size, self.config.batch_length
-        self.metrics.add_all([self.update(self.memory.sequences(size, length)) for _ in range(updates)])
+        self.metrics.add_all([self.update(self.memory.sequences(size, length), losses) for _ in range(updates)])
 
-    def update(self, batch: Sequences) -> Mapping[str, Tensor]:
+    def recall_loss(self, batch: Sequences, u: Tensor) -> ModelLoss:
+        """The model's losses on what is remembered."""
+        return model_loss(self.policy, batch, u, self.config)
+
+    def update(self, batch: Sequences, losses: ModelLosses | None = None) -> Mapping[str, Tensor]:
+        losses = losses or self
         shape = (*batch.reward.shape, self.policy.sizes.stoch)
         u = uniforms(self.key(EXPLORE, self.progress["updates"]), shape, batch.reward.device)
-        told = self.recalling(batch, u) if self.recalling else model_loss(self.policy, batch, u, self.config)
-        norms = self.descend(self.optimizer, told.loss, self.live.max_grad_norm)
+        told = losses.recall_loss(batch, u)
+        norms = self.descend(losses.optimizer, told.loss, self.live.max_grad_norm)
         self.metrics.set(self.ends.learn(told.ends, batch.terminated))
-        losses = {f"train/loss/{name}": value for name, value in told.parts.items()}
-        return {**losses, **told.metrics, "train/grad_norm/total": norms.norm()}
+        parts = {f"train/loss/{name}": value for name, value in told.parts.items()}
+        return {**parts, **told.metrics, "train/grad_norm/total": norms.norm()}

@@ -66,7 +66,10 @@ class Learn(Protocol[Work]):
     name: str
 
     def learn(self, learner: Learner, work: Work) -> None:
-        """What the learner's own `learn` does with this work: a rollout, or a number of updates that are due."""
+        """What the learner's own `learn` does with this work: a rollout, or a number of updates that are due.
+
+        World models take `learn(updates, losses)`: an engine passes what answers their losses and steps the optimizer.
+        """
 
 
 class Episodes(Protocol):

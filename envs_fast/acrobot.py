@@ -4,13 +4,23 @@ Physics of Gymnasium's AcrobotEnv ("book" dynamics) in float64: one Runge-Kutta 
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from stride.envs_fast.kernels import kernels_of
-from stride.envs_fast.world import NUMBA, Episode, Moment, OnlyLimit, Setting, Tables, World, between, draw
+from stride.envs_fast.world import (
+    NUMBA,
+    Episode,
+    Moment,
+    OnlyLimit,
+    Setting,
+    Tables,
+    World,
+    between,
+    draw,
+    plain_gym_state,
+)
 from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import cos, sincos
 
@@ -48,7 +58,7 @@ def slopes(theta_1: float, theta_2: float, speed_1: float, speed_2: float, torqu
 
 @njit(inline="always")
 def wrap(angle: float) -> float:
-    """The same angle in [-pi, pi], turn by turn: each subtraction rounds as Gymnasium's loop does."""
+    """The angle wrapped to [-pi, pi], turn by turn: each subtraction rounds as Gymnasium's loop does."""
     size = abs(angle)
     for _ in range(WRAPS):
         size = size - 2.0 * math.pi if size > math.pi else size
@@ -87,7 +97,7 @@ def reset(episode: Episode, parameters: OnlyLimit, tables: Tables) -> State:
 
 @njit(inline="always")
 def observe(state: State, parameters: OnlyLimit) -> tuple[float, float, float, float, float, float]:
-    """What is seen of a state: cosine and sine of each angle, and the speeds."""
+    """The observation of a state: cosine and sine of each angle, and the speeds."""
     a, b, c, d = state
     sine_1, cosine_1 = sincos(a)
     sine_2, cosine_2 = sincos(b)
@@ -100,11 +110,6 @@ def setting() -> Setting:
     return Setting(Box(-high, high, dtype=np.float32), Discrete(3))
 
 
-def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state."""
-    return {"state": column.copy()}
-
-
 def recall(obs: np.ndarray) -> np.ndarray:
     """A state that is seen so."""
     return np.array([math.atan2(obs[1], obs[0]), math.atan2(obs[3], obs[2]), obs[4], obs[5]])
@@ -115,7 +120,7 @@ WORLD = World(
     setting=setting,
     kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
     state_size=ROWS,
-    gym_state=gym_state,
+    gym_state=plain_gym_state,
     env_id="Acrobot-v1",
     time_limit=500,
     reward_threshold=-100.0,

@@ -23,10 +23,10 @@ def probability(name: str, value: object) -> float:
     return float(value)
 
 
-def count(name: str, value: object, least: int, most: int = 2**31 - 1) -> int:
-    """A whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise UserError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+def count(name: str, value: object, minimum: int, maximum: int = 2**31 - 1) -> int:
+    """A whole number from `minimum` to `maximum`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not minimum <= value <= maximum:
+        raise UserError(f"{name} must be a whole number from {minimum} to {maximum}, got {value!r}")
     return int(value)
 
 
@@ -35,10 +35,10 @@ def numbers(name: str, value: object, length: int) -> tuple[float, ...]:
     listed = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) != length:
         raise UserError(f"{name} must be {length} numbers, got {value!r}")
-    for each in listed:
-        if not is_number(each) or not math.isfinite(each):
-            raise UserError(f"{name} must be {length} finite numbers, got {each!r} among them")
-    return tuple(float(each) for each in listed)
+    for element in listed:
+        if not is_number(element) or not math.isfinite(element):
+            raise UserError(f"{name} must be {length} finite numbers, got {element!r} among them")
+    return tuple(float(element) for element in listed)
 
 
 def is_number(value: object) -> TypeGuard[float]:

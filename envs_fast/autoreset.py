@@ -1,4 +1,4 @@
-"""What a step looks like when the next episode begins later than in the kernels, which begin it in the same step.
+"""A step as it looks when the next episode begins later than in the kernels, which begin it in the same step.
 
 The first instant of that episode is set aside when it has been drawn, and put back once a step has run over it.
 """
@@ -31,7 +31,7 @@ def present(
     `out_reward` is float64. As in a TimeLimit, truncated may come with terminated.
     """
     (state, ages, episodes, returns), (ended, kept_state, kept_obs) = worlds, aside
-    seen, final, whole = told.obs.reshape(-1), told.final_obs.reshape(-1), state.reshape(-1)
+    obs, final, whole = told.obs.reshape(-1), told.final_obs.reshape(-1), state.reshape(-1)
     reward, terminated, truncated = told.reward.reshape(-1), told.terminated.reshape(-1), told.truncated.reshape(-1)
     lengths, first, shown = told.episode_length.reshape(-1), kept_state.reshape(-1), kept_obs.reshape(-1)
     number, rows, width = np.uint64(ages.size), np.uint64(kept_state.shape[1]), np.uint64(kept_obs.shape[1])
@@ -42,7 +42,7 @@ def present(
         for j in range(rows):
             whole[j * number + i] = first[k * rows + j]
         for j in range(width):
-            seen[i * width + j] = shown[k * width + j]
+            obs[i * width + j] = shown[k * width + j]
     for world in range(reward.size):
         out_reward[world] = reward[world]
     count = np.uint64(list_ended(terminated, truncated, ended))
@@ -53,5 +53,5 @@ def present(
             for j in range(rows):
                 first[k * rows + j] = whole[j * number + i]
             for j in range(i * width, i * width + width):
-                shown[k * width + j - i * width], seen[j] = seen[j], final[j]
+                shown[k * width + j - i * width], obs[j] = obs[j], final[j]
     return np.int64(count)

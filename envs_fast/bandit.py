@@ -28,14 +28,14 @@ Nothing = tuple[()]
 
 
 class Parameters(NamedTuple):
-    """What the arguments decide."""
+    """The numbers that the arguments decide."""
 
     episode_length: int
     time_limit: int = NO_LIMIT
 
 
 class Arms(NamedTuple):
-    """What an arm pays: float64 [n_arms]."""
+    """Mean and deviation of each arm's rewards: float64 [n_arms]."""
 
     means: np.ndarray
     stds: np.ndarray
@@ -53,7 +53,7 @@ def gaussian(age: int, episode: Episode) -> float:
 def step(
     state: Nothing, action: int, moment: Moment, parameters: Parameters, tables: Arms
 ) -> tuple[Nothing, float, bool]:
-    """What an arm pays."""
+    """Pull an arm: its reward."""
     gain = tables.means[action] + tables.stds[action] * moment.noise
     return state, gain, moment.age + 1 >= parameters.episode_length
 
@@ -87,12 +87,9 @@ def arms(n_arms: int, means: Sequence[float] | None, stds: float | Sequence[floa
 
 
 def setting(
-    n_arms: int = 10,
-    means: Sequence[float] | None = None,
-    stds: float | Sequence[float] = 1.0,
-    episode_length: int = 1,
-    arms_seed: int = 0,
-) -> Setting:
+    n_arms: int = 10, means: Sequence[float] | None = None, stds: float | Sequence[float] = 1.0,
+    episode_length: int = 1, arms_seed: int = 0,
+) -> Setting:  # fmt: skip
     """`means` and `stds`: one for each arm, or one std for all. `arms_seed`: draws the means where none are given."""
     return Setting(
         observation_space=Discrete(1),
@@ -108,23 +105,21 @@ def gym_state(column: np.ndarray) -> dict[str, Any]:
 
 
 class Bandit(gymnasium.Env[int, int]):
-    """The same bandit as a plain Gymnasium environment."""
+    """This bandit as a plain Gymnasium environment."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(
-        self,
-        n_arms: int = 10,
-        means: Sequence[float] | None = None,
-        stds: float | Sequence[float] = 1.0,
-        episode_length: int = 1,
-        arms_seed: int = 0,
-        render_mode: str | None = None,
-    ) -> None:
+        self, n_arms: int = 10, means: Sequence[float] | None = None, stds: float | Sequence[float] = 1.0,
+        episode_length: int = 1, arms_seed: int = 0, render_mode: str | None = None,
+    ) -> None:  # fmt: skip
         chosen = setting(n_arms, means, stds, episode_length, arms_seed)
-        self.observation_space, self.action_space = chosen.observation_space, chosen.action_space
+        self.observation_space = chosen.observation_space
+        self.action_space = chosen.action_space
         self.means, self.stds = chosen.tables
-        self.episode_length, self.age, self.render_mode = episode_length, 0, render_mode
+        self.episode_length = episode_length
+        self.age = 0
+        self.render_mode = render_mode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)

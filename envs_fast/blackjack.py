@@ -23,7 +23,7 @@ Hand = tuple[int, int, int, int, int]
 
 
 class Parameters(NamedTuple):
-    """What the arguments decide."""
+    """The numbers that the arguments decide."""
 
     natural: bool
     sab: bool
@@ -64,7 +64,7 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> Hand:
 
 @njit(inline="always")
 def dealers_worth(up: int, hole: int, block: int, episode: Episode) -> int:
-    """What the dealer's hand comes to, drawing from `block` on until 17 is reached; it never takes 16 blocks."""
+    """The value of the dealer's hand, drawing from `block` on until 17 is reached; it never takes 16 blocks."""
     total, ace = up + hole, 1 if up == 1 or hole == 1 else 0
     while worth(total, ace) < DEALER_STANDS:
         for word in draw(block, episode):
@@ -125,7 +125,7 @@ def setting(natural: bool = False, sab: bool = True) -> Setting:
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state; it shows totals, and the dealer's spade."""
+    """The attributes with which Gymnasium's environment draws this state; it shows totals, and the dealer's spade."""
     total, ace, up, hole = int(column[TOTAL]), int(column[ACE]), int(column[UP]), int(column[HOLE])
     return {
         "player": [1, total - 1] if ace else [total],

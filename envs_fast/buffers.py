@@ -1,4 +1,4 @@
-"""The memory that kernels write and everybody else reads: tensors in one piece, each from a cache line's start on."""
+"""The memory that kernels write and all others read: tensors in one piece, each from a cache line's start on."""
 
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -35,7 +35,8 @@ def size_of(kinds: Sequence[Kind]) -> int:
 
 def carve(memory: Tensor, kinds: Sequence[Kind]) -> list[Tensor]:
     """Tensors that are stretches of a memory, uint8 [size_of(kinds)], one behind the other."""
-    tensors, start = [], -memory.data_ptr() % LINE
+    tensors = []
+    start = -memory.data_ptr() % LINE
     for shape, dtype in kinds:
         size = int(np.prod(shape)) * dtype.itemsize
         tensors.append(memory[start : start + size].view(dtype).view(shape))
@@ -54,17 +55,19 @@ def zeros(kinds: Sequence[Kind], device: torch.device) -> list[Tensor]:
     return carve(torch.zeros(size_of(kinds), dtype=torch.uint8, device=device), kinds)
 
 
-def told(space: Space[Any], steps: int, num_envs: int, device: torch.device) -> list[Tensor]:
-    """Memory for what `steps` steps of worlds with these observations tell, zero: the fields of `Told`."""
+def step_buffers(space: Space[Any], steps: int, num_envs: int, device: torch.device) -> list[Tensor]:
+    """Memory, zero, for the results of `steps` steps of worlds with these observations: the fields of `Told`."""
     shape = (steps, num_envs)
-    seen, flag, number = observations(space, shape), (shape, torch.bool), (shape, torch.float32)
-    return zeros((seen, number, flag, flag, seen, number, number), device)
+    observation = observations(space, shape)
+    flag = (shape, torch.bool)
+    number = (shape, torch.float32)
+    return zeros((observation, number, flag, flag, observation, number, number), device)
 
 
-def trajectory(space: Space[Any], told: list[Tensor], arrays: Arrays) -> Trajectory[Arrays]:
+def trajectory(space: Space[Any], results: list[Tensor], arrays: Arrays) -> Trajectory[Arrays]:
     """That memory with names, and as the kernels take it."""
-    obs, reward, lost, cut, final_obs, sum_, length = told
-    return Trajectory(_tree(space, obs), reward, lost, cut, _tree(space, final_obs), sum_, length, arrays)
+    obs, reward, terminated, truncated, final_obs, total, length = results
+    return Trajectory(_tree(space, obs), reward, terminated, truncated, _tree(space, final_obs), total, length, arrays)
 
 
 def observations(space: Space[Any], leading: tuple[int, ...]) -> Kind:

@@ -27,7 +27,7 @@ State = tuple[float, float, float, float]
 
 
 class Parameters(NamedTuple):
-    """What the arguments decide."""
+    """The numbers that the arguments decide."""
 
     reward: float  # of a step after which the pole stands
     reward_lost: float  # of the one that loses it
@@ -65,7 +65,7 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> State:
-    """What is seen of a state: all of it."""
+    """The observation of a state: all of it."""
     return state
 
 
@@ -80,7 +80,7 @@ def setting(sutton_barto_reward: bool = False) -> Setting:
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state."""
+    """The attributes with which Gymnasium's environment draws this state."""
     return {"state": column.copy(), "steps_beyond_terminated": None}
 
 

@@ -4,13 +4,12 @@ Rules of Gymnasium 1.4 (Sutton and Barto, Example 6.6). No time limit: whoever t
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete
 
 from stride.envs_fast.arguments import flag
-from stride.envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
+from stride.envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, gym_state, tabulate
 from stride.envs_fast.world import Setting, World
 
 ROWS, COLUMNS = 4, 12
@@ -27,8 +26,12 @@ def tables(slippery: bool) -> Tables:
     def moved(state: int, action: int) -> Outcome:
         row = min(max(state // COLUMNS + MOVES[action][0], 0), ROWS - 1)
         column = min(max(state % COLUMNS + MOVES[action][1], 0), COLUMNS - 1)
-        place = row * COLUMNS + column
-        return Outcome(START, FALL_REWARD, False) if place in CLIFF else Outcome(place, STEP_REWARD, place == GOAL)
+        position = row * COLUMNS + column
+        return (
+            Outcome(START, FALL_REWARD, False)
+            if position in CLIFF
+            else Outcome(position, STEP_REWARD, position == GOAL)
+        )
 
     def rules(state: int, action: int) -> list[Outcome]:
         slips = ((action - 1) % 4, action, (action + 1) % 4) if slippery else (action,)
@@ -46,11 +49,6 @@ def setting(is_slippery: bool = False) -> Setting:
         tables=tables(flag("is_slippery", is_slippery)),
         odds=np.tile(SLIPS if is_slippery else (1.0,), (4, 1)),
     )
-
-
-def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state."""
-    return {"s": int(column[0]), "lastaction": None}
 
 
 WORLD = World(

@@ -1,4 +1,4 @@
-"""What N compiled worlds are wherever they are computed: arguments, buffers, how episodes begin, snapshots.
+"""N compiled worlds, wherever they are computed: arguments, buffers, how episodes begin, snapshots.
 
 Physics and rules live in the worlds' own files, the shapes of everything in world.py, how the worlds are stepped in
 numba_env.py (the CPU) and cuda_env.py (a GPU). A snapshot says nothing of where it was taken.
@@ -20,19 +20,17 @@ from stride.utils.user_error import UserError, nearest
 
 
 class CompiledEnv(Generic[Arrays]):
-    """N worlds of one id; `seed` is that of the last reset, `last` what the last step or beginning has told."""
+    """N worlds of one id; `seed` is that of the last reset, `last` the results of the last step or beginning."""
 
     resume = "exact"  # a checkpoint continues every episode bit for bit
 
     def __init__(
-        self,
-        world: World,
-        num_envs: int,
-        max_episode_steps: int | None,
-        device: torch.device,
-        env_kwargs: dict[str, Any],
-    ) -> None:
-        self.world, self.env_id, self.num_envs = world, world.env_id, num_envs
+        self, world: World, num_envs: int, max_episode_steps: int | None, device: torch.device, env_kwargs: dict[str,
+        Any],
+    ) -> None:  # fmt: skip
+        self.world = world
+        self.env_id = world.env_id
+        self.num_envs = num_envs
         demand_counts(self.env_id, num_envs=num_envs, max_episode_steps=max_episode_steps)
         self.setting, self.env_kwargs = _setting(world, env_kwargs)
         self.observation_space, self.action_space = self.setting.observation_space, self.setting.action_space
@@ -41,28 +39,30 @@ class CompiledEnv(Generic[Arrays]):
         self._parameters = self.setting.parameters
         self.seed: int | None = None
 
-        one, number = (num_envs,), torch.from_numpy(np.zeros(0, world.state_dtype)).dtype
+        one = (num_envs,)
+        number = torch.from_numpy(np.zeros(0, world.state_dtype)).dtype
         state = (world.state_size, num_envs), number
         worlds = buffers.zeros((state, (one, torch.int32), (one, torch.int32), (one, torch.float64)), device)
         self.device = worlds[0].device  # with its number
-        told = buffers.told(self.observation_space, 1, num_envs, device)
-        self._kept = {"obs": told[0][0], **dict(zip(Worlds._fields, worlds, strict=True))}  # in a snapshot
-        self.last = self._trajectory(told)  # what step and restart write
+        results = buffers.step_buffers(self.observation_space, 1, num_envs, device)
+        self._snapshot = {"obs": results[0][0], **dict(zip(Worlds._fields, worlds, strict=True))}  # in a snapshot
+        self.last = self._trajectory(results)  # what step and restart write
         self.obs = buffers.first(self.last.obs)
         self._step = Step(*(buffers.first(field) for field in self.last[:-1]))  # type: ignore[arg-type]
         action = (num_envs, *(self.action_space.shape or ()))
-        self._action_shape, self._steps_shape = torch.Size(action), torch.Size((1, *action))
+        self._action_shape = torch.Size(action)
+        self._steps_shape = torch.Size((1, *action))
         self._choices = int(self.action_space.n) if isinstance(self.action_space, spaces.Discrete) else 0
         self._action_dtype = torch.int64 if self._choices else torch.float32
 
     def trajectory(self, steps: int) -> Trajectory[Arrays]:
         """Buffers for `steps` steps, zero; `advance` writes them in place, as often as it is given them."""
-        return self._trajectory(buffers.told(self.observation_space, steps, self.num_envs, self.device))
+        return self._trajectory(buffers.step_buffers(self.observation_space, steps, self.num_envs, self.device))
 
-    def _trajectory(self, told: list[Tensor]) -> Trajectory[Arrays]:
-        return buffers.trajectory(self.observation_space, told, self._lend(told))
+    def _trajectory(self, results: list[Tensor]) -> Trajectory[Arrays]:
+        return buffers.trajectory(self.observation_space, results, self._as_arrays(results))
 
-    def _lend(self, told: list[Tensor]) -> Arrays:
+    def _as_arrays(self, results: list[Tensor]) -> Arrays:
         """The memory of a trajectory, the fields of `Told`, as the kernels take it."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class CompiledEnv(Generic[Arrays]):
             raise UserError(f"{self.env_id}: the seed must be in [0, 2**63), got {seed}")
         self.seed = seed
         self._renew()
-        self._kept["episodes"].zero_()
+        self._snapshot["episodes"].zero_()
         self._begin(torch.ones(self.num_envs, dtype=torch.bool))
         return self.obs
 
@@ -90,7 +90,7 @@ class CompiledEnv(Generic[Arrays]):
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
             raise ValueError(f"{self.env_id}: the mask must be bool[{self.num_envs}], got {mask.dtype}{mask.shape}")
         chosen = torch.tensor(mask)
-        self._kept["episodes"] += chosen.to(self.device)
+        self._snapshot["episodes"] += chosen.to(self.device)
         self._begin(chosen)
         return self.obs
 
@@ -123,31 +123,35 @@ class CompiledEnv(Generic[Arrays]):
         return result
 
     def _expected(self, shape: tuple[object, ...], action: Tensor) -> str:
-        wanted, given = ", ".join(map(str, shape)), ", ".join(map(str, action.shape))
-        there, here = ("", "") if action.device == self.device else (f" on {self.device}", f" on {action.device}")
-        return f"{self.env_id} takes actions {self._action_dtype}[{wanted}]{there}, got {action.dtype}[{given}]{here}"
+        expected = f"{self._action_dtype}[{', '.join(map(str, shape))}]"
+        received = f"{action.dtype}[{', '.join(map(str, action.shape))}]"
+        if action.device != self.device:
+            expected += f" on {self.device}"
+            received += f" on {action.device}"
+        return f"{self.env_id} takes actions {expected}, got {received}"
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the future depends on, copied to the CPU: 20 to 60 bytes for each world."""
         self._demand_reset()
-        copies = {name: tensor.to("cpu", copy=True) for name, tensor in self._kept.items()}
+        copies = {name: tensor.to("cpu", copy=True) for name, tensor in self._snapshot.items()}
         return {"env_id": self.env_id, "num_envs": self.num_envs, **self._rules(), "seed": self.seed, **copies}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every episode where `state_dict` was taken."""
-        saved, mine = (state["env_id"], state["num_envs"]), (self.env_id, self.num_envs)
-        if saved != mine:
-            raise UserError(f"the checkpoint holds {saved[1]} worlds of {saved[0]}, not {mine[1]} of {mine[0]}")
+        saved = state["num_envs"], state["env_id"]
+        current = self.num_envs, self.env_id
+        if saved != current:
+            raise UserError(f"the checkpoint holds {saved[0]} worlds of {saved[1]}, not {current[0]} of {current[1]}")
         for name, value in self._rules().items():
             if state[name] != value:
                 raise UserError(f"the checkpoint's {self.env_id} has {name} {state[name]}, this one {value}")
         self.seed = state["seed"]
         self._renew()
-        for name, tensor in self._kept.items():
+        for name, tensor in self._snapshot.items():
             tensor.copy_(state[name])
 
     def _rules(self) -> dict[str, str]:
-        """What else decides how an episode goes on, as text: the arguments and the time limit."""
+        """The arguments and the time limit as text: they, too, decide how an episode goes on."""
         arguments = {f"argument {name}": repr(_plain(value)) for name, value in self.env_kwargs.items()}
         return {**arguments, "time limit": repr(self.time_limit)}
 
@@ -161,15 +165,17 @@ def demand_counts(env_id: str, **counts: int | None) -> None:
 
 def _setting(world: World, env_kwargs: dict[str, Any]) -> tuple[Setting, dict[str, Any]]:
     """The world as its keyword arguments ask for it, and all of these; unknown ones are refused by name."""
-    defaults = {name: each.default for name, each in inspect.signature(world.setting).parameters.items()}
+    defaults = {name: parameter.default for name, parameter in inspect.signature(world.setting).parameters.items()}
     accepted = list(defaults)
     for name in env_kwargs:
         if name not in accepted:
-            known = ", ".join(accepted) or "none"
-            raise UserError(f"{world.env_id} has no argument {name!r}{nearest(name, accepted)}; accepted: {known}")
-    chosen = {**defaults, **world.default_kwargs, **env_kwargs}
+            accepted_names = ", ".join(accepted) or "none"
+            raise UserError(
+                f"{world.env_id} has no argument {name!r}{nearest(name, accepted)}; accepted: {accepted_names}"
+            )
+    arguments = {**defaults, **world.default_kwargs, **env_kwargs}
     try:
-        return world.setting(**chosen), chosen
+        return world.setting(**arguments), arguments
     except UserError as error:
         raise UserError(f"{world.env_id}: {error}") from None
 
@@ -180,4 +186,4 @@ def _plain(value: object) -> object:
         return _plain(value.tolist())
     if isinstance(value, bytes):
         return value.decode()
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_plain(element) for element in value] if isinstance(value, list | tuple) else value

@@ -17,10 +17,10 @@ from stride.envs_fast.world import World, Worlds
 from stride.utils.cuda_kernels import compile_cuda
 from stride.utils.device_source import Compile
 
-Lent = tuple[Tensor, ...]  # the fields of `Told`
+Arrays = tuple[Tensor, ...]  # the fields of `Told`
 
 
-class CudaEnv(CompiledEnv[Lent]):
+class CudaEnv(CompiledEnv[Arrays]):
     """N worlds of one id. `state`, `ages`, `episodes` and `returns` are theirs to read, column i for world i;
     `simulation` is what their kernels take first, for the present seed, and `compile` makes kernels for where they are.
 
@@ -29,27 +29,22 @@ class CudaEnv(CompiledEnv[Lent]):
     """
 
     def __init__(
-        self,
-        world: World,
-        num_envs: int,
-        max_episode_steps: int | None,
-        device: torch.device,
-        compile: Compile = compile_cuda,
-        **env_kwargs: Any,
-    ) -> None:
+        self, world: World, num_envs: int, max_episode_steps: int | None, device: torch.device,
+        compile: Compile = compile_cuda, **env_kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(world, num_envs, max_episode_steps, device, env_kwargs)
         source = source_of(world)
         self.compile, self._kernels, self._name = compile, compile(source, self.device), source.name
-        self.state, self.ages, self.episodes, self.returns = (self._kept[name] for name in Worlds._fields)
+        self.state, self.ages, self.episodes, self.returns = (self._snapshot[name] for name in Worlds._fields)
         self.wrong = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._numbers = torch.tensor([*self._limited()], dtype=torch.float64, device=self.device)
         self._tables = [torch.from_numpy(table).to(self.device) for table in self.setting.tables]
-        places = [[table.data_ptr(), table.numel()] for table in self._tables]
-        self._places = torch.tensor(places, dtype=torch.int64).reshape(-1, 2).to(self.device)
+        tables = [[table.data_ptr(), table.numel()] for table in self._tables]
+        self._table_addresses = torch.tensor(tables, dtype=torch.int64).reshape(-1, 2).to(self.device)
         self.simulation = self._arguments()
 
-    def _lend(self, told: list[Tensor]) -> Lent:
-        return tuple(told)
+    def _as_arrays(self, results: list[Tensor]) -> Arrays:
+        return tuple(results)
 
     def _renew(self) -> None:
         self._numbers.copy_(torch.tensor([*self._limited()], dtype=torch.float64))
@@ -60,11 +55,11 @@ class CudaEnv(CompiledEnv[Lent]):
         seed = self.seed or 0
         words = np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)
         worlds = self.state, self.ages, self.episodes, self.returns, np.int32(self.num_envs), np.int32(0)
-        return *worlds, *words, self._numbers, self._places
+        return *worlds, *words, self._numbers, self._table_addresses
 
     def _begin(self, mask: Tensor) -> None:
         self._kernels.launch(
-            f"{self._name}_restart", self.num_envs, *self.simulation, mask.to(self.device), self._kept["obs"]
+            f"{self._name}_restart", self.num_envs, *self.simulation, mask.to(self.device), self._snapshot["obs"]
         )
 
     def reset(self, seed: int) -> Obs:
@@ -80,14 +75,14 @@ class CudaEnv(CompiledEnv[Lent]):
         self._play(1, action, self.last)
         return self._step
 
-    def advance(self, actions: Tensor, out: Trajectory[Lent] | None = None) -> Trajectory[Lent]:
+    def advance(self, actions: Tensor, out: Trajectory[Arrays] | None = None) -> Trajectory[Arrays]:
         """Play actions [T, N, ...] in one launch; `out` from `trajectory(T)`."""
         result = self._room_for(actions, out)
         self._play(len(actions), actions, result)
-        self._kept["obs"].copy_(result.arrays[0][-1])  # what a snapshot holds as the present observation
+        self._snapshot["obs"].copy_(result.arrays[0][-1])  # what a snapshot holds as the present observation
         return result
 
-    def _play(self, steps: int, actions: Tensor, out: Trajectory[Lent]) -> None:
+    def _play(self, steps: int, actions: Tensor, out: Trajectory[Arrays]) -> None:
         self._kernels.launch(
             f"{self._name}_advance",
             self.num_envs,

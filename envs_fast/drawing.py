@@ -1,4 +1,4 @@
-"""What only Gymnasium's own environment can do for a compiled world: draw it, and tell its constants.
+"""Gymnasium's own environment beside a compiled world: it draws its states, and knows its constants.
 
 One such environment is made when it is first needed, and takes the state of one world after the other.
 """
@@ -13,25 +13,27 @@ from gymnasium.envs.registration import load_env_creator
 from stride.envs_fast.numba_env import NumbaEnv
 from stride.utils.user_error import UserError
 
-OWN = ("reset", "step", "close")  # would act on the model, not on the worlds
+REFUSED = ("reset", "step", "close")  # would act on the model, not on the worlds
 
 
 class Drawing:
     """The Gymnasium twin of a NumbaEnv's worlds."""
 
     def __init__(self, env: NumbaEnv, env_kwargs: Mapping[str, Any], render_mode: str | None) -> None:
-        self._env, self._env_kwargs, self.render_mode = env, dict(env_kwargs), render_mode
+        self._env = env
+        self._env_kwargs = dict(env_kwargs)
+        self.render_mode = render_mode
         self.last_seen: dict[int, np.ndarray] = {}  # worlds that still show the end of an episode, and what is seen
         self._model: gymnasium.Env[Any, Any] | None = None
         self.metadata: dict[str, Any] = {"render_modes": []} if env.world.gym_state is None else _metadata(env.env_id)
         modes = self.metadata.get("render_modes", [])
         if render_mode is not None and render_mode not in modes:
-            known = ", ".join(modes) or "none"
-            raise UserError(f"{env.env_id} has no render_mode {render_mode!r}; it has {known}")
+            available = ", ".join(modes) or "none"
+            raise UserError(f"{env.env_id} has no render_mode {render_mode!r}; it has {available}")
 
     def call(self, name: str, worlds: Iterable[int], *args: object, **kwargs: object) -> list[Any]:
-        """What a method of the Gymnasium environment returns (or an attribute), in the state of each world."""
-        if name in OWN:
+        """The results of a method of the Gymnasium environment (or an attribute), in the state of each world."""
+        if name in REFUSED:
             raise UserError(f"{self._env.env_id}: {name} of a single world cannot be called; use the vector's own")
         results = []
         for world in worlds:
@@ -49,17 +51,20 @@ class Drawing:
 
     def pose(self, world: int) -> gymnasium.Env[Any, Any]:
         """The Gymnasium environment in the state of a world."""
-        ours, over = self._env.world, self.last_seen.get(world)
-        if ours.gym_state is None:
-            raise UserError(f"{ours.env_id} is a compiled world that Gymnasium has not got: nothing can draw it")
+        compiled_world = self._env.world
+        final_obs = self.last_seen.get(world)
+        if compiled_world.gym_state is None:
+            raise UserError(
+                f"{compiled_world.env_id} is a compiled world that Gymnasium has not got: nothing can draw it"
+            )
         if self._model is None:
             self._model = gymnasium.make(
                 self._env.env_id, render_mode=self.render_mode, disable_env_checker=True, **self._env_kwargs
             )
             self._model.reset(seed=0)
         target = self._model.unwrapped
-        column = self._env.state[:, world] if over is None else ours.recall(over)
-        for name, value in ours.gym_state(column).items():
+        column = self._env.state[:, world] if final_obs is None else compiled_world.recall(final_obs)
+        for name, value in compiled_world.gym_state(column).items():
             setattr(target, name, value)
         return self._model
 
@@ -71,7 +76,7 @@ class Drawing:
 
 
 def _metadata(env_id: str) -> dict[str, Any]:
-    """What Gymnasium's environment says of itself."""
+    """The metadata of Gymnasium's environment."""
     spec = gymnasium.spec(env_id)
     assert spec.entry_point is not None  # the environments we have twins of are single environments
     creator: Any = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)

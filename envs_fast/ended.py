@@ -22,14 +22,15 @@ def _set_in_either(
     typing_context: Typing, one: types.Array, other: types.Array, start: types.Type, lanes: types.Literal
 ) -> Emitted:
     """Bit k is set where one[start + k] or other[start + k] is not 0, for `lanes` bytes of two contiguous arrays."""
-    bits, start = ir.IntType(lanes.literal_value), types.intp
+    bits = ir.IntType(lanes.literal_value)
+    start = types.intp
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         vector = ir.VectorType(ir.IntType(8), bits.width)
         loaded = []
-        for kind, argument in zip((one, other), arguments[:2], strict=True):
-            place = builder.gep(make_array(kind)(context, builder, argument).data, [arguments[2]])
-            loaded.append(builder.load(builder.bitcast(place, vector.as_pointer()), align=1))
+        for numba_type, argument in zip((one, other), arguments[:2], strict=True):
+            position = builder.gep(make_array(numba_type)(context, builder, argument).data, [arguments[2]])
+            loaded.append(builder.load(builder.bitcast(position, vector.as_pointer()), align=1))
         marked = builder.bitcast(builder.icmp_unsigned("!=", builder.or_(*loaded), ir.Constant(vector, None)), bits)
         return marked if bits.width == 64 else builder.zext(marked, ir.IntType(64))
 
@@ -59,8 +60,10 @@ def _list_set(bits: np.uint64, first: int, ended: np.ndarray, count: np.uint64) 
 @njit(inline="always")
 def list_ended(terminated: np.ndarray, truncated: np.ndarray, ended: np.ndarray) -> np.int64:
     """Write the positions where an episode ended to the front of `ended`, which is as long; how many they are."""
-    count, size = np.uint64(0), terminated.size
-    wide, narrow = size & -64, size & -16
+    count = np.uint64(0)
+    size = terminated.size
+    wide = size & -64
+    narrow = size & -16
     for start in range(0, wide, 64):
         count = _list_set(_set_in_either(terminated, truncated, start, 64), start, ended, count)
     for start in range(wide, narrow, 16):

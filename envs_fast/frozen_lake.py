@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from stride.envs_fast.arguments import flag, numbers, probability
-from stride.envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, tabulate
+from stride.envs_fast.tabular import KERNELS, Outcome, Parameters, Tables, gym_state, tabulate
 from stride.envs_fast.world import Setting, World
 from stride.utils.user_error import UserError, nearest
 
@@ -24,7 +24,8 @@ MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up as (rows, co
 
 def tables(lake: Sequence[str], slippery: bool, success_rate: float, schedule: Sequence[float]) -> Tables:
     """The lake as Gymnasium builds it; `schedule` are the rewards of goal, hole and ice."""
-    rows, columns = len(lake), len(lake[0])
+    rows = len(lake)
+    columns = len(lake[0])
     reward = dict(zip("GHFS", (*schedule, schedule[2]), strict=True))
 
     def moved(row: int, column: int, action: int) -> Outcome:
@@ -71,15 +72,13 @@ def _lake(desc: Sequence[Any] | None, map_name: str | None) -> list[str]:
 
 
 def setting(
-    desc: Sequence[Any] | None = None,
-    map_name: str | None = "4x4",
-    is_slippery: bool = True,
-    success_rate: float = 1.0 / 3.0,
-    reward_schedule: Sequence[float] = (1, 0, 0),
-) -> Setting:
+    desc: Sequence[Any] | None = None, map_name: str | None = "4x4", is_slippery: bool = True,
+    success_rate: float = 1.0 / 3.0, reward_schedule: Sequence[float] = (1, 0, 0),
+) -> Setting:  # fmt: skip
     """`desc`: rows of a map of one's own instead of `map_name`. `success_rate`: of going where meant, if slippery."""
     lake = _lake(desc, map_name)
-    slippery, success = flag("is_slippery", is_slippery), probability("success_rate", success_rate)
+    slippery = flag("is_slippery", is_slippery)
+    success = probability("success_rate", success_rate)
     states = len(lake) * len(lake[0])
     return Setting(
         observation_space=Discrete(states),
@@ -88,11 +87,6 @@ def setting(
         tables=tables(lake, slippery, success, numbers("reward_schedule", reward_schedule, 3)),
         odds=np.tile(slips_of(slippery, success), (4, 1)),
     )
-
-
-def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state."""
-    return {"s": int(column[0]), "lastaction": None}
 
 
 WORLD = World(

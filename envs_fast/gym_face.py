@@ -36,17 +36,14 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
     """
 
     def __init__(
-        self,
-        env_id: str,
-        num_envs: int = 1,
-        max_episode_steps: int | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        copy: bool = True,
-        render_mode: str | None = None,
-        **env_kwargs: Any,
-    ) -> None:
+        self, env_id: str, num_envs: int = 1, max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, copy: bool = True,
+        render_mode: str | None = None, **env_kwargs: Any,
+    ) -> None:  # fmt: skip
         self.env = make(env_id, num_envs, max_episode_steps=max_episode_steps, **env_kwargs)
-        self.num_envs, self.copy, self.render_mode = num_envs, copy, render_mode
+        self.num_envs = num_envs
+        self.copy = copy
+        self.render_mode = render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.env.charge_as_gymnasium()
         self._drawing = Drawing(self.env, env_kwargs, render_mode)
@@ -77,19 +74,20 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         waiting = np.zeros(self.num_envs, np.bool_)  # worlds whose next episode has begun, unseen
         waiting[self._ended[: self._count]] = self._hold
         self._begin(seed, mask, waiting)
-        rest = np.flatnonzero(waiting & ~mask)
+        unseen = np.flatnonzero(waiting & ~mask)
         out = self._target()
         np.copyto(out, self._obs)
-        out.reshape(self.num_envs, -1)[rest] = self._final_obs[rest]
+        out.reshape(self.num_envs, -1)[unseen] = self._final_obs[unseen]
         self._forget(mask)
         if self.render_mode == "human":
             self.render()
-        infos = {} if self._toy is None else self._toy.tell(np.ones(self.num_envs), out[0], mask)
+        infos = {} if self._toy is None else self._toy.infos(np.ones(self.num_envs), out[0], mask)
         return self._tree(out), infos
 
     def _begin(self, seed: int | Sequence[int | None] | None, mask: np.ndarray, waiting: np.ndarray) -> None:
         """Begin the episodes the seed asks for, in the worlds of the mask."""
-        env, whole = self.env, bool(mask.all())
+        env = self.env
+        whole = bool(mask.all())
         seed = int(seed) if isinstance(seed, np.integer) else seed
         if env.seed is None and not whole:
             raise UserError(f"{env.env_id}: the first reset is of all worlds, not of a reset_mask")
@@ -110,17 +108,17 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         if mask.all():
             self.env.reset(LISTED)
         for world in np.flatnonzero(mask):
-            each = seeds[world]
-            key = Key(int(self.np_random.integers(1 << 63)) if each is None else int(each), WORLD)
+            seed = seeds[world]
+            key = Key(int(self.np_random.integers(1 << 63)) if seed is None else int(seed), WORLD)
             self.env.episodes[world] = integers(key, 1, 1 << 30)[0]
         self.env.restart(mask)
 
     def _forget(self, mask: np.ndarray) -> None:
         """Worlds of the mask wait no longer; what is kept of the others moves to the front."""
-        places = np.flatnonzero(~mask[self._ended[: self._count]])
-        for kept in self._aside:
-            kept[: len(places)] = kept[places]
-        self._count = len(places)
+        remaining = np.flatnonzero(~mask[self._ended[: self._count]])
+        for array in self._aside:
+            array[: len(remaining)] = array[remaining]
+        self._count = len(remaining)
 
     def step(self, actions: np.ndarray) -> Returned:
         """Advance every world by one action of `single_action_space`."""
@@ -131,18 +129,20 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
                 f"{self.env.env_id}: the episodes of worlds {worlds} are over; reset them"
             )
         action = self._convert(actions)
-        obs, reward = self._target(), np.empty(self.num_envs)
-        terminated, truncated = np.empty(self.num_envs, BOOL), np.empty(self.num_envs, BOOL)
-        told = Told(obs, self._reward, terminated.view(BYTE)[None], truncated.view(BYTE)[None], *self._last)
+        obs = self._target()
+        reward = np.empty(self.num_envs)
+        terminated = np.empty(self.num_envs, BOOL)
+        truncated = np.empty(self.num_envs, BOOL)
+        results = Told(obs, self._reward, terminated.view(BYTE)[None], truncated.view(BYTE)[None], *self._last)
         # asked before the step, which moves the ages that the draws depend on
         prob = None if self._toy is None else self._toy.ahead(action)
         if prob is not None:
             prob[self._ended[:begin]] = 1.0
-        self._advance(action, told, begin)
-        self._count = self._present(self.env.worlds, told, self._aside, reward, begin, self._hold, self._limit)
+        self._advance(action, results, begin)
+        self._count = self._present(self.env.worlds, results, self._aside, reward, begin, self._hold, self._limit)
         infos = {} if self._hold or not self._count else self._final_infos(prob)
         if self._toy is not None and prob is not None:
-            infos |= self._toy.tell(prob, obs[0], np.ones(self.num_envs, np.bool_))
+            infos |= self._toy.infos(prob, obs[0], np.ones(self.num_envs, np.bool_))
         if self.render_mode == "human":
             self.render()
         return self._tree(obs), reward, terminated, truncated, infos
@@ -160,9 +160,10 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self.env.play(action[None], told)
 
     def _final_infos(self, prob: np.ndarray | None) -> dict[str, Any]:
-        """What SyncVectorEnv tells of episodes that ended in this step, whose worlds now begin one: with `prob` 1."""
+        """SyncVectorEnv's infos of episodes that ended in this step; their worlds now begin one, with `prob` 1."""
         worlds = self._ended[: self._count]
-        final, mask = np.full(self.num_envs, None, object), np.zeros(self.num_envs, np.bool_)
+        final = np.full(self.num_envs, None, object)
+        mask = np.zeros(self.num_envs, np.bool_)
         mask[worlds] = True
         rows = self._final_obs[worlds]  # a copy
         if isinstance(self.single_observation_space, spaces.Tuple):
@@ -173,7 +174,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             final[world] = value
         info = {}
         if self._toy is not None and prob is not None:
-            info = self._toy.tell(prob, self._final_obs[:, 0], mask)
+            info = self._toy.infos(prob, self._final_obs[:, 0], mask)
             prob[worlds] = 1.0
         return {"final_obs": final, "_final_obs": mask, "final_info": info, "_final_info": mask.copy()}
 
@@ -205,7 +206,7 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         return None if self.render_mode == "human" else frames
 
     def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
-        """What a method of Gymnasium's environment returns (or an attribute), for each world in the state it is in."""
+        """The results of a method of Gymnasium's environment (or an attribute), for each world in its state."""
         self._pose()
         return tuple(self._drawing.call(name, range(self.num_envs), *args, **kwargs))
 
@@ -216,8 +217,8 @@ class FastVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
 
     def _pose(self) -> None:
         """Let worlds whose episode is over be drawn as they ended: their state is the next one's already."""
-        over = self._ended[: self._count].tolist() if self._hold else []
-        self._drawing.last_seen = {world: self._final_obs[world] for world in over}
+        ended = self._ended[: self._count].tolist() if self._hold else []
+        self._drawing.last_seen = {world: self._final_obs[world] for world in ended}
 
     def set_attr(self, name: str, values: object) -> None:
         """Refused: the worlds are compiled."""

@@ -21,7 +21,8 @@ class FastEnv(gymnasium.Env[Any, Any]):
     def __init__(self, env_id: str, render_mode: str | None = None, **env_kwargs: Any) -> None:
         mode = AutoresetMode.DISABLED
         self.vector = FastVectorEnv(env_id, 1, NO_LIMIT, mode, render_mode=render_mode, **env_kwargs)
-        self.metadata, self.render_mode = self.vector.metadata, render_mode
+        self.metadata = self.vector.metadata
+        self.render_mode = render_mode
         self.observation_space = self.vector.single_observation_space
         self.action_space = self.vector.single_action_space
 
@@ -57,5 +58,5 @@ def _info(infos: dict[str, Any]) -> dict[str, Any]:
 
 
 def single_env(env_id: str, **kwargs: Any) -> FastEnv:
-    """What Gymnasium calls: a class would have to know its render modes before its id."""
+    """The entry point for Gymnasium: a class would have to know its render modes before its id."""
     return FastEnv(env_id, **kwargs)

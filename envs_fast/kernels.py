@@ -23,7 +23,7 @@ ROWS = WIDTH = 0
 
 
 class Piece(Protocol):
-    """What a world says, compiled by Numba, which makes it part of the kernels."""
+    """A world's function, compiled by Numba, which makes it part of the kernels."""
 
     py_func: Callable
 

@@ -3,14 +3,25 @@
 Physics of Gymnasium's MountainCarEnv in float64; observations float32.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from stride.envs_fast.arguments import number
 from stride.envs_fast.kernels import kernels_of
-from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, between, draw
+from stride.envs_fast.world import (
+    NO_LIMIT,
+    NUMBA,
+    Episode,
+    Moment,
+    Setting,
+    Tables,
+    World,
+    between,
+    draw,
+    plain_gym_state,
+)
 from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import cos
 
@@ -23,7 +34,7 @@ State = tuple[float, float]
 
 
 class Parameters(NamedTuple):
-    """What the arguments decide."""
+    """The numbers that the arguments decide."""
 
     goal_velocity: float
     time_limit: int = NO_LIMIT
@@ -50,7 +61,7 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> State:
-    """What is seen of a state: all of it."""
+    """The observation of a state: all of it."""
     return state
 
 
@@ -62,16 +73,11 @@ def setting(goal_velocity: float = 0.0) -> Setting:
     return Setting(Box(low, high, dtype=np.float32), Discrete(3), parameters=goal)
 
 
-def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state."""
-    return {"state": column.copy()}
-
-
 WORLD = World(
     setting=setting,
     kernels={NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH)},
     state_size=ROWS,
-    gym_state=gym_state,
+    gym_state=plain_gym_state,
     env_id="MountainCar-v0",
     time_limit=200,
     reward_threshold=-110.0,

@@ -29,7 +29,7 @@ State = tuple[float, float]
 
 
 class Parameters(NamedTuple):
-    """What the arguments decide."""
+    """The numbers that the arguments decide."""
 
     goal_velocity: float
     largest_charge: float  # the size up to which an action is charged
@@ -73,7 +73,7 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> State:
-    """What is seen of a state: all of it."""
+    """The observation of a state: all of it."""
     return state
 
 
@@ -86,7 +86,7 @@ def setting(goal_velocity: float = 0.0) -> Setting:
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state."""
+    """The attributes with which Gymnasium's environment draws this state."""
     return {"state": column.astype(F)}
 
 

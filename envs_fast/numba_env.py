@@ -34,7 +34,7 @@ class NumbaEnv(CompiledEnv[Told]):
         super().__init__(world, num_envs, max_episode_steps, CPU, env_kwargs)
         demand_counts(self.env_id, workers=workers)
         self.workers = workers
-        self.worlds = Worlds(*(self._kept[name].numpy() for name in Worlds._fields))
+        self.worlds = Worlds(*(self._snapshot[name].numpy() for name in Worlds._fields))
         self.state, self.ages, self.episodes, self.returns = self.worlds
         self.simulation = self._simulation()
         # fewer worlds than workers are not shared out at all
@@ -43,9 +43,9 @@ class NumbaEnv(CompiledEnv[Told]):
         ] or [(0, num_envs)]
         self._threads = ThreadPoolExecutor(workers) if workers > 1 else None
 
-    def _lend(self, told: list[Tensor]) -> Told:
-        obs, reward, lost, cut, *last = (tensor.numpy() for tensor in told)
-        return Told(obs, reward, lost.view(np.uint8), cut.view(np.uint8), *last)
+    def _as_arrays(self, results: list[Tensor]) -> Told:
+        obs, reward, terminated, truncated, *last = (tensor.numpy() for tensor in results)
+        return Told(obs, reward, terminated.view(np.uint8), truncated.view(np.uint8), *last)
 
     def _renew(self) -> None:
         self.simulation = self._simulation()
@@ -92,7 +92,7 @@ class NumbaEnv(CompiledEnv[Told]):
         return result
 
     def _simulation(self) -> Simulation:
-        """What the kernels play with, for the present seed; the memory stays where it is."""
+        """The first argument of kernels, for the present seed; the memory stays where it is."""
         seed = self.seed or 0
         stream = Stream(0, seed & 0xFFFFFFFF, seed >> 32)
         return Simulation(self.worlds, stream, self._limited(), self.setting.tables)
@@ -132,7 +132,7 @@ class NumbaEnv(CompiledEnv[Told]):
 
 
 def _announce(world: World) -> None:
-    """Tell whoever waits that the kernels are about to be compiled, where no earlier process has done it."""
+    """Log that the kernels are about to be compiled, where no earlier process has done it."""
     if not all(_is_ready(kernel) for kernel in world.kernels[NUMBA]):
         logger.info("compiling %s (once, about %d s)", world.env_id, world.compile_seconds)
 

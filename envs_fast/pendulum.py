@@ -24,7 +24,7 @@ State = tuple[float, float]
 
 
 class Parameters(NamedTuple):
-    """What the arguments decide."""
+    """The numbers that the arguments decide."""
 
     pull: float  # 3 g / (2 LENGTH)
     time_limit: int = NO_LIMIT
@@ -32,7 +32,7 @@ class Parameters(NamedTuple):
 
 @njit(inline="always")
 def angle_normalize(theta: float) -> float:
-    """The same angle in [-pi, pi)."""
+    """The angle wrapped to [-pi, pi)."""
     shifted = theta + math.pi
     turns = round_down(shifted * (1.0 / (2.0 * math.pi)))
     return ((shifted - turns * TURN[0]) - turns * TURN[1]) - math.pi
@@ -63,7 +63,7 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[float, float, float]:
-    """What is seen of a state: cosine and sine of the angle, and the speed."""
+    """The observation of a state: cosine and sine of the angle, and the speed."""
     theta, speed = state
     sine, cosine = sincos(theta)
     return cosine, sine, speed
@@ -81,7 +81,7 @@ def setting(g: float = 10.0) -> Setting:
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state."""
+    """The attributes with which Gymnasium's environment draws this state."""
     return {"state": column.copy(), "last_u": None}
 
 

@@ -27,56 +27,31 @@ from stride.utils.user_error import UserError, nearest
 WORLDS.update(
     (world.env_id, world)
     for world in (
-        cartpole.WORLD,
-        mountain_car.WORLD,
-        mountain_car_continuous.WORLD,
-        pendulum.WORLD,
-        acrobot.WORLD,
-        frozen_lake.WORLD,
-        frozen_lake.WORLD_8X8,
-        taxi.WORLD,
-        cliff_walking.WORLD,
-        cliff_walking.WORLD_SLIPPERY,
-        blackjack.WORLD,
-        bandit.WORLD,
+        cartpole.WORLD, mountain_car.WORLD, mountain_car_continuous.WORLD, pendulum.WORLD, acrobot.WORLD,
+        frozen_lake.WORLD, frozen_lake.WORLD_8X8, taxi.WORLD, cliff_walking.WORLD, cliff_walking.WORLD_SLIPPERY,
+        blackjack.WORLD, bandit.WORLD,
     )
-)
+)  # fmt: skip
 
 
 @overload
 def make(
-    env_id: str,
-    num_envs: int = 1,
-    seed: int | None = None,
-    max_episode_steps: int | None = None,
-    workers: int = 1,
-    device: None = None,
-    **env_kwargs: object,
-) -> NumbaEnv: ...
+    env_id: str, num_envs: int = 1, seed: int | None = None, max_episode_steps: int | None = None, workers: int = 1,
+    device: None = None, **env_kwargs: object,
+) -> NumbaEnv: ...  # fmt: skip
 
 
 @overload
 def make(
-    env_id: str,
-    num_envs: int = 1,
-    seed: int | None = None,
-    max_episode_steps: int | None = None,
-    workers: int = 1,
-    *,
-    device: torch.device,
-    **env_kwargs: object,
-) -> NumbaEnv | CudaEnv: ...
+    env_id: str, num_envs: int = 1, seed: int | None = None, max_episode_steps: int | None = None, workers: int = 1,
+    *, device: torch.device, **env_kwargs: object,
+) -> NumbaEnv | CudaEnv: ...  # fmt: skip
 
 
 def make(
-    env_id: str,
-    num_envs: int = 1,
-    seed: int | None = None,
-    max_episode_steps: int | None = None,
-    workers: int = 1,
-    device: torch.device | None = None,
-    **env_kwargs: Any,
-) -> NumbaEnv | CudaEnv:
+    env_id: str, num_envs: int = 1, seed: int | None = None, max_episode_steps: int | None = None, workers: int = 1,
+    device: torch.device | None = None, **env_kwargs: Any,
+) -> NumbaEnv | CudaEnv:  # fmt: skip
     """`num_envs` worlds of an id, on the CPU where no device is named; with a seed they are already reset."""
     if env_id not in WORLDS:
         raise UserError(f"no fast environment {env_id!r}{nearest(env_id, WORLDS)}; known: {', '.join(WORLDS)}")

@@ -29,13 +29,9 @@ Observation = np.ndarray | dict[str, np.ndarray]
 
 
 def make(
-    env_id: str,
-    n_envs: int = 1,
-    seed: int | None = None,
-    max_episode_steps: int | None = None,
-    render_mode: str | None = None,
-    **env_kwargs: Any,
-) -> "FastSB3":
+    env_id: str, n_envs: int = 1, seed: int | None = None, max_episode_steps: int | None = None,
+    render_mode: str | None = None, **env_kwargs: Any,
+) -> "FastSB3":  # fmt: skip
     """`n_envs` worlds of an id; `seed` is that of the first reset, and None one by chance."""
     env = registry.make(env_id, n_envs, max_episode_steps=max_episode_steps, **env_kwargs)
     vector = FastSB3(env, Drawing(env, env_kwargs, render_mode))
@@ -48,7 +44,8 @@ class FastSB3(VecEnv):
     """Arrays returned are the caller's. Boxes keep their own units; a tuple is seen as a dict "0", "1", ..."""
 
     def __init__(self, env: NumbaEnv, drawing: Drawing) -> None:
-        self.env, self._drawing = env, drawing
+        self.env = env
+        self._drawing = drawing
         self._attributes: dict[str, list[Any]] = {"render_mode": [drawing.render_mode] * env.num_envs}
         action_space = env.setting.gym_action_space or env.action_space
         super().__init__(env.num_envs, env.observation_space, action_space)
@@ -86,7 +83,8 @@ class FastSB3(VecEnv):
         elapsed = round(time.time() - self._began, 6)
         worlds = np.flatnonzero(dones)
         if len(worlds):
-            final, at = _copy(step.final_obs), torch.from_numpy(worlds)
+            final = _copy(step.final_obs)
+            at = torch.from_numpy(worlds)
             cut, total, length = (
                 column[at].tolist() for column in (step.truncated, step.episode_return, step.episode_length)
             )
@@ -100,7 +98,7 @@ class FastSB3(VecEnv):
         return _copy(step.obs), step.reward.numpy().copy(), dones, infos
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """What `set_attr` has set, else an attribute of Gymnasium's environment in the world's state."""
+        """The values of `set_attr`, else an attribute of Gymnasium's environment in the world's state."""
         worlds = self._get_indices(indices)
         if attr_name in self._attributes:
             return [self._attributes[attr_name][world] for world in worlds]
@@ -120,7 +118,7 @@ class FastSB3(VecEnv):
     def env_method(
         self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
     ) -> list[Any]:
-        """What a method of Gymnasium's environment returns in the world's state."""
+        """The results of a method of Gymnasium's environment in each world's state."""
         return self._drawing.call(method_name, self._get_indices(indices), *method_args, **method_kwargs)
 
     def env_is_wrapped(self, wrapper_class: type[Wrapper], indices: Indices = None) -> list[bool]:

@@ -8,7 +8,8 @@ class Scale:
     """The bounds of a box as centre and half width."""
 
     def __init__(self, box: spaces.Box) -> None:
-        self._centre, self._half = (box.high + box.low) / 2, (box.high - box.low) / 2
+        self._centre = (box.high + box.low) / 2
+        self._half = (box.high - box.low) / 2
         self._trivial = bool((self._centre == 0).all() and (self._half == 1).all())
 
     def to_unit(self, array: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ The rules that fill a table live with their world (frozen_lake, cliff_walking, t
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ Rules = Callable[[int, int], Sequence[Outcome]]  # (state, action) -> one outcom
 
 
 class Parameters(NamedTuple):
-    """What a table does not say."""
+    """Numbers that a table does not hold."""
 
     observations: int  # that differ: states from here on are a second copy
     actions: int  # to choose from, for kernels that get a table without its shape
@@ -81,7 +81,7 @@ def choose(uniform: float, thresholds: np.ndarray) -> int:
 
 @njit(inline="always")
 def uniform_of_step(age: int, episode: Episode) -> float:
-    """What decides the step that follows `age` others."""
+    """The uniform that decides the step after `age` others."""
     return between(draw(IN_EPISODE * (age + 1), episode)[0], 0.0, 1.0)
 
 
@@ -106,7 +106,7 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> Place:
 
 @njit(inline="always")
 def observe(state: Place, parameters: Parameters) -> Place:
-    """What is observed of a state: a second copy of all states looks like the first."""
+    """The observation of a state: a second copy of all states looks like the first."""
     (place,) = state
     return (place - parameters.observations if place >= parameters.observations else place,)
 
@@ -122,6 +122,11 @@ def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> 
 KERNELS = {NUMBA: kernels_of(step, reset, observe, ROWS, WIDTH, move)}
 
 
+def gym_state(column: np.ndarray) -> dict[str, Any]:
+    """The attributes with which Gymnasium's environment draws this state."""
+    return {"s": int(column[0]), "lastaction": None}
+
+
 @njit(**KERNEL)
 def chances(
     worlds: Worlds, stream: Stream, thresholds: np.ndarray, actions: np.ndarray, odds: np.ndarray, out: np.ndarray
@@ -131,5 +136,5 @@ def chances(
     for i in range(actions.size):
         episode = Episode(episodes[i], stream.first_world + i, stream.seed_lo, stream.seed_hi)
         uniform = uniform_of_step(ages[i], episode)
-        known = (actions[i] >= 0) & (actions[i] < odds.shape[0])
-        out[i] = odds[actions[i], choose(uniform, thresholds)] if known else 1.0
+        valid = (actions[i] >= 0) & (actions[i] < odds.shape[0])
+        out[i] = odds[actions[i], choose(uniform, thresholds)] if valid else 1.0

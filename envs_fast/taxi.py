@@ -20,7 +20,9 @@ SIZE, STATES = 5, 500
 SOUTH, NORTH, EAST, WEST, PICK_UP, DROP_OFF = range(6)
 MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1))  # as (rows, columns)
 SIDES = ((EAST, WEST), (WEST, EAST), (NORTH, SOUTH), (SOUTH, NORTH))  # left and right of each heading
-STEP_REWARD, WRONG_REWARD, DELIVERY_REWARD = -1.0, -10.0, 20.0
+STEP_REWARD = -1.0
+WRONG_REWARD = -10.0
+DELIVERY_REWARD = 20.0
 
 Square = tuple[int, int]
 
@@ -62,9 +64,9 @@ def weather_of(rainy: bool, straight: float) -> tuple[float, ...]:
 
 
 def odds(rainy: bool, fickle: bool, straight: float) -> np.ndarray:
-    """What Gymnasium tells of each outcome: the weather's part in it, and 1 for what is done standing."""
-    told = np.repeat(weather_of(rainy, straight), ABOARD - 1 if fickle else 1)
-    return np.stack([np.ones_like(told) if action in (PICK_UP, DROP_OFF) else told for action in range(6)])
+    """Gymnasium's "prob" of each outcome: the weather's part in it, and 1 for an action in place."""
+    driving = np.repeat(weather_of(rainy, straight), ABOARD - 1 if fickle else 1)
+    return np.stack([np.ones_like(driving) if action in (PICK_UP, DROP_OFF) else driving for action in range(6)])
 
 
 def action_masks() -> np.ndarray:
@@ -89,12 +91,12 @@ def tables(rainy: bool, fickle: bool, straight: float, change: float) -> Tables:
     if not fickle:
         return tabulate(STATES, 6, lambda state, action: _outcomes(state, action, rainy), weather, starts)
     moods = {state: 1.0 - change for state in starts} | {STATES + state: change for state in starts}
-    with_wishes = [each / (ABOARD - 1) for each in weather for _ in range(ABOARD - 1)]
+    with_wishes = [chance / (ABOARD - 1) for chance in weather for _ in range(ABOARD - 1)]
     return tabulate(2 * STATES, 6, lambda state, action: _fickle_outcomes(state, action, rainy), with_wishes, moods)
 
 
 def _outcomes(state: int, action: int, rainy: bool) -> list[Outcome]:
-    """What may happen to a passenger who knows where to go: in rain straight on, to the left, to the right."""
+    """Possible outcomes for a passenger who knows where to go: in rain straight on, to the left, to the right."""
     square, passenger, destination = decode(state)
     if action in (PICK_UP, DROP_OFF):
         return [attend(square, passenger, destination, action)] * (3 if rainy else 1)
@@ -120,15 +122,14 @@ def _fickle_outcomes(state: int, action: int, rainy: bool) -> list[Outcome]:
 
 
 def setting(
-    is_rainy: bool = False,
-    fickle_passenger: bool = False,
-    rainy_probability: float = 0.8,
+    is_rainy: bool = False, fickle_passenger: bool = False, rainy_probability: float = 0.8,
     fickle_probability: float = 0.3,
-) -> Setting:
+) -> Setting:  # fmt: skip
     """`rainy_probability`: of going where meant, in rain. `fickle_probability`: of changing the destination once."""
     straight = probability("rainy_probability", rainy_probability)
     change = probability("fickle_probability", fickle_probability)
-    rainy, fickle = flag("is_rainy", is_rainy), flag("fickle_passenger", fickle_passenger)
+    rainy = flag("is_rainy", is_rainy)
+    fickle = flag("fickle_passenger", fickle_passenger)
     return Setting(
         observation_space=Discrete(STATES),
         action_space=Discrete(6),
@@ -140,7 +141,7 @@ def setting(
 
 
 def gym_state(column: np.ndarray) -> dict[str, Any]:
-    """What to set on Gymnasium's environment so that it draws this state."""
+    """The attributes with which Gymnasium's environment draws this state."""
     return {"s": int(column[0]) % STATES, "fickle_step": int(column[0]) >= STATES, "lastaction": None}
 
 

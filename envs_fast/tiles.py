@@ -81,23 +81,16 @@ def next_episodes(ended: np.ndarray, episodes: np.ndarray, out: np.ndarray) -> i
 
 @njit(inline="always")
 def draw_first(
-    reset: Callable,
-    observe: Callable,
-    rows: int,
-    ended: np.ndarray,
-    numbers: np.ndarray,
-    stream: Stream,
-    parameters: Parameters,
-    tables: Tables,
-    fresh: np.ndarray,
-) -> None:
+    reset: Callable, observe: Callable, rows: int, ended: np.ndarray, numbers: np.ndarray, stream: Stream,
+    parameters: Parameters, tables: Tables, fresh: np.ndarray,
+) -> None:  # fmt: skip
     """State and observation that begin episode numbers[k] of world ended[k] of a tile, to column k of `fresh`."""
     for k in range(ended.size):
         episode = Episode(numbers[k], stream.first_world + int(ended[k]), stream.seed_lo, stream.seed_hi)
         first = reset(episode, parameters, tables)
-        seen = observe(first, parameters)
+        first_obs = observe(first, parameters)
         spread(first, fresh, k, TILE)
-        spread(seen, fresh, k + rows * TILE, TILE)
+        spread(first_obs, fresh, k + rows * TILE, TILE)
 
 
 @njit(inline="always")
@@ -119,17 +112,9 @@ def begin_next(
 
 @njit(inline="always")
 def play(
-    move: Callable,
-    reset: Callable,
-    observe: Callable,
-    rows: int,
-    width: int,
-    simulation: Simulation,
-    lo: int,
-    hi: int,
-    actions: np.ndarray,
-    told: Told,
-) -> None:
+    move: Callable, reset: Callable, observe: Callable, rows: int, width: int, simulation: Simulation, lo: int, hi: int,
+    actions: np.ndarray, told: Told,
+) -> None:  # fmt: skip
     """The body of a world's `advance` (world.py), for `rows` rows of state and observations of `width` numbers."""
     (state, ages, episodes, returns), stream, parameters, tables = simulation
     worlds, whole, taken = ages.size, flat(state), flat(actions)
@@ -161,22 +146,15 @@ def play(
 
 @njit(inline="always")
 def begin(
-    reset: Callable,
-    observe: Callable,
-    rows: int,
-    width: int,
-    simulation: Simulation,
-    lo: int,
-    hi: int,
-    mask: np.ndarray,
-    obs: np.ndarray,
-) -> None:
+    reset: Callable, observe: Callable, rows: int, width: int, simulation: Simulation, lo: int, hi: int,
+    mask: np.ndarray, obs: np.ndarray,
+) -> None:  # fmt: skip
     """The body of a world's `restart` (world.py)."""
     (state, ages, episodes, returns), stream, parameters, tables = simulation
-    worlds, whole, seen = ages.size, flat(state), flat(obs)
+    worlds, whole, observations = ages.size, flat(state), flat(obs)
     for i in range(lo, hi):
         if mask[i]:
             ages[i], returns[i] = 0, 0.0
             episode = Episode(episodes[i], stream.first_world + i, stream.seed_lo, stream.seed_hi)
             spread(reset(episode, parameters, tables), whole, i, worlds)
-        spread(observe(gather(whole, i, worlds, rows), parameters), seen, i * width, 1)
+        spread(observe(gather(whole, i, worlds, rows), parameters), observations, i * width, 1)

@@ -1,4 +1,4 @@
-"""What Gymnasium's toy-text environments tell in their infos: "prob", and Taxi's "action_mask".
+"""The infos of Gymnasium's toy-text environments: "prob", and Taxi's "action_mask".
 
 "prob" is the probability of what happened, and 1 where an episode begins. It is float64 throughout; SyncVectorEnv makes
 integers of all where its first world happens to tell the integer 1, which cuts 1/3 down to 0.
@@ -17,21 +17,27 @@ class ToyInfos:
     """The infos of one NumbaEnv whose world is a table (`setting.odds`)."""
 
     def __init__(self, env: NumbaEnv, odds: np.ndarray) -> None:
-        self._env, self._odds, self._masks = env, odds, env.setting.action_masks
+        self._env = env
+        self._odds = odds
+        self._masks = env.setting.action_masks
         assert isinstance(env.setting.tables, Tables)
-        worlds, stream, self._thresholds = env.worlds, env.simulation.stream, env.setting.tables.thresholds
-        action, out = np.zeros(env.num_envs, np.int64), np.zeros(env.num_envs)
+        worlds = env.worlds
+        stream = env.simulation.stream
+        self._thresholds = env.setting.tables.thresholds
+        action = np.zeros(env.num_envs, np.int64)
+        out = np.zeros(env.num_envs)
         self._chances = bind(chances, worlds, stream, self._thresholds, action, odds, out)
 
     def ahead(self, actions: np.ndarray) -> np.ndarray:
         """The probability of what these actions [N] are about to lead to."""
-        out, (worlds, stream, _, _) = np.empty(self._env.num_envs), self._env.simulation
+        out = np.empty(self._env.num_envs)
+        (worlds, stream, _, _) = self._env.simulation
         self._chances(worlds, stream, self._thresholds, actions, self._odds, out)
         return out
 
-    def tell(self, prob: np.ndarray, obs: np.ndarray, told: np.ndarray) -> dict[str, Any]:
-        """The infos of the worlds in the mask `told`, zero elsewhere; `obs` [N] is what they are seen to be in."""
-        infos = {"prob": np.where(told, prob, 0.0), "_prob": told.copy()}
+    def infos(self, prob: np.ndarray, obs: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
+        """The infos of the worlds in the mask, zero elsewhere; `obs` [N] is what they are seen to be in."""
+        infos = {"prob": np.where(mask, prob, 0.0), "_prob": mask.copy()}
         if self._masks is not None:
-            infos |= {"action_mask": self._masks[obs] * told[:, None], "_action_mask": told.copy()}
+            infos |= {"action_mask": self._masks[obs] * mask[:, None], "_action_mask": mask.copy()}
         return infos

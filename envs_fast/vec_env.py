@@ -1,4 +1,4 @@
-"""What a vector environment promises: N worlds stepped together, whoever simulates them.
+"""The contract of a vector environment: N worlds stepped together, whoever simulates them.
 
 SAME_STEP autoreset: an ended episode is reset inside the same `step`, so `obs` is already the first observation of
 the next episode and `final_obs` keeps the true last one. No environment lives here.
@@ -17,7 +17,7 @@ Obs = Tensor | dict[str, Tensor]  # an observation: one tensor, or one per name;
 
 
 class Step(NamedTuple):
-    """What one action led to. The buffers belong to the environment and are overwritten by its next step."""
+    """The results of one action. The buffers belong to the environment and are overwritten by its next step."""
 
     obs: Obs  # [N, ...] the observation to act upon next
     reward: Tensor  # [N] float32
@@ -91,7 +91,7 @@ def legal_actions(space: Space[Any]) -> str:
 
 
 def wrong_action(envs: VecEnv) -> ValueError:
-    """What to raise where `envs.wrong` was found set; it is cleared. A device tells neither the world nor the step."""
+    """The error where `envs.wrong` is set, which is cleared. A device reports neither the world nor the step."""
     assert envs.wrong is not None
     envs.wrong.zero_()
     kind = NumbersError if isinstance(envs.action_space, spaces.Box) else ValueError

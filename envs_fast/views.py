@@ -21,10 +21,12 @@ Emitted = tuple[Signature, Emit]  # what an intrinsic is made of: its types, and
 _intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
 
 
-def _view(context: CPUContext, builder: ir.IRBuilder, kind: types.Array, data: ir.Value, size: ir.Value) -> ir.Value:
+def _view(
+    context: CPUContext, builder: ir.IRBuilder, numba_type: types.Array, data: ir.Value, size: ir.Value
+) -> ir.Value:
     """A contiguous 1-D array of memory that outlives it: without counting references."""
-    result = make_array(kind)(context, builder)
-    item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    result = make_array(numba_type)(context, builder)
+    item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(numba_type.dtype)))
     shape, strides = (cgutils.pack_array(builder, [value]) for value in (size, item))
     populate_array(result, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
     return result._getvalue()
@@ -46,15 +48,17 @@ def columns(
     typing_context: Typing, array: types.Array, start: types.Type, size: types.Type, rows: types.Literal
 ) -> Emitted:
     """array[:, start : start + size] of a contiguous 2-D array, as a tuple of its `rows` rows, which is a literal."""
-    kind = types.Array(array.dtype, 1, "C")
-    signature = Signature(types.Tuple([kind] * rows.literal_value), (array, types.intp, types.intp, rows), None)
+    numba_type = types.Array(array.dtype, 1, "C")
+    signature = Signature(types.Tuple([numba_type] * rows.literal_value), (array, types.intp, types.intp, rows), None)
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        source, views = make_array(array)(context, builder, arguments[0]), []
-        pitch, place = builder.extract_value(source.shape, 1), arguments[1]
+        source = make_array(array)(context, builder, arguments[0])
+        views = []
+        pitch = builder.extract_value(source.shape, 1)
+        position = arguments[1]
         for _ in range(rows.literal_value):
-            views.append(_view(context, builder, kind, builder.gep(source.data, [place]), arguments[2]))
-            place = builder.add(place, pitch)
+            views.append(_view(context, builder, numba_type, builder.gep(source.data, [position]), arguments[2]))
+            position = builder.add(position, pitch)
         return context.make_tuple(builder, signature.return_type, views)
 
     return signature, emit
@@ -67,10 +71,11 @@ def spread(
     """array[start + k * pitch] = values[k] for every k of a tuple."""
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        target, place = make_array(array)(context, builder, arguments[1]).data, arguments[2]
-        for kind, value in zip(values, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
-            builder.store(context.cast(builder, value, kind, array.dtype), builder.gep(target, [place]))
-            place = builder.add(place, arguments[3])
+        target = make_array(array)(context, builder, arguments[1]).data
+        position = arguments[2]
+        for numba_type, value in zip(values, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
+            builder.store(context.cast(builder, value, numba_type, array.dtype), builder.gep(target, [position]))
+            position = builder.add(position, arguments[3])
         return context.get_dummy_value()
 
     return Signature(types.none, (values, array, types.intp, types.intp), None), emit
@@ -81,43 +86,45 @@ def gather(
     typing_context: Typing, array: types.Array, start: types.Type, pitch: types.Type, count: types.Literal
 ) -> Emitted:
     """(array[start], array[start + pitch], ...), a tuple of `count`, which is a literal."""
-    kind = types.Tuple([array.dtype] * count.literal_value)
+    numba_type = types.Tuple([array.dtype] * count.literal_value)
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        source, place, values = make_array(array)(context, builder, arguments[0]).data, arguments[1], []
+        source = make_array(array)(context, builder, arguments[0]).data
+        position = arguments[1]
+        values = []
         for _ in range(count.literal_value):
-            values.append(builder.load(builder.gep(source, [place])))
-            place = builder.add(place, arguments[2])
-        return context.make_tuple(builder, kind, values)
+            values.append(builder.load(builder.gep(source, [position])))
+            position = builder.add(position, arguments[2])
+        return context.make_tuple(builder, numba_type, values)
 
-    return Signature(kind, (array, types.intp, types.intp, count), None), emit
+    return Signature(numba_type, (array, types.intp, types.intp, count), None), emit
 
 
 @_intrinsic
 def flat(typing_context: Typing, array: types.Array) -> Emitted:
     """array.reshape(-1) of a contiguous array, whatever its dimensions."""
-    kind = types.Array(array.dtype, 1, "C", readonly=not array.mutable)
+    numba_type = types.Array(array.dtype, 1, "C", readonly=not array.mutable)
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         source = make_array(array)(context, builder, arguments[0])
-        return _view(context, builder, kind, source.data, source.nitems)
+        return _view(context, builder, numba_type, source.data, source.nitems)
 
-    return Signature(kind, (array,), None), emit
+    return Signature(numba_type, (array,), None), emit
 
 
 @_intrinsic
 def take(typing_context: Typing, arrays: Sequence[types.Array], i: types.Type) -> Emitted:
     """(arrays[0][i], arrays[1][i], ...) of a tuple of contiguous 1-D arrays."""
-    kind = types.Tuple([array.dtype for array in arrays])
+    numba_type = types.Tuple([array.dtype for array in arrays])
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         values = []
         for array, value in zip(arrays, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
             data = make_array(array)(context, builder, value).data
             values.append(builder.load(builder.gep(data, [arguments[1]])))
-        return context.make_tuple(builder, kind, values)
+        return context.make_tuple(builder, numba_type, values)
 
-    return Signature(kind, (arrays, types.intp), None), emit
+    return Signature(numba_type, (arrays, types.intp), None), emit
 
 
 @_intrinsic
@@ -126,9 +133,9 @@ def put(typing_context: Typing, values: Sequence[types.Type], arrays: Sequence[t
 
     def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
         given, targets = (cgutils.unpack_tuple(builder, argument) for argument in arguments[:2])
-        for kind, value, array, target in zip(values, given, arrays, targets, strict=True):
+        for numba_type, value, array, target in zip(values, given, arrays, targets, strict=True):
             data = make_array(array)(context, builder, target).data
-            builder.store(context.cast(builder, value, kind, array.dtype), builder.gep(data, [arguments[2]]))
+            builder.store(context.cast(builder, value, numba_type, array.dtype), builder.gep(data, [arguments[2]]))
         return context.get_dummy_value()
 
     return Signature(types.none, (values, arrays, types.intp), None), emit
@@ -137,7 +144,7 @@ def put(typing_context: Typing, values: Sequence[types.Type], arrays: Sequence[t
 def _stack_array(element: types.Type, spare: int) -> Any:
     @_intrinsic(prefer_literal=True)
     def make(typing_context: Typing, rows: types.Literal, more: types.Literal) -> Emitted:
-        kind = types.Array(element, 1, "C")
+        numba_type = types.Array(element, 1, "C")
         size = (rows.literal_value + more.literal_value) * TILE + spare
 
         def emit(
@@ -146,12 +153,13 @@ def _stack_array(element: types.Type, spare: int) -> Any:
             memory = cgutils.alloca_once(builder, ir.ArrayType(context.get_data_type(element), size))
             memory.align = 64  # no vector of it lies in two cache lines
             data = builder.bitcast(memory, context.get_data_type(element).as_pointer())
-            return _view(context, builder, kind, data, context.get_constant(types.intp, size))
+            return _view(context, builder, numba_type, data, context.get_constant(types.intp, size))
 
-        return Signature(kind, (rows, more), None), emit
+        return Signature(numba_type, (rows, more), None), emit
 
     return make
 
 
 # (rows, more) -> (rows + more) * TILE numbers of the stack, not set: asking for memory would cost as much as 16 worlds
-scratch, scratch_list = _stack_array(types.float64, 0), _stack_array(types.uint32, 8)
+scratch = _stack_array(types.float64, 0)
+scratch_list = _stack_array(types.uint32, 8)

@@ -1,4 +1,4 @@
-"""What a compiled world is: its facts, its kernels, and the names of what kernels are handed.
+"""A compiled world: its description, its kernels, and the types of their arguments.
 
 A world says three things, each about one world at one instant (`cartpole.py` is the shortest to read):
     step(state, action, moment, parameters, tables) -> (state, reward, terminated)
@@ -80,7 +80,7 @@ class Simulation(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What T steps of N worlds lead to, C-contiguous: the last three are written only where an episode ended."""
+    """The results of T steps of N worlds, C-contiguous: the last three are written only where an episode ended."""
 
     obs: np.ndarray  # [T, N, ...]: where an episode ended, the first of the next one
     reward: np.ndarray  # float32 [T, N]
@@ -92,7 +92,7 @@ class Told(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """What the draws of an episode depend on."""
+    """An episode's place in the random numbers: its draws depend on nothing else."""
 
     number: int
     world: int
@@ -110,7 +110,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What the keyword arguments of an environment decide."""
+    """A world as the keyword arguments of its environment ask for it."""
 
     observation_space: Space[Any]  # Box float32, Discrete, or a Dict of Discrete: then obs is int64 [n, entries]
     action_space: Space[Any]  # as the policy sees it: Discrete, or Box(-1, 1)
@@ -155,6 +155,11 @@ class World:
     state_dtype: type[np.generic] = np.float64
     compile_seconds: int = 5  # roughly, for the line that explains the wait
     default_kwargs: dict[str, Any] = field(default_factory=dict)  # that come with the id
+
+
+def plain_gym_state(column: np.ndarray) -> dict[str, Any]:
+    """The attributes with which many of Gymnasium's environments draw a state."""
+    return {"state": column.copy()}
 
 
 WORLDS: dict[str, World] = {}  # by id; envs_fast/registry.py has a row for each

@@ -7,8 +7,8 @@ import torch
 from probe_envs import Probe
 
 from stride.agents.dreamer import Dreamer
-from stride.agents.engines.fused_cpu.behaviour import Behaviour, Start
-from stride.agents.engines.fused_cpu.model_nets import Crew
+from stride.agents.engines.fused_cpu.model_losses import DreamLosses, DreamStart
+from stride.agents.engines.fused_cpu.model_nets import KernelPool
 from stride.agents.engines.fused_cpu.workers import Workers
 from stride.agents.networks.world_model import State
 from stride.config.schema import DreamerConfig
@@ -48,7 +48,7 @@ def start_of(agent, starts):
 
 
 def kernels_of(agent, threads):
-    return Behaviour(agent, Crew(Workers(threads), threads))
+    return DreamLosses(agent, KernelPool(Workers(threads), threads))
 
 
 def learnt(agent, losses):
@@ -68,8 +68,8 @@ def test_what_is_imagined_and_learnt_from_it_is_torchs(kind, sizes, starts):
         alive = torch.ones(starts)
         alive[3] = 0
         given = (start_of(agent, starts), alive, agent.draw().guess, agent.draw().action)
-        agent.behaving = kernels_of(agent, threads).losses if threads else None
-        found.append(learnt(agent, agent.behaviour_loss(*given)))
+        losses = kernels_of(agent, threads).losses if threads else agent.behaviour_loss
+        found.append(learnt(agent, losses(*given)))
     (numbers, gradients), (mine, slopes), (same, too) = found
     assert all(map(torch.equal, (*mine, *slopes), (*same, *too)))
     torch.testing.assert_close(mine, numbers, atol=1e-5, rtol=1e-5)
@@ -82,9 +82,9 @@ def test_the_same_states_are_come_to_by_the_same_choices(kind):
     agent = agent_of(SPACES[kind], SIZES["odd"], 24)
     start, draws = start_of(agent, 24), agent.draw()
     features, actions = agent.imagine(start, draws.guess, draws.action)
-    dreamt = kernels_of(agent, 1).imagine(Start(start, torch.ones(24), draws.guess, draws.action))
-    torch.testing.assert_close(dreamt.features[:, :24], features, atol=1e-5, rtol=1e-5)
-    chosen = dreamt.actions[:, :24].view_as(actions)
+    dreamt = kernels_of(agent, 1).imagine(DreamStart(start, torch.ones(24), draws.guess, draws.action))
+    torch.testing.assert_close(dreamt.table["features"][:, :24], features, atol=1e-5, rtol=1e-5)
+    chosen = dreamt.table["actions"][:, :24].view_as(actions)
     if kind == "numbers":
         torch.testing.assert_close(chosen, actions, atol=1e-5, rtol=1e-5)
     else:
@@ -94,14 +94,14 @@ def test_the_same_states_are_come_to_by_the_same_choices(kind):
 def test_weights_are_found_where_they_lie_now():
     agent = agent_of(SPACES["choice"], SIZES["odd"], 16)
     draws, kernels = agent.draw(), kernels_of(agent, 1)
-    given = Start(start_of(agent, 16), torch.ones(16), draws.guess, draws.action)
-    before = kernels.imagine(given).features
+    given = DreamStart(start_of(agent, 16), torch.ones(16), draws.guess, draws.action)
+    before = kernels.imagine(given).table["features"]
     layer = agent.policy.head.linear
     layer.weight.data = -layer.weight.data  # memory of its own, as an optimizer's buffer would be
     features, actions = agent.imagine(given.state, draws.guess, draws.action)
-    after = kernels.imagine(given)
-    assert torch.equal(after.actions.view_as(actions), actions) and not np.allclose(after.features, before)
-    torch.testing.assert_close(after.features, features, atol=1e-5, rtol=1e-5)
+    after = kernels.imagine(given).table
+    assert torch.equal(after["actions"].view_as(actions), actions) and not np.allclose(after["features"], before)
+    torch.testing.assert_close(after["features"], features, atol=1e-5, rtol=1e-5)
 
 
 def test_what_is_no_number_is_told_on_and_teaches_no_range():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from stride.agents.engines.fused_cpu import laprop
+from stride.agents.engines.fused_cpu.model_learn import KernelLaProp
 from stride.agents.laprop import LaProp
 
 SHAPES = [(40, 33), (16,), (3,), (1,), (64, 4), (5, 16)]
@@ -20,13 +20,14 @@ def drawn(number):
     return [torch.randn(shape, generator=generator) for shape in SHAPES]
 
 
-def stepped(options, mover):
+def stepped(options, by_kernel):
     """All that is left of five steps, of which the third is not made."""
     weights = [nn.Parameter(x) for x in drawn(0)]
     with torch.no_grad():
         weights[1].zero_()
-    optimizer = LaProp(weights, **options)
-    optimizer.mover = mover
+    optimizer = own = LaProp(weights, **options)
+    if by_kernel:
+        optimizer = KernelLaProp(own)
     for number in range(1, 6):
         for p, gradient in zip(weights, drawn(number), strict=True):
             p.grad = gradient * (torch.nan if number == 3 else 10.0 ** (number - 3))
@@ -34,13 +35,13 @@ def stepped(options, mover):
         weights[5].grad = weights[5].grad.t().contiguous().t()  # a gradient may lie otherwise than its weight
         optimizer.found_inf = torch.tensor(float(number == 3))
         optimizer.step()
-    return weights, [optimizer.state[p] for p in weights]
+    return weights, [own.state[p] for p in weights]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_steps_are_torchs(name):
-    weights, states = stepped(OPTIONS[name], None)
-    mine, kept = stepped(OPTIONS[name], laprop.step)
+    weights, states = stepped(OPTIONS[name], False)
+    mine, kept = stepped(OPTIONS[name], True)
     for found, expected in zip(mine, weights, strict=True):
         assert not torch.equal(expected, torch.zeros_like(expected))
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)

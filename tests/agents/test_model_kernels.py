@@ -9,9 +9,8 @@ import torch
 from driven import advance, agent_for
 
 from stride.agents.engines.fused_cpu.kernels import model_cell
-from stride.agents.engines.fused_cpu.kernels.model_cell import Model
-from stride.agents.engines.fused_cpu.model_nets import Crew
-from stride.agents.engines.fused_cpu.model_scan import Job, scanned, weights_of
+from stride.agents.engines.fused_cpu.model_nets import KernelPool
+from stride.agents.engines.fused_cpu.model_scan import model_table, scan
 from stride.agents.engines.fused_cpu.workers import Workers
 from stride.agents.networks.world_model import RSSM, Sizes, State
 from stride.utils.user_error import UserError
@@ -41,12 +40,6 @@ def rssm_of(name, actions=2, tokens=7):
     return made
 
 
-def table_of(rssm):
-    """As kernels find it."""
-    weights = weights_of(rssm)
-    return Job(Crew(Workers(1), 1), rssm.sizes, rssm.unimix).table(weights)
-
-
 def vectors(rows):
     """[16, features] as [features, 16]."""
     return np.ascontiguousarray(rows.detach().numpy().T)
@@ -73,7 +66,12 @@ def test_a_step_of_the_cell_is_torchs(name):
     features = (sizes.deter, sizes.stoch * sizes.classes, sizes.width)
     deter, stoch, prepared = (torch.randn(LANES, count, generator=g) for count in features)
     joined = np.concatenate((vectors(prepared), vectors(deter)))
-    table, given, kept, out = table_of(rssm), vectors(stoch), room(sizes.width + 3 * sizes.deter + 2), room(sizes.deter)
+    table, given, kept, out = (
+        model_table(rssm).row,
+        vectors(stoch),
+        room(sizes.width + 3 * sizes.deter + 2),
+        room(sizes.deter),
+    )
     model_cell.move(*at(table, given, joined, kept, out))
     with torch.no_grad():
         wanted = rssm.cell(State(deter, stoch), prepared)
@@ -87,10 +85,9 @@ def test_a_guess_and_its_draw_are_torchs(name):
     count = sizes.stoch * sizes.classes
     deter, tokens = (torch.randn(LANES, size, generator=g) for size in (sizes.deter, sizes.width))
     u = torch.rand(LANES, sizes.stoch, generator=g)
-    table, known, hidden, chances = table_of(rssm), vectors(deter), vectors(tokens), vectors(u)
+    table, known, hidden, chances = model_table(rssm).row, vectors(deter), vectors(tokens), vectors(u)
     kept, logits, soft, hot = room(sizes.width + 1), room(count), room(count), room(count)
-    layers = table[[Model.FROM_DETER, Model.POSTERIOR_SCALE, Model.POSTERIOR, Model.POSTERIOR_BIAS]].tolist()
-    model_cell.guess(*layers, *at(known), sizes.deter, *at(hidden), sizes.width, *at(kept, logits), count)
+    model_cell.guess(*at(table, known, hidden, kept, logits))
     model_cell.draw(*at(table, logits, chances, soft, hot))
     with torch.no_grad():
         wanted, exact = rssm._see(deter, tokens), deepcopy(rssm).double()._see(deter.double(), tokens.double())
@@ -141,8 +138,7 @@ def observed(rssm, batch, threads=0):
     """(what becomes of a batch, all gradients), by kernels on so many threads; by torch on none."""
     given = [batch.tokens.clone().requires_grad_(), batch.action.clone().requires_grad_()]
     if threads:
-        job = Job(Crew(Workers(threads), threads), rssm.sizes, rssm.unimix)
-        state, log_probs = scanned(job, rssm, *given, batch.is_first, batch.u)
+        state, log_probs = scan(KernelPool(Workers(threads), threads), rssm, *given, batch.is_first, batch.u)
         log_probs = log_probs.view_as(batch.slopes[2])
     else:
         state, (log_probs,) = rssm.observe(*given, batch.is_first, batch.u)
@@ -214,4 +210,3 @@ def test_an_agent_learns_by_kernels_as_without(algo_id):
     assert fused.progress == eager.progress and fused.progress["updates"] > 0
     for (name, mine), theirs in zip(fused.state_dict().items(), eager.state_dict().values(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5, msg=name)
-    assert fused.recalling is None  # its own way again

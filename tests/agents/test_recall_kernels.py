@@ -7,8 +7,8 @@ import torch
 from probe_envs import Probe
 
 from stride.agents.dreamer import Dreamer
-from stride.agents.engines.fused_cpu.model_nets import Crew
-from stride.agents.engines.fused_cpu.recall import Recollection
+from stride.agents.engines.fused_cpu.model_losses import ReplayLosses
+from stride.agents.engines.fused_cpu.model_nets import KernelPool
 from stride.agents.engines.fused_cpu.workers import Workers
 from stride.agents.experience.nouns import Sequences
 from stride.agents.model_learning import model_loss
@@ -80,7 +80,7 @@ def learnt(agent, batch, threads=0):
     """Loss, its parts, metrics, ends and states, then all gradients of three times the loss."""
     u = torch.rand(STEPS, SEQUENCES, 3, generator=torch.Generator().manual_seed(4))
     if threads:
-        told = Recollection(agent, Crew(Workers(threads), threads)).losses(batch, u)
+        told = ReplayLosses(agent, KernelPool(Workers(threads), threads)).losses(batch, u)
     elif isinstance(agent, Dreamer):
         told = agent.recall_loss(batch, u)
     else:
@@ -119,7 +119,7 @@ def test_free_nats_pull_nothing_and_nets_may_be_deep(monkeypatch):
     monkeypatch.setattr(dreamer_policy, "SIZES", {"small": deep})
     agent, batch = agent_of("dreamer", SEEN["numbers"], free_nats=30.0, size="small"), batch_of(SEEN["numbers"])
     u = torch.rand(STEPS, SEQUENCES, 3, generator=torch.Generator().manual_seed(4))
-    told = Recollection(agent, Crew(Workers(1), 1)).losses(batch, u)
+    told = ReplayLosses(agent, KernelPool(Workers(1), 1)).losses(batch, u)
     told.loss.backward()
     assert told.parts["prior"].item() == pytest.approx(0.7 * 30)
     assert all(not weight.grad.any() for weight in agent.policy.model.rssm.prior.parameters())

@@ -1,151 +1,134 @@
-"""Nets of a world model to kernels: tables of their weights, which are read where torch keeps them, and gradients.
+"""A world model's nets for kernels: tables of their weights, which are read where torch stores them, and gradients.
 
 Results do not depend on the number of threads.
 """
 
-from collections.abc import Iterable, Mapping
-from enum import IntEnum
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stride.agents.engines.fused_cpu.kernels import model_products
+from stride.agents.engines.fused_cpu.kernels import model_nets
+from stride.agents.engines.fused_cpu.kernels.address_table import AddressTable
 from stride.agents.engines.fused_cpu.kernels.calls import Kernel, address_of
-from stride.agents.engines.fused_cpu.kernels.model_nets import ANSWER, LAYER, PARTS, Answer, Layer
-from stride.agents.engines.fused_cpu.kernels.model_products import PRODUCTS, Products
+from stride.agents.engines.fused_cpu.kernels.model_tables import (
+    NetGradients,
+    NetLayer,
+    NetTable,
+    Product,
+    ProductTable,
+)
 from stride.agents.engines.fused_cpu.workers import Workers
 from stride.agents.engines.plan.layout import LANES
 from stride.agents.networks.normed import RMSNorm
 
-CALLED: tuple[Kernel, ...] = (model_products.products,)
-Entry = int | Tensor
-Memory = dict[Answer, Tensor]
-Number = TypeVar("Number", bound=IntEnum)  # of a net among those of a kernel
+KERNELS: tuple[Kernel, ...] = (model_nets.products,)
 
 
-class Net:
-    """The table of hidden layers, all of one width, and of a head."""
-
-    def __init__(self, *modules: nn.Module) -> None:
-        layers = [x for module in modules for x in module.modules() if isinstance(x, nn.Linear | RMSNorm)]
-        linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        norms = [layer for layer in layers if isinstance(layer, RMSNorm)]
-        self.hidden = len(norms)
-        self.table = np.zeros((len(linear), LAYER), np.int64)
-        for row, layer in zip(self.table, linear, strict=True):
-            row[Layer.INNER], row[Layer.WIDTH] = layer.in_features, layer.out_features
-        self.inputs, self.width = (int(size) for size in self.table[0, [Layer.INNER, Layer.WIDTH]])
-        self.outputs = int(self.table[-1, Layer.WIDTH])
-        self._matrices = [layer.weight for layer in linear]
-        self._scales = [*(norm.scale for norm in norms), linear[-1].bias]
-        self.weights = [*self._matrices, *self._scales]
-
-    def find(self) -> None:
-        """Where its weights lie: elsewhere once an optimizer or a checkpoint has put them there."""
-        self.table[:, Layer.WEIGHT] = [weight.data_ptr() for weight in self._matrices]
-        self.table[:, Layer.SCALE] = [scale.data_ptr() for scale in self._scales]
-
-
-class Crew:
+class KernelPool:
     """Threads, and scratch for each of them; `threads` of the workers take part."""
 
     def __init__(self, workers: Workers, threads: int) -> None:
-        self.workers, self.threads, self._scratch = workers, threads, torch.empty(0)
+        self.workers = workers
+        self.threads = threads
+        self._scratch = torch.empty(0)
 
-    def scratch(self, vectors: int) -> tuple[int, int]:
-        """Address and bytes of a thread's."""
-        if self._scratch.numel() < self.threads * vectors * LANES:
-            self._scratch = torch.empty(self.threads * vectors * LANES)
-        return self._scratch.data_ptr(), 4 * LANES * vectors
+    def scratch(self, vectors: int) -> Tensor:
+        """Space for so many vectors of each thread: [threads, floats]."""
+        floats = LANES * vectors
+        if self._scratch.numel() < self.threads * floats:
+            self._scratch = torch.empty(self.threads * floats)
+        return self._scratch[: self.threads * floats].view(self.threads, floats)
 
-    def run(self, kernel: Kernel, table: np.ndarray) -> None:
-        self.workers.run(address_of(kernel), table.ctypes.data, self.threads)
+    def run(self, kernel: Kernel, table: AddressTable) -> None:
+        """Run a kernel on each thread that its table asks for; RuntimeError where the table lacks an address."""
+        table.check(kernel.py_func.__name__)
+        self.workers.run(address_of(kernel), table.address, int(table.row["threads"][0]))
 
     def products(self, *pairs: tuple[Tensor, Tensor]) -> list[Tensor]:
-        """slope.T @ given of each pair of rows [N, O], [N, I]."""
-        made = [slope.new_zeros(slope.shape[1], given.shape[1]) for slope, given in pairs]
-        rows = [
-            (slope.data_ptr(), given.data_ptr(), out.data_ptr(), *slope.shape, given.shape[1])
-            for (slope, given), out in zip(pairs, made, strict=True)
-            if not given.shape[1] % LANES
-        ]
-        table = np.array(rows, np.int64)
-        entries: dict[IntEnum, Entry] = {
-            Products.ROWS: table.ctypes.data,
-            Products.COUNT: len(rows),
-            Products.THREADS: self.threads,
-        }
-        self.run(model_products.products, fill(np.zeros(PRODUCTS, np.int64), entries))
-        for (slope, given), out in zip(pairs, made, strict=True):
-            if given.shape[1] % LANES:
-                torch.mm(slope.t(), given, out=out)
-        return made
-
-
-def fill(table: np.ndarray, entries: Mapping[IntEnum, Entry]) -> np.ndarray:
-    """Counts, and the addresses of tensors."""
-    for entry, value in entries.items():
-        table[entry] = value.data_ptr() if isinstance(value, Tensor) else value
-    return table
-
-
-class Way(NamedTuple):
-    """A net's way over rows, of which gradients of its weights are made."""
-
-    net: Net
-    x: Tensor
-    """[N, I]"""
-    memory: Memory
-
-
-def way(net: Net, x: Tensor) -> Way:
-    """With room for what is left there and back."""
-    rows, hidden, width = len(x), net.hidden, net.width
-    memory = {
-        Answer.ABOVE: torch.empty(hidden, rows, width),
-        Answer.KEPT: torch.empty(hidden, rows // LANES, width + 1, LANES),
-        Answer.SLOPE_OUT: torch.empty(rows, net.outputs),
-        Answer.SLOPES: torch.empty(hidden, rows, width),
-        Answer.SLOPE_SCALES: torch.zeros(hidden, PARTS, width, LANES),
-    }
-    return Way(net, x, memory)
-
-
-def answers_of(count: int, nets: Mapping[Number, Net], ways: Mapping[Number, Way]) -> np.ndarray:
-    """The table of what so many nets answer, with addresses now; nobody asks for gradients of those without a way."""
-    answers = np.zeros((count, ANSWER), np.int64)
-    for number, net in nets.items():
-        net.find()
-        row = answers[number]
-        row[: Answer.OUTPUTS + 1] = net.table.ctypes.data, net.hidden, net.outputs
-        if number in ways:
-            for entry, tensor in ways[number].memory.items():
-                row[entry] = tensor.data_ptr()
-    return answers
-
-
-def gradients(crew: Crew, ways: Iterable[Way]) -> list[Tensor]:
-    """Of all weights, net by net."""
-    ways = [*ways]
-    pairs = [
-        pair
-        for net, x, memory in ways
-        for pair in zip(
-            (*memory[Answer.SLOPES], memory[Answer.SLOPE_OUT]),
-            (x, *memory[Answer.ABOVE]),
-            strict=True,
+        """slope.T @ input of each pair of rows [N, O], [N, I]."""
+        results = [slope.new_zeros(slope.shape[1], source.shape[1]) for slope, source in pairs]
+        rows = []
+        for (slope, source), out in zip(pairs, results, strict=True):
+            if source.shape[1] % LANES:
+                torch.mm(slope.t(), source, out=out)
+            else:
+                rows.append((slope.data_ptr(), source.data_ptr(), out.data_ptr(), *slope.shape, source.shape[1]))
+        table = np.array(rows, Product.dtype)
+        self.run(
+            model_nets.products, ProductTable(products=table.ctypes.data, row_count=len(rows), threads=self.threads)
         )
-    ]
-    products, found = iter(crew.products(*pairs)), list[Tensor]()
-    for net, _, memory in ways:
-        scales, bias = memory[Answer.SLOPE_SCALES].sum((1, 3)), memory[Answer.SLOPE_OUT].sum(0)
-        found += [*islice(products, net.hidden + 1), *scales, bias]
-    return found
+        return results
+
+
+class KernelNet:
+    """Hidden layers, all of one width, and a head."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        layers = [layer for module in modules for layer in module.modules()]
+        linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        matrices = [layer.weight for layer in linear]
+        scales = [layer.scale for layer in layers if isinstance(layer, RMSNorm)]
+        self.hidden = len(scales)
+        scales.append(linear[-1].bias)
+        self.weights = [*matrices, *scales]
+        self.width = linear[0].out_features
+        self.outputs = linear[-1].out_features
+        self._layers = np.zeros(len(linear), NetLayer.dtype)
+        self._layers["inner"] = [layer.in_features for layer in linear]
+        self._layers["width"] = [layer.out_features for layer in linear]
+
+    def table(self, rows: int, gradients: NetGradients | None = None) -> NetTable:
+        """A pass of rows through it. Addresses are looked up anew: an optimizer or a checkpoint may move weights."""
+        addresses = [weight.data_ptr() for weight in self.weights]
+        self._layers["weight"] = addresses[: self.hidden + 1]
+        self._layers["scale"] = addresses[self.hidden + 1 :]
+        return NetTable(
+            layers=self._layers.ctypes.data, hidden=self.hidden, width=self.width, outputs=self.outputs, rows=rows,
+            gradients=gradients or 0,
+        )  # fmt: skip
+
+
+class NetPass(NamedTuple):
+    """A pass of rows x [N, I] through a net of which gradients are made."""
+
+    net: KernelNet
+    x: Tensor
+    gradients: NetGradients
+
+    def table(self) -> NetTable:
+        return self.net.table(len(self.x), self.gradients)
+
+
+def net_pass(net: KernelNet, x: Tensor) -> NetPass:
+    """A pass with memory for what it leaves forward and backward."""
+    rows = len(x)
+    width = net.width
+    sizes = {"L": net.hidden, "N": rows, "N/16": rows // LANES, "W": width, "W+1": width + 1, "O": net.outputs}
+    return NetPass(net, x, NetGradients(sizes))
+
+
+def weight_gradients(pool: KernelPool, passes: Iterable[NetPass]) -> list[Tensor]:
+    """The gradients of all weights, net by net in the order of `weights`."""
+    passes = list(passes)
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for net_pass in passes:
+        slopes = [*net_pass.gradients["slopes"], net_pass.gradients["slope_out"]]
+        inputs = [net_pass.x, *net_pass.gradients["activations"]]
+        pairs += zip(slopes, inputs, strict=True)
+    products = pool.products(*pairs)
+    gradients: list[Tensor] = []
+    for net, _, memory in passes:
+        matrices = net.hidden + 1
+        gradients += products[:matrices]
+        gradients += memory["scales"].sum((1, 3))
+        gradients.append(memory["slope_out"].sum(0))
+        products = products[matrices:]
+    return gradients
 
 
 def scaled(gradients: list[Tensor], slope: Tensor) -> list[Tensor]:
-    """As many times; it is 1 but for losses that are added up over minibatches."""
+    """Gradients times the slope of their loss, which is 1 but for losses added up over minibatches."""
     return gradients if slope == 1 else [*torch._foreach_mul(gradients, slope)]

@@ -27,8 +27,7 @@ from stride.agents.engines.fused_cpu.kernels import (
     episodes,
     heads,
     minibatches,
-    model_behaviour,
-    model_imagine,
+    model_dream,
     model_recall,
     model_scan,
     policy_gradient,
@@ -57,9 +56,9 @@ LONGEST: tuple[Kernel, ...] = (  # to compile
     policy_gradient.gradient_part,
     squashed.sac_gradient,
     q.q_gradient,
-    model_imagine.imagine,
+    model_dream.imagine,
     model_recall.tell,
-    model_behaviour.learn,
+    model_dream.learn,
     model_scan.backward,
     model_scan.forward,
 )
@@ -200,7 +199,7 @@ def kernel_jobs(env_id: str, algo_id: str, activation: str) -> list[Job]:
     if played:
         pieces = [*KERNELS[algo_id].values(), *ACTIVATIONS[activation].values(), *CALLED[algo_id], *SHARED]
     elif algo_id != NONE:
-        pieces = [*model_learn.CALLED, *SHARED]
+        pieces = [*model_learn.KERNELS, *SHARED]
     pieces.sort(key=lambda piece: piece not in LONGEST)
     return [*worlds, compile_common, *(partial(address_of, piece) for piece in pieces)]
 

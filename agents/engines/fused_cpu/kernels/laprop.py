@@ -4,98 +4,119 @@ import math
 
 import numpy as np
 
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, doubles, floats, longs
+from stride.agents.engines.fused_cpu.kernels.address_table import HOST, AddressTable, address, count, double, view
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats
 from stride.agents.engines.fused_cpu.kernels.vectors import load, splat, sqrt, store
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.engines.plan.numbers import Count, auto
 from stride.agents.laprop import SMALLEST
 from stride.utils.kernel_cache import njit
 
 F = np.float32
 
 
-class Weight(Count):
-    """A row of the table of tensors, int64: addresses of float32, and how many."""
+class LaPropTensor(AddressTable):
+    """A row for each tensor of `size` float32."""
 
-    VALUE = auto()
-    GRADIENT = auto()
-    SQUARE = auto()
-    MEAN = auto()
-    UPDATES = auto()  # of the count of steps, one float32
-    SIZE = auto()
-
-
-class Setting(Count):
-    """What a step is made by, float64."""
-
-    RATE = auto()
-    BETA_1 = auto()
-    BETA_2 = auto()
-    EPSILON = auto()
-    CLIP = auto()  # infinite: none
-    WARMUP = auto()  # at least 1
-    DECAY = auto()
+    value = address("size", "step", HOST)
+    gradient = address("size", HOST, "step")
+    square = address("size", "step", HOST)
+    mean = address("size", "step", HOST)
+    updates = address("1", "step", HOST)  # count of steps, float32
+    size = count()
 
 
-WEIGHT, SETTINGS = len(Weight), len(Setting)
+class LaPropTable(AddressTable):
+    """All tensors, and how a step is made."""
+
+    rows = address("LaPropTensor", HOST, "step")
+    row_count = count()
+    rate = double()
+    beta_1 = double()
+    beta_2 = double()
+    epsilon = double()
+    clip = double()  # infinite: none
+    warmup = double()  # at least 1
+    decay = double()
+
+
+TENSOR_BYTES = LaPropTensor.dtype.itemsize
+tensor_at = view(LaPropTensor)
+step_at = view(LaPropTable)
 
 
 @njit(inline="always")
 def length(address: int, size: int) -> float:
-    """The norm of so many numbers: a lane sums every 16th, then the lanes are added."""
-    whole, numbers = size // LANES, floats(address, size)
-    squares, lanes, total = splat(0.0), np.zeros(LANES, np.float32), 0.0
-    for i in range(whole):
-        squares = squares + load(address, i) * load(address, i)
-    store(lanes.ctypes.data, 0, squares)
-    for s in range(LANES):
-        total += lanes[s]
-    for i in range(whole * LANES, size):
-        total += numbers[i] * numbers[i]
-    return math.sqrt(total)
+    """The norm of `size` numbers: a lane sums every 16th, then the lanes are added."""
+    vectors = size // LANES
+    numbers = floats(address, size)
+    square_sums = splat(0.0)
+    lanes = np.zeros(LANES, np.float32)
+    square_total = 0.0
+    for i in range(vectors):
+        square_sums = square_sums + load(address, i) * load(address, i)
+    store(lanes.ctypes.data, 0, square_sums)
+    for lane in range(LANES):
+        square_total += lanes[lane]
+    for i in range(vectors * LANES, size):
+        square_total += numbers[i] * numbers[i]
+    return math.sqrt(square_total)
 
 
 @njit(**PIECE)
-def step(table: int, settings: int, count: int) -> None:
-    """So many tensors."""
-    rows, s = longs(table, WEIGHT * count), doubles(settings, SETTINGS)
-    for number in range(count):
-        at = WEIGHT * number
-        value, gradient, size = rows[at + Weight.VALUE], rows[at + Weight.GRADIENT], rows[at + Weight.SIZE]
-        cut = F(1.0)
-        if s[Setting.CLIP] < math.inf:
-            most, norm = s[Setting.CLIP] * max(length(value, size), SMALLEST), length(gradient, size)
-            cut = F(most / norm) if not norm <= most else cut
-        updates = floats(rows[at + Weight.UPDATES], 1)
+def step(table: int) -> None:
+    """One step of every tensor."""
+    s = step_at(table)
+    for number in range(s.row_count):
+        row = s.rows + TENSOR_BYTES * number
+        tensor = tensor_at(row)
+        clip_factor = F(1.0)
+        if s.clip < math.inf:
+            limit = s.clip * max(length(tensor.value, tensor.size), SMALLEST)
+            gradient_norm = length(tensor.gradient, tensor.size)
+            clip_factor = F(limit / gradient_norm) if not gradient_norm <= limit else clip_factor
+        updates = floats(tensor.updates, 1)
         updates[0] += F(1.0)
         made = np.float64(updates[0])
-        rate = s[Setting.RATE] * min(made / s[Setting.WARMUP], 1.0)
-        far = F(-rate / (1.0 - s[Setting.BETA_1] ** made))
-        unbiased, keep = F(1.0 - s[Setting.BETA_2] ** made), F(1.0 - s[Setting.DECAY] * rate)
-        move(table + 8 * at, settings, cut, unbiased, keep, far)
+        rate = s.rate * min(made / s.warmup, 1.0)
+        step_factor = F(-rate / (1.0 - s.beta_1**made))
+        unbiased = F(1.0 - s.beta_2**made)
+        decay_factor = F(1.0 - s.decay * rate)
+        move(row, table, clip_factor, unbiased, decay_factor, step_factor)
 
 
 @njit(inline="always")
-def move(row: int, settings: int, cut: np.float32, unbiased: np.float32, keep: np.float32, far: np.float32) -> None:
-    """One tensor: whole vectors, then what is left of them."""
-    r, s = longs(row, WEIGHT), doubles(settings, SETTINGS)
-    value, gradient, size = r[Weight.VALUE], r[Weight.GRADIENT], r[Weight.SIZE]
-    square, mean = r[Weight.SQUARE], r[Weight.MEAN]
-    quick, slow, eps = F(1.0 - s[Setting.BETA_1]), F(1.0 - s[Setting.BETA_2]), F(s[Setting.EPSILON])
+def move(
+    row: int, table: int, clip_factor: np.float32, unbiased: np.float32, decay_factor: np.float32,
+    step_factor: np.float32,
+) -> None:  # fmt: skip
+    """One tensor: whole vectors, then the numbers behind them."""
+    tensor = tensor_at(row)
+    s = step_at(table)
+    value = tensor.value
+    gradient = tensor.gradient
+    size = tensor.size
+    square = tensor.square
+    mean = tensor.mean
+    mean_rate = F(1.0 - s.beta_1)
+    square_rate = F(1.0 - s.beta_2)
+    eps = F(s.epsilon)
     for i in range(size // LANES):
-        g, q, m = load(gradient, i) * cut, load(square, i), load(mean, i)
-        q = q + slow * (g * g - q)
-        root = sqrt(q / unbiased) + eps
-        m = m + quick * (g / root - m)
+        g = load(gradient, i) * clip_factor
+        q = load(square, i)
+        m = load(mean, i)
+        q = q + square_rate * (g * g - q)
+        deviation = sqrt(q / unbiased) + eps
+        m = m + mean_rate * (g / deviation - m)
         store(square, i, q)
         store(mean, i, m)
-        store(value, i, load(value, i) * keep + m * far)
-    first = size // LANES * LANES
-    values, gradients = floats(value, size), floats(gradient, size)
-    squares, means = floats(square, size), floats(mean, size)
-    for i in range(first, size):
-        g = gradients[i] * cut
-        squares[i] += slow * (g * g - squares[i])
-        root = np.sqrt(squares[i] / unbiased) + eps
-        means[i] += quick * (g / root - means[i])
-        values[i] = values[i] * keep + means[i] * far
+        store(value, i, load(value, i) * decay_factor + m * step_factor)
+    values = floats(value, size)
+    gradients = floats(gradient, size)
+    squares = floats(square, size)
+    means = floats(mean, size)
+    for i in range(size // LANES * LANES, size):
+        g = gradients[i] * clip_factor
+        squares[i] += square_rate * (g * g - squares[i])
+        deviation = np.sqrt(squares[i] / unbiased) + eps
+        means[i] += mean_rate * (g / deviation - means[i])
+        values[i] = values[i] * decay_factor + means[i] * step_factor

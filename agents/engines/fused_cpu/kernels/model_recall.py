@@ -1,75 +1,87 @@
-"""What is learnt from remembered sequences: of 16 states at a time a world model's losses and their slopes.
+"""A world model's losses on remembered sequences, of 16 states at a time, and their slopes.
 
-What `model_loss` and Dreamer.replay_loss say in torch, less pictures. Every net goes there and back while its rows lie
-in the innermost cache; weights' gradients are left to one product over all rows (model_products.py), sums over rows are
-made of PARTS pieces, so that results do not depend on threads. Letters as in agents/networks/world_model.py: E = D + F
-features, N = T * B states.
+They are those of `model_loss` and Dreamer.replay_loss, less pictures. Every net goes forward and backward while
+its rows are in the innermost cache; weights' gradients are left to one product over all rows (model_nets.py). Sums over
+rows are made of PARTS pieces: results do not depend on the number of threads. Each loss of a state is written with the
+state's weight in the mean. Letters as in agents/networks/world_model.py: E = D + F features, N = T * B states.
 """
 
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
-from stride.agents.engines.fused_cpu.kernels.model_cell import MODEL, Model, add_product, clear, to_lanes, to_rows
-from stride.agents.engines.fused_cpu.kernels.model_losses import be_paid, criticise, diverge, go_on, see
-from stride.agents.engines.fused_cpu.kernels.model_memory import RECALL, WEIGHS, Recall, Teller, Told, Weigh, told_at
-from stride.agents.engines.fused_cpu.kernels.model_nets import ANSWER, LAYER, PARTS, Answer, Layer, answer_of, slopes_of
-from stride.agents.engines.fused_cpu.kernels.model_two_hot import number_of
-from stride.agents.engines.fused_cpu.kernels.vectors import BYTES, load, splat, store
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE
+from stride.agents.engines.fused_cpu.kernels.model_cell import add_product, clear, mix, to_lanes, to_rows
+from stride.agents.engines.fused_cpu.kernels.model_heads import number_of, pull, pull_both, softmax
+from stride.agents.engines.fused_cpu.kernels.model_nets import net_backward, net_forward
+from stride.agents.engines.fused_cpu.kernels.model_scan import slope_of_draw
+from stride.agents.engines.fused_cpu.kernels.model_tables import PARTS, layer_at, model_at, net_at, recall_at
+from stride.agents.engines.fused_cpu.kernels.vectors import (
+    BYTES,
+    at_most,
+    exp,
+    larger,
+    load,
+    log,
+    sigmoid,
+    splat,
+    store,
+)
 from stride.agents.engines.plan.layout import LANES
 from stride.utils.kernel_cache import njit
 
-FEW = 4  # vectors beside the slopes of a net: what its chances are divided by, a share, two places
+FEW = 4  # vectors beside the slopes of a net: what its chances are divided by, a weight, two neighbouring bins
 
 
 @njit(inline="always")
-def room(features: int, stoch: int, most: int, widest: int) -> int:
-    """Vectors of a thread: features and their slopes, four of a guess, slopes of a net, and room for its layers."""
-    return 2 * features + 4 * stoch + (most + FEW) + (3 * widest + most + 1)
+def scratch_size(features: int, stoch: int, most_outputs: int, widest: int) -> int:
+    """Vectors of a thread: features and their slopes, four of a guess, slopes of a net, and space for its layers."""
+    return 2 * features + 4 * stoch + (most_outputs + FEW) + (3 * widest + most_outputs + 1)
 
 
 @njit(**PIECE)
 def value(table: int, thread: int) -> None:
-    """What the critics say of this thread's states."""
-    t = longs(table, RECALL)
-    m, bins = longs(t[Recall.MODEL], MODEL), t[Recall.BINS]
-    size, rows = m[Model.DETER] + m[Model.CHOICES] * m[Model.CLASSES], t[Recall.STEPS] * t[Recall.SEQUENCES]
-    x = t[Recall.SCRATCH] + thread * t[Recall.SCRATCH_SIZE]
-    chances, room = x + size * BYTES, x + (size + bins + 1) * BYTES
-    for index in range(thread, rows // LANES, t[Recall.THREADS]):
-        to_lanes(t[Recall.FEATURES] + 4 * LANES * index * size, size, x, size)
-        logits, at = t[Recall.OF_CRITIC] + index * bins * BYTES, index * BYTES
-        answers, values = t[Recall.ANSWERS], t[Recall.VALUES]
-        critic, slow = answers + 8 * ANSWER * Teller.CRITIC, answers + 8 * ANSWER * Teller.SLOW
-        number_of(critic, index, rows, x, room, chances, values, bins, logits, t[Recall.VALUE] + at)
-        number_of(slow, index, rows, x, room, chances, values, bins, 0, t[Recall.OF_SLOW] + at)
+    """The values that the critics give to this thread's states."""
+    t = recall_at(table)
+    m = model_at(t.model)
+    bins = t.bins
+    size = m.deter + m.stoch
+    x = t.scratch + thread * t.scratch_size
+    chances = x + size * BYTES
+    scratch = x + (size + bins + 1) * BYTES
+    for index in range(thread, t.steps * t.sequences // LANES, t.threads):
+        to_lanes(t.features + 4 * LANES * index * size, size, x, size)
+        logits = t.critic_logits + index * bins * BYTES
+        offset = index * BYTES
+        number_of(t.critic, index, x, scratch, chances, t.bin_values, bins, logits, t.values + offset)
+        number_of(t.slow, index, x, scratch, chances, t.bin_values, bins, 0, t.slow_values + offset)
 
 
 @njit(**PIECE)
 def look_back(table: int) -> None:
-    """Returns of all states but the last, and their weights; the last instant of an episode has no successor here."""
-    t = longs(table, RECALL)
-    w, per, steps = floats(t[Recall.WEIGHS], WEIGHS), t[Recall.SEQUENCES] // LANES, t[Recall.STEPS]
-    for group in range(per):
-        last = (steps - 1) * per + group
-        following = load(t[Recall.VALUE], last)
-        store(t[Recall.TARGET], last, splat(0.0))  # which nothing is learnt from: its weight is 0 as it was
+    """Returns of all states but the last, and their weights; an episode's last instant has no successor here."""
+    t = recall_at(table)
+    groups = t.sequences // LANES
+    steps = t.steps
+    for group in range(groups):
+        last = (steps - 1) * groups + group
+        following = load(t.values, last)
+        store(t.targets, last, splat(0.0))  # which nothing is learnt from: its weight stays 0
         for back in range(1, steps):
-            index = last - back * per
-            after = index + per
-            goes = 1.0 - load(t[Recall.FIRST], after)
-            discount = goes * (1.0 - load(t[Recall.ENDED], after)) * w[Weigh.GAMMA]
-            paid = load(t[Recall.VALUE], index) * (1.0 - goes) + load(t[Recall.REWARD], after) * goes
-            known = load(t[Recall.VALUE], after) * (1.0 - w[Weigh.LAMBDA])
-            following = paid + discount * (known + following * w[Weigh.LAMBDA])
-            store(t[Recall.TARGET], index, following)
-            store(told_at(table, Told.WEIGHT, index), 0, goes)
-            store(told_at(table, Told.REACHED, index), 0, goes * following)
+            index = last - back * groups
+            after = index + groups
+            goes = 1.0 - load(t.first, after)
+            discount = goes * (1.0 - load(t.ended, after)) * t.gamma
+            reward = load(t.values, index) * (1.0 - goes) + load(t.rewards, after) * goes
+            one_step = load(t.values, after) * (1.0 - t.return_lambda)
+            following = reward + discount * (one_step + following * t.return_lambda)
+            store(t.targets, index, following)
+            store(t.critic_weight, index, goes)
+            store(t.reached, index, goes * following)
 
 
 @njit(**PIECE)
 def tell(table: int, thread: int) -> None:
     """This thread's parts of the states."""
-    t = longs(table, RECALL)
-    groups = t[Recall.STEPS] * t[Recall.SEQUENCES] // LANES
-    for part in range(thread, PARTS, t[Recall.THREADS]):
+    t = recall_at(table)
+    groups = t.steps * t.sequences // LANES
+    for part in range(thread, PARTS, t.threads):
         for index in range(part * groups // PARTS, (part + 1) * groups // PARTS):
             tell_group(table, thread, index, part)
 
@@ -77,48 +89,127 @@ def tell(table: int, thread: int) -> None:
 @njit(**PIECE)
 def tell_group(table: int, thread: int, index: int, part: int) -> None:
     """16 states: losses of all nets, whose slopes at the features add up."""
-    t = longs(table, RECALL)
-    m = longs(t[Recall.MODEL], MODEL)
-    deter, stoch = m[Model.DETER], m[Model.CHOICES] * m[Model.CLASSES]
-    size, x = deter + stoch, t[Recall.SCRATCH] + thread * t[Recall.SCRATCH_SIZE]
-    of_x = x + size * BYTES
-    of_guess = of_x + size * BYTES
-    out = of_guess + 4 * stoch * BYTES
-    room = out + (t[Recall.MOST] + FEW) * BYTES
-    to_lanes(t[Recall.FEATURES] + 4 * LANES * index * size, size, x, size)
-    clear(of_x, size)
-    diverge(table, index, answered(table, Teller.PRIOR, index, x, room), of_guess, out)
-    back(table, Teller.PRIOR, index, part, out, of_x, room)
-    go_on(table, index, answered(table, Teller.GOES_ON, index, x, room), out)
-    back(table, Teller.GOES_ON, index, part, out, of_x, room)
-    be_paid(table, index, answered(table, Teller.REWARD, index, x, room), out)
-    back(table, Teller.REWARD, index, part, out, of_x, room)
-    if t[Recall.SEEN]:
-        see(table, index, answered(table, Teller.VECTOR, index, x, room), out)
-        back(table, Teller.VECTOR, index, part, out, of_x, room)
-    if t[Recall.CRITIC]:
+    t = recall_at(table)
+    m = model_at(t.model)
+    deter = m.deter
+    stoch = m.stoch
+    size = deter + stoch
+    x = t.scratch + thread * t.scratch_size
+    x_slopes = x + size * BYTES
+    guess = x_slopes + size * BYTES
+    out = guess + 4 * stoch * BYTES
+    scratch = out + (t.most_outputs + FEW) * BYTES
+    to_lanes(t.features + 4 * LANES * index * size, size, x, size)
+    clear(x_slopes, size)
+    diverge(table, index, net_forward(t.prior, index, x, scratch), guess, out)
+    back(t.prior, index, part, out, x_slopes, scratch)
+    go_on(table, index, net_forward(t.goes_on, index, x, scratch), out)
+    back(t.goes_on, index, part, out, x_slopes, scratch)
+    be_rewarded(table, index, net_forward(t.reward, index, x, scratch), out)
+    back(t.reward, index, part, out, x_slopes, scratch)
+    if t.vector:
+        see(table, index, net_forward(t.vector, index, x, scratch), out)
+        back(t.vector, index, part, out, x_slopes, scratch)
+    if t.critic:
         criticise(table, index, out)
-        back(table, Teller.CRITIC, index, part, out, of_x, room)
-    to_rows(of_x, t[Recall.SLOPE_DETER] + 4 * LANES * index * deter, deter, deter)
-    to_rows(of_x + deter * BYTES, t[Recall.SLOPE_STOCH] + 4 * LANES * index * stoch, stoch, stoch)
-
-
-@njit(inline="always")
-def answered(table: int, teller: int, index: int, x: int, room: int) -> int:
-    """What a net says of the states: where its vectors lie."""
-    t = longs(table, RECALL)
-    answer = t[Recall.ANSWERS] + 8 * ANSWER * teller
-    return answer_of(answer, index, t[Recall.STEPS] * t[Recall.SEQUENCES], x, room)
+        back(t.critic, index, part, out, x_slopes, scratch)
+    to_rows(x_slopes, t.deter_slopes + 4 * LANES * index * deter, deter, deter)
+    to_rows(x_slopes + deter * BYTES, t.stoch_slopes + 4 * LANES * index * stoch, stoch, stoch)
 
 
 @njit(**PIECE)
-def back(table: int, teller: int, index: int, part: int, out: int, of_x: int, room: int) -> None:
-    """Slopes of a net's answers become rows, go through it, and add up at the features."""
-    t = longs(table, RECALL)
-    answer = t[Recall.ANSWERS] + 8 * ANSWER * teller
-    a = longs(answer, ANSWER)
-    first, count = longs(a[Answer.LAYERS], LAYER), a[Answer.OUTPUTS]
-    to_rows(out, a[Answer.SLOPE_OUT] + 4 * LANES * index * count, count, count)
-    below = slopes_of(answer, out, index, part, t[Recall.STEPS] * t[Recall.SEQUENCES], room)
-    inner = first[Layer.INNER]
-    add_product(first[Layer.WEIGHT], 1, inner, below, of_x, inner, first[Layer.WIDTH])
+def back(net: int, index: int, part: int, out: int, x_slopes: int, scratch: int) -> None:
+    """Slopes of a net's outputs go through it, and add up at the features."""
+    slopes = net_backward(net, out, index, part, scratch)
+    first = layer_at(net_at(net).layers)
+    add_product(first.weight, 1, first.inner, slopes, x_slopes, first.inner, first.width)
+
+
+# --- losses: each writes its slopes at the outputs of its net to `out`
+
+
+@njit(**PIECE)
+def diverge(table: int, index: int, logits: int, scratch: int, out: int) -> None:
+    """Divergence of posterior and prior, `balanced`: slopes of prior logits at `out`, of the posterior as rows."""
+    t = recall_at(table)
+    count = model_at(t.model).stoch
+    posterior = scratch
+    probabilities = scratch + count * BYTES
+    zeros = scratch + 3 * count * BYTES
+    prior_slopes = scratch + 2 * count * BYTES
+    to_lanes(t.log_probs + 4 * LANES * index * count, count, posterior, count)
+    mix(t.model, logits, probabilities)
+    kl = splat(0.0)
+    for i in range(count):
+        log_p = load(posterior, i)
+        kl = kl + exp(log_p) * (log_p - load(logits, i))
+    pulled = at_most(splat(t.free_nats), kl) * t.state_weight
+    store(t.divergence, index, kl * t.state_weight)
+    store(t.pulled, index, larger(kl, splat(t.free_nats)) * t.state_weight)
+    for i in range(count):
+        log_p = load(posterior, i)
+        p = exp(log_p) * pulled
+        store(prior_slopes, i, -p * t.prior_coef)
+        store(posterior, i, p * (log_p - load(logits, i) + 1.0) * t.posterior_coef)
+    to_rows(posterior, t.log_prob_slopes + 4 * LANES * index * count, count, count)
+    clear(zeros, count)
+    slope_of_draw(t.model, probabilities, prior_slopes, zeros, out)
+
+
+@njit(**PIECE)
+def go_on(table: int, index: int, logits: int, out: int) -> None:
+    """`going_on_loss` and the chance of an end."""
+    t = recall_at(table)
+    logit = load(logits, 0)
+    ended = load(t.ended, index)
+    store(t.end_chance, index, sigmoid(-logit))
+    x = logit - t.log_end_weight
+    weight = (1.0 + ended * (t.end_weight - 1.0)) * t.state_weight
+    loss = log(1.0 + exp(-larger(x, -x))) + larger(x, splat(0.0)) - x * (1.0 - ended)
+    store(t.going_on_loss, index, weight * loss)
+    store(out, 0, weight * (sigmoid(x) - (1.0 - ended)))
+
+
+@njit(**PIECE)
+def be_rewarded(table: int, index: int, logits: int, out: int) -> None:
+    """The reward's two-hot loss."""
+    t = recall_at(table)
+    offset = index * BYTES
+    bins = t.bins
+    loss = t.reward_loss + offset
+    weight = out + (bins + 1) * BYTES
+    neighbours = out + (bins + 2) * BYTES
+    softmax(logits, bins, out)
+    store(weight, 0, splat(t.state_weight))
+    store(loss, 0, load(out, bins) * t.state_weight)
+    for i in range(bins):
+        store(out, i, load(out, i) * t.state_weight)
+    pull(t.bin_values, bins, logits, t.rewards + offset, weight, neighbours, out, loss)
+
+
+@njit(**PIECE)
+def see(table: int, index: int, predicted: int, out: int) -> None:
+    """The squared error of the vector."""
+    t = recall_at(table)
+    count = t.observed_size
+    weight = t.observation_coef
+    weight *= t.state_weight
+    to_lanes(t.observed + 4 * LANES * index * count, count, out, count)
+    loss = splat(0.0)
+    for i in range(count):
+        error = load(predicted, i) - load(out, i)
+        loss = loss + error * error * weight
+        store(out, i, error * (weight + weight))
+    store(t.observation_loss, index, loss)
+
+
+@njit(**PIECE)
+def criticise(table: int, index: int, out: int) -> None:
+    """The critic's loss towards the returns and what the slow critic says."""
+    t = recall_at(table)
+    offset = index * BYTES
+    store(out, t.bins + 1, load(t.critic_weight, index) * t.replay_weight)
+    pull_both(
+        t.bin_values, t.bins, t.critic_logits + t.bins * offset, t.targets + offset, t.slow_values + offset,
+        t.slow_coef, out, t.replay_loss + offset,
+    )  # fmt: skip

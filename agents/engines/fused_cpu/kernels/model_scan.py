@@ -1,13 +1,11 @@
-"""A world model's way through sequences, there and back: RSSM.observe and its gradients, 16 sequences side by side.
+"""A world model's pass through sequences, 16 at a time: RSSM.observe and its gradients.
 
-The way back leaves the slopes of all layers' sums as rows, so that each weight's gradient is one product afterwards.
-Sequences B are groups of 16; a thread takes one of every so many, and results do not depend on how many there are.
+The backward pass writes the slopes of all layers' sums as rows: each weight's gradient is one product afterwards.
+Groups of 16 sequences are dealt out to threads in turn; results do not depend on the number of threads.
 """
 
-from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats, longs
+from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats
 from stride.agents.engines.fused_cpu.kernels.model_cell import (
-    MODEL,
-    Model,
     add_product,
     clear,
     copy,
@@ -17,52 +15,14 @@ from stride.agents.engines.fused_cpu.kernels.model_cell import (
     to_lanes,
     to_rows,
 )
+from stride.agents.engines.fused_cpu.kernels.model_tables import model_at, scan_at, slopes_at
 from stride.agents.engines.fused_cpu.kernels.vectors import BYTES, load, sigmoid, splat, store, tanh
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.engines.plan.numbers import Count, auto
 from stride.utils.kernel_cache import njit
 
 
-class Scan(Count):
-    """The table of a scan, int64. Memory is float32, rows are [T, B, ..] as in torch, vectors [groups, .., 16]."""
-
-    MODEL = auto()  # the table of the model
-    THREADS = auto()
-    STEPS = auto()  # T
-    SEQUENCES = auto()  # B
-
-    # what is seen, and what becomes of it: rows
-    PREPARED = auto()  # [W] of actions
-    TOKENS = auto()  # [W] projected
-    KEEP = auto()  # 0 where an episode begins, else 1
-    UNIFORMS = auto()  # [S]
-    DETER = auto()  # [D]
-    STOCH = auto()  # [F]
-    LOG_PROBS = auto()  # [F]
-
-    # what the way back needs: the layers' inputs as rows, the rest as vectors
-    BEFORE = auto()  # [F] stoch of the step before
-    JOINED = auto()  # [W + D] input of the gates
-    HIDDEN = auto()  # [W] of the posterior
-    KEPT = auto()  # vectors [T, kept_size]
-    SCRATCH = auto()  # vectors [scratch_size]
-
-    # gradients: of what became of it, then of the layers' sums, rows; of the norms' scales, vectors
-    SLOPE_DETER = auto()  # [D]
-    SLOPE_STOCH = auto()  # [F]
-    SLOPE_LOG_PROBS = auto()  # [F]
-    SLOPE_LOGITS = auto()  # [F]
-    SLOPE_TOKENS = auto()  # [W]
-    SLOPE_GATES = auto()  # [3 D]
-    SLOPE_PREPARED = auto()  # [W]
-    SLOPE_SCALES = auto()  # of the input's norm [W], of the gates' [3 D], of the posterior's [W]
-
-
-SCAN = len(Scan)
-
-
 @njit(inline="always")
-def kept_size(deter: int, width: int, stoch: int) -> int:
+def residual_size(deter: int, width: int, stoch: int) -> int:
     """Vectors of a step: the gates' input, what the cell keeps, what the guess keeps, chances."""
     return (width + deter) + (width + 1 + 3 * deter + 1) + (width + 1) + stoch
 
@@ -75,178 +35,191 @@ def scratch_size(deter: int, width: int, stoch: int) -> int:
 
 @njit(**PIECE)
 def forward(scan: int, thread: int) -> None:
-    """This thread's groups, from nothing known."""
-    s = longs(scan, SCAN)
-    for group in range(thread, s[Scan.SEQUENCES] // LANES, s[Scan.THREADS]):
+    """This thread's groups, each from an empty state."""
+    table = scan_at(scan)
+    for group in range(thread, table.sequences // LANES, table.threads):
         forward_group(scan, group)
 
 
 @njit(**PIECE)
 def forward_group(scan: int, group: int) -> None:
-    """Step by step."""
-    s, m = longs(scan, SCAN), longs(longs(scan, SCAN)[Scan.MODEL], MODEL)
-    deter, width, choices = m[Model.DETER], m[Model.WIDTH], m[Model.CHOICES]
-    stoch = choices * m[Model.CLASSES]
-    kept = s[Scan.KEPT] + BYTES * group * s[Scan.STEPS] * kept_size(deter, width, stoch)
-    memory = s[Scan.SCRATCH] + BYTES * group * scratch_size(deter, width, stoch)
+    """All steps of 16 sequences."""
+    table = scan_at(scan)
+    m = model_at(table.model)
+    deter = m.deter
+    width = m.width
+    stoch = m.stoch
+    choices = m.choices
+    residuals = table.residuals + BYTES * group * table.steps * residual_size(deter, width, stoch)
+    memory = table.scratch + BYTES * group * scratch_size(deter, width, stoch)
     guessed = memory + BYTES * deter
     hidden = guessed + BYTES * stoch
     logits = hidden + BYTES * width
     uniforms = logits + BYTES * stoch
     clear(memory, deter + stoch)
-    for t in range(s[Scan.STEPS]):
-        row = t * s[Scan.SEQUENCES] + group * LANES
-        keep = load(s[Scan.KEEP] + 4 * row, 0)
-        joined = kept
-        to_lanes(s[Scan.PREPARED] + 4 * row * width, width, joined, width)
+    for t in range(table.steps):
+        row = 4 * (t * table.sequences + group * LANES)  # bytes in front of it where a row is one float
+        keep = load(table.keep + row, 0)
+        joined = residuals
+        to_lanes(table.prepared + row * width, width, joined, width)
         for i in range(deter):
             store(joined, width + i, load(memory, i) * keep)
         for i in range(stoch):
             store(guessed, i, load(guessed, i) * keep)
-        to_rows(guessed, s[Scan.BEFORE] + 4 * row * stoch, stoch, stoch)
-        of_cell = joined + BYTES * (width + deter)
-        move(s[Scan.MODEL], guessed, joined, of_cell, memory)
-        to_rows(joined, s[Scan.JOINED] + 4 * row * (width + deter), width + deter, width + deter)
-        to_rows(memory, s[Scan.DETER] + 4 * row * deter, deter, deter)
-        of_guess = of_cell + BYTES * (width + 3 * deter + 2)
-        to_lanes(s[Scan.TOKENS] + 4 * row * width, width, hidden, width)
-        guess(m[Model.FROM_DETER], m[Model.POSTERIOR_SCALE], m[Model.POSTERIOR], m[Model.POSTERIOR_BIAS],
-              memory, deter, hidden, width, of_guess, logits, stoch)  # fmt: skip
-        to_rows(hidden, s[Scan.HIDDEN] + 4 * row * width, width, width)
-        soft = of_guess + BYTES * (width + 1)
-        to_lanes(s[Scan.UNIFORMS] + 4 * row * choices, choices, uniforms, choices)
-        draw(s[Scan.MODEL], logits, uniforms, soft, guessed)
-        to_rows(guessed, s[Scan.STOCH] + 4 * row * stoch, stoch, stoch)
-        to_rows(logits, s[Scan.LOG_PROBS] + 4 * row * stoch, stoch, stoch)
-        kept = soft + BYTES * stoch
+        to_rows(guessed, table.stoch_before + row * stoch, stoch, stoch)
+        cell_residuals = joined + BYTES * (width + deter)
+        move(table.model, guessed, joined, cell_residuals, memory)
+        to_rows(joined, table.joined + row * (width + deter), width + deter, width + deter)
+        to_rows(memory, table.deter + row * deter, deter, deter)
+        guess_residuals = cell_residuals + BYTES * (width + 3 * deter + 2)
+        to_lanes(table.tokens + row * width, width, hidden, width)
+        guess(table.model, memory, hidden, guess_residuals, logits)
+        to_rows(hidden, table.hidden + row * width, width, width)
+        probabilities = guess_residuals + BYTES * (width + 1)
+        to_lanes(table.uniforms + row * choices, choices, uniforms, choices)
+        draw(table.model, logits, uniforms, probabilities, guessed)
+        to_rows(guessed, table.stoch + row * stoch, stoch, stoch)
+        to_rows(logits, table.log_probs + row * stoch, stoch, stoch)
+        residuals = probabilities + BYTES * stoch
 
 
 @njit(**PIECE)
-def slope_of_draw(model: int, soft: int, of_log_probs: int, of_stoch: int, out: int) -> None:
+def slope_of_draw(model: int, probabilities: int, log_prob_slopes: int, stoch_slopes: int, out: int) -> None:
     """Slopes of logits [F], from those of the log-probabilities and of what was chosen, which are the chances' too."""
-    m = longs(model, MODEL)
-    classes, unimix = m[Model.CLASSES], floats(model + 8 * Model.UNIMIX, 1)[0]
-    for s in range(m[Model.CHOICES]):
+    m = model_at(model)
+    classes = m.classes
+    unimix = m.unimix
+    for s in range(m.choices):
         mean = splat(0.0)
         for c in range(s * classes, (s + 1) * classes):
-            p = load(soft, c) * (1.0 - unimix) + unimix / classes
-            slope = (load(of_stoch, c) + load(of_log_probs, c) / p) * (1.0 - unimix)
-            mean = mean + slope * load(soft, c)
+            p = load(probabilities, c) * (1.0 - unimix) + unimix / classes
+            slope = (load(stoch_slopes, c) + load(log_prob_slopes, c) / p) * (1.0 - unimix)
+            mean = mean + slope * load(probabilities, c)
             store(out, c, slope)
         for c in range(s * classes, (s + 1) * classes):
-            store(out, c, load(soft, c) * (load(out, c) - mean))
+            store(out, c, load(probabilities, c) * (load(out, c) - mean))
 
 
 @njit(**PIECE)
 def slope_of_norm(slope: int, normed: int, count: int) -> None:
-    """Slopes of normed numbers become those of the numbers; the rate lies behind the normed ones."""
+    """Slopes of normed numbers become those of the numbers; the rate is stored behind the normed ones."""
     mean = splat(0.0)
     for i in range(count):
         mean = mean + load(slope, i) * load(normed, i)
-    mean, rate = mean / count, load(normed, count)
+    mean = mean / count
+    rate = load(normed, count)
     for i in range(count):
         store(slope, i, rate * (load(slope, i) - load(normed, i) * mean))
 
 
 @njit(**PIECE)
-def slope_of_norm_silu(slope: int, scale_at: int, normed: int, of_scale: int, count: int) -> None:
+def slope_of_norm_silu(slope: int, scale_at: int, normed: int, scale_slope: int, count: int) -> None:
     """Slopes of silu(normed * scale) become those of what was normed; those of the scale are added up."""
     scale = floats(scale_at, count)
     for i in range(count):
         x = load(normed, i)
         y = x * scale[i]
         on = sigmoid(y)
-        of_y = load(slope, i) * (on * (1.0 + y * (1.0 - on)))
-        store(of_scale, i, load(of_scale, i) + of_y * x)
-        store(slope, i, of_y * scale[i])
+        y_slope = load(slope, i) * (on * (1.0 + y * (1.0 - on)))
+        store(scale_slope, i, load(scale_slope, i) + y_slope * x)
+        store(slope, i, y_slope * scale[i])
     slope_of_norm(slope, normed, count)
 
 
 @njit(**PIECE)
-def slope_of_gates(model: int, slope: int, before: int, gates: int, out: int, of_scale: int) -> None:
+def slope_of_gates(model: int, slope: int, before: int, gates: int, out: int, scale_slope: int) -> None:
     """Slopes of the gates' sums [3 D] from those of deter [D], which become those that go straight to `before`."""
-    m = longs(model, MODEL)
-    deter = m[Model.DETER]
-    scale = floats(m[Model.GATES_SCALE], 3 * deter)
-    for i in range(deter):
-        r, c, u = i, deter + i, 2 * deter + i
-        normed_r, normed_c, normed_u = load(gates, r), load(gates, c), load(gates, u)
-        reset, raw = sigmoid(normed_r * scale[r]), normed_c * scale[c]
-        candidate, update = tanh(reset * raw), sigmoid(normed_u * scale[u] - 1.0)
-        above = load(slope, i)
-        of_u = above * (candidate - load(before, i)) * update * (1.0 - update)
-        of_tanh = above * update * (1.0 - candidate * candidate)
-        of_c, of_r = of_tanh * reset, of_tanh * raw * reset * (1.0 - reset)
-        store(slope, i, above * (1.0 - update))
-        store(of_scale, r, load(of_scale, r) + of_r * normed_r)
-        store(of_scale, c, load(of_scale, c) + of_c * normed_c)
-        store(of_scale, u, load(of_scale, u) + of_u * normed_u)
-        store(out, r, of_r * scale[r])
-        store(out, c, of_c * scale[c])
-        store(out, u, of_u * scale[u])
+    m = model_at(model)
+    deter = m.deter
+    scale = floats(m.gates_scale, 3 * deter)
+    for r in range(deter):
+        c = deter + r
+        u = 2 * deter + r
+        normed_r = load(gates, r)
+        normed_c = load(gates, c)
+        normed_u = load(gates, u)
+        reset = sigmoid(normed_r * scale[r])
+        raw = normed_c * scale[c]
+        candidate = tanh(reset * raw)
+        update = sigmoid(normed_u * scale[u] - 1.0)
+        above = load(slope, r)
+        slope_u = above * (candidate - load(before, r)) * update * (1.0 - update)
+        tanh_slope = above * update * (1.0 - candidate * candidate)
+        slope_c = tanh_slope * reset
+        slope_r = tanh_slope * raw * reset * (1.0 - reset)
+        store(slope, r, above * (1.0 - update))
+        store(scale_slope, r, load(scale_slope, r) + slope_r * normed_r)
+        store(scale_slope, c, load(scale_slope, c) + slope_c * normed_c)
+        store(scale_slope, u, load(scale_slope, u) + slope_u * normed_u)
+        store(out, r, slope_r * scale[r])
+        store(out, c, slope_c * scale[c])
+        store(out, u, slope_u * scale[u])
     slope_of_norm(out, gates, 3 * deter)
 
 
 @njit(**PIECE)
 def backward(scan: int, thread: int) -> None:
     """This thread's groups, from the last step to the first."""
-    s = longs(scan, SCAN)
-    for group in range(thread, s[Scan.SEQUENCES] // LANES, s[Scan.THREADS]):
+    table = scan_at(scan)
+    for group in range(thread, table.sequences // LANES, table.threads):
         backward_group(scan, group)
 
 
 @njit(**PIECE)
 def backward_group(scan: int, group: int) -> None:
-    """Step by step."""
-    s, m = longs(scan, SCAN), longs(longs(scan, SCAN)[Scan.MODEL], MODEL)
-    deter, width, stoch = m[Model.DETER], m[Model.WIDTH], m[Model.CHOICES] * m[Model.CLASSES]
-    joined_width, size = width + deter, kept_size(deter, width, stoch)
-    memory = s[Scan.SCRATCH] + BYTES * group * scratch_size(deter, width, stoch)
+    """All steps of 16 sequences."""
+    table = scan_at(scan)
+    m = model_at(table.model)
+    slopes = slopes_at(table.slopes)
+    deter = m.deter
+    width = m.width
+    stoch = m.stoch
+    joined_width = width + deter
+    size = residual_size(deter, width, stoch)
+    memory = table.scratch + BYTES * group * scratch_size(deter, width, stoch)
     guessed = memory + BYTES * deter  # slopes of deter and of stoch that come from the step after
     log_probs = guessed + BYTES * stoch
     logits = log_probs + BYTES * stoch
     hidden = logits + BYTES * stoch
     gates = hidden + BYTES * width
     joined = gates + BYTES * 3 * deter
-    given = joined + BYTES * joined_width  # the larger of deter and stoch, rows turned into vectors
-    of_input = s[Scan.SLOPE_SCALES] + BYTES * group * (2 * width + 3 * deter)
-    of_gates = of_input + BYTES * width
-    of_hidden = of_gates + BYTES * 3 * deter
+    vectors = joined + BYTES * joined_width  # the larger of deter and stoch, rows turned into vectors
+    input_scale = slopes.scales + BYTES * group * (2 * width + 3 * deter)
+    gates_scale = input_scale + BYTES * width
+    hidden_scale = gates_scale + BYTES * 3 * deter
     clear(memory, deter + stoch)
-    clear(of_input, 2 * width + 3 * deter)
-    for back in range(s[Scan.STEPS]):
-        t = s[Scan.STEPS] - 1 - back
-        row = t * s[Scan.SEQUENCES] + group * LANES
-        was_joined = s[Scan.KEPT] + BYTES * (group * s[Scan.STEPS] + t) * size
-        of_cell = was_joined + BYTES * joined_width
-        of_guess = of_cell + BYTES * (width + 3 * deter + 2)
-        soft = of_guess + BYTES * (width + 1)
-        to_lanes(s[Scan.SLOPE_STOCH] + 4 * row * stoch, stoch, given, stoch)
-        to_lanes(s[Scan.SLOPE_LOG_PROBS] + 4 * row * stoch, stoch, log_probs, stoch)
+    clear(input_scale, 2 * width + 3 * deter)
+    for t in range(table.steps - 1, -1, -1):
+        row = 4 * (t * table.sequences + group * LANES)  # bytes in front of it where a row is one float
+        joined_before = table.residuals + BYTES * (group * table.steps + t) * size
+        cell_residuals = joined_before + BYTES * joined_width
+        guess_residuals = cell_residuals + BYTES * (width + 3 * deter + 2)
+        probabilities = guess_residuals + BYTES * (width + 1)
+        to_lanes(slopes.stoch + row * stoch, stoch, vectors, stoch)
+        to_lanes(slopes.log_probs + row * stoch, stoch, log_probs, stoch)
         for i in range(stoch):
-            store(given, i, load(given, i) + load(guessed, i))
-        slope_of_draw(s[Scan.MODEL], soft, log_probs, given, logits)
-        to_rows(logits, s[Scan.SLOPE_LOGITS] + 4 * row * stoch, stoch, stoch)
+            store(vectors, i, load(vectors, i) + load(guessed, i))
+        slope_of_draw(table.model, probabilities, log_probs, vectors, logits)
+        to_rows(logits, slopes.logits + row * stoch, stoch, stoch)
         clear(hidden, width)
-        add_product(m[Model.POSTERIOR], 1, width, logits, hidden, width, stoch)
-        slope_of_norm_silu(hidden, m[Model.POSTERIOR_SCALE], of_guess, of_hidden, width)
-        to_rows(hidden, s[Scan.SLOPE_TOKENS] + 4 * row * width, width, width)
-        to_lanes(s[Scan.SLOPE_DETER] + 4 * row * deter, deter, given, deter)
+        add_product(m.posterior, 1, width, logits, hidden, width, stoch)
+        slope_of_norm_silu(hidden, m.posterior_scale, guess_residuals, hidden_scale, width)
+        to_rows(hidden, slopes.tokens + row * width, width, width)
+        to_lanes(slopes.deter + row * deter, deter, vectors, deter)
         for i in range(deter):
-            store(memory, i, load(memory, i) + load(given, i))
-        add_product(m[Model.FROM_DETER], 1, deter, hidden, memory, deter, width)
-        slope_of_gates(
-            s[Scan.MODEL], memory, was_joined + BYTES * width, of_cell + BYTES * (width + 1), gates, of_gates
-        )
-        to_rows(gates, s[Scan.SLOPE_GATES] + 4 * row * 3 * deter, 3 * deter, 3 * deter)
+            store(memory, i, load(memory, i) + load(vectors, i))
+        add_product(m.from_deter, 1, deter, hidden, memory, deter, width)
+        normed_gates = cell_residuals + BYTES * (width + 1)
+        slope_of_gates(table.model, memory, joined_before + BYTES * width, normed_gates, gates, gates_scale)
+        to_rows(gates, slopes.gates + row * 3 * deter, 3 * deter, 3 * deter)
         clear(joined, width)
         copy(memory, joined + BYTES * width, deter)
-        add_product(m[Model.GATES], 1, joined_width, gates, joined, joined_width, 3 * deter)
-        slope_of_norm_silu(joined, m[Model.INPUT_SCALE], of_cell, of_input, width)
-        to_rows(joined, s[Scan.SLOPE_PREPARED] + 4 * row * width, width, width)
+        add_product(m.gates, 1, joined_width, gates, joined, joined_width, 3 * deter)
+        slope_of_norm_silu(joined, m.input_scale, cell_residuals, input_scale, width)
+        to_rows(joined, slopes.prepared + row * width, width, width)
         clear(guessed, stoch)
-        add_product(m[Model.FROM_STOCH], 1, stoch, joined, guessed, stoch, width)
-        keep = load(s[Scan.KEEP] + 4 * row, 0)
+        add_product(m.from_stoch, 1, stoch, joined, guessed, stoch, width)
+        keep = load(table.keep + row, 0)
         for i in range(deter):
             store(memory, i, load(joined, width + i) * keep)
         for i in range(stoch):

@@ -1,12 +1,13 @@
 """Arithmetic on vectors of 16 float32 inside kernels: written like numbers, each operation one instruction or a few.
 
-Numba vectorises loops only where they are long; over 16 lanes side by side there is nothing left of a loop. A vector
-lies at an address, the i-th of an array 64 bytes times i behind its begin; numbers beside a vector are meant for all
-lanes. NaN stays NaN in everything here.
+Numba vectorises loops only where they are long; over 16 lanes side by side there is nothing left of a loop. Vector i of
+an array begins 64 * i bytes behind the array's address; a number beside a vector counts in all lanes. NaN stays NaN in
+everything here.
 """
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -17,32 +18,31 @@ from numba.extending import intrinsic, lower_builtin, models, register_model, ty
 
 from stride.agents.engines.fused_cpu.kernels.calls import Emitted, Typing
 from stride.agents.engines.plan.layout import LANES
-from stride.utils.simd_math import (
-    EXP_32,
-    INVERSE_LN2_32,
-    LN2_32,
-    LOG_32,
-    SQRT_HALF_BITS_32,
-    TANH_END_32,
-)
+from stride.utils.simd_math import EXP_32, INVERSE_LN2_32, LN2_32, LOG_32, SQRT_HALF_BITS_32, TANH_END_32
 
 BYTES = 4 * LANES  # of a vector
 EXP_ENDS = (-87.0, 88.0)  # beyond them exp would leave the normal numbers
-FLOATS, INTS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.IntType(32), LANES)
-_intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot say
+FLOAT = ir.FloatType()
+INT32 = ir.IntType(32)
+INT64 = ir.IntType(64)
+FLOATS = ir.VectorType(FLOAT, LANES)
+INTS = ir.VectorType(INT32, LANES)
+_intrinsic: Any = intrinsic  # its results are called with the arguments after the first, which types cannot express
 _register: Any = register_model
 _lower: Any = lower_builtin
 _callable: Any = type_callable
+Writer = Callable[..., ir.Value | None]  # (builder, *arguments): writes the code of one call
 
 
 class Vector(types.Type):
-    """What Numba calls 16 float32."""
+    """Numba's type of 16 float32."""
 
     def __init__(self) -> None:
         super().__init__(name="Vector")
 
 
 VECTOR = Vector()
+ADDRESS = types.int64
 
 
 @_register(Vector)
@@ -51,195 +51,190 @@ class _Model(models.PrimitiveModel):
         super().__init__(manager, kind, FLOATS)
 
 
-def _all(kind: ir.VectorType, x: float) -> ir.Constant:
-    return ir.Constant(kind, [x] * LANES)
+def compiled(result: types.Type, *arguments: types.Type) -> Callable[[Writer], Any]:
+    """Decorator: turns a function that writes LLVM code into one that kernels call with arguments of these types."""
+
+    def decorate(write: Writer) -> Any:
+        def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, values: list[ir.Value]) -> ir.Value:
+            value = write(builder, *values)
+            return context.get_dummy_value() if value is None else value
+
+        @wraps(write)  # Numba looks up the arguments' names
+        def typed(typing: Typing, *kinds: types.Type) -> Emitted:
+            return Signature(result, arguments, None), emit
+
+        return _intrinsic(typed)
+
+    return decorate
 
 
-def _number(x: Any) -> ir.Constant:
-    return _all(FLOATS, float(x))
+# --- pieces of code that the functions below are made of
 
 
-def _pointer(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> ir.Value:
-    offset = builder.mul(arguments[1], ir.Constant(ir.IntType(64), BYTES))
-    return builder.inttoptr(builder.add(arguments[0], offset), FLOATS.as_pointer())
+def constant(x: Any, kind: ir.Type = FLOATS) -> ir.Constant:
+    """A number in all lanes."""
+    return ir.Constant(kind, [float(x) if kind is FLOATS else x] * LANES)
 
 
-@_intrinsic
-def load(typing: Typing, address: types.Type, i: types.Type) -> Emitted:
-    """The i-th vector there."""
-
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        found = builder.load(_pointer(builder, arguments))
-        found.align = 4
-        return found
-
-    return Signature(VECTOR, (types.int64, types.int64), None), emit
-
-
-@_intrinsic
-def store(typing: Typing, address: types.Type, i: types.Type, value: types.Type) -> Emitted:
-    """Becomes the i-th vector there."""
-
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        builder.store(arguments[2], _pointer(builder, arguments)).align = 4
-        return context.get_dummy_value()
-
-    return Signature(types.void, (types.int64, types.int64, VECTOR), None), emit
-
-
-@_intrinsic
-def splat(typing: Typing, number: types.Type) -> Emitted:
-    """This number in all lanes."""
-
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        return _spread(context, builder, types.float32, arguments[0])
-
-    return Signature(VECTOR, (types.float32,), None), emit
-
-
-def _spread(context: CPUContext, builder: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
-    """A vector as it is, a number in all lanes."""
-    if kind is VECTOR:
-        return value
-    number, empty = context.cast(builder, value, kind, types.float32), ir.Constant(FLOATS, ir.Undefined)
-    first = builder.insert_element(empty, number, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(first, empty, _all(INTS, 0))
-
-
-def _define(operation: Callable[..., object], instruction: str) -> None:
-    """What this operator does where a vector is on either side, or on the only one."""
-
-    @_callable(operation)
-    def typed(context: object) -> Callable[..., types.Type | None]:
-        def result(x: types.Type, y: types.Type = VECTOR) -> types.Type | None:
-            sound = {x, y} == {VECTOR} or (VECTOR in (x, y) and any(isinstance(z, types.Number) for z in (x, y)))
-            return VECTOR if sound else None
-
-        return result
-
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        both = zip(signature.args, arguments, strict=True)
-        return getattr(builder, instruction)(*(_spread(context, builder, *each) for each in both))
-
-    for kinds in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
-        _lower(operation, *kinds)(emit)
-
-
-def _negate() -> None:
-    @_callable(operator.neg)
-    def typed(context: object) -> Callable[..., types.Type | None]:
-        def result(x: types.Type) -> types.Type | None:
-            return VECTOR if x is VECTOR else None
-
-        return result
-
-    @_lower(operator.neg, Vector)
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        return builder.fneg(arguments[0])
-
-
-for _operation, _instruction in (
-    (operator.add, "fadd"),
-    (operator.sub, "fsub"),
-    (operator.mul, "fmul"),
-    (operator.truediv, "fdiv"),
-):
-    _define(_operation, _instruction)
-_negate()
-
-
-def _function(emit_value: Callable[..., ir.Value], count: int) -> Any:
-    """A function of so many vectors, by what it puts into the code."""
-
-    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]) -> ir.Value:
-        return emit_value(builder, *arguments)
-
-    def one(typing: Typing, x: types.Type) -> Emitted:
-        return Signature(VECTOR, (VECTOR,), None), emit
-
-    def two(typing: Typing, x: types.Type, y: types.Type) -> Emitted:
-        return Signature(VECTOR, (VECTOR, VECTOR), None), emit
-
-    return _intrinsic(one if count == 1 else two)
-
-
-def _llvm(builder: ir.IRBuilder, name: str, *values: ir.Value) -> ir.Value:
+def call_llvm(builder: ir.IRBuilder, name: str, *values: ir.Value) -> ir.Value:
+    """An LLVM function of vectors, such as "fma" or "rint"."""
     kind = ir.FunctionType(FLOATS, [FLOATS] * len(values))
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f32"), values)
 
 
+def splat_scalar(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
+    """A scalar float32 in all lanes."""
+    empty = ir.Constant(FLOATS, ir.Undefined)
+    first = builder.insert_element(empty, scalar, ir.Constant(INT32, 0))
+    return builder.shuffle_vector(first, empty, constant(0, INTS))
+
+
+def _pointer(builder: ir.IRBuilder, address: ir.Value, i: ir.Value) -> ir.Value:
+    offset = builder.mul(i, ir.Constant(INT64, BYTES))
+    return builder.inttoptr(builder.add(address, offset), FLOATS.as_pointer())
+
+
+@compiled(VECTOR, ADDRESS, types.int64)
+def load(builder: ir.IRBuilder, address: ir.Value, i: ir.Value) -> ir.Value:
+    """Vector i of the array at `address`."""
+    value = builder.load(_pointer(builder, address, i))
+    value.align = 4
+    return value
+
+
+@compiled(types.void, ADDRESS, types.int64, VECTOR)
+def store(builder: ir.IRBuilder, address: ir.Value, i: ir.Value, value: ir.Value) -> None:
+    """Overwrite vector i of the array at `address`."""
+    builder.store(value, _pointer(builder, address, i)).align = 4
+
+
+@compiled(VECTOR, types.float32)
+def splat(builder: ir.IRBuilder, number: ir.Value) -> ir.Value:
+    """This number in all lanes."""
+    return splat_scalar(builder, number)
+
+
+# --- operators
+
+
+def _to_vector(context: CPUContext, builder: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
+    return value if kind is VECTOR else splat_scalar(builder, context.cast(builder, value, kind, types.float32))
+
+
+def _vector_if_any(*operands: types.Type) -> types.Type | None:
+    """The type of a result: numbers are allowed beside at least one vector."""
+    allowed = all(operand is VECTOR or isinstance(operand, types.Number) for operand in operands)
+    return VECTOR if allowed and VECTOR in operands else None
+
+
+def _define(operation: Callable[..., object], instruction: str, *operand_kinds: tuple[Any, ...]) -> None:
+    """Let an operator of Python be this instruction where an operand is a vector."""
+
+    @_callable(operation)
+    def typed(context: object) -> Callable[..., types.Type | None]:
+        if len(operand_kinds[0]) == 1:
+            return lambda x: _vector_if_any(x)
+        return lambda x, y: _vector_if_any(x, y)
+
+    def emit(context: CPUContext, builder: ir.IRBuilder, signature: Signature, values: list[ir.Value]) -> ir.Value:
+        operands = zip(signature.args, values, strict=True)
+        return getattr(builder, instruction)(*(_to_vector(context, builder, *operand) for operand in operands))
+
+    for kinds in operand_kinds:
+        _lower(operation, *kinds)(emit)
+
+
+_pairs = ((Vector, Vector), (Vector, types.Number), (types.Number, Vector))
+_define(operator.add, "fadd", *_pairs)
+_define(operator.sub, "fsub", *_pairs)
+_define(operator.mul, "fmul", *_pairs)
+_define(operator.truediv, "fdiv", *_pairs)
+_define(operator.neg, "fneg", (Vector,))
+
+# --- functions
+
+
 def _polynomial(builder: ir.IRBuilder, r: ir.Value, coefficients: Sequence[object]) -> ir.Value:
     """The first coefficient is that of r^0."""
-    p = _number(coefficients[-1])
+    p = constant(coefficients[-1])
     for coefficient in coefficients[-2::-1]:
-        p = _llvm(builder, "fma", p, r, _number(coefficient))
+        p = call_llvm(builder, "fma", p, r, constant(coefficient))
     return p
 
 
-def _within(builder: ir.IRBuilder, x: ir.Value, low: float, high: float) -> ir.Value:
+def _clip(builder: ir.IRBuilder, x: ir.Value, low: float, high: float) -> ir.Value:
     for end, sign in ((low, "<"), (high, ">")):
-        x = builder.select(builder.fcmp_ordered(sign, x, _number(end)), _number(end), x)
+        x = builder.select(builder.fcmp_ordered(sign, x, constant(end)), constant(end), x)
     return x
 
 
 def _exp_parts(builder: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """(p, 2^k) with exp(x) = 2^k (1 + p)."""
-    turns = _llvm(builder, "rint", builder.fmul(x, _number(INVERSE_LN2_32)))
-    r = _llvm(builder, "fma", turns, _number(-LN2_32[1]), _llvm(builder, "fma", turns, _number(-LN2_32[0]), x))
-    p = _llvm(builder, "fma", _polynomial(builder, r, EXP_32), builder.fmul(r, r), r)
-    exponent = builder.shl(builder.add(builder.fptosi(turns, INTS), _all(INTS, 127)), _all(INTS, 23))
+    turns = call_llvm(builder, "rint", builder.fmul(x, constant(INVERSE_LN2_32)))
+    r = call_llvm(builder, "fma", turns, constant(-LN2_32[0]), x)
+    r = call_llvm(builder, "fma", turns, constant(-LN2_32[1]), r)
+    p = call_llvm(builder, "fma", _polynomial(builder, r, EXP_32), builder.fmul(r, r), r)
+    exponent = builder.shl(builder.add(builder.fptosi(turns, INTS), constant(127, INTS)), constant(23, INTS))
     return p, builder.bitcast(exponent, FLOATS)
 
 
 def _exp(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    p, scale = _exp_parts(builder, _within(builder, x, *EXP_ENDS))
-    return _llvm(builder, "fma", p, scale, scale)
+    p, scale = _exp_parts(builder, _clip(builder, x, *EXP_ENDS))
+    return call_llvm(builder, "fma", p, scale, scale)
 
 
-def _tanh(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    inside = _within(builder, x, -float(TANH_END_32), float(TANH_END_32))
-    p, scale = _exp_parts(builder, builder.fadd(inside, inside))
-    e = _llvm(builder, "fma", p, scale, builder.fsub(scale, _number(1)))  # exp(2 x) - 1
-    return builder.fdiv(e, builder.fadd(e, _number(2)))
+exp = compiled(VECTOR, VECTOR)(_exp)  # 1 ulp from -87 to 88, at which it stays
 
 
-def _sigmoid(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    return builder.fdiv(_number(1), builder.fadd(_number(1), _exp(builder, builder.fneg(x))))
+@compiled(VECTOR, VECTOR)
+def tanh(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """2.5 ulp."""
+    clipped = _clip(builder, x, -float(TANH_END_32), float(TANH_END_32))
+    p, scale = _exp_parts(builder, builder.fadd(clipped, clipped))
+    e = call_llvm(builder, "fma", p, scale, builder.fsub(scale, constant(1)))  # exp(2 x) - 1
+    return builder.fdiv(e, builder.fadd(e, constant(2)))
 
 
-def _log(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+@compiled(VECTOR, VECTOR)
+def sigmoid(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """1 / (1 + exp(-x))."""
+    return builder.fdiv(constant(1), builder.fadd(constant(1), _exp(builder, builder.fneg(x))))
+
+
+@compiled(VECTOR, VECTOR)
+def log(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """The natural logarithm of normal numbers above 0."""
     bits = builder.bitcast(x, INTS)
-    exponent = builder.ashr(builder.sub(bits, _all(INTS, SQRT_HALF_BITS_32)), _all(INTS, 23))
-    mantissa = builder.bitcast(builder.sub(bits, builder.shl(exponent, _all(INTS, 23))), FLOATS)
-    f, k = builder.fsub(mantissa, _number(1)), builder.sitofp(exponent, FLOATS)
+    exponent = builder.ashr(builder.sub(bits, constant(SQRT_HALF_BITS_32, INTS)), constant(23, INTS))
+    mantissa = builder.bitcast(builder.sub(bits, builder.shl(exponent, constant(23, INTS))), FLOATS)
+    f = builder.fsub(mantissa, constant(1))
+    k = builder.sitofp(exponent, FLOATS)
     z = builder.fmul(f, f)
-    tail = _llvm(builder, "fma", k, _number(LN2_32[1]), builder.fmul(_number(-0.5), z))
-    tail = _llvm(builder, "fma", builder.fmul(f, z), _polynomial(builder, f, LOG_32), tail)
-    found = _llvm(builder, "fma", k, _number(LN2_32[0]), builder.fadd(f, tail))
-    return builder.select(builder.fcmp_unordered("uno", x, x), x, found)
+    tail = call_llvm(builder, "fma", k, constant(LN2_32[1]), builder.fmul(constant(-0.5), z))
+    tail = call_llvm(builder, "fma", builder.fmul(f, z), _polynomial(builder, f, LOG_32), tail)
+    result = call_llvm(builder, "fma", k, constant(LN2_32[0]), builder.fadd(f, tail))
+    return builder.select(builder.fcmp_unordered("uno", x, x), x, result)
 
 
-def _rsqrt(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    return builder.fdiv(_number(1), _llvm(builder, "sqrt", x))
+@compiled(VECTOR, VECTOR)
+def sqrt(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """The square root."""
+    return call_llvm(builder, "sqrt", x)
 
 
-def _sqrt(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    return _llvm(builder, "sqrt", x)
+@compiled(VECTOR, VECTOR)
+def rsqrt(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """1 / sqrt(x) of numbers above 0."""
+    return builder.fdiv(constant(1), call_llvm(builder, "sqrt", x))
 
 
-def _larger(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+@compiled(VECTOR, VECTOR, VECTOR)
+def larger(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The larger of two; the first where one is NaN."""
     return builder.select(builder.fcmp_ordered("<", x, y), y, x)
 
 
-def _at_most(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    return builder.select(builder.fcmp_ordered("<=", x, y), _number(1), _number(0))
-
-
-exp = _function(_exp, 1)  # 1 ulp from -87 to 88, at which it stays
-tanh = _function(_tanh, 1)  # 2.5 ulp
-sigmoid = _function(_sigmoid, 1)
-log = _function(_log, 1)  # of a normal number above 0
-rsqrt = _function(_rsqrt, 1)  # of a number above 0
-sqrt = _function(_sqrt, 1)
-larger = _function(_larger, 2)  # of two; the first where it is NaN
-at_most = _function(_at_most, 2)  # 1 where x <= y, else 0
+@compiled(VECTOR, VECTOR, VECTOR)
+def at_most(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """1 where x <= y, else 0."""
+    return builder.select(builder.fcmp_ordered("<=", x, y), constant(1), constant(0))

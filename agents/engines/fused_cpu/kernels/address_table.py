@@ -1,0 +1,120 @@
+"""Tables that the host fills and kernels read by name: counts, numbers, and addresses of arrays. An example:
+
+class Sums(AddressTable):
+    rows = count()
+    scale = number()
+    x = address("N 16", HOST, "add_up")                # shape, writer, readers
+    total = address("N", "add_up", HOST)
+
+sums_at = view(Sums)                                   # in a kernel: table = sums_at(address); load(table.x, 0)
+table = Sums({"N": 4}, rows=4, scale=0.5, x=tensor)    # on the host, which makes `total` here
+table["total"]                                         # the tensor that the kernel has written
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+import torch
+from llvmlite import ir  # type: ignore[import-untyped]
+from torch import Tensor
+
+from stride.agents.engines.fused_cpu.kernels.vectors import ADDRESS, compiled
+
+HOST = "host"
+Table = TypeVar("Table", bound="AddressTable")
+
+
+class Entry(NamedTuple):
+    """A declared entry of a table."""
+
+    kind: type[np.generic]
+    shape: tuple[str, ...] = ()  # of an array, each size by its letter
+    users: tuple[str, ...] = ()  # of an array: the kernel that writes it, or the host, then those that read it
+    zero: bool = False  # the array begins as zeros, to which kernels add
+
+
+def count() -> int:
+    """Declare an int64."""
+    entry: Any = Entry(np.int64)
+    return entry  # to a kernel it is an int
+
+
+def number() -> float:
+    """Declare a float32."""
+    entry: Any = Entry(np.float32)
+    return entry
+
+
+def double() -> float:
+    """Declare a float64."""
+    entry: Any = Entry(np.float64)
+    return entry
+
+
+def address(shape: str, writer: str, *readers: str, zero: bool = False) -> int:
+    """Declare the address of an array: its shape, such as "T B 16", and which kernel, or the host, writes and reads it.
+
+    The address of another table has the name of its class as shape.
+    """
+    entry: Any = Entry(np.int64, tuple(shape.split()), (writer, *readers), zero)
+    return entry
+
+
+class AddressTable:
+    """A subclass declares entries; an instance is such a table in memory, and keeps alive whatever it points to."""
+
+    entries: ClassVar[dict[str, Entry]]
+    dtype: ClassVar[np.dtype[Any]]
+
+    def __init_subclass__(cls) -> None:
+        cls.entries = {name: entry for name, entry in vars(cls).items() if isinstance(entry, Entry)}
+        cls.dtype = np.dtype([(name, entry.kind) for name, entry in cls.entries.items()], align=True)
+
+    def __init__(self, sizes: Mapping[str, int] | None = None, /, **values: "Value") -> None:
+        """`sizes` by letter; an array that a kernel writes is made here unless it is given."""
+        self.row = np.zeros(1, self.dtype)
+        self.address = self.row.ctypes.data
+        self.tensors: dict[str, Tensor] = {}
+        self._tables: dict[str, AddressTable] = {}
+        self.fill(**values)
+        for name, entry in self.entries.items():
+            if sizes and name not in values and entry.users and entry.users[0] != HOST:
+                shape = [int(size) if size.isdigit() else sizes[size] for size in entry.shape]
+                self.fill(**{name: torch.zeros(shape) if entry.zero else torch.empty(shape)})
+
+    def fill(self, **values: "Value") -> None:
+        """Set entries: numbers, and the present addresses of tensors and tables."""
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                self.tensors[name] = value
+                value = value.data_ptr()
+            elif isinstance(value, AddressTable):
+                self._tables[name] = value
+                value = value.address
+            self.row[name] = value
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def check(self, kernel: str) -> None:
+        """RuntimeError where the address of an array is missing that this kernel uses by its declaration."""
+        for name, entry in self.entries.items():
+            if kernel in entry.users and not self.row[name][0]:
+                raise RuntimeError(f"the table {type(self).__name__} has no {name}, which the kernel {kernel} uses")
+
+
+Value = float | Tensor | AddressTable
+
+
+def view(table: type[Table]) -> Callable[[int], Table]:
+    """A function for kernels: from an address to the table stored there, whose entries are its attributes."""
+    kind = numba.from_dtype(table.dtype)
+
+    @compiled(kind, ADDRESS)
+    def table_at(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+        # Numba passes a record on as a pointer to its bytes
+        return builder.inttoptr(address, ir.ArrayType(ir.IntType(8), table.dtype.itemsize).as_pointer())
+
+    return table_at

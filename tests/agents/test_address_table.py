@@ -1,0 +1,46 @@
+"""Tables of addresses: what they declare of a world model's kernels is true, and a missing array is refused by name."""
+
+from types import FunctionType
+
+import pytest
+import torch
+
+from stride.agents.engines.fused_cpu.kernels import laprop, model_dream, model_recall, model_scan, model_tables
+from stride.agents.engines.fused_cpu.kernels.address_table import HOST
+
+TABLES = {
+    model_tables.DreamTable: model_dream,
+    model_tables.RecallTable: model_recall,
+    model_tables.ScanTable: model_scan,
+    laprop.LaPropTable: laprop,
+}
+
+
+def names_used(kernel):
+    """All attributes that a kernel or a function below it asks for."""
+    names, waiting, visited = set(), [kernel.py_func], set()
+    while waiting:
+        function = waiting.pop()
+        visited.add(function)
+        names |= {*function.__code__.co_names}
+        called = [getattr(function.__globals__.get(name), "py_func", None) for name in function.__code__.co_names]
+        waiting += [inner for inner in called if isinstance(inner, FunctionType) and inner not in visited]
+    return names
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
+def test_a_kernel_uses_every_array_that_is_declared_for_it(table):
+    kernels = {user for entry in table.entries.values() for user in entry.users if user != HOST}
+    for name in kernels:
+        declared = {entry for entry, of in table.entries.items() if name in of.users}
+        assert declared <= names_used(getattr(TABLES[table], name)), name
+
+
+def test_arrays_that_kernels_write_are_made_and_others_must_be_given():
+    sizes = {"T": 3, "B": 16, "B/16": 1, "D": 4, "F": 6, "W": 5, "W+D": 9, "residuals": 7, "scratch": 8}
+    given = {name: torch.zeros(3, 16, 1) for name in ("prepared", "tokens", "keep")}
+    table = model_tables.ScanTable(sizes, steps=3, model=1, **given)
+    assert table["joined"].shape == (3, 16, 9) and table["residuals"].shape == (1, 3, 7, 16)
+    assert table.row["joined"][0] == table["joined"].data_ptr() and table.row["steps"][0] == 3
+    with pytest.raises(RuntimeError, match="ScanTable has no uniforms, which the kernel forward uses"):
+        table.check("forward")
