@@ -13,14 +13,14 @@ from stride.agents.engines.fused_cpu.kernels.model_cell import Model
 from stride.agents.engines.fused_cpu.model_nets import Crew
 from stride.agents.engines.fused_cpu.model_scan import Job, scanned, weights_of
 from stride.agents.engines.fused_cpu.workers import Workers
-from stride.agents.networks.world_model import RSSM, Sizes, State
+from stride.agents.networks.world_model import RSSM, ModelSizes, State
 from stride.utils.user_error import UserError
 
 LANES = 16
 SHAPES = {
-    "small": Sizes(),
-    "odd": Sizes(deter=24, stoch=3, classes=5, width=20),
-    "wide": Sizes(deter=256, stoch=8, classes=16, width=96),
+    "small": ModelSizes(),
+    "odd": ModelSizes(deter=24, stoch=3, classes=5, width=20),
+    "wide": ModelSizes(deter=256, stoch=8, classes=16, width=96),
 }
 
 

@@ -16,7 +16,7 @@ from stride.agents.engines.fused_cpu.kernels.vectors import BYTES
 from stride.agents.engines.fused_cpu.model_nets import Crew, Net, Way, answers_of, fill, gradients, scaled, way
 from stride.agents.engines.fused_cpu.model_scan import Job, weights_of
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.networks.autograd import Context
+from stride.agents.networks.layers import Context
 from stride.agents.networks.world_model import DenseCell, State
 from stride.utils.counter_rng import normal
 

@@ -20,7 +20,7 @@ from stride.agents.engines.fused_cpu.recall import CALLED as OF_RECALL
 from stride.agents.engines.fused_cpu.recall import Recollection
 from stride.agents.engines.fused_cpu.workers import Pace, Workers
 from stride.agents.laprop import LaProp
-from stride.agents.networks.threads import one_thread
+from stride.agents.networks.layers import one_thread
 from stride.agents.planet import PlaNet
 from stride.agents.sockets import Learner
 

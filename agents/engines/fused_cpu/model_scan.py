@@ -13,8 +13,8 @@ from stride.agents.engines.fused_cpu.kernels.model_cell import MODEL, Model
 from stride.agents.engines.fused_cpu.kernels.model_scan import SCAN, Scan
 from stride.agents.engines.fused_cpu.model_nets import Crew
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.networks.autograd import Context
-from stride.agents.networks.world_model import RSSM, DenseCell, Sizes, State
+from stride.agents.networks.layers import Context
+from stride.agents.networks.world_model import RSSM, DenseCell, ModelSizes, State
 
 CALLED: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward)
 
@@ -52,7 +52,7 @@ class Job(NamedTuple):
     """Who works on a model of which sizes; kernels know the rest by tables."""
 
     crew: Crew
-    sizes: Sizes
+    sizes: ModelSizes
     unimix: float
 
     def table(self, weights: Sequence[Tensor] = ()) -> np.ndarray:

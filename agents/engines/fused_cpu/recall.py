@@ -16,7 +16,7 @@ from stride.agents.engines.fused_cpu.model_nets import Crew, Net, answers_of, fi
 from stride.agents.engines.fused_cpu.model_scan import Job, scanned
 from stride.agents.experience.nouns import Sequences
 from stride.agents.model_learning import ModelLoss
-from stride.agents.networks.autograd import Context
+from stride.agents.networks.layers import Context
 from stride.agents.networks.senses import distance
 from stride.agents.networks.world_model import State
 from stride.agents.planet import PlaNet
@@ -76,7 +76,7 @@ class Recollection:
         }
         metrics = {"train/model/kl": told[Told.KL]}
         if seen.images:
-            nats = config.observation_coef * distance(model.senses.told(states.features, seen.vector), seen).mean()
+            nats = config.observation_coef * distance(model.senses.decoded(states.features, seen.vector), seen).mean()
             loss, parts["observation"] = loss + nats, parts["observation"] + nats
         if Teller.CRITIC in self.learnt:
             parts["replay_value"] = told[Told.REPLAY]
