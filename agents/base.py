@@ -84,11 +84,7 @@ class Agent(L.LightningModule):
         self.memory = Memory(example, carry, rows, slots, config.seed, rank, keep_terminal, replayed, storage, frames)
         self.engine: Engine = eager()
         self.metrics = Metrics(example.reward.device)
-        self.parts: dict[str, Stateful] = {
-            "collector": self.collector,
-            "memory": self.memory,
-            "metrics": self.metrics,
-        }
+        self.parts: dict[str, Stateful] = {"collector": self.collector, "memory": self.memory, "metrics": self.metrics}
         # the clock, and at which env step the last row of metrics was exported
         self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}
         self.counter: Tensor | None = None  # iterations, int64 [] on the device, where a graph reads them
@@ -171,13 +167,7 @@ class Agent(L.LightningModule):
         assert isinstance(optimizer, Optimizer)
         return optimizer
 
-    def descend(
-        self,
-        optimizer: Optimizer,
-        loss: Tensor,
-        max_norm: float | None,
-        skip: Tensor | None = None,
-    ) -> Tensor:
+    def descend(self, optimizer: Optimizer, loss: Tensor, max_norm: float | None, skip: Tensor | None = None) -> Tensor:
         """One clipped gradient step; nothing changes where `skip` or where the gradient is not a number.
 
         Returns the norms of the parameters' gradients before clipping, in the optimizer's order. Averages over

@@ -210,16 +210,8 @@ class Collector:
         flag = self.is_first
         noise = torch.zeros(self.envs.num_envs, self.policy.draws, device=flag.device)
         act = self.policy.act(self.obs, self.carry, flag, noise, False)
-        return Row(
-            obs=self.obs,
-            is_first=flag,
-            action=act.action,
-            reward=flag.float(),
-            terminated=flag,
-            truncated=flag,
-            slot=torch.zeros_like(flag, dtype=torch.long),
-            extras=act.extras,
-        )
+        slot = torch.zeros_like(flag, dtype=torch.long)
+        return Row(self.obs, flag, act.action, flag.float(), flag, flag, slot, act.extras)
 
     @torch.inference_mode()
     def collect(self, steps: int, memory: Memory) -> None:

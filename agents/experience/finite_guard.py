@@ -21,7 +21,6 @@ class NonFiniteNumber(NamedTuple):
     """The first non-finite number: which quantity, in which world, and at which of the env steps."""
 
     description: str
-    """such as "reward: NaN" """
     world: int | None
     env_step: int | None
 

@@ -48,10 +48,9 @@ class DrawnRows(NamedTuple):
     """The rows of a draw, [B] each."""
 
     row: Tensor
-    """absolute row number, int64: 0 is the first row ever written"""
+    """absolute number, int64: 0 is the first row ever written"""
     world: Tensor
-    weight: Tensor
-    """importance weight, 1 for uniform draws"""
+    weight: Tensor  # importance weight, 1 for uniform draws
 
 
 class Memory:
@@ -95,8 +94,7 @@ class Memory:
         self.table = allocate(example, rows, storage)
         self._set_slots(slots, final)
         self.slot = torch.zeros_like(example.slot)
-        self.written = 0
-        self.drawn = 0
+        self.written = self.drawn = 0
         self.overflowed = torch.zeros((), dtype=torch.bool, device=device)
         self.grown = False  # whether there are more slots than the declared time limit asks for
         self.growth_unreported = False

@@ -20,8 +20,8 @@ class RowReader:
     def __init__(self, table: Row, final: Final, frames: int) -> None:
         self.rows, self.num_envs = table.reward.shape
         self.frames = frames
-        self.flat = tree_map(_flatten, table)
-        self.flat_final = tree_map(_flatten, final)
+        self.flat = tree_map(lambda x: x.flatten(0, 1), table)
+        self.flat_final = tree_map(lambda x: x.flatten(0, 1), final)
 
     def n_step(self, row: Tensor, world: Tensor, weight: Tensor, steps: int, gamma: float) -> Transitions:
         """Transitions of up to `steps` steps from these rows; n, gamma and the two kinds of end are used up here."""
@@ -107,10 +107,6 @@ class RowReader:
         earlier = self._stack(row, world)[1:]
         stacks = tree_map(lambda x, newest: torch.cat([_rows(x, earlier), newest[None]]), self.flat.obs, obs)
         return stack_frames(stacks, row.dim())
-
-
-def _flatten(column: Tensor) -> Tensor:
-    return column.flatten(0, 1)
 
 
 def _rows(column: Tensor, index: Tensor) -> Tensor:

@@ -20,9 +20,7 @@ from stride.runstore.run_dir import runs_root
 from stride.utils.user_error import UserError
 
 SPARE = 0.9  # fraction of the free memory that a memory may take
-MEMINFO = Path("/proc/meminfo")
-CGROUP = Path("/sys/fs/cgroup")
-STATM = Path("/proc/self/statm")
+MEMINFO, CGROUP, STATM = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Path("/proc/self/statm")
 UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "bytes"))
 
 

@@ -151,9 +151,8 @@ class ActorCritic(Policy):
 class Lagging(nn.Module):
     """`lag: 1`: a policy as it was one iteration ago, with the statistics of observations that belong to its weights.
 
-    It plays a rollout, so that playing need not wait for learning; always this one, however fast either is: bits do
-    not depend on timing. It normalises observations by its own statistics; the present policy judges the same raw
-    observations by the present ones.
+    It plays every rollout, so that playing need not wait for learning, and no bit depends on timing. The present policy
+    judges the same raw observations by the present statistics.
     """
 
     def __init__(self, policy: ActorCritic) -> None:

@@ -74,8 +74,8 @@ def sizes_of(config: WorldModelConfig) -> ModelSizes:
     sizes = SIZES[config.size]._replace(**options)
     if sizes.deter % sizes.blocks:
         lower = sizes.deter // sizes.blocks * sizes.blocks
-        multiples = " or ".join(str(multiple) for multiple in (lower, lower + sizes.blocks) if multiple)
-        raise UserError(f"deter {sizes.deter} is not {sizes.blocks} equal blocks (size: {config.size}); {multiples} is")
+        choices = " or ".join(str(size) for size in (lower, lower + sizes.blocks) if size)
+        raise UserError(f"deter {sizes.deter} is not {sizes.blocks} equal blocks (size: {config.size}); {choices} is")
     return sizes
 
 

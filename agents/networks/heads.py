@@ -53,9 +53,6 @@ def sums_of_steps(p: Tensor) -> Tensor:
 class ActionHead(nn.Module):
     """The last layer of an actor."""
 
-    draws: int
-    """uniforms that one action takes"""
-
     def describe(self) -> dict[str, Tensor]:
         """Metrics of the head's own parameters."""
         return {}

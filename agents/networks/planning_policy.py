@@ -94,10 +94,8 @@ class PlanningPolicy(ModelPolicy):
         if not self.actions.options:
             return (centre[:, :, None] + spread[:, :, None] * normal(u)).clamp(-1, 1)
         shape = (*u.shape[:-1], -1)
-        choices = []
-        for i, chances in enumerate(centre.split(self.actions.options, -1)):
-            log_probs = chances.log()[:, :, None].expand(*shape)
-            choices.append(sample_categorical(log_probs, u[..., i, None]))
+        log_probs = [chances.log()[:, :, None].expand(*shape) for chances in centre.split(self.actions.options, -1)]
+        choices = [sample_categorical(p, u[..., i, None]) for i, p in enumerate(log_probs)]
         return self.actions(torch.stack(choices, -1) if self.actions.several else choices[0])
 
     def _returns(self, start: State, actions: Tensor, u: Tensor) -> Tensor:

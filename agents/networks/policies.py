@@ -1,14 +1,9 @@
 """The network that a policy's name stands for: POLICIES. A user's own policy is a row in this table.
 
 A row is a class or a function that makes an ActorCritic (or a subclass) of a Plan; its further arguments, each with a
-default, are the policy_kwargs, checked against names and types. For example, in a user's own module,
-
-    class Wide(ActorCritic):
-        def __init__(self, plan: Plan, width: int = 256) -> None:
-            super().__init__(plan._replace(hidden_dims=(width,)))
-
-and here `"wide": Wide`, or in a config `policy: my_module:Wide`, or the name that an installed package gives it by an
-entry point of the group stride.policies.
+default, are the policy_kwargs, checked against names and types.
+For example a subclass `Wide` whose constructor takes `plan, width: int = 256`: here `"wide": Wide`, in a config
+`policy: my_module:Wide`, or the name that an installed package gives it by an entry point of the group stride.policies.
 """
 
 from collections.abc import Callable
@@ -106,16 +101,9 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     """
     recipe = find_policy(config.policy)
     options = checked_options(config.policy, recipe, config.policy_kwargs)
-    plan = Plan(
-        observation_space=envs.observation_space,
-        action_space=envs.action_space,
-        hidden_dims=config.hidden_dims,
-        activation=config.activation,
-        share_trunk=config.share_trunk,
-        critic=critic,
-        normalize_obs=config.normalize_obs,
-        seed=config.seed,
-    )
+    spaces = (envs.observation_space, envs.action_space)
+    layers = (config.hidden_dims, config.activation, config.share_trunk)
+    plan = Plan(*spaces, *layers, critic, config.normalize_obs, config.seed)
     policy = recipe(plan, **options)
     if not isinstance(policy, ActorCritic):
         raise UserError(f"policy: {config.policy} made a {type(policy).__name__}, not an ActorCritic")

@@ -126,8 +126,7 @@ class RecurrentActorCritic(ActorCritic):
 
 
 def _as_sequence(obs: Obs) -> Obs:
-    """Single instants [N, ...] as sequences of one row [1, N, ...]."""
-    return tree_map(lambda x: x[None], obs)
+    return tree_map(lambda x: x[None], obs)  # instants [N, ...] -> sequences of one row [1, N, ...]
 
 
 class LSTMActorCritic(RecurrentActorCritic):

@@ -131,7 +131,7 @@ class Senses(nn.Module):
         """An observation as it is encoded and decoded; gradients flow to an observation of floats."""
         named = obs if isinstance(obs, dict) else {"": obs}
         images = tuple(sense.look(named[name]) for sense, name in zip(self.image, self.pictures, strict=True))
-        vector = symlog(self.flat(obs)) if self.flat else _no_vector(images[0].shape[:-3], images[0])
+        vector = symlog(self.flat(obs)) if self.flat else images[0].new_zeros(*images[0].shape[:-3], 0)
         return SensedObs(vector, images)
 
     def forward(self, sensed: SensedObs) -> Tensor:
@@ -142,7 +142,7 @@ class Senses(nn.Module):
 
     def decode(self, features: Tensor) -> SensedObs:
         """The observation at states of these features [..., features]."""
-        vector = self.tell_vector(features) if self.tell_vector else _no_vector(features.shape[:-1], features)
+        vector = self.tell_vector(features) if self.tell_vector else features.new_zeros(*features.shape[:-1], 0)
         return self.decoded(features, vector)
 
     def decoded(self, features: Tensor, vector: Tensor) -> SensedObs:
@@ -158,10 +158,6 @@ class Senses(nn.Module):
         for name, vector in zip(names, vectors, strict=True):
             obs[name] = _from_vector(self.leaves[name], vector)
         return obs[""] if "" in self.leaves else obs
-
-
-def _no_vector(shape: torch.Size, like: Tensor) -> Tensor:
-    return like.new_zeros(*shape, 0)
 
 
 def _from_vector(space: gym.Space, vector: Tensor) -> Tensor:

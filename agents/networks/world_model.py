@@ -181,8 +181,7 @@ class RSSM(nn.Module):
         """
         prepared, tokens = self.ahead(tokens, action, is_first)
         state = self.initial(tokens.shape[1])
-        states = []
-        log_probs = []
+        states, log_probs = [], []
         for t in range(len(tokens)):
             deter = self.cell(state.forgotten(is_first[t]), prepared[t])
             guess = self._posterior(deter, tokens[t])

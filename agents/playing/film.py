@@ -81,8 +81,7 @@ class Film:
     __exit__ = _close
 
     def __str__(self) -> str:
-        first = self.paths[0]
-        files = f"{first}" if len(self.paths) == 1 else f"{len(self.paths)} files in {first.parent}"
+        files = f"{self.paths[0]}" if len(self.paths) == 1 else f"{len(self.paths)} files in {self.paths[0].parent}"
         return f"{files}, {self.frames:,} frames"
 
 
