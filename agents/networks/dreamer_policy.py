@@ -111,8 +111,7 @@ class ModelPolicy(Policy):
     @torch.no_grad()
     def dream(self, states: Tree, actions: Tensor) -> Dream:
         model = self.model
-        state = State(*states)
-        imagined = []
+        state, imagined = State(*states), []
         for action in self.actions(actions).unbind(1):
             state = model.rssm.imagine(state, action, None)
             imagined.append(state.features)
@@ -164,6 +163,5 @@ class DreamerPolicy(ModelPolicy):
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """At the likeliest state, as it acts when it is greedy."""
         state = self.recognise(obs, carry, is_first, None)
-        p = self.choices(state.features)
-        value = self.value(state.features)
+        p, value = self.choices(state.features), self.value(state.features)
         return Explanation(self.encoded(obs), self.head.distribution(p), self.head.entropy(p), value, state)

@@ -19,8 +19,7 @@ from stride.utils.user_error import UserError
 class RunningNorm(nn.Module):
     """(x - mean) / std of all observations learnt from so far (Chan's parallel update), clipped to +-10."""
 
-    epsilon = 1e-8
-    bound = 10.0
+    epsilon, bound = 1e-8, 10.0
     mean: Tensor
     var: Tensor
     count: Tensor

@@ -67,8 +67,7 @@ class PlanningPolicy(ModelPolicy):
 
     def search(self, start: State, noise: Tensor) -> ActionPlan:
         """Plan by the cross-entropy method, from uniforms [N, searched]."""
-        plan = self.plan
-        actions = self.actions
+        plan, actions = self.plan, self.actions
         n, h, k = len(noise), plan.horizon, plan.candidates
         noise = noise.view(n, plan.rounds, h, k, -1).movedim(0, 2)  # rounds, steps, worlds, candidates
         centre = noise.new_zeros(h, n, actions.size)
@@ -100,11 +99,9 @@ class PlanningPolicy(ModelPolicy):
 
     def _returns(self, start: State, actions: Tensor, u: Tensor) -> Tensor:
         """Expected returns [N, K] of sequences [H, N, K, A], weighted by the chance that the episode still goes on."""
-        model = self.model
-        _, n, k, _ = actions.shape
+        model, (_, n, k, _) = self.model, actions.shape
         state = State(*(x.repeat_interleave(k, 0) for x in start))
-        total = u.new_zeros(n * k)
-        weight = u.new_ones(n * k)
+        total, weight = u.new_zeros(n * k), u.new_ones(n * k)
         for action, guess in zip(actions.flatten(1, 2), u.flatten(1, 2), strict=True):
             state = model.rssm.imagine(state, action, guess)
             reward, goes_on = model.expect(state.features)

@@ -41,8 +41,7 @@ class QNetwork(nn.Module):
 
     def __init__(self, space: gym.Space, actions: int, shape: QNetworkShape) -> None:
         super().__init__()
-        self.actions = actions
-        self.quantiles = shape.quantiles
+        self.actions, self.quantiles = actions, shape.quantiles
         self.encoder = FlatEncoder(space, shape.normalize_obs, shape.cnn)
         self.torso = hidden_layers(self.encoder.size, shape.hidden_dims, shape.activation, shape.layer_norm)
         width = shape.hidden_dims[-1] if shape.hidden_dims else self.encoder.size

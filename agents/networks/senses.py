@@ -99,8 +99,7 @@ def halved(height: int, width: int) -> Iterator[tuple[int, int]]:
     """An image's sides, then these halved again and again, while both have 8 pixels."""
     yield height, width
     while min(height, width) >= 8:
-        height //= 2
-        width //= 2
+        height, width = height // 2, width // 2
         yield height, width
 
 

@@ -88,8 +88,7 @@ class SquashedPolicy(Policy):
 
     def draw(self, obs: Obs, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """An action [B, A] and its log-probability [B], differentiable (the reparametrisation trick)."""
-        p = self(obs)
-        z = normal(uniform)
+        p, z = self(obs), normal(uniform)
         return (p.mean + p.log_std.exp() * z).tanh(), squashed_log_prob(p, z)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
