@@ -102,8 +102,8 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     recipe = find_policy(config.policy)
     options = checked_options(config.policy, recipe, config.policy_kwargs)
     spaces = (envs.observation_space, envs.action_space)
-    layers = (config.hidden_dims, config.activation, config.share_trunk)
-    plan = Plan(*spaces, *layers, critic, config.normalize_obs, config.seed)
+    hidden_dims, activation, normalize = config.hidden_dims, config.activation, config.normalize_obs
+    plan = Plan(*spaces, hidden_dims, activation, config.share_trunk, critic, normalize, config.seed)
     policy = recipe(plan, **options)
     if not isinstance(policy, ActorCritic):
         raise UserError(f"policy: {config.policy} made a {type(policy).__name__}, not an ActorCritic")
