@@ -44,7 +44,7 @@ def test_the_same_seed_is_the_same_episode_and_what_is_counted(runs, name, mode)
     counted = list(play_episodes(loaded, 5, seed=4, policy_mode=mode, max_steps=60))
     for number in (0, 3):
         first, again = (record_episode(loaded, 4, mode, 60, frames=False, number=number) for _ in range(2))
-        for field in ("observations", "seen", "actions", "rewards", "values", "distribution"):
+        for field in ("observations", "encoded", "actions", "rewards", "values", "distribution"):
             assert same(getattr(first, field), getattr(again, field))
         assert (first.episode_return, first.length) == counted[number][1:]
     assert record_episode(loaded, 4, mode, 60, frames=False, number=1).seed == 4
