@@ -1,17 +1,16 @@
 """Which class an algorithm's name stands for, and its agent in plain torch.
 
-agents/engines/choice.py builds agents for whom something faster plays and learns.
+agents/engines/choice.py builds agents with faster engines that play and learn for them.
 """
 
 from collections.abc import Callable
 from inspect import get_annotations
-from typing import Any
 
 from stride.agents.base import Agent
 from stride.agents.dqn import DQN
 from stride.agents.dreamer import Dreamer
+from stride.agents.networks.layers import one_thread
 from stride.agents.networks.precision import compute_in
-from stride.agents.networks.threads import one_thread
 from stride.agents.planet import PlaNet
 from stride.agents.ppo import PPO
 from stride.agents.pqn import PQN
@@ -23,7 +22,7 @@ from stride.config.schema import Config, register_algorithm
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.user_error import UserError
 
-ALGORITHMS: dict[str, Any] = {
+ALGORITHMS: dict[str, type[Agent]] = {
     "ppo": PPO,
     "reinforce": REINFORCE,
     "dqn": DQN,
@@ -38,23 +37,23 @@ for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its 
 
 
 def find_agent(algo_id: str) -> type[Agent]:
-    """The class of a name: a row of the table, or one's own, whose keys are known since the config was read."""
+    """The class of a name: a row of the table, or a user's own class, whose config keys were read before."""
     if algo_id in ALGORITHMS:
-        row: type[Agent] = ALGORITHMS[algo_id]
-        return row
+        return ALGORITHMS[algo_id]
     agent = find("algo_id", "algorithms", algo_id)
     if not isinstance(agent, type) or not issubclass(agent, Agent):
         raise UserError(f"algo_id: {algo_id} is no agent: a subclass of stride.agents.base.Agent is")
-    if name := next((name for name, shipped in ALGORITHMS.items() if shipped is agent), ""):  # engines go by the name
-        raise UserError(f"algo_id: {algo_id} is {name}; write {name}")
+    for name, shipped in ALGORITHMS.items():
+        if shipped is agent:  # engines are chosen by the name
+            raise UserError(f"algo_id: {algo_id} is {name}; write {name}")
     return agent
 
 
 def make_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
     """The agent of a config, on these worlds, in plain torch whatever engine is configured. Resets the worlds.
 
-    Its weights follow from config.seed alone, whatever the number of threads. UserError where the memory's whole room
-    would not fit, or where the config asks for a policy that cannot be.
+    Its weights follow from config.seed alone, whatever the number of threads. UserError where the memory would
+    not fit, or where the config asks for a policy that cannot be.
     """
     with one_thread():
         make: Callable[..., Agent] = find_agent(config.algo_id)

@@ -1,12 +1,13 @@
-"""What every agent is: a LightningModule whose batch is a tick. One tick is one iteration: collect, then learn.
+"""The base of every agent: a LightningModule whose batch is a tick. One tick is one iteration: collect, then learn.
 
 On-policy: collect a rollout, learn from it in a few passes, forget it. Off-policy: collect a few steps, learn what
-`Ratio` says is due from all that is remembered. World models: the same over sequences. An algorithm writes four words:
+`Ratio` says is due from all that is remembered. World models: like off-policy, over sequences. An algorithm writes
 
-    configure_optimizers()
     iteration()      WHEN: collect, then learn
     learn(work)      HOW OFTEN: epochs x minibatches, or n updates; a socket may replace it
     update(batch)    WHAT: loss -> descend -> metrics
+
+and `configure_optimizers()` where it learns more than its policy's parameters, or none.
 """
 
 import logging
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import lightning as L
 import torch
 import torch.distributed as dist
+from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -29,14 +31,14 @@ from stride.agents.metric_sums import Metrics
 from stride.agents.sockets import Engine, eager
 from stride.agents.stopwatch import stopwatch
 from stride.config.schema import Config, RolloutConfig
-from stride.envs_fast.vec_env import VecEnv, wrong_action
+from stride.envs_fast.vec_env import CPU, VecEnv, wrong_action
 from stride.utils.counter_rng import Key
 from stride.utils.user_error import NumbersError, UserError
 
 CHECKPOINT_VERSION = 1
 TICKS = 1 << 31  # Lightning's epoch is only a container: ours are counted by `progress`
-PHASES = ("collect", "learn", "evaluate", "save")  # what seconds are counted of, each by whoever does it
-SKIPS = 100  # iterations in a row that nothing could be learnt from
+PHASES = ("collect", "learn", "evaluate", "save")  # the phases whose seconds are counted, each by its caller
+SKIPS = 100  # iterations without learning, one after the other, at which a training ends
 
 log = logging.getLogger("stride")
 
@@ -66,42 +68,42 @@ class Agent(L.LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.config, self.policy, self.rank, self.world_size = config, policy, rank, 1
-        self.live = SimpleNamespace(**vars(config))  # what schedules move; the rest stays as configured
+        self.config = config
+        self.policy = policy
+        self.rank = rank
+        self.world_size = 1
+        self.live = SimpleNamespace(**vars(config))  # values that schedules change; the rest stays as configured
         for name, schedule in config.schedules().items():
             setattr(self.live, name, schedule.at(0, config.max_timesteps))
-        self.to(envs.device)  # where `policy` lies already: Lightning's word for it, too
+        self.to(envs.device)  # `policy` is there already; this tells Lightning
         self.collector = Collector(envs, policy, config.seed, rank=rank)
         example = self.collector.example()
         check_iteration(config, example, policy.draws, rows, slots)
         frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
-        kept = (keep_terminal, replayed, storage, frames)
         carry = () if replayed else self.collector.carry  # a replay's final observations are not valued by a policy
-        self.memory = Memory(example, carry, rows, slots, config.seed, rank, *kept)
+        self.memory = Memory(example, carry, rows, slots, config.seed, rank, keep_terminal, replayed, storage, frames)
         self.engine: Engine = eager()
         self.metrics = Metrics(example.reward.device)
-        self.parts: dict[str, Stateful] = {
-            "collector": self.collector,
-            "memory": self.memory,
-            "metrics": self.metrics,
-        }
-        # the clock, and at which env step the last row of numbers was told
+        self.parts: dict[str, Stateful] = {"collector": self.collector, "memory": self.memory, "metrics": self.metrics}
+        # the clock, and at which env step the last row of metrics was exported
         self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}
         self.counter: Tensor | None = None  # iterations, int64 [] on the device, where a graph reads them
-        self.loads = 0  # how often a state was loaded, after which things lie elsewhere
+        self.loads = 0  # how often a state was loaded, after which tensors are stored elsewhere
         self.stopwatch = stopwatch(envs.device, PHASES)
-        self.far = envs.device.type != "cpu"  # to look at a number of what is learnt from is to wait
+        self.far = envs.device.type != "cpu"  # to look at a number of the training is to wait for a device
         # flags on the device: something was not finite; it was in what was collected; it was in the loss
         self.broken, self.poisoned, self.lost = torch.zeros(3, dtype=torch.bool, device=envs.device)
-        self.guarded, self.skipped = config.nan_guard != "off", 0
+        self.guarded = config.nan_guard != "off"
+        self.skipped = 0  # iterations without learning, one after the other
         self.accumulate = config.accumulate if isinstance(config, RolloutConfig) else 1
-        self.accumulated, self.collected = 0, 0  # minibatches since the last step; steps of this iteration
+        self.accumulated = 0  # minibatches since the last step
+        self.collected = 0  # steps of this iteration
 
     def iteration(self) -> None:
         """One tick: WHEN to collect and to learn. Calls `collect` and `learn_from`, never Lightning.
 
         Afterwards env_steps and updates are counted; iterations are counted by the caller. It must not wait for the
-        device, nor raise for a number that is not finite: flags are looked at behind it.
+        device, nor raise for a number that is not finite: flags are checked after it.
         """
         raise NotImplementedError
 
@@ -111,6 +113,10 @@ class Agent(L.LightningModule):
         The meaning of learning: a socket that replaces it must give the same numbers within rounding.
         """
         raise NotImplementedError
+
+    def configure_optimizers(self) -> Optimizer | None:
+        """By default the optimizer of the config, over all parameters of the policy."""
+        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
 
     @property
     def epoch(self) -> int:
@@ -124,7 +130,7 @@ class Agent(L.LightningModule):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Of this process, by phase; waits for a GPU that is still at it."""
+        """Seconds of this process, by phase; waits for a GPU that is still busy."""
         return self.stopwatch.read()
 
     def key(self, purpose: int, index: int | Tensor) -> Key:
@@ -137,22 +143,22 @@ class Agent(L.LightningModule):
         Where nan_guard is on, rows that are not finite raise flags on the device; nothing is raised here, and updates
         on them do nothing.
         """
-        began = self.stopwatch.begin()
+        start = self.stopwatch.begin()
         self.engine.play.collect(self, steps)
         self.collected += steps
         if self.guarded:
             flag_non_finite(self.memory, steps, self.poisoned, self.broken)
         self.progress["env_steps"] += steps * self.memory.num_envs * self.world_size
-        self.stopwatch.end("collect", began)
+        self.stopwatch.end("collect", start)
 
     def learn_from(self, work: object) -> None:
         """Learn from `work`, a Rollout or how many updates are due; counts seconds, not updates.
 
         It may be views into the memory, valid until the next `collect`.
         """
-        began = self.stopwatch.begin()
+        start = self.stopwatch.begin()
         self.engine.learn.learn(self, work)
-        self.stopwatch.end("learn", began)
+        self.stopwatch.end("learn", start)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -161,13 +167,7 @@ class Agent(L.LightningModule):
         assert isinstance(optimizer, Optimizer)
         return optimizer
 
-    def descend(
-        self,
-        optimizer: Optimizer,
-        loss: Tensor,
-        max_norm: float | None,
-        skip: Tensor | None = None,
-    ) -> Tensor:
+    def descend(self, optimizer: Optimizer, loss: Tensor, max_norm: float | None, skip: Tensor | None = None) -> Tensor:
         """One clipped gradient step; nothing changes where `skip` or where the gradient is not a number.
 
         Returns the norms of the parameters' gradients before clipping, in the optimizer's order. Averages over
@@ -176,37 +176,39 @@ class Agent(L.LightningModule):
         While `accumulate` minibatches are gathered only gradients change, and neither the step nor `updates` counts.
         `updates` also counts a step that a flag made nothing: the host does not know.
         """
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        parameters = parameters_of(optimizer)
         if not self.accumulated:
-            for parameter in parameters:  # what zero_grad does, less its record for the profiler
+            for parameter in parameters:  # zero_grad without its record for the profiler
                 parameter.grad = None
         (loss if self.accumulate == 1 else loss / self.accumulate).backward()
         self.accumulated = (self.accumulated + 1) % self.accumulate
         gradients = [p.grad for p in parameters if p.grad is not None]
-        if self.accumulated:  # the step comes with the last of these minibatches
-            return torch.stack(torch._foreach_norm(gradients))
-        if self.world_size > 1:
+        last = not self.accumulated  # the step comes with the last of these minibatches
+        if last and self.world_size > 1:
             average(gradients)
         norms = torch.stack(torch._foreach_norm(gradients))
-        total = norms.norm()
-        if max_norm is not None:
-            torch._foreach_mul_(gradients, (max_norm / (total + 1e-6)).clamp(max=1.0))
-        step_unless(optimizer, self._unsound(loss, total, skip))
-        self.progress["updates"] += 1
+        if last:
+            total = norms.norm()
+            if max_norm is not None:
+                torch._foreach_mul_(gradients, (max_norm / (total + 1e-6)).clamp(max=1.0))
+            step_unless(optimizer, self._unsound(loss, total, skip))
+            self.progress["updates"] += 1
         return norms
 
     def _unsound(self, loss: Tensor, total: Tensor, skip: Tensor | None) -> Tensor:
-        """Whether a step is not to be made; notes on the device what is not finite, unless nobody looks at it."""
+        """Whether a step must not be made; notes on the device what is not finite, unless nobody checks it."""
         if not self.guarded:
             return torch.zeros_like(self.broken) if skip is None else skip
         value = loss.detach()
         lost = value - value != 0  # 0 where it is finite, else NaN: two operations, where isfinite takes four
         broken = lost | (total - total != 0)
         if skip is not None:
-            lost, broken = lost & ~skip, broken & ~skip
+            lost = lost & ~skip
+            broken = broken & ~skip
         self.lost |= lost
         self.broken |= broken
-        return broken | self.poisoned if skip is None else broken | self.poisoned | skip
+        unsound = broken | self.poisoned
+        return unsound if skip is None else unsound | skip
 
     def train_dataloader(self) -> range:
         return range(TICKS)  # sized, so Lightning does not prefetch; nobody looks at the number
@@ -224,16 +226,17 @@ class Agent(L.LightningModule):
         self.collected = 0
         self.iteration()
         self.progress["iterations"] += 1
-        broken, overflowed, wrong = self._flags() if self.far else (self.broken, self.memory.overflowed, False)
+        memory = self.memory
+        broken, overflowed, wrong = self._flags() if self.far else (self.broken, memory.overflowed, False)
         if self.guarded and broken:
             self._not_a_number()
         else:
             self.skipped = 0
-        if self.memory.untold:
-            self.memory.untold, limit = False, self.collector.envs.time_limit
+        if memory.growth_unreported:
+            memory.growth_unreported = False
             log.info(
-                f"{self.config.env_id} truncates episodes before its time limit of {limit:,} steps: "
-                "the memory made room for their last observations"
+                f"{self.config.env_id} truncates episodes before its time limit of "
+                f"{self.collector.envs.time_limit:,} steps: the memory made room for their last observations"
             )
         if overflowed:  # of compiled worlds, which end as they declare
             raise RuntimeError(f"{self.config.env_id} truncates episodes more often than its declared time limit")
@@ -242,38 +245,42 @@ class Agent(L.LightningModule):
 
     def _flags(self) -> list[bool]:
         """Broken, overflowed, and an action that no world takes, in one copy: the only wait of an iteration."""
-        wrong = self.collector.envs.wrong  # None where the worlds look for themselves
+        wrong = self.collector.envs.wrong  # None where the worlds check actions themselves
         flags = (self.broken, self.memory.overflowed, torch.zeros_like(self.broken) if wrong is None else wrong)
         return torch.cat([flag.view(1).bool() for flag in flags]).cpu().tolist()
 
     def _not_a_number(self) -> None:
         """Something in this iteration was not finite, and no update learnt from it: stop, or go on without it."""
-        steps, env_steps = min(self.collected, self.memory.rows), self.progress["env_steps"]
-        place = locate_non_finite(self.memory, steps, env_steps, self, bool(self.lost))
-        where = f"in iteration {self.progress['iterations']} ({env_steps:,} env steps)"
+        steps = min(self.collected, self.memory.rows)
+        env_steps = self.progress["env_steps"]
+        number = locate_non_finite(self.memory, steps, env_steps, self, bool(self.lost))
+        problem = f"{number} in iteration {self.progress['iterations']} ({env_steps:,} env steps)"
         self.skipped += 1
-        sick = place.words.startswith("weights")
-        if sick or self.config.nan_guard == "stop":
-            raise NumbersError(f"{place} {where}" + ("" if sick else "; the weights are as before it"))
+        if number.description.startswith("weights"):
+            raise NumbersError(problem)
+        if self.config.nan_guard == "stop":
+            raise NumbersError(f"{problem}; the weights are as before it")
         if self.skipped >= SKIPS:
-            raise NumbersError(f"{place} {where}; nothing could be learnt from {SKIPS} iterations in a row")
+            raise NumbersError(f"{problem}; nothing could be learnt from {SKIPS} iterations in a row")
         if self.skipped in (1, 10):
-            log.warning(f"{place} {where}; nothing was learnt from it (nan_guard: skip)")
+            log.warning(f"{problem}; nothing was learnt from it (nan_guard: skip)")
         if self.memory.replayed:
             zero_non_finite(self.memory, steps)
         for flag in (self.broken, self.poisoned, self.lost):
             flag.zero_()
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        for part in ("state_dict", "optimizer_states"):  # where an engine keeps them is no part of what they are
-            if part in checkpoint:
-                checkpoint[part] = plain(checkpoint[part])
+        for name in ("state_dict", "optimizer_states"):  # a file does not show where an engine stores tensors
+            if name in checkpoint:
+                checkpoint[name] = plain(checkpoint[name])
         for group in groups(checkpoint):
-            group.update(lr=float(group["lr"]), **({"capturable": False} if "capturable" in group else {}))
+            group["lr"] = float(group["lr"])
+            if "capturable" in group:
+                group["capturable"] = False
         checkpoint["stride"] = {
             "version": CHECKPOINT_VERSION,
             "progress": dict(self.progress),
-            "parts": {name: on_cpu(part.state_dict()) for name, part in self.parts.items()},
+            "parts": {name: move_data_to_device(part.state_dict(), CPU) for name, part in self.parts.items()},
         }
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
@@ -283,7 +290,8 @@ class Agent(L.LightningModule):
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
         for group in groups(checkpoint):  # a file knows no device; these become the optimizer's own
-            group.update({"capturable": self.far} if "capturable" in group else {})
+            if "capturable" in group:
+                group["capturable"] = self.far
         self.progress.update(state["progress"])
         self.loads += 1
 
@@ -297,45 +305,41 @@ def average(gradients: list[Tensor]) -> None:
         gradient.copy_(mean.view_as(gradient))
 
 
+def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
+    """All parameters, group by group."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
     """optimizer.step(), or nothing at all (moments and counters included) where the flag `skip` is set; no sync.
 
-    An optimizer of one's own keeps everything beside its parameters (`capturable`), or a copy of its counters waits.
+    A user's own optimizer must store everything beside its parameters (`capturable`), or a copy of its counters waits.
     """
     if isinstance(optimizer, LaProp) or optimizer.defaults.get("fused"):
-        optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # the door torch's own GradScaler uses
+        optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # the attribute that torch's GradScaler sets
         optimizer.step()
         return
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    before = {id(x): x.clone() for p in parameters for x in (p, *_moments(optimizer, p))}
+    parameters = parameters_of(optimizer)
+    before = {id(x): x.clone() for x in _tensors(optimizer, parameters)}
     optimizer.step()
     with torch.no_grad():
-        for p in parameters:
-            for now in (p, *_moments(optimizer, p)):
-                old = before.get(id(now), torch.zeros_like(now))  # moments begin at zero, in the first step itself
-                now.copy_(torch.where(skip, old, now))
+        for x in _tensors(optimizer, parameters):
+            old = before.get(id(x), torch.zeros_like(x))  # moments begin at zero, in the first step itself
+            x.copy_(torch.where(skip, old, x))
 
 
-def _moments(optimizer: Optimizer, parameter: nn.Parameter) -> list[Tensor]:
-    return [x for x in optimizer.state[parameter].values() if isinstance(x, Tensor)]
+def _tensors(optimizer: Optimizer, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """Everything that a step may change: parameters and their moments."""
+    return [x for p in parameters for x in (p, *optimizer.state[p].values()) if isinstance(x, Tensor)]
 
 
 def plain(state: object) -> object:
-    """The same on the CPU with every tensor in memory of its own, row by row; dicts and lists are new, too."""
+    """A copy on the CPU with every tensor in memory of its own, row by row; dicts and lists are new, too."""
     if isinstance(state, Tensor):
         return state.detach().clone(memory_format=torch.contiguous_format).cpu()
     if isinstance(state, dict):
         return type(state)((key, plain(value)) for key, value in state.items())
-    return [plain(each) for each in state] if isinstance(state, list) else state
-
-
-def on_cpu(state: Any) -> Any:
-    """The same with every tensor on the CPU, copied only where it is not there yet: what a checkpoint holds."""
-    if isinstance(state, Tensor):
-        return state.cpu()
-    if isinstance(state, dict):
-        return {key: on_cpu(value) for key, value in state.items()}
-    return type(state)(map(on_cpu, state)) if type(state) in (list, tuple) else state
+    return [plain(value) for value in state] if isinstance(state, list) else state
 
 
 def groups(checkpoint: dict) -> list[dict]:
@@ -346,19 +350,19 @@ def groups(checkpoint: dict) -> list[dict]:
 def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
     """The optimizer a config names; fused where torch has it: that one, and LaProp, can skip a step without a sync.
 
-    `lr` may be a number [] beside the parameters, to be overwritten: what a CUDA graph reads anew in each replay.
+    `lr` may be a number [] beside the parameters, to be overwritten: a CUDA graph reads it anew in each replay.
     """
-    eps, decay = config.optimizer_eps, config.weight_decay
-    far = parameters[0].device.type != "cpu"  # then the counters lie there, too: nothing is copied in a step
+    capturable = parameters[0].device.type != "cpu"  # then the counters are there, too: nothing is copied in a step
+    common: dict[str, Any] = {"lr": lr, "weight_decay": config.weight_decay}
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, **common, fused=True)
+    common["eps"] = config.optimizer_eps
     match config.optimizer:
         case "adamw":
-            return torch.optim.AdamW(parameters, lr, eps=eps, weight_decay=decay, fused=True, capturable=far)
+            return torch.optim.AdamW(parameters, **common, fused=True, capturable=capturable)
         case "adam":
-            return torch.optim.Adam(parameters, lr, eps=eps, weight_decay=decay, fused=True, capturable=far)
-        case "sgd":
-            return torch.optim.SGD(parameters, lr, weight_decay=decay, fused=True)
+            return torch.optim.Adam(parameters, **common, fused=True, capturable=capturable)
         case "rmsprop":
-            return torch.optim.RMSprop(parameters, lr, eps=eps, weight_decay=decay, capturable=far)
+            return torch.optim.RMSprop(parameters, **common, capturable=capturable)
         case "laprop":
-            clip, warmup = config.adaptive_clip, config.lr_warmup
-            return LaProp(parameters, lr, eps=eps, weight_decay=decay, clip=clip, warmup=warmup)
+            return LaProp(parameters, **common, clip=config.adaptive_clip, warmup=config.lr_warmup)

@@ -5,18 +5,17 @@ from itertools import zip_longest
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from stride.agents.base import Agent, build_optimizer
+from stride.agents.base import Agent
 from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
-from stride.agents.networks.q_network import QNetwork, QPolicy, Shape, best, build_q_policy
-from stride.agents.off_policy import replay_room, updates_due
-from stride.agents.targets import move, pick, td_target
+from stride.agents.networks.q_network import QNetwork, QNetworkShape, QPolicy, best, build_q_policy, pick
+from stride.agents.off_policy import move_towards, replay_size, updates_due
+from stride.agents.returns import td_target
 from stride.config.schema import DQNConfig
 from stride.envs_fast.vec_env import VecEnv
 
-TOLD = 8  # updates between two that are told of beside their loss: means of 64 numbers cost as much as products
+LOGGED = 8  # every so many updates more than the loss is logged: means of 64 numbers cost as much as products
 
 
 def huber(error: Tensor, limit: float | None) -> Tensor:
@@ -46,16 +45,13 @@ class DQN(Agent):
     policy: QPolicy
 
     def __init__(self, config: DQNConfig, envs: VecEnv, rank: int = 0) -> None:
-        shape = Shape(config.hidden_dims, config.activation, config.normalize_obs, dueling=config.dueling)
+        shape = QNetworkShape(config.hidden_dims, config.activation, config.normalize_obs, dueling=config.dueling)
         policy = build_q_policy(config, envs, shape._replace(quantiles=config.quantiles or 1))
-        super().__init__(config, envs, policy, *replay_room(config, envs), rank=rank, storage=config.replay_storage)
+        super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
         if config.prioritised:
             self.memory.prioritise(config.priority_alpha, config.n_step)
         self.target: QNetwork = deepcopy(policy.network).requires_grad_(False)
         self.ratio = updates_due(self, config)
-
-    def configure_optimizers(self) -> Optimizer:
-        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
 
     def iteration(self) -> None:
         before = self.progress["env_steps"]
@@ -66,18 +62,18 @@ class DQN(Agent):
         self.learn_from(self.ratio.due(now - before, now, self.memory.ready(self.config.n_step + 1)))
 
     def follow(self, times: int) -> None:
-        """Move the target network towards the network, as often as its hour has struck."""
+        """Move the target network towards the network, `times` times at once."""
         if times:
-            move(self.target, self.policy.network, 1 - (1 - self.config.tau) ** times)
+            move_towards(self.target, self.policy.network, 1 - (1 - self.config.tau) ** times)
 
     def learn(self, updates: int) -> None:
         config, live = self.config, self.live
         self.renew_statistics()
         for drawn in self.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta):
-            # the target network stands still meanwhile: without double_q all targets are known before the first update
-            known = [] if config.double_q else self.judge(drawn).split(config.batch_size)
+            # the target network does not change meanwhile: without double_q all targets can be computed at once
+            targets = [] if config.double_q else self.judge(drawn).split(config.batch_size)
             batches = in_order(drawn, config.batch_size)
-            losses = [self.update(*each) for each in zip_longest(batches, known)]
+            losses = [self.update(batch, target) for batch, target in zip_longest(batches, targets)]
             self.metrics.add({"train/loss/q": torch.stack(losses).mean()})
 
     def renew_statistics(self) -> None:
@@ -87,24 +83,26 @@ class DQN(Agent):
                 network.encoder.learn(self.memory.recent(self.config.train_freq))
 
     def update(self, batch: Transitions, target: Tensor | None) -> Tensor:
-        """One step on a batch, `target` [B] or [B, K] where it is known already. -> the loss"""
+        """One step on a batch; `target` [B] or [B, K], None where it must be computed first. -> the loss"""
         target = self.judge(batch) if target is None else target
-        chosen = pick(self.policy.network(batch.obs), batch.action)
+        q = pick(self.policy.network(batch.obs), batch.action)
         limit = self.config.huber
-        if self.config.quantiles:  # priorities want one error of a row: that of the means
-            each, error = quantile_loss(chosen, target, limit), (target.mean(-1) - chosen.mean(-1)).detach()
+        if self.config.quantiles:  # priorities need one error for each row: that of the means
+            losses = quantile_loss(q, target, limit)
+            error = (target.mean(-1) - q.mean(-1)).detach()
         else:
-            distance = target - chosen
-            each, error = huber(distance, limit), distance.detach()
+            difference = target - q
+            losses = huber(difference, limit)
+            error = difference.detach()
         # the weight makes up for uneven draws (Schaul et al. 2016); it is 1 where they are even
-        loss = (batch.weight * each).mean()
+        loss = (batch.weight * losses).mean()
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         if self.memory.priorities:
             self.memory.priorities.update(batch.row_id, error)
-        if self.progress["updates"] % TOLD == 0:
+        if self.progress["updates"] % LOGGED == 0:
             self.metrics.add(
                 {
-                    "train/value/q": chosen.mean(),
+                    "train/value/q": q.mean(),
                     "train/value/target": target.mean(),
                     "train/value/td_error": error.abs().mean(),
                     "train/grad_norm/total": norms.norm(),
@@ -114,11 +112,11 @@ class DQN(Agent):
 
     @torch.no_grad()
     def judge(self, batch: Transitions) -> Tensor:
-        """What the chosen actions were worth, by the target network: [B], or quantiles [B, K]."""
-        following = self.target(batch.next_obs)
+        """The targets of the actions taken, by the target network: [B], or quantiles [B, K]."""
+        next_q = self.target(batch.next_obs)
         if self.config.double_q:
             choosing = self.policy.network.mean(batch.next_obs)
         else:
-            choosing = following.mean(-1) if self.config.quantiles else following
+            choosing = next_q.mean(-1) if self.config.quantiles else next_q
         action = best(choosing, self.policy.mask(batch.next_obs))
-        return td_target(batch.reward, batch.discount, pick(following, action))
+        return td_target(batch.reward, batch.discount, pick(next_q, action))

@@ -14,10 +14,10 @@ SMALLEST = 1e-3  # norm that weights are taken to have at least, so that those t
 
 
 class LaProp(torch.optim.Optimizer):
-    """`found_inf`, the door that torch's fused optimizers have too: where it is 1 a step leaves everything as it was.
+    """`found_inf`, an attribute of torch's fused optimizers, too: where it is 1 a step leaves everything as it was.
 
-    Nothing waits for the device to know whether it is. `clip` is the largest norm of a gradient as a share of the norm
-    of its weights, None for no such limit; `warmup` the steps over which the rate rises from 0, linearly.
+    Nothing waits for the device to know whether it is. `clip` is the largest norm of a gradient as a fraction of the
+    norm of its weights, None for no such limit; `warmup` the steps over which the rate rises from 0, linearly.
     """
 
     found_inf: Tensor | None = None
@@ -47,15 +47,19 @@ class LaProp(torch.optim.Optimizer):
 
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """The step of a group; an engine's optimizer overrides it."""
-        (b1, b2), lr, one = group["betas"], group["lr"], torch.ones((), device=weights[0].device)
+        b1, b2 = group["betas"]
+        one = torch.ones((), device=weights[0].device)
         states = [self.state_of(p) for p in weights]
-        counts, squares, means = ([state[name] for state in states] for name in ("updates", "square", "mean"))
+        counts = [state["updates"] for state in states]
+        squares = [state["square"] for state in states]
+        means = [state["mean"] for state in states]
         skip = torch.zeros_like(one, dtype=torch.bool) if self.found_inf is None else self.found_inf.reshape(()).bool()
         go = one.masked_fill(skip, 0)
-        # what is no number is so even when multiplied by 0
+        # filled, not multiplied: NaN times 0 is NaN
         gradients = [p.grad.masked_fill(skip, 0) for p in weights if p.grad is not None]
         if group["clip"] is not None:
-            sizes, norms = (torch.stack(torch._foreach_norm(each)) for each in (weights, gradients))
+            sizes = torch.stack(torch._foreach_norm(weights))
+            norms = torch.stack(torch._foreach_norm(gradients))
             scales = (group["clip"] * sizes.clamp(min=SMALLEST) / norms).clamp(max=1)
             torch._foreach_mul_(gradients, scales.unbind())
         torch._foreach_add_(counts, [go] * len(counts))
@@ -67,21 +71,16 @@ class LaProp(torch.optim.Optimizer):
         torch._foreach_add_(roots, group["eps"])
         torch._foreach_div_(gradients, roots)
         torch._foreach_lerp_(means, gradients, [(1 - b1) * go] * len(means))
-        rate = lr * go * (count / max(1, group["warmup"])).clamp(max=1)
+        rate = group["lr"] * go * (count / max(1, group["warmup"])).clamp(max=1)
         if group["weight_decay"]:
             torch._foreach_mul_(weights, (1 - group["weight_decay"] * rate).float().unbind())
         torch._foreach_add_(weights, torch._foreach_mul(means, (-rate / (1 - b1**count)).float().unbind()))
 
     def state_of(self, p: Tensor) -> dict[str, Tensor]:
         """Moments and count of steps; zeros at first."""
-        known: dict[str, Tensor] = self.state[p] or self._begin(p)
-        return known
-
-    def _begin(self, p: Tensor) -> dict[str, Tensor]:
-        state = {
-            "updates": torch.zeros((), device=p.device),
-            "square": torch.zeros_like(p),
-            "mean": torch.zeros_like(p),
-        }
-        self.state[p] = state
+        state: dict[str, Tensor] = self.state[p]
+        if not state:
+            state["updates"] = torch.zeros((), device=p.device)
+            state["square"] = torch.zeros_like(p)
+            state["mean"] = torch.zeros_like(p)
         return state

@@ -1,9 +1,9 @@
-"""Running means of scalars that stay on the device until somebody asks: adding never waits for the GPU.
+"""Running means of scalars that stay on the device until they are flushed: adding never waits for the GPU.
 
 What a metric means (title, unit, bounds) is declared in config/metrics.yaml, not here.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -16,7 +16,7 @@ Counts = Counter[tuple[str, ...]]  # names added together -> how many samples of
 
 
 class Metrics:
-    """Means of what was `add`ed and last values of what was `set` since the last `flush`.
+    """Means of all samples that were `add`ed and last values that were `set` since the last `flush`.
 
     Scalars added together are summed as one vector in float64, so an `add` costs two small operations however many
     names it brings, and a NaN spoils its own name only.
@@ -32,13 +32,13 @@ class Metrics:
         self._last: dict[str, Tensor | float] = {}
         self._due: Callable[[], None] | None = None
 
-    def later(self, tell: Callable[[], None]) -> None:
-        """Have `tell` add what is still on its way from a device, when somebody asks or something else is due."""
+    def later(self, add: Callable[[], None]) -> None:
+        """Call `add` for samples that a device still computes: before the next flush, state or `later`."""
         self.settle()
-        self._due = tell
+        self._due = add
 
     def settle(self) -> None:
-        """What was to be told later, now."""
+        """Add the samples of the last `later` now."""
         due, self._due = self._due, None
         if due:
             due()
@@ -81,7 +81,7 @@ class Metrics:
 
     @property
     def counts(self) -> Counts:
-        """How many samples there are since the last flush."""
+        """The number of samples since the last flush."""
         return self._counts.copy()
 
     def count(self, samples: Counts) -> None:
@@ -97,26 +97,27 @@ class Metrics:
         """Means and last values by name, fetched with one transfer per device; then everything starts anew."""
         self.settle()
         fetched = _fetch([*self._sums.values(), *(torch.as_tensor(value) for value in self._last.values())])
-        totals: dict[str, float] = {}
-        counts: dict[str, int] = {}
+        totals: dict[str, float] = defaultdict(float)
+        counts: Counter[str] = Counter()
         for names, sums in zip(self._sums, fetched, strict=False):
             for name, total in zip(names, sums, strict=True):
-                totals[name] = totals.get(name, 0.0) + total
-                counts[name] = counts.get(name, 0) + self._counts[names]
+                totals[name] += total
+                counts[name] += self._counts[names]
         means = {name: totals[name] / count for name, count in counts.items() if count}
-        last = {name: value[0] for name, value in zip(self._last, fetched[len(self._sums) :], strict=True)}
+        last = {name: value for name, [value] in zip(self._last, fetched[len(self._sums) :], strict=True)}
         if both := means.keys() & last.keys():
             raise ValueError(f"metrics both added and set: {', '.join(sorted(both))}")
         if self.stay:
-            for gathered in self._sums.values():
-                gathered.zero_()
+            for gathered_sums in self._sums.values():
+                gathered_sums.zero_()
         else:
             self._sums = {}
-        self._counts, self._last = Counts(), {}
+        self._counts = Counts()
+        self._last = {}
         return means | last
 
     def state_dict(self) -> dict:
-        """What was gathered since the last flush, as plain data, for a checkpoint between two flushes."""
+        """Everything added since the last flush, as plain data, for a checkpoint between two flushes."""
         self.settle()
         groups = [
             {"names": list(names), "sums": sums.clone(), "count": self._counts[names]}
@@ -126,7 +127,7 @@ class Metrics:
         return {"groups": groups, "last": dict(self._last)}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continue gathering where `state_dict` was taken; the sums lie elsewhere than before."""
+        """Continue where `state_dict` was taken; the sums get new addresses."""
         self._due = None
         self._sums = {tuple(group["names"]): group["sums"].to(self.device, copy=True) for group in state["groups"]}
         self._counts = Counts({tuple(group["names"]): group["count"] for group in state["groups"]})
@@ -137,8 +138,8 @@ def _fetch(tensors: list[Tensor]) -> list[list[float]]:
     """The numbers of each tensor, with one copy to the host for all that share a device."""
     numbers: list[list[float]] = [[] for _ in tensors]
     for device in {tensor.device for tensor in tensors}:
-        mine = [i for i, tensor in enumerate(tensors) if tensor.device == device]
-        flat = torch.cat([tensors[i].reshape(-1).double() for i in mine]).cpu().tolist()
-        for i in mine:
-            numbers[i], flat = flat[: tensors[i].numel()], flat[tensors[i].numel() :]
+        indices = [i for i, tensor in enumerate(tensors) if tensor.device == device]
+        flat = torch.cat([tensors[i].reshape(-1).double() for i in indices]).cpu()
+        for i, piece in zip(indices, flat.split([tensors[i].numel() for i in indices]), strict=True):
+            numbers[i] = piece.tolist()
     return numbers

@@ -1,4 +1,4 @@
-"""What algorithms with a world model share: when they collect and learn, the model's loss, how well it tells ends."""
+"""The common parts of algorithms with a world model: the model's loss, its prediction of ends, its updates."""
 
 from fractions import Fraction
 from math import log
@@ -18,37 +18,38 @@ from stride.agents.networks.world_model import State, balanced, divergence
 from stride.config.schema import WorldModelConfig
 
 RATIO = 128  # remembered steps learnt from per env step, where the config says nothing
-MEMORY = 0.99  # share of what was counted of ends that is kept from update to update
+MEMORY = 0.99  # fraction of the counts of ends that remains from update to update
 
 
 class ModelLoss(NamedTuple):
-    """What a batch says of a model."""
+    """The losses of a model on a batch."""
 
     states: State
     """[L, B, ..] it went through, with their gradients"""
     loss: Tensor
-    """what is minimised"""
+    """which is minimised"""
     parts: dict[str, Tensor]
-    """whose sum it is, to be told"""
+    """the summands of the loss, to be logged"""
     metrics: dict[str, Tensor]
     ends: Tensor
     """[L, B] the chance given to the end of the episode, of each state itself"""
 
 
 def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, config: WorldModelConfig) -> ModelLoss:
-    """Of sequences [L, B, ..] that begin with nothing known, from uniforms [L, B, S] for their posteriors."""
+    """The loss of sequences [L, B, ..] that begin with an empty state; uniforms [L, B, S] for their posteriors."""
     model = policy.model
-    begins = batch.is_first.clone()
-    begins[0] = True  # what led here, and what was known, lies before the sequence
-    seen = model.senses.look(batch.obs)
-    told = (model.senses(seen), policy.actions(batch.action), begins, u)
-    states, posterior = model.rssm.observe(*told)
-    features, prior = states.features, model.rssm.foresee(states.deter)
+    is_first = batch.is_first.clone()
+    is_first[0] = True  # the action and the state before it are not part of the sequence
+    sensed = model.senses.look(batch.obs)
+    states, posterior = model.rssm.observe(model.senses(sensed), policy.actions(batch.action), is_first, u)
+    features = states.features
+    prior = model.rssm.foresee(states.deter)
     to_posterior, to_prior = balanced(posterior, prior, config.free_nats)
-    goes_on, paid, tale = model.goes_on(features).squeeze(-1), model.reward(features), model.senses.tell(features)
+    goes_on = model.goes_on(features).squeeze(-1)
+    reward = model.reward(features)
     parts = {
-        "observation": config.observation_coef * distance(tale, seen).mean(),
-        "reward": model.two_hot.loss(paid, batch.reward).mean(),
+        "observation": config.observation_coef * distance(model.senses.decode(features), sensed).mean(),
+        "reward": model.two_hot.loss(reward, batch.reward).mean(),
         "going_on": going_on_loss(goes_on, batch.terminated, config.end_weight).mean(),
         "prior": config.prior_coef * to_posterior.mean(),
         "posterior": config.posterior_coef * to_prior.mean(),
@@ -69,16 +70,16 @@ class ModelLosses(Protocol):
 
 
 def going_on_loss(logits: Tensor, ended: Tensor, weight: float) -> Tensor:
-    """Cross-entropy [...] in which an end counts `weight` times; the logits' own chances come to be the true ones yet.
+    """Cross-entropy [...] in which an end counts `weight` times; the chances by the logits remain the true ones.
 
-    Who counts ends so often finds their odds as many times too high: that much is added where it is learnt, only there.
+    Such a weight alone would make the odds of an end `weight` times too high: log(weight) makes up for it, in the loss.
     """
-    told = F.binary_cross_entropy_with_logits(logits - log(weight), (~ended).float(), reduction="none")
-    return torch.where(ended, weight * told, told)
+    loss = F.binary_cross_entropy_with_logits(logits - log(weight), (~ended).float(), reduction="none")
+    return torch.where(ended, weight * loss, loss)
 
 
 class Ends(nn.Module):
-    """How well ends are told where they are seen: running sums, because there are few in a batch, or none."""
+    """How well ends are predicted: running sums, because there are few ends in a batch, or none."""
 
     sums: Tensor
 
@@ -90,28 +91,21 @@ class Ends(nn.Module):
     @torch.no_grad()
     def learn(self, chances: Tensor, ended: Tensor) -> dict[str, Tensor]:
         """Metrics with these chances [...] counted in; NaN while there was no end."""
-        found = torch.stack(((chances * ended).sum(), chances.sum(), ended.sum()))
-        self.sums.mul_(MEMORY).add_(torch.where(found.isfinite().all(), found, 0))
-        there, told, ends = torch.where(self.sums[2] > 0, self.sums, torch.nan)
-        return {"train/model/end_recall": there / ends, "train/model/end_ratio": told / ends}
+        sums = torch.stack(((chances * ended).sum(), chances.sum(), ended.sum()))
+        self.sums.mul_(MEMORY).add_(torch.where(sums.isfinite().all(), sums, 0))
+        correct, predicted, ends = torch.where(self.sums[2] > 0, self.sums, torch.nan)
+        return {"train/model/end_recall": correct / ends, "train/model/end_ratio": predicted / ends}
 
 
 def updates_per_step(config: WorldModelConfig) -> Fraction:
-    """By train_ratio, or as it is said itself."""
-    ratio, said = RATIO if config.train_ratio is None else config.train_ratio, config.updates_per_step
-    return Fraction(str(ratio)) / (config.batch_size * config.batch_length) if said is None else Fraction(str(said))
+    """updates_per_step where it is given, else by train_ratio."""
+    if config.updates_per_step is not None:
+        return Fraction(str(config.updates_per_step))
+    ratio = RATIO if config.train_ratio is None else config.train_ratio
+    return Fraction(str(ratio)) / (config.batch_size * config.batch_length)
 
 
 def updates_owed(agent: Agent, config: WorldModelConfig) -> Ratio:
     """The debt of updates of an agent, which a checkpoint holds."""
-    agent.parts["ratio"] = owed = Ratio(updates_per_step(config), config.learning_starts)
-    return owed
-
-
-def collect_and_learn(agent: Agent, policy: ModelPolicy, config: WorldModelConfig, owed: Ratio) -> None:
-    """An iteration: a few steps, at random at first, then the updates that are due for them."""
-    before = agent.progress["env_steps"]
-    policy.at_random = before < config.learning_starts
-    agent.collect(config.train_freq)
-    now = agent.progress["env_steps"]
-    agent.learn_from(owed.due(now - before, now, agent.memory.ready(config.batch_length + 1)))
+    agent.parts["ratio"] = ratio = Ratio(updates_per_step(config), config.learning_starts)
+    return ratio

@@ -1,6 +1,9 @@
-"""What algorithms that learn from a replay memory share: how large it is, how many updates are due."""
+"""The common parts of algorithms that learn from a replay memory: its size, an iteration, target networks."""
 
 from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
 
 from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
@@ -9,27 +12,29 @@ from stride.config.schema import ReplayConfig
 from stride.envs_fast.vec_env import VecEnv
 
 SEAMS = 8  # final observations a world may leave beyond its time limit: one per resume
-FIRST = 64  # of each world that there is room for at first, where no limit says how many there will be
+FIRST_SLOTS = 64  # of each world at first, where no limit says how many final observations there will be
 
 
-class Room(NamedTuple):
-    """Of every world in the memory."""
+class ReplaySize(NamedTuple):
+    """The size of a memory, for each of its worlds."""
 
     rows: int
     slots: int
     """for final observations"""
 
 
-def replay_room(config: ReplayConfig, envs: VecEnv, keep_terminal: bool = False) -> Room:
-    """Rows that make up the buffer, and slots for what they can leave.
+def replay_size(config: ReplayConfig, envs: VecEnv, keep_terminal: bool = False) -> ReplaySize:
+    """Rows that make up the buffer, and slots for the final observations they can leave.
 
-    Where terminations are kept too, every row may leave one: on the CPU a few slots do at first and the memory makes
-    room for more, elsewhere it cannot, as it does not wait for the device to know.
+    Where terminations are kept too, every row may leave one: on the CPU a few slots are enough at first and the memory
+    adds more, elsewhere it cannot, as it does not wait for the device to know.
     """
     rows = -(-config.buffer_size // config.n_envs)
-    if keep_terminal:
-        return Room(rows, min(rows, FIRST) if envs.device.type == "cpu" else rows)
-    return Room(rows, min(rows, slots_for(rows, envs.time_limit) + SEAMS))
+    if not keep_terminal:
+        slots = slots_for(rows, envs.time_limit) + SEAMS
+    else:
+        slots = FIRST_SLOTS if envs.device.type == "cpu" else rows
+    return ReplaySize(rows, min(rows, slots))
 
 
 def updates_due(agent: Agent, config: ReplayConfig) -> Ratio:
@@ -37,3 +42,22 @@ def updates_due(agent: Agent, config: ReplayConfig) -> Ratio:
     pace = per_env_step(config.train_freq, config.gradient_steps, config.n_envs, config.updates_per_step)
     agent.parts["ratio"] = ratio = Ratio(pace, config.learning_starts)
     return ratio
+
+
+def collect_and_learn(agent: Agent, steps: int, ratio: Ratio, span: int) -> None:
+    """An iteration: a few steps, then the updates that are due for them, once `span` consecutive rows can be drawn."""
+    before = agent.progress["env_steps"]
+    agent.collect(steps)
+    now = agent.progress["env_steps"]
+    agent.learn_from(ratio.due(now - before, now, agent.memory.ready(span)))
+
+
+@torch.no_grad()
+def move_towards(target: nn.Module, source: nn.Module, fraction: float) -> None:
+    """target += fraction * (source - target), parameter by parameter, at once."""
+    targets: list[Tensor] = [*target.parameters()]
+    sources: list[Tensor] = [*source.parameters()]
+    if fraction < 1:
+        torch._foreach_lerp_(targets, sources, fraction)
+    else:
+        torch._foreach_copy_(targets, sources)

@@ -1,4 +1,4 @@
-"""What algorithms that learn from rollouts share: playing one, scaling its rewards, passing over it in minibatches."""
+"""The common parts of algorithms that learn from rollouts: playing one, scaled rewards, passes in minibatches."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -23,7 +23,7 @@ def scaled_rewards(agent: Agent, config: RolloutConfig) -> RewardScale:
 
 
 def play_and_learn(agent: Agent, steps: int) -> None:
-    """An iteration: a rollout from where the worlds stand, then everything that is learnt from it."""
+    """An iteration: a rollout from the present state of the worlds, then everything that is learnt from it."""
     start = tree_map(torch.clone, agent.collector.carry)
     agent.collect(steps)
     agent.learn_from(agent.memory.rollout(start, Final(agent.collector.obs, agent.collector.carry)))

@@ -4,14 +4,12 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from stride.agents.base import Agent, build_optimizer
+from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
-from stride.agents.networks.actor_critic import ActorCritic
-from stride.agents.networks.lagging import Lagging
+from stride.agents.networks.actor_critic import ActorCritic, Lagging
 from stride.agents.networks.policies import build_policy
 from stride.agents.on_policy import epochs, play_and_learn, scaled_rewards
 from stride.agents.returns import explained_variance, gae, standardize, vtrace
@@ -21,8 +19,8 @@ from stride.envs_fast.vec_env import VecEnv
 Number = TypeVar("Number", float, Tensor)  # a tensor [], where a schedule moves it and a graph reads it
 
 
-class Batch(NamedTuple):
-    """What an update looks at; [T, N, ...], then [B, ...] or, cut by worlds, [T, B, ...]."""
+class PPOBatch(NamedTuple):
+    """The input of an update; [T, N, ...], then [B, ...] or, cut by worlds, [T, B, ...]."""
 
     obs: Tree
     is_first: Tensor
@@ -71,9 +69,6 @@ class PPO(Agent):
         if self.lagging:
             self.collector.policy = self.lagging.policy
 
-    def configure_optimizers(self) -> Optimizer:
-        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
-
     def iteration(self) -> None:
         play_and_learn(self, self.config.n_steps)
 
@@ -87,18 +82,18 @@ class PPO(Agent):
         self.metrics.add(self.policy.head.describe())
 
     @torch.no_grad()
-    def judge(self, rollout: Rollout) -> Batch:
-        """How good was each action: advantages, and what the critic should have said."""
+    def judge(self, rollout: Rollout) -> PPOBatch:
+        """Judge each action: its advantage, and the target of the critic."""
         row = rollout.row
         log_prob, _, value = self.policy.evaluate(row.obs, rollout.start, row.is_first, row.action)
         reward = self.reward_scale(row.reward, row.terminated | row.truncated)
         v_tp1 = self.policy.next_values(rollout, value, self.collector.is_first)
-        ends, discounts = (row.terminated, row.truncated), (self.live.gamma, self.live.gae_lambda)
+        steps = (reward, row.terminated, row.truncated, value, v_tp1)
+        discounts = (self.live.gamma, self.live.gae_lambda)
         if self.lagging is None:
-            advantage = gae(reward, *ends, value, v_tp1, *discounts)
+            advantage = gae(*steps, *discounts)
         else:
-            ratio = self.catch_up(self.lagging, rollout, log_prob)
-            advantage = vtrace(reward, *ends, value, v_tp1, ratio, *discounts)
+            advantage = vtrace(*steps, self.catch_up(self.lagging, rollout, log_prob), *discounts)
         target = advantage + value
         self.metrics.add(
             {
@@ -109,7 +104,7 @@ class PPO(Agent):
         )
         if self.config.normalize_advantages == "rollout":
             advantage = standardize(advantage)
-        return Batch(row.obs, row.is_first, row.action, log_prob, value, advantage, target, rollout.start)
+        return PPOBatch(row.obs, row.is_first, row.action, log_prob, value, advantage, target, rollout.start)
 
     def catch_up(self, lagging: Lagging, rollout: Rollout, log_prob: Tensor) -> Tensor:
         """pi(a|s) of the present policy over that of the one that played, which then becomes the present one, [T, N].
@@ -118,24 +113,28 @@ class PPO(Agent):
         """
         ratio = (log_prob - lagging.log_prob(rollout)).exp()
         lagging.follow(self.policy)
-        self.tell_lag(ratio)
+        self.log_lag(ratio)
         return ratio
 
-    def tell_lag(self, ratio: Tensor) -> None:
-        """How far the present policy has come from the one that played."""
-        clipped = (ratio > 1).float().mean()
-        told = {"ratio/mean": ratio.mean(), "ratio/max": ratio.max(), "clipped": clipped}
-        self.metrics.add({f"train/lag/{name}": value for name, value in told.items()})
+    def log_lag(self, ratio: Tensor) -> None:
+        """Log how far the present policy has moved from the one that played."""
+        self.metrics.add(
+            {
+                "train/lag/ratio/mean": ratio.mean(),
+                "train/lag/ratio/max": ratio.max(),
+                "train/lag/clipped": (ratio > 1).float().mean(),
+            }
+        )
 
-    def update(self, batch: Batch) -> None:
+    def update(self, batch: PPOBatch) -> None:
         live = self.live
-        judged = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
-        log_ratio = judged.log_prob - batch.log_prob_old
+        judgement = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
+        log_ratio = judgement.log_prob - batch.log_prob_old
         ratio = log_ratio.exp()
         advantage = standardize(batch.advantage) if self.config.normalize_advantages == "batch" else batch.advantage
         policy_loss = clipped_surrogate(ratio, advantage, live.clip_range)
-        critic_loss = value_loss(judged.value, batch.value_old, batch.target, live.clip_range_vf)
-        entropy = judged.entropy.mean()
+        critic_loss = value_loss(judgement.value, batch.value_old, batch.target, live.clip_range_vf)
+        entropy = judgement.entropy.mean()
         loss = policy_loss + live.vf_coef * critic_loss - live.ent_coef * entropy
         with torch.no_grad():
             kl = approximate_kl(log_ratio)

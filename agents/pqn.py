@@ -4,22 +4,20 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from stride.agents.base import Agent, build_optimizer
+from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import minibatches
 from stride.agents.experience.nouns import Rollout, Tree, known_uncut
-from stride.agents.networks.q_network import QPolicy, Shape, build_q_policy
+from stride.agents.networks.q_network import QNetworkShape, QPolicy, build_q_policy, pick
 from stride.agents.on_policy import epochs, play_and_learn
 from stride.agents.returns import lambda_returns, next_values
-from stride.agents.targets import pick
 from stride.config.schema import PQNConfig
 from stride.envs_fast.vec_env import VecEnv
 
 
-class Batch(NamedTuple):
-    """What an update looks at; [T, N, ...], then [B, ...]."""
+class PQNBatch(NamedTuple):
+    """The input of an update; [T, N, ...], then [B, ...]."""
 
     obs: Tree
     action: Tensor
@@ -33,13 +31,10 @@ class PQN(Agent):
     policy: QPolicy
 
     def __init__(self, config: PQNConfig, envs: VecEnv, rank: int = 0) -> None:
-        shape = Shape(config.hidden_dims, config.activation, config.normalize_obs, layer_norm=True)
+        shape = QNetworkShape(config.hidden_dims, config.activation, config.normalize_obs, layer_norm=True)
         policy = build_q_policy(config, envs, shape)
         slots = slots_for(config.n_steps, envs.time_limit)
         super().__init__(config, envs, policy, config.n_steps, slots, replayed=False, rank=rank)
-
-    def configure_optimizers(self) -> Optimizer:
-        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
 
     def iteration(self) -> None:
         self.policy.epsilon = self.live.epsilon
@@ -52,26 +47,27 @@ class PQN(Agent):
         self.policy.network.encoder.learn(rollout.row.obs)
 
     @torch.no_grad()
-    def judge(self, rollout: Rollout) -> Batch:
-        """What each action was worth, by what followed and the best that could follow then."""
+    def judge(self, rollout: Rollout) -> PQNBatch:
+        """The target of each action: the rewards that followed, and the value of the best action after them."""
         row = rollout.row
-        v_t, v_next = self.policy.value(row.obs), self.policy.value(rollout.next.obs)
+        v_t = self.policy.value(row.obs)
+        v_next = self.policy.value(rollout.next.obs)
         v_final = None if known_uncut(rollout) else self.policy.value(rollout.final.obs)
         v_tp1 = next_values(v_t, v_next, v_final, row.truncated, row.slot)
         target = lambda_returns(
             row.reward, row.terminated, row.truncated, v_tp1, self.live.gamma, self.config.return_lambda
         )
-        return Batch(row.obs, row.action, target)
+        return PQNBatch(row.obs, row.action, target)
 
-    def update(self, batch: Batch) -> None:
-        chosen = pick(self.policy.network(batch.obs), batch.action)
-        error = batch.target - chosen
+    def update(self, batch: PQNBatch) -> None:
+        q = pick(self.policy.network(batch.obs), batch.action)
+        error = batch.target - q
         loss = error.square().mean() / 2
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         self.metrics.add(
             {
                 "train/loss/q": loss,
-                "train/value/q": chosen.mean(),
+                "train/value/q": q.mean(),
                 "train/value/target": batch.target.mean(),
                 "train/value/td_error": error.abs().mean(),
                 "train/grad_norm/total": norms.norm(),

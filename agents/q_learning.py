@@ -5,7 +5,7 @@ from torch import Tensor
 
 from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
-from stride.agents.experience.nouns import Rollout, expand, leaves, rebuild, tree_map
+from stride.agents.experience.nouns import Rollout, expand, tree_map, where
 from stride.agents.networks.q_table import QTable
 from stride.agents.on_policy import play_and_learn
 from stride.config.schema import QLearningConfig
@@ -45,7 +45,7 @@ class QLearning(Agent):
         self.register_buffer("visits", torch.zeros_like(policy.table).flatten())
 
     def configure_optimizers(self) -> None:
-        """There is no gradient."""
+        """None: there is no gradient."""
 
     def iteration(self) -> None:
         self.policy.epsilon = self.live.epsilon
@@ -54,21 +54,18 @@ class QLearning(Agent):
     @torch.no_grad()
     def learn(self, rollout: Rollout) -> None:
         policy, row, live = self.policy, rollout.row, self.live
-        following = tree_map(lambda x, y: torch.cat((x[1:], y[None])), row.obs, rollout.next.obs)
-        cut = [
-            x.gather(0, expand(row.slot, x).expand(*row.slot.shape, *x.shape[2:])) for x in leaves(rollout.final.obs)
-        ]
-        final = rebuild(row.obs, iter(cut))
-        next_obs = tree_map(lambda a, b: torch.where(expand(row.truncated, a), a, b), final, following)
+        slot = row.slot
+        following = tree_map(lambda x, last: torch.cat((x[1:], last[None])), row.obs, rollout.next.obs)
+        final = tree_map(lambda x: x.gather(0, expand(slot, x).expand(*slot.shape, *x.shape[2:])), rollout.final.obs)
+        next_obs = where(row.truncated, final, following)
         pair = policy.state(row.obs) * policy.actions + row.action
-        known = policy.table, self.visits
-        before = [x.clone() for x in known]
+        table = policy.table.view(-1)
+        before = [table.clone(), self.visits.clone()]
         for t in range(self.config.n_steps):
-            worth = policy.values(tree_map(lambda x: x[t], next_obs)).amax(-1)  # noqa: B023
-            target = row.reward[t] + live.gamma * ~row.terminated[t] * worth
-            flat = policy.table.view(-1)
-            error = learn_pairs(flat, self.visits, pair[t], target, live.policy_lr, self.config.visits_power)
+            next_value = policy.values(tree_map(lambda x: x[t], next_obs)).amax(-1)  # noqa: B023
+            target = row.reward[t] + live.gamma * ~row.terminated[t] * next_value
+            error = learn_pairs(table, self.visits, pair[t], target, live.policy_lr, self.config.visits_power)
             self.progress["updates"] += 1
             self.metrics.add({"train/value/td_error": error.abs().mean(), "train/value/target": target.mean()})
-        for mine, old in zip(known, before, strict=True):  # a rollout that is not finite teaches nothing
-            mine.copy_(torch.where(self.poisoned, old, mine))
+        for now, old in zip((table, self.visits), before, strict=True):  # a non-finite rollout is not learnt from
+            now.copy_(torch.where(self.poisoned, old, now))

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from stride.agents.base import Agent, build_optimizer
+from stride.agents.base import Agent
 from stride.agents.experience.memory import slots_for
 from stride.agents.experience.minibatches import CUTS
 from stride.agents.experience.nouns import Rollout, Tree
@@ -18,8 +17,8 @@ from stride.config.schema import REINFORCEConfig
 from stride.envs_fast.vec_env import VecEnv
 
 
-class Batch(NamedTuple):
-    """What an update looks at; [T, N, ...], then [B, ...] or, cut by worlds, [T, B, ...]."""
+class REINFORCEBatch(NamedTuple):
+    """The input of an update; [T, N, ...], then [B, ...] or, cut by worlds, [T, B, ...]."""
 
     obs: Tree
     is_first: Tensor
@@ -66,9 +65,6 @@ class REINFORCE(Agent):
         self.reward_scale = scaled_rewards(self, config)
         self.cut = CUTS[policy.cut]
 
-    def configure_optimizers(self) -> Optimizer:
-        return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
-
     def iteration(self) -> None:
         play_and_learn(self, self.config.n_steps)
 
@@ -80,8 +76,8 @@ class REINFORCE(Agent):
         self.metrics.add(self.policy.head.describe())
 
     @torch.no_grad()
-    def judge(self, rollout: Rollout) -> Batch:
-        """What weighs each action: its return, or by how much the return beat the critic's expectation."""
+    def judge(self, rollout: Rollout) -> REINFORCEBatch:
+        """The weight of each action: its return, or how far the return exceeded the critic's expectation."""
         row = rollout.row
         value = self.policy.value(row.obs, rollout.start, row.is_first)
         reward = self.reward_scale(row.reward, row.terminated | row.truncated)
@@ -93,23 +89,23 @@ class REINFORCE(Agent):
         else:
             self.metrics.add({"train/value/explained_variance": explained_variance(value, returns)})
         self.metrics.add({"train/return/mean": masked_mean(returns, counted)})
-        whole = from_episode_start(returns, row.is_first) if self.config.returns_type == "mc:episode" else returns
-        weight = whole - value
+        weight = from_episode_start(returns, row.is_first) if self.config.returns_type == "mc:episode" else returns
+        weight = weight - value
         if self.config.normalize_returns == "rollout":
             weight = masked_standardize(weight, counted)
-        return Batch(row.obs, row.is_first, row.action, weight, returns, counted, rollout.start)
+        return REINFORCEBatch(row.obs, row.is_first, row.action, weight, returns, counted, rollout.start)
 
-    def update(self, batch: Batch) -> None:
-        judged = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
+    def update(self, batch: REINFORCEBatch) -> None:
+        judgement = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
         weight = batch.weight
         if self.config.normalize_returns == "batch":
             weight = masked_standardize(weight, batch.counted)
-        policy_loss = policy_gradient(judged.log_prob, weight, batch.counted)
-        entropy = masked_mean(judged.entropy, batch.counted)
+        policy_loss = policy_gradient(judgement.log_prob, weight, batch.counted)
+        entropy = masked_mean(judgement.entropy, batch.counted)
         loss = policy_loss - self.live.ent_coef * entropy
         losses = {"train/loss/policy": policy_loss, "train/policy/entropy": entropy}
         if self.policy.critic is not None:
-            losses["train/loss/value"] = (judged.value - batch.target).square().mean()
+            losses["train/loss/value"] = (judgement.value - batch.target).square().mean()
             loss = loss + self.live.vf_coef * losses["train/loss/value"]
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         self.metrics.add({**losses, "train/loss/total": loss, **self.policy.gradient_norms(norms)})

@@ -4,11 +4,11 @@ v_t is V of the row's observation, v_next [N] V of the observation after the las
 observations a time limit cut off; `slot` says which of them belongs to a row. A terminated row has no future,
 a truncated row's future is worth V(final observation), and neither lets anything flow in from the next episode.
 
-What goes through a rollout row by row is a few operations for each row in torch, which is its meaning, and one kernel
-of returns.cu on a GPU.
+Estimators that go through a rollout row by row are a few operations per row in torch, which is their meaning, and one
+kernel of returns.cu on a GPU.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from pathlib import Path
 from typing import TypeVar, cast
@@ -29,9 +29,9 @@ def _kernels(compile: Compile, device: torch.device) -> Kernels:
 
 
 def launch(kernel: str, *arguments: Tensor | float, compile: Compile = compile_cuda) -> Tensor:
-    """What the estimator of this name answers, by its kernel: tensors [T, N] first, then numbers."""
-    tensors = [each.contiguous() for each in arguments if isinstance(each, Tensor)]
-    numbers = [np.float64(each) for each in arguments if not isinstance(each, Tensor)]
+    """The result of the estimator of this name, by its kernel: tensors [T, N] first, then numbers."""
+    tensors = [x.contiguous() for x in arguments if isinstance(x, Tensor)]
+    numbers = [np.float64(x) for x in arguments if not isinstance(x, Tensor)]
     out = torch.empty_like(tensors[0])
     steps, worlds = out.shape
     kernels = _kernels(compile, out.device)
@@ -43,12 +43,12 @@ def row_by_row(estimator: Estimator) -> Estimator:
     """The estimator itself, or its kernel where the tensors lie on a GPU."""
 
     @wraps(estimator)
-    def chosen(reward: Tensor, *arguments: Tensor | float) -> Tensor:
+    def dispatched(reward: Tensor, *arguments: Tensor | float) -> Tensor:
         if reward.is_cuda:
             return launch(estimator.__name__, reward, *arguments)
         return estimator(reward, *arguments)
 
-    return cast(Estimator, chosen)
+    return cast(Estimator, dispatched)
 
 
 def next_values(v_t: Tensor, v_next: Tensor, v_final: Tensor | None, truncated: Tensor, slot: Tensor) -> Tensor:
@@ -69,10 +69,10 @@ def gae(
     delta_t = r_t + gamma (1 - terminated_t) v_tp1 - v_t;   A_t = delta_t + gamma lam (1 - ended_t) A_t+1
     """
     delta, keep = _errors(reward, terminated, truncated, v_t, v_tp1, gamma, lam)
-    advantage, ahead = torch.empty_like(delta), torch.zeros_like(delta[0])
-    steps = zip(delta.unbind()[::-1], keep.unbind()[::-1], advantage.unbind()[::-1], strict=True)
-    for delta_t, keep_t, advantage_t in steps:  # unbound at once: to index a tensor costs as much as the sum
-        ahead = torch.addcmul(delta_t, keep_t, ahead, out=advantage_t)
+    advantage = torch.empty_like(delta)
+    future = torch.zeros_like(delta[0])
+    for delta_t, keep_t, advantage_t in _last_row_first(delta, keep, advantage):
+        future = torch.addcmul(delta_t, keep_t, future, out=advantage_t)
     return advantage
 
 
@@ -94,17 +94,22 @@ def vtrace(
     action by, bootstrapped with the same lambda. Where every ratio is 1 this is `gae`, to the bit.
     """
     delta, keep = _errors(reward, terminated, truncated, v_t, v_tp1, gamma, lam)
-    advantage, ahead = torch.empty_like(delta), torch.zeros_like(delta[0])
-    columns = (delta, keep, ratio.clamp(max=1), advantage)
-    for delta_t, keep_t, rho_t, advantage_t in zip(*(x.unbind()[::-1] for x in columns), strict=True):
-        ahead = torch.addcmul(delta_t, keep_t, ahead, out=advantage_t).mul_(rho_t)
+    advantage = torch.empty_like(delta)
+    future = torch.zeros_like(delta[0])
+    for delta_t, keep_t, rho_t, advantage_t in _last_row_first(delta, keep, ratio.clamp(max=1), advantage):
+        future = torch.addcmul(delta_t, keep_t, future, out=advantage_t).mul_(rho_t)
     return advantage
+
+
+def _last_row_first(*columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The rows of columns [T, N], unbound at once: to index a tensor costs as much as a sum."""
+    return zip(*(column.unbind()[::-1] for column in columns), strict=True)
 
 
 def _errors(
     reward: Tensor, terminated: Tensor, truncated: Tensor, v_t: Tensor, v_tp1: Tensor, gamma: float, lam: float
 ) -> tuple[Tensor, Tensor]:
-    """One-step errors delta, and how much of what comes behind them flows into each row, [T, N] both."""
+    """One-step errors delta, and how much of the next row's advantage flows into each row, [T, N] both."""
     delta = torch.addcmul(reward - v_t, v_tp1, ~terminated, value=gamma)
     return delta, (gamma * lam) * ~(terminated | truncated)
 
@@ -115,11 +120,12 @@ def reward_to_go(reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: T
 
     G_t = r_t + gamma G_t+1; 0 follows a termination, v_tp1 follows a time limit or the end of the rollout.
     """
-    live = ~terminated * gamma
-    returns, ahead = torch.empty_like(reward), v_tp1[-1]
-    for t in range(len(reward) - 1, -1, -1):
-        future = torch.where(truncated[t], v_tp1[t], ahead)
-        ahead = torch.addcmul(reward[t], live[t], future, out=returns[t])
+    discount = ~terminated * gamma
+    returns = torch.empty_like(reward)
+    future = v_tp1[-1]
+    for t in reversed(range(len(reward))):
+        future = torch.where(truncated[t], v_tp1[t], future)
+        future = torch.addcmul(reward[t], discount[t], future, out=returns[t])
     return returns
 
 
@@ -128,27 +134,36 @@ def lambda_returns(
     reward: Tensor, terminated: Tensor, truncated: Tensor, v_tp1: Tensor, gamma: float, lam: float
 ) -> Tensor:
     """G_t = r_t + gamma ((1 - lam) v_t+1 + lam G_t+1), [T, N]; v_t+1 alone at a cut, nothing after an end."""
-    returns, ahead = torch.empty_like(reward), v_tp1[-1]
-    for t in range(len(reward) - 1, -1, -1):
-        mixed = torch.where(truncated[t], v_tp1[t], torch.lerp(v_tp1[t], ahead, lam))
-        ahead = torch.addcmul(reward[t], ~terminated[t], mixed, value=gamma, out=returns[t])
+    returns = torch.empty_like(reward)
+    future = v_tp1[-1]
+    for t in reversed(range(len(reward))):
+        future = torch.where(truncated[t], v_tp1[t], torch.lerp(v_tp1[t], future, lam))
+        future = torch.addcmul(reward[t], ~terminated[t], future, value=gamma, out=returns[t])
     return returns
 
 
 @row_by_row
 def from_episode_start(returns: Tensor, is_first: Tensor) -> Tensor:
     """Give every row the return of its episode's first row in the rollout, [T, N]."""
-    whole, current = torch.empty_like(returns), returns[0]
+    of_episode = torch.empty_like(returns)
+    current = returns[0]
     for t in range(len(returns)):
         current = torch.where(is_first[t], returns[t], current)
-        whole[t] = current
-    return whole
+        of_episode[t] = current
+    return of_episode
 
 
 def ends_within(terminated: Tensor, truncated: Tensor) -> Tensor:
     """Whether each row's episode ends inside the rollout, [T, N] bool: only then is its return complete."""
     ended = (terminated | truncated).long()
     return ended.flip(0).cumsum(0).flip(0) > 0
+
+
+def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
+    """reward + discount * next_value, for values [B] or quantiles [B, K]."""
+    if next_value.dim() == 1:
+        return torch.addcmul(reward, discount, next_value)
+    return reward[:, None] + discount[:, None] * next_value
 
 
 def explained_variance(v_t: Tensor, target: Tensor) -> Tensor:

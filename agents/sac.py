@@ -13,8 +13,8 @@ from stride.agents.experience.minibatches import in_order
 from stride.agents.experience.nouns import Transitions
 from stride.agents.networks.q_network import image_reader
 from stride.agents.networks.squashed import Critics, SquashedPolicy
-from stride.agents.off_policy import replay_room, updates_due
-from stride.agents.targets import move, td_target
+from stride.agents.off_policy import collect_and_learn, move_towards, replay_size, updates_due
+from stride.agents.returns import td_target
 from stride.config.schema import SACConfig
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.counter_rng import EXPLORE, uniforms
@@ -44,27 +44,23 @@ class SAC(Agent):
     policy: SquashedPolicy
 
     def __init__(self, config: SACConfig, envs: VecEnv, rank: int = 0) -> None:
-        space, cnn = envs.observation_space, image_reader(config, envs)
-        net = (config.hidden_dims, config.activation, config.normalize_obs, cnn)
+        space = envs.observation_space
+        net = (config.hidden_dims, config.activation, config.normalize_obs, image_reader(config, envs))
         policy = SquashedPolicy(space, envs.action_space, *net, config.noise_correlation, config.seed).to(envs.device)
-        super().__init__(config, envs, policy, *replay_room(config, envs), rank=rank, storage=config.replay_storage)
+        super().__init__(config, envs, policy, *replay_size(config, envs), rank=rank, storage=config.replay_storage)
         self.critics = Critics(CRITICS, space, policy.draws, *net, config.seed + 1).to(envs.device)
         self.target = deepcopy(self.critics).requires_grad_(False)
-        learnt = config.ent_coef is None
-        self.log_alpha = nn.Parameter(torch.zeros((), device=envs.device), requires_grad=learnt)
+        self.log_alpha = nn.Parameter(torch.zeros((), device=envs.device), requires_grad=config.ent_coef is None)
         self.target_entropy = -float(policy.draws) if config.target_entropy is None else config.target_entropy
         self.ratio = updates_due(self, config)
 
     def configure_optimizers(self) -> Optimizer:
-        learnt = [*self.policy.parameters(), *self.critics.parameters(), self.log_alpha]
-        return build_optimizer(self.config, [p for p in learnt if p.requires_grad], self.live.policy_lr)
+        parameters = [*self.policy.parameters(), *self.critics.parameters(), self.log_alpha]
+        return build_optimizer(self.config, [p for p in parameters if p.requires_grad], self.live.policy_lr)
 
     def iteration(self) -> None:
-        before = self.progress["env_steps"]
-        self.policy.at_random = before < self.config.learning_starts
-        self.collect(self.config.train_freq)
-        now = self.progress["env_steps"]
-        self.learn_from(self.ratio.due(now - before, now, self.memory.ready(2)))
+        self.policy.at_random = self.progress["env_steps"] < self.config.learning_starts
+        collect_and_learn(self, self.config.train_freq, self.ratio, 2)
 
     def learn(self, updates: int) -> None:
         config = self.config
@@ -72,15 +68,15 @@ class SAC(Agent):
         if not updates:
             return
         noise = self.update_noise(updates)
-        draws = self.memory.draws(updates, config.batch_size, 1, self.live.gamma)
-        batches = chain.from_iterable(in_order(drawn, config.batch_size) for drawn in draws)
-        self.metrics.add_all([self.update(*each) for each in zip(batches, noise, strict=True)])
+        pieces = self.memory.draws(updates, config.batch_size, 1, self.live.gamma)
+        batches = chain.from_iterable(in_order(piece, config.batch_size) for piece in pieces)
+        self.metrics.add_all([self.update(batch, draws) for batch, draws in zip(batches, noise, strict=True)])
 
     def renew_statistics(self) -> None:
         """Let the encoders see the latest observations."""
         if self.config.normalize_obs == "rolling":
-            for part in (self.policy, self.critics, self.target):
-                part.encoder.learn(self.memory.recent(self.config.train_freq))
+            for network in (self.policy, self.critics, self.target):
+                network.encoder.learn(self.memory.recent(self.config.train_freq))
 
     def update_noise(self, updates: int) -> Tensor:
         """Uniforms [updates, 2, B, A] for the actions that are drawn anew in this iteration's updates."""
@@ -88,26 +84,26 @@ class SAC(Agent):
         return uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.log_alpha.device)
 
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
-        """`noise` [2, B, A]: for the actions here and the ones that follow."""
+        """`noise` [2, B, A]: for the actions of the observations, and of the next ones."""
         learnt = self.live.ent_coef is None
         alpha = self.log_alpha.detach().exp() if learnt else torch.full_like(self.log_alpha, self.live.ent_coef)
         with torch.no_grad():
             action, log_prob = self.policy.draw(batch.next_obs, noise[1])
-            following = soft_value(self.target(batch.next_obs, action), log_prob, alpha)
-            target = td_target(batch.reward, batch.discount, following)
+            next_value = soft_value(self.target(batch.next_obs, action), log_prob, alpha)
+            target = td_target(batch.reward, batch.discount, next_value)
         q = self.critics(batch.obs, batch.action)
         action, log_prob = self.policy.draw(batch.obs, noise[0])
-        of_critics = critic_loss(q, target)
+        q_loss = critic_loss(q, target)
         # frozen: one backward pass serves all losses, and the policy's must not move the critics
-        of_policy = -soft_value(self.critics(batch.obs, action, frozen=True), log_prob, alpha).mean()
-        loss = of_critics + of_policy
+        policy_loss = -soft_value(self.critics(batch.obs, action, frozen=True), log_prob, alpha).mean()
+        loss = q_loss + policy_loss
         if learnt:
             loss = loss + temperature_loss(self.log_alpha, log_prob, self.target_entropy)
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
-        move(self.target, self.critics, self.config.tau)
+        move_towards(self.target, self.critics, self.config.tau)
         return {
-            "train/loss/policy": of_policy,
-            "train/loss/q": of_critics,
+            "train/loss/policy": policy_loss,
+            "train/loss/q": q_loss,
             "train/value/q": q.mean(),
             "train/value/target": target.mean(),
             "train/policy/entropy": -log_prob.mean(),

@@ -1,7 +1,7 @@
-"""The heavy verbs of an agent as sockets: who plays, who learns, who evaluates. Here as plain torch, a step and a
+"""The expensive methods of an agent as sockets: playing, learning, evaluating. Here in plain torch, one step and one
 minibatch at a time, which is the meaning of all others.
 
-What is plugged in owns compiled things at most, never state and no algorithm; they are chosen one by one.
+An engine that is plugged in owns compiled code at most, never state and no algorithm; sockets are chosen one by one.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from torch import Tensor
 from torch.optim import Optimizer
 
-from stride.agents.experience.collector import Collector, Policy
+from stride.agents.experience.collector import Collector, EpisodeResults, Policy
 from stride.agents.experience.memory import Memory
-from stride.agents.experience.tally import Played
 from stride.agents.metric_sums import Metrics
 from stride.config.schema import Config
 from stride.utils.counter_rng import Key
@@ -22,7 +21,7 @@ Work = TypeVar("Work", contravariant=True)
 
 
 class Learner(Protocol):
-    """An agent as those who play or learn for it see it."""
+    """An agent, as far as engines that play or learn for it use it."""
 
     config: Config
     live: SimpleNamespace
@@ -34,13 +33,13 @@ class Learner(Protocol):
     counter: Tensor | None
     """iterations, int64 [] on the device, where a graph reads them"""
     loads: int
-    """how often a state was loaded, after which things lie elsewhere"""
+    """how often a state was loaded, after which tensors are stored elsewhere"""
     poisoned: Tensor
-    """bool []: something that was just collected is not finite"""
+    """bool []: something that was just collected is non-finite"""
     broken: Tensor
-    """bool []: something of this iteration is not"""
+    """bool []: something of this iteration is non-finite"""
     lost: Tensor
-    """bool []: a loss is not"""
+    """bool []: a loss is non-finite"""
 
     @property
     def optimizer(self) -> Optimizer: ...
@@ -66,7 +65,7 @@ class Learn(Protocol[Work]):
     name: str
 
     def learn(self, learner: Learner, work: Work) -> None:
-        """What the learner's own `learn` does with this work: a rollout, or a number of updates that are due.
+        """Do what the learner's own `learn` does with this work: a rollout, or a number of updates that are due.
 
         World models take `learn(updates, losses)`: an engine passes what answers their losses and steps the optimizer.
         """
@@ -77,10 +76,10 @@ class Episodes(Protocol):
 
     name: str
 
-    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> Played:
-        """What `collector.play` answers, guarded as the learner's config says; worlds have just begun.
+    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> EpisodeResults:
+        """The results of `collector.play`, guarded as the learner's config says; worlds have just begun.
 
-        Where the worlds and the collector stand afterwards is nobody's business: both begin anew.
+        The state of the worlds and the collector afterwards does not matter: both begin anew.
         """
 
 
@@ -103,7 +102,7 @@ class EagerLearn:
 
 
 class Threads(NamedTuple):
-    """How many, and why where the config left it open."""
+    """How many threads, and why, where the config left it open."""
 
     number: int = 1
     why: str = ""
@@ -114,21 +113,21 @@ class EagerEpisodes:
 
     name = "eager"
 
-    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> Played:
+    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> EpisodeResults:
         return collector.play(count, max_steps, learner.config.nan_guard != "off")
 
 
 class Engine(NamedTuple):
-    """The sockets, under the name that configs and runs know, and why they were taken."""
+    """The sockets, under the name that configs and runs use, and why they were chosen."""
 
     name: str
     reason: str
     play: Play
-    learn: Learn[Any]  # of the work that the agent hands out
+    learn: Learn[Any]  # of the work that the agent passes to `learn_from`
     episodes: Episodes = EagerEpisodes()
     threads: Threads = Threads()
 
 
 def eager(reason: str = "") -> Engine:
-    """Plain torch in all."""
+    """Plain torch in all sockets."""
     return Engine("eager", reason, EagerPlay(), EagerLearn())

@@ -1,6 +1,6 @@
-"""How long each phase took: by the clock on the CPU; on a GPU by marks in its own stream, which nobody waits for.
+"""Seconds of each phase: by the clock on the CPU; on a GPU by marks in its own stream, which nobody waits for.
 
-What is asked of a GPU runs later than it was asked for, so the host's clock would measure the asking.
+A GPU runs its work later than the host starts it, so the host's clock would measure the start alone.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,26 +9,26 @@ from typing import Any, Protocol
 
 import torch
 
-MOST = 256  # spans that wait to be read; the oldest are long done by then
+MOST = 256  # spans that are not read yet; the oldest are long done by then
 
 
 class Stopwatch:
-    """Seconds by phase, on the host's clock. `begin` gives a mark, `end` counts what has passed since then."""
+    """Seconds by phase, on the host's clock. `begin` gives a mark, `end` counts the time since then."""
 
     begin: Callable[[], Any] = staticmethod(perf_counter)
 
     def __init__(self, phases: Iterable[str]) -> None:
         self.spent = dict.fromkeys(phases, 0.0)
 
-    def end(self, phase: str, began: float) -> None:
-        self.spent[phase] += perf_counter() - began
+    def end(self, phase: str, start: float) -> None:
+        self.spent[phase] += perf_counter() - start
 
     def read(self) -> dict[str, float]:
-        """What was counted so far; whoever measures a phase by himself adds to it."""
+        """Seconds so far; a caller that measures a phase itself adds to this dict."""
         return self.spent
 
 
-class Event(Protocol):
+class CudaEvent(Protocol):
     """torch.cuda.Event, as far as it is used."""
 
     def record(self, stream: Any = None) -> None: ...
@@ -37,31 +37,32 @@ class Event(Protocol):
 
 
 class DeviceStopwatch(Stopwatch):
-    """The same of what a GPU does between two marks in its stream; `read` waits for the last one."""
+    """Seconds of a GPU between two marks in its stream; `read` waits for the last one."""
 
-    def __init__(self, phases: Iterable[str], mark: Callable[[], Event]) -> None:
+    def __init__(self, phases: Iterable[str], mark: Callable[[], CudaEvent]) -> None:
         """`mark` gives an event that is already recorded."""
         super().__init__(phases)
-        self.begin, self._spans = mark, list[tuple[str, Event, Event]]()
+        self.begin = mark
+        self._spans: list[tuple[str, CudaEvent, CudaEvent]] = []  # phase, first mark, last mark
 
-    def end(self, phase: str, began: Event) -> None:  # type: ignore[override]  # its own marks
-        self._spans.append((phase, began, self.begin()))
+    def end(self, phase: str, start: CudaEvent) -> None:  # type: ignore[override]  # its own marks
+        self._spans.append((phase, start, self.begin()))
         if len(self._spans) == MOST:
             self.read()
 
     def read(self) -> dict[str, float]:
         if self._spans:
             self._spans[-1][2].synchronize()
-        for phase, began, ended in self._spans:
-            self.spent[phase] += began.elapsed_time(ended) / 1000  # it answers in milliseconds
+        for phase, start, end in self._spans:
+            self.spent[phase] += start.elapsed_time(end) / 1000  # milliseconds
         self._spans.clear()
         return self.spent
 
 
 def stopwatch(device: torch.device, phases: Iterable[str]) -> Stopwatch:
-    """The one that is right for what runs on `device`."""
+    """The stopwatch for work on `device`."""
 
-    def mark() -> Event:
+    def mark() -> CudaEvent:
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(device))
         return event

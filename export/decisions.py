@@ -14,14 +14,13 @@ from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Tree, leaves
 from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic
 from stride.agents.networks.cnn import Image
-from stride.agents.networks.dense import Dense
 from stride.agents.networks.dreamer_policy import Carry, DreamerPolicy
+from stride.agents.networks.layers import Dense, LayerNorm
 from stride.agents.networks.planning_policy import PlanningPolicy
 from stride.agents.networks.q_network import QPolicy, best
 from stride.agents.networks.q_table import QTable
 from stride.agents.networks.recurrent import RecurrentActorCritic
 from stride.agents.networks.squashed import SquashedPolicy
-from stride.agents.networks.threads import LayerNorm
 from stride.envs_fast.vec_env import Obs
 from stride.utils.user_error import UserError
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stride.agents.trained.episode import moments, start_of
+from stride.agents.trained.episode import episode_steps, start_of
 from stride.agents.trained.loading import LoadedRun
 from stride.export.ports import ACTION, Face, Run
 
@@ -46,7 +46,7 @@ def samples(loaded: LoadedRun, face: Face, observations: int = OBSERVATIONS, see
     found: list[Sample] = []
     try:
         for number in count():
-            for moment in moments(env, loaded.agent, start_of(seed, number), "greedy"):
+            for moment in episode_steps(env, loaded.agent, start_of(seed, number), "greedy"):
                 told = {name: moment.opinion.distribution[name] for name in scores}
                 found.append(Sample(moment.obs, moment.step == 1, {ACTION: np.asarray(moment.choice.action), **told}))
                 if len(found) == observations:

@@ -35,7 +35,7 @@ def imagined(player: Player, episode: Episode, stacked: int, step: int) -> dict[
     if found is None:
         return {"seen": [], "reward": [], "goes_on": [], "value": None, "film": None}
     there = leaves(episode.observations)
-    seen = {name: leaf.numpy() for name, leaf in named(found.seen).items()}
+    seen = {name: leaf.numpy() for name, leaf in named(found.obs).items()}
     ordered: Observed = {name: seen[name] for name in there if name in seen}
     _, numbers = observed_numbers(ordered)
     pictures = [(name, true) for name, true in images(episode.observations).items() if name in seen]

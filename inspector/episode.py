@@ -101,7 +101,7 @@ def numbers(episode: Episode, loaded: LoadedRun) -> dict[str, Any]:
     """Everything but the frames, as plain lists of short floats; what is non-finite is null."""
     config = loaded.config
     names, observed = observed_numbers(episode.observations)
-    _, seen = observed_numbers(episode.seen)
+    _, seen = observed_numbers(episode.encoded)
     # what the first layer gets is shown beside what the world gave only where normalising made something else of it
     differs = seen.shape == observed.shape and not np.allclose(seen, observed, atol=1e-4)
     judgements = {name: brief(values) for name, values in judged(episode, config.gamma, _lambda(loaded)).items()}

@@ -19,7 +19,7 @@ from untrained_runs import untrained
 
 import stride
 import stride.commands.train as command
-from stride.agents.trained.batch import batch_of
+from stride.agents.trained.player import batch_of
 from stride.commands import run_play, run_publish
 from stride.config.keys import is_field
 from stride.config.overrides import apply_overrides, in_words

@@ -12,9 +12,8 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from stride.agents.base import Agent
-from stride.agents.experience.collector import Collector, Policy
+from stride.agents.experience.collector import Collector, EpisodeResults, Policy
 from stride.agents.experience.finite_guard import NonFiniteError
-from stride.agents.experience.tally import Played
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.counter_rng import EVALUATE, TEST, Key, integers
@@ -52,7 +51,7 @@ def cadence(config: Config, time_limit: int | None) -> int:
     return iterations - iterations % config.epoch_iterations or iterations
 
 
-def summarize(stage: str, played: Played, wanted: int) -> dict[str, float]:
+def summarize(stage: str, played: EpisodeResults, wanted: int) -> dict[str, float]:
     """The metrics of one evaluation; where not all of its `wanted` episodes ended, only how many did.
 
     Short episodes end first: the mean of those that ended is not the mean of all.
@@ -126,14 +125,14 @@ class Evaluate(Callback):
         episodes = self.config.test_episodes
         return summarize("test", self._play(policy, TEST, self.tests, episodes), episodes)
 
-    def _play(self, policy: Policy, purpose: int, index: int, episodes: int) -> Played:
+    def _play(self, policy: Policy, purpose: int, index: int, episodes: int) -> EpisodeResults:
         began = perf_counter()
         played = self._played(policy, purpose, index, episodes)
         if self._agent is not None:
             self._agent.seconds["evaluate"] += perf_counter() - began
         return played
 
-    def _played(self, policy: Policy, purpose: int, index: int, episodes: int) -> Played:
+    def _played(self, policy: Policy, purpose: int, index: int, episodes: int) -> EpisodeResults:
         config = self.config
         seed = worlds_seed(config, purpose, index)
         number = min(episodes, self._most)
@@ -152,7 +151,7 @@ class Evaluate(Callback):
             if config.nan_guard == "stop":
                 raise NumbersError(line) from error
             log.warning(f"{line} (nan_guard: skip)")
-            return Played([], [])
+            return EpisodeResults([], [])
         finally:
             self.playing = ""
         if len(played.returns) < episodes:

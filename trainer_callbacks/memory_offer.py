@@ -23,7 +23,7 @@ def offer(config: Config, error: BaseException, held: int = 0) -> str:
         replayed = isinstance(config, ReplayConfig)
         if error.key != ("buffer_size" if replayed else "n_steps"):
             return ""  # its own line says what fits
-        return _lowered(config, error.key if replayed else "n_envs", STEADY * error.share)
+        return _lowered(config, error.key if replayed else "n_envs", STEADY * error.fraction)
     asked = _bytes(ASKED, str(error))
     if not asked or 2 * _weights(config) > asked:
         return ""

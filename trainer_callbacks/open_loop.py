@@ -55,7 +55,7 @@ def open_loop(policy: ModelPolicy, batch: Sequences, steps: tuple[int, ...], kno
         if not known <= t < len(batch.reward) - furthest:
             continue
         dream = policy.dream(state, batch.action[t + 1 : t + 1 + furthest].transpose(0, 1))
-        told = [part.numbers.float() for part in parts(at_steps(dream.seen, steps), leaves)]
+        told = [part.numbers.float() for part in parts(at_steps(dream.obs, steps), leaves)]
         same = batch.is_first[t + 1 : t + 1 + furthest].cumsum(0) == 0  # episode as at t
         for i, step in enumerate(steps):
             counts = same[step - 1]

@@ -1,20 +1,27 @@
-"""A policy meets worlds. The same object plays for training (into a memory) and for evaluation (without one)."""
+"""A policy meets worlds. One collector plays for training (into a memory), another for evaluation (without one)."""
 
 import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stride.agents.experience.finite_guard import float_views, floating, may_be_non_finite
+from stride.agents.experience.finite_guard import (
+    NonFiniteError,
+    float_views,
+    floating,
+    may_be_non_finite,
+    non_finite_in,
+)
 from stride.agents.experience.memory import Memory
-from stride.agents.experience.nouns import Act, Dream, Explanation, Row, Tree, copy_into, leaves, tree_map
-from stride.agents.experience.tally import Played, Seen, Tally, fetch
+from stride.agents.experience.nouns import Act, Dream, Explanation, Row, Tree, copy_into, expand, leaves, tree_map
 from stride.envs_fast.vec_env import Obs, Step, VecEnv, wrong_action
 from stride.utils.counter_rng import ACT, WORLD, Key, integers, uniforms
 
 WINDOW = 100  # episodes in the running mean, as everywhere in the field
-LOOKS = 32  # steps between two looks of the host at worlds on a device, whose episodes are counted
+LOOKS = 32  # steps on a device after which the host looks for finished episodes
 
 
 class Policy(nn.Module):
@@ -24,11 +31,11 @@ class Policy(nn.Module):
     """uniforms one answer takes"""
 
     def initial(self, num_envs: int) -> Tree:
-        """The carry before an episode's first step, [num_envs, ...] leaves; () where nothing is remembered."""
+        """The carry before an episode's first step, [num_envs, ...] tensors; () where nothing is remembered."""
         raise NotImplementedError
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        """An action for each world of one instant, leaves [N, ...], from the uniforms `noise` [N, draws] in [0, 1).
+        """An action for each world of one instant, tensors [N, ...], from the uniforms `noise` [N, draws] in [0, 1).
 
         The same arguments and weights give the same answer: it draws nothing itself. It resets the carry where
         is_first and hands a new one back, never written in place. `greedy` asks for the best action instead of a draw.
@@ -38,9 +45,9 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        """What `act` would start from, for people to look at: no draw, no carry handed on, nothing changes.
+        """The judgement that `act` would start from, for people to look at: no draw, no carry, nothing changes.
 
-        Leaves [N, ...] of one instant. Gradients flow from the answer to `obs` (saliency takes them), so images may
+        Tensors [N, ...] of one instant. Gradients flow from the answer to `obs` (saliency takes them), so images may
         come as floats here. How the numbers are made may change with the algorithm: nothing is learnt from them.
         """
         raise NotImplementedError
@@ -50,23 +57,23 @@ class Policy(nn.Module):
         return tree_map(torch.clone, obs)
 
     def follow(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Tree:
-        """The carry behind an instant at which somebody else chose `action`.
+        """The carry after an instant at which somebody else chose `action`.
 
-        This is that of `act`, for whom remembers no actions; whoever does puts this one in the place of its own.
+        By default that of `act`; a policy that remembers its actions overrides this.
         """
         noise = torch.zeros(len(is_first), self.draws, device=is_first.device)
         return self.act(obs, carry, is_first, noise, True).carry
 
     def dream(self, states: Tree, actions: Tensor) -> Dream | None:
-        """What it imagines from states [T, ...] that `explain` told, under actions [T, H, ...]; None without a model.
+        """Imagine the future from states [T, ...] of `explain` under actions [T, H, ...]; None without a model.
 
-        Always the same: it takes the likeliest where `act` would draw. No gradients.
+        Deterministic: it takes the likeliest where `act` would draw. No gradients.
         """
         return None
 
 
 class Window:
-    """The last finished episodes, kept on the device: one transfer when asked, none while playing."""
+    """Returns and lengths of the last finished episodes, stored on the device: one transfer for a summary."""
 
     def __init__(self, device: torch.device) -> None:
         self.ring = torch.zeros(2, WINDOW + 1, device=device)  # returns, lengths; the last column is a bin
@@ -74,30 +81,32 @@ class Window:
         self.best = float("-inf")
 
     def add(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> None:
-        """[T, N] each; where `ended`, an episode of that return and length came to its end."""
+        """[T, N] tensors; where `ended`, an episode of that return and length has finished."""
         ended = ended.flatten()
-        # the number of each episode among those that ended here, 1, 2, ..: only the last WINDOW get a place of the
+        # the number of each episode among those that ended now, 1, 2, ..: only the last WINDOW get a column of the
         # ring, everything else is written to the bin, so that the shapes do not depend on the data
         order = ended.long().cumsum(0)
         total = order[-1:]
-        kept = ended & (order > total - WINDOW)
-        place = torch.where(kept, (self.count + order - 1) % WINDOW, WINDOW)
-        self.ring[:, place] = torch.stack((returns.flatten(), lengths.flatten()))
+        stored = ended & (order > total - WINDOW)
+        column = torch.where(stored, (self.count + order - 1) % WINDOW, WINDOW)
+        self.ring[:, column] = torch.stack((returns.flatten(), lengths.flatten()))
         self.count += total[0]
 
     def summary(self) -> dict[str, float]:
         """Means over the window, their best so far, and how many episodes have ended."""
-        *numbers, count = torch.cat((self.ring.flatten().double(), self.count.double()[None])).cpu().tolist()
+        numbers = torch.cat((self.ring.flatten().double(), self.count.double()[None])).cpu().tolist()
+        count = numbers.pop()
         filled = min(int(count), WINDOW)
         if not filled:
             return {"episodes": 0.0}
-        mean, length = sum(numbers[:filled]) / filled, sum(numbers[WINDOW + 1 :][:filled]) / filled
+        mean = sum(numbers[:filled]) / filled
+        length = sum(numbers[WINDOW + 1 :][:filled]) / filled
         self.best = max(self.best, mean)
         return {"ep_rew/mean": mean, "ep_rew/best": self.best, "ep_len/mean": length, "episodes": count}
 
     def state_dict(self) -> dict:
         ring = self.ring.clone()
-        ring[:, WINDOW] = 0  # what lies in the bin depends on where a run was stopped
+        ring[:, WINDOW] = 0  # the content of the bin depends on where a run was stopped
         return {"ring": ring, "count": self.count.clone(), "best": self.best}
 
     def load_state_dict(self, state: dict) -> None:
@@ -106,18 +115,91 @@ class Window:
         self.best = state["best"]
 
 
+class EpisodeResults(NamedTuple):
+    """Complete episodes, in the order of their worlds."""
+
+    returns: list[float]
+    lengths: list[float]
+
+
+def episodes_per_world(count: int, worlds: int) -> list[int]:
+    """`count` episodes shared out over the worlds: evenly, so that short ones are not favoured."""
+    return [count // worlds + (world < count % worlds) for world in range(worlds)]
+
+
+class CountedStep(NamedTuple):
+    """One step of all worlds as a tally counts it, [N, ...]; [T, N, ...] where several are stacked.
+
+    Tensors that cannot be non-finite are left out, and () stands for what is not guarded.
+    """
+
+    obs: Tree
+    """that was acted upon"""
+    action: Tree
+    reward: Tree
+    last: Tree
+    ended: Tensor
+    returns: Tensor
+    lengths: Tensor
+
+
+class EpisodeTally:
+    """`count` episodes, shared out over the worlds. It is given every step in its order, by tensors on the CPU."""
+
+    def __init__(self, count: int, worlds: int) -> None:
+        self.missing = count
+        self.steps = 0
+        self._wanted = episodes_per_world(count, worlds)
+        self._episodes: list[list[tuple[float, float]]] = [[] for _ in range(worlds)]  # (return, length) by world
+        self._first_step = [0] * worlds  # of each world's running episode
+
+    def _counts(self, world: int) -> bool:
+        return len(self._episodes[world]) < self._wanted[world]
+
+    def check(self, name: str, tree: Tree, worlds: Iterable[int] | None = None) -> None:
+        """NonFiniteError where a world that still counts, of these or of all, has a non-finite number in [N, ...]."""
+        if worlds is None:
+            worlds = range(len(self._wanted))
+        if problem := non_finite_in(name, tree, [world for world in worlds if self._counts(world)]):
+            description, world = problem
+            step = self.steps - self._first_step[world]
+            raise NonFiniteError(description, world, step, len(self._episodes[world]) + 1)
+
+    def add(self, ended: list[int], returns: Tensor, lengths: Tensor, last: Tree | None) -> None:
+        """The episodes that this step ended, [N]; with their last observations [N, ...] they are checked."""
+        views = [] if last is None else float_views(last)
+        for world in ended:
+            if self._counts(world):
+                total = returns[world].item()
+                suspicious = not math.isfinite(total) or may_be_non_finite([view[world] for view in views])
+                if last is not None and suspicious:
+                    self.check("last observation", last, [world])
+                    self.check("return", returns, [world])
+                self._episodes[world].append((total, lengths[world].item()))
+                self.missing -= 1
+            self._first_step[world] = self.steps
+
+    def results(self) -> EpisodeResults:
+        """All counted episodes, world by world."""
+        episodes = [episode for world in self._episodes for episode in world]
+        return EpisodeResults([total for total, _ in episodes], [length for _, length in episodes])
+
+
 class Collector:
     """Owns the current observation, is_first, carry and the acting randomness; refers to worlds and policy."""
 
     def __init__(
         self, envs: VecEnv, policy: Policy, seed: int, purpose: int = ACT, rank: int = 0, greedy: bool = False
     ) -> None:
-        self.envs, self.policy, self.greedy = envs, policy, greedy
+        self.envs = envs
+        self.policy = policy
+        self.greedy = greedy
         self.looks = 1 if envs.device.type == "cpu" else LOOKS
         worlds_seed = seed if rank == 0 else integers(Key(seed, WORLD, rank), 1, 1 << 32)[0]
         self.obs = policy.laid_out(envs.reset(worlds_seed))
         self.carry = policy.initial(envs.num_envs)
-        self._key, self.calls = Key(seed, purpose, rank), 0
+        self._key = Key(seed, purpose, rank)
+        self.calls = 0
         self.counter: Tensor | None = None  # calls, int64 [] on the device, where a graph reads them
         self.is_first = torch.ones(envs.num_envs, dtype=torch.bool, device=envs.device)
         self.window = Window(envs.device)
@@ -125,31 +207,23 @@ class Collector:
     @torch.no_grad()
     def example(self) -> Row:
         """A row of the right shapes and types: one answer of the policy, thrown away."""
-        noise = torch.zeros(self.envs.num_envs, self.policy.draws, device=self.is_first.device)
-        act = self.policy.act(self.obs, self.carry, self.is_first, noise, False)
         flag = self.is_first
-        return Row(
-            obs=self.obs,
-            is_first=flag,
-            action=act.action,
-            reward=flag.float(),
-            terminated=flag,
-            truncated=flag,
-            slot=torch.zeros_like(flag, dtype=torch.long),
-            extras=act.extras,
-        )
+        noise = torch.zeros(self.envs.num_envs, self.policy.draws, device=flag.device)
+        act = self.policy.act(self.obs, self.carry, flag, noise, False)
+        slot = torch.zeros_like(flag, dtype=torch.long)
+        return Row(self.obs, flag, act.action, flag.float(), flag, flag, slot, act.extras)
 
     @torch.inference_mode()
     def collect(self, steps: int, memory: Memory) -> None:
         """Play `steps` steps in every world and write them down: `steps` rows, whatever ends on the way.
 
-        The current observation, is_first and carry are afterwards those behind the last row. Nothing is learnt or
+        The current observation, is_first and carry are afterwards those after the last row. Nothing is learnt or
         checked here, env steps are counted by the agent, and no gradient leads from what was written to the policy.
         The draws are one table per call: two calls of 64 steps are another run than one of 128.
         """
         rows = []
         for noise in self.noise(steps):
-            act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
+            act = self._act(noise)
             step = self.envs.step(act.action)
             memory.write(self.obs, self.is_first, act, step)
             self._advance(act, step)
@@ -157,44 +231,47 @@ class Collector:
         ended, returns, lengths = (torch.stack(column) for column in zip(*rows, strict=True))
         self.window.add(ended & (lengths > 0), returns, lengths)
 
+    def _act(self, noise: Tensor) -> Act:
+        return self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
+
     @torch.inference_mode()
-    def play(self, count: int, max_steps: int | None = None, guarded: bool = True) -> Played:
-        """`count` whole episodes, shared out over the worlds (`shares`).
+    def play(self, count: int, max_steps: int | None = None, guarded: bool = True) -> EpisodeResults:
+        """`count` complete episodes, shared out over the worlds (`episodes_per_world`).
 
         For worlds that have just begun. Nothing is written to a memory or to the window of finished episodes.
-        Worlds that are done go on without being counted. After `max_steps` steps per world what is unfinished is left,
-        so there may be fewer than `count`.
+        Worlds that are done go on without being counted. After `max_steps` steps per world unfinished episodes are
+        dropped, so there may be fewer than `count`.
         NonFiniteError where `guarded` and what would count is non-finite.
         """
-        tally, limit = Tally(count, self.envs.num_envs), math.inf if max_steps is None else max_steps
+        tally = EpisodeTally(count, self.envs.num_envs)
+        limit = math.inf if max_steps is None else max_steps
         play = self._play_watched if self.looks == 1 else self._play_unwatched
         with np.errstate(over="ignore", invalid="ignore"):  # of what is too large for 32 bits, and of their sum
             play(tally, limit, guarded)
-        return tally.played()
+        return tally.results()
 
-    def _play_watched(self, tally: Tally, limit: float, guarded: bool) -> None:
+    def _play_watched(self, tally: EpisodeTally, limit: float, guarded: bool) -> None:
         """The host looks at every step."""
-        seen = float_views(self.obs) if guarded else []  # the collector's own: written in place
+        obs_views = float_views(self.obs) if guarded else []  # the collector's own: written in place
         while tally.missing and tally.steps < limit:
-            if may_be_non_finite(seen):
+            if may_be_non_finite(obs_views):
                 tally.check("observation", self.obs)
-            (noise,) = self.noise(1)
-            act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
+            act = self._act(self.noise(1)[0])
             step = self.envs.step(act.action)
             self._advance(act, step)
             tally.steps += 1
-            if guarded and may_be_non_finite([*float_views(act.action), *float_views(step.reward)]):
+            if guarded and may_be_non_finite(float_views(act.action, step.reward)):
                 tally.check("action", act.action)
                 tally.check("reward", step.reward)
             if ended := (self.is_first & (step.episode_length > 0)).nonzero().flatten().tolist():
                 tally.add(ended, step.episode_return, step.episode_length, step.final_obs if guarded else None)
 
-    def _play_unwatched(self, tally: Tally, limit: float, guarded: bool) -> None:
-        """The same episodes; the host looks once in `looks` steps, and those behind the last one count for nobody."""
+    def _play_unwatched(self, tally: EpisodeTally, limit: float, guarded: bool) -> None:
+        """The host looks once in `looks` steps; steps after the last episode that counts are dropped."""
         while tally.missing and tally.steps < limit:
             steps = int(min(self.looks, limit - tally.steps))
-            table = tree_map(lambda *rows: torch.stack(rows), *(self._seen_step(guarded) for _ in range(steps)))
-            broken, wrong, table = fetch(table, self.envs.wrong)
+            table = tree_map(lambda *rows: torch.stack(rows), *(self._counted_step(guarded) for _ in range(steps)))
+            broken, wrong, table = _fetch(table, self.envs.wrong)
             for t in range(steps):
                 row = tree_map(lambda x: x[t], table)  # noqa: B023
                 if broken:
@@ -210,16 +287,17 @@ class Collector:
             if wrong:
                 raise wrong_action(self.envs)
 
-    def _seen_step(self, guarded: bool) -> Seen:
+    def _counted_step(self, guarded: bool) -> CountedStep:
         """One step, in copies that last."""
-        seen = tree_map(torch.clone, floating(self.obs)) if guarded else ()
-        (noise,) = self.noise(1)
-        act = self.policy.act(self.obs, self.carry, self.is_first, noise, self.greedy)
+        obs = tree_map(torch.clone, floating(self.obs)) if guarded else ()
+        act = self._act(self.noise(1)[0])
         step = self.envs.step(act.action)
         self._advance(act, step)
-        told = floating(act.action), step.reward, floating(step.final_obs)
-        ends = self.is_first & (step.episode_length > 0), step.episode_return, step.episode_length
-        return Seen(seen, *tree_map(torch.clone, (*(told if guarded else ((), (), ())), *ends)))
+        ended = self.is_first & (step.episode_length > 0)
+        row = CountedStep(obs, (), (), (), ended, step.episode_return, step.episode_length)
+        if guarded:
+            row = row._replace(action=floating(act.action), reward=step.reward, last=floating(step.final_obs))
+        return tree_map(torch.clone, row)
 
     def noise(self, steps: int) -> Tensor:
         """The uniforms of the next `steps` answers, one table per call."""
@@ -251,3 +329,23 @@ class Collector:
         self.calls = state["calls"]
         self.window.load_state_dict(state["window"])
         self.envs.load_state_dict(state["envs"])
+
+
+def _fetch(table: CountedStep, wrong: Tensor | None) -> tuple[bool, bool, CountedStep]:
+    """(whether a guarded number is non-finite, whether the worlds' flag is set, the rows on the CPU), in one copy.
+
+    Where a number is non-finite all columns are fetched; else ended, returns and lengths alone.
+    """
+    ends = torch.stack((table.ended.float(), table.returns, table.lengths))
+    broken = unset = torch.zeros(1, device=ends.device)
+    if leaves(table.reward):
+        # what an episode leaves counts only where it ended
+        last = [x.masked_fill(~expand(table.ended, x), 0) for x in leaves((table.last, table.returns))]
+        columns = [*leaves((table.obs, table.action, table.reward)), *last]
+        broken = 1 - torch.stack(torch._foreach_norm(columns, math.inf)).isfinite().all().float().view(1)
+    flags = (broken, unset if wrong is None else wrong.float().view(1))
+    fetched = torch.cat((ends.flatten(), *flags)).cpu()
+    is_broken, is_wrong = (bool(flag) for flag in fetched[-2:].tolist())
+    if is_broken:
+        return True, is_wrong, tree_map(Tensor.cpu, table)
+    return False, is_wrong, CountedStep((), (), (), (), *fetched[:-2].view(ends.shape))

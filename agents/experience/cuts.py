@@ -8,13 +8,13 @@ from stride.utils.kernel_cache import njit
 
 
 def most_cuts(cut: Tensor) -> Tensor | int:
-    """How often the world was cut that was cut most; cut bool [T, N]."""
+    """The cuts of the world that was cut most often; cut bool [T, N]."""
     return most_of(cut.view(torch.uint8).numpy()) if cut.device.type == "cpu" else cut.sum(0).max()
 
 
 @njit(cache=True, nogil=True)
 def most_of(cut: np.ndarray) -> int:
-    """The same by a kernel; cut uint8 [T, N]."""
+    """The kernel of `most_cuts`; cut uint8 [T, N]."""
     count = np.zeros(cut.shape[1], np.int32)
     for t in range(cut.shape[0]):
         for world in range(cut.shape[1]):
@@ -23,9 +23,9 @@ def most_of(cut: np.ndarray) -> int:
 
 
 @njit(cache=True)
-def count_cuts(fresh: np.ndarray, gone: np.ndarray, cuts: np.ndarray) -> None:
-    """Cuts remembered of each world, now and at most [2, N], while rows [T, N] take the place of others."""
-    for t in range(fresh.shape[0]):
-        for i in range(fresh.shape[1]):
-            cuts[0, i] += np.int64(fresh[t, i]) - np.int64(gone[t, i])
+def count_cuts(new_cuts: np.ndarray, old_cuts: np.ndarray, cuts: np.ndarray) -> None:
+    """Cuts remembered of each world, now and at most [2, N], while rows [T, N] replace older ones."""
+    for t in range(new_cuts.shape[0]):
+        for i in range(new_cuts.shape[1]):
+            cuts[0, i] += np.int64(new_cuts[t, i]) - np.int64(old_cuts[t, i])
             cuts[1, i] = max(cuts[0, i], cuts[1, i])

@@ -1,4 +1,4 @@
-"""Cutting an on-policy table into shuffled minibatches: by single rows, or by worlds where rows hang together."""
+"""Cutting an on-policy table into shuffled minibatches: by single rows, or by worlds where rows belong together."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self, TypeVar
@@ -10,7 +10,7 @@ from stride.utils.counter_rng import Key, permutation
 
 
 class Sequenced(Protocol):
-    """A NamedTuple of columns [T, N, ...] that begin with the carry `start` [N, ...]."""
+    """A NamedTuple of columns [T, N, ...] with the carry `start` [N, ...] before the first row."""
 
     @property
     def is_first(self) -> Tensor: ...
@@ -23,17 +23,15 @@ Table = TypeVar("Table", bound=Sequenced)
 
 
 def minibatches(table: T, size: int, key: Key) -> Iterator[T]:
-    """One pass over [T, N, ...] leaves in an order drawn from `key`: the rows are gathered once, then cut.
+    """One pass over [T, N, ...] columns in an order drawn from `key`: the rows are gathered once, then cut.
 
-    Every row comes once, leaves [size, ...]; the last minibatch is smaller where `size` does not divide T x N, which
+    Every row comes once, columns [size, ...]; the last minibatch is smaller where `size` does not divide T x N, which
     the checks of a config exclude.
     """
     flat = tree_map(lambda x: x.flatten(0, 1), table)
     first = leaves(flat)[0]
     order = permutation(key, len(first), first.device)
-    shuffled = tree_map(lambda x: _picked(x, order), flat)
-    for start in range(0, len(first), size):
-        yield tree_map(lambda x: x[start : start + size], shuffled)  # noqa: B023  (used before start moves on)
+    yield from in_order(tree_map(lambda x: _picked(x, order), flat), size)
 
 
 def _picked(x: Tensor, order: Tensor) -> Tensor:
@@ -44,14 +42,14 @@ def _picked(x: Tensor, order: Tensor) -> Tensor:
 
 
 def in_order(table: T, size: int) -> Iterator[T]:
-    """The rows [count * size, ...] of every leaf in pieces of `size`, without a copy."""
-    columns = [leaf.split(size) for leaf in leaves(table)]
-    for parts in zip(*columns, strict=True):
-        yield rebuild(table, iter(parts))
+    """The rows [count * size, ...] of every column in pieces of `size`, without a copy."""
+    columns = [column.split(size) for column in leaves(table)]
+    for pieces in zip(*columns, strict=True):
+        yield rebuild(table, iter(pieces))
 
 
 def world_minibatches(table: Table, size: int, key: Key) -> Iterator[Table]:
-    """One pass over whole sequences, `size` rows of T per world: [T, size / T, ...] in an order drawn from `key`.
+    """One pass over complete sequences, `size` rows of T per world: [T, size / T, ...] in an order drawn from `key`.
 
     `table.start` [N, ...], the carry before the first row, goes along with its world.
     """
@@ -59,10 +57,12 @@ def world_minibatches(table: Table, size: int, key: Key) -> Iterator[Table]:
     order = permutation(key, num_envs, table.is_first.device)
     rows = tree_map(lambda x: x[:, order], table._replace(start=()))
     start = tree_map(lambda x: x[order], table.start)
-    for worlds in (slice(first, first + size // steps) for first in range(0, num_envs, size // steps)):
-        cut = tree_map(lambda x: x[:, worlds], rows)  # noqa: B023
-        yield cut._replace(start=tree_map(lambda x: x[worlds], start))  # noqa: B023
+    count = size // steps
+    for first in range(0, num_envs, count):
+        worlds = slice(first, first + count)
+        minibatch = tree_map(lambda x: x[:, worlds], rows)  # noqa: B023
+        yield minibatch._replace(start=tree_map(lambda x: x[worlds], start))  # noqa: B023
 
 
 CUTS: dict[str, Callable[[Any, int, Key], Iterator[Any]]] = {"rows": minibatches, "worlds": world_minibatches}
-"""What a policy may say of how its rows are cut."""
+"""How a policy's rows are cut into minibatches, by the name that is its `cut`."""

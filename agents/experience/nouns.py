@@ -20,7 +20,8 @@ def leaves(tree: Tree) -> list[Tensor]:
     """The tensors of a tree, in a fixed order."""
     if isinstance(tree, Tensor):
         return [tree]
-    return [leaf for branch in (tree.values() if isinstance(tree, dict) else tree) for leaf in leaves(branch)]
+    branches = tree.values() if isinstance(tree, dict) else tree
+    return [tensor for branch in branches for tensor in leaves(branch)]
 
 
 def rebuild(tree: T, new_leaves: Iterator[Tensor]) -> T:
@@ -44,8 +45,8 @@ def tree_map(fn: Callable[..., Tensor], tree: T, *others: T) -> T:
 
 def copy_into(target: Tree, source: Tree) -> None:
     """Overwrite every leaf in place: buffers keep their addresses."""
-    for mine, new in zip(leaves(target), leaves(source), strict=True):
-        mine.copy_(new)
+    for target_leaf, source_leaf in zip(leaves(target), leaves(source), strict=True):
+        target_leaf.copy_(source_leaf)
 
 
 def expand(flag: Tensor, like: Tensor) -> Tensor:
@@ -54,17 +55,17 @@ def expand(flag: Tensor, like: Tensor) -> Tensor:
 
 
 def channels_last(x: Tensor) -> bool:
-    """Whether images [B, C, H, W] lie with the channels of each pixel side by side, and so will their copies."""
+    """Whether images [B, C, H, W] are stored with the channels of each pixel side by side; so are their copies."""
     return x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
 
 
-def where(flag: Tensor, chosen: T, other: T) -> T:
+def where(flag: Tensor, if_true: T, if_false: T) -> T:
     """torch.where over trees; `flag` covers the leading dimensions."""
-    return tree_map(lambda a, b: torch.where(expand(flag, a), a, b), chosen, other)
+    return tree_map(lambda a, b: torch.where(expand(flag, a), a, b), if_true, if_false)
 
 
 class Act(NamedTuple):
-    """What a policy answers."""
+    """The answer of a policy to one instant."""
 
     action: Tensor
     extras: Tree = ()
@@ -74,10 +75,10 @@ class Act(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """What a policy makes of an observation before it acts, for people to look at."""
+    """How a policy judges an observation before it acts, for people to look at."""
 
-    seen: Tree
-    """as its first layer gets it: normalised, one-hot, joined"""
+    encoded: Tree
+    """the observation as the first layer gets it: normalised, one-hot, joined"""
     distribution: dict[str, Tensor]
     """probability of each choice, and its value q where that is known; or mean and std of each number, as it acts"""
     entropy: Tensor
@@ -88,9 +89,9 @@ class Explanation(NamedTuple):
 
 
 class Dream(NamedTuple):
-    """What a world model imagines: H instants on from each of T states, without looking; [T, H, ...]."""
+    """The future that a world model imagines from each of T states, H instants long; [T, H, ...]."""
 
-    seen: Obs
+    obs: Obs
     """as the worlds would give it"""
     reward: Tensor
     """on arrival: of the action that led there"""
@@ -112,7 +113,7 @@ class Row(NamedTuple):
     terminated: Tensor
     truncated: Tensor
     slot: Tensor
-    """int64, where the final observation of the running episode will lie"""
+    """int64, the slot in which the final observation of the running episode will be stored"""
     extras: Tree
 
 
@@ -124,7 +125,7 @@ class Final(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """What an on-policy algorithm learns from: the table itself, no copy."""
+    """All rows that an on-policy algorithm learns from: the table itself, no copy."""
 
     row: Row
     """[T, N, ...]"""
@@ -159,11 +160,11 @@ class Transitions(NamedTuple):
     """the true one, never the reset one"""
     row_id: Tensor
     weight: Tensor
-    """what makes up for having been drawn by priority, at most 1; 1 where rows are drawn uniformly"""
+    """importance weight of a row drawn by priority, at most 1; 1 where rows are drawn uniformly"""
 
 
 class Sequences(NamedTuple):
-    """Arrivals in order, [L, B, ...]; the final observation of an ended episode has a place of its own (row_id -1)."""
+    """Arrivals in order, [L, B, ...]; the final observation of an ended episode has an entry of its own (row_id -1)."""
 
     obs: Obs
     action: Tensor
@@ -173,5 +174,5 @@ class Sequences(NamedTuple):
     is_first: Tensor
     terminated: Tensor
     extras: Tree
-    """[B, ...] what the policy stored with the row before the first"""
+    """[B, ...] stored by the policy with the row before the first"""
     row_id: Tensor

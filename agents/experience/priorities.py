@@ -1,6 +1,9 @@
-"""Which rows are drawn how often: a sum tree over the rows of a memory (Schaul et al. 2016). On the CPU, in Numba.
+"""Which rows are drawn how often: a sum tree over the rows of a memory (Schaul et al. 2016).
 
-Leaf i is the row at place i of the ring; a row that may not be drawn has the priority 0.
+Entry i of the bottom level is the row at index i of the ring; a row that may not be drawn has the priority 0.
+
+On the CPU Numba kernels change one entry after the other. On a device all entries are changed at once, without a wait;
+a sum is made of the same two parts in either form, so that both draw the same rows.
 """
 
 import numpy as np
@@ -9,11 +12,13 @@ from torch import Tensor
 
 from stride.utils.kernel_cache import njit
 
+FLOOR = 1e-6  # added to an error, so that every row can be drawn
+
 
 @njit(cache=True)
-def _set(tree: np.ndarray, leaf: int, value: float) -> None:
+def _set(tree: np.ndarray, index: int, value: float) -> None:
     """Every sum is made of its two parts anew: no rounding error ever adds up."""
-    node = tree.size // 2 + leaf
+    node = tree.size // 2 + index
     tree[node] = value
     while node > 1:
         node //= 2
@@ -35,7 +40,7 @@ def _open(tree: np.ndarray, since: int, written: int, rows: int, worlds: int, st
 
 @njit(cache=True)
 def _find(tree: np.ndarray, uniforms: np.ndarray, out: np.ndarray) -> None:
-    """The leaf whose share of the sum each uniform falls into; never one of priority 0, however things are rounded."""
+    """The entry whose part of the sum each uniform falls into; never one of priority 0, whatever is rounded."""
     half = tree.size // 2
     for i in range(uniforms.size):
         node, target = 1, uniforms[i] * tree[1]
@@ -48,63 +53,125 @@ def _find(tree: np.ndarray, uniforms: np.ndarray, out: np.ndarray) -> None:
 
 
 @njit(cache=True)
-def _update(tree: np.ndarray, leaves: np.ndarray, priorities: np.ndarray) -> None:
-    for i in range(leaves.size):
-        if tree[tree.size // 2 + leaves[i]] > 0:  # else it has been overwritten meanwhile
-            _set(tree, leaves[i], priorities[i])
+def _update(tree: np.ndarray, indices: np.ndarray, priorities: np.ndarray) -> None:
+    for i in range(indices.size):
+        if tree[tree.size // 2 + indices[i]] > 0:  # else it has been overwritten meanwhile
+            _set(tree, indices[i], priorities[i])
 
 
-class Priorities:
-    """p = (|error| + floor)^alpha of every row that may be drawn; a new one gets the highest there has been."""
+class DevicePriorities:
+    """p = (|error| + FLOOR)^alpha of every row that may be drawn; a new one gets the highest there has been.
 
-    def __init__(self, rows: int, worlds: int, steps: int, reach: int, alpha: float, floor: float = 1e-6) -> None:
+    Where rows are stored on a device; sums are made anew before a draw, level by level.
+    """
+
+    def __init__(
+        self, rows: int, worlds: int, steps: int, reach: int, alpha: float, device: torch.device | None = None
+    ) -> None:
         """`steps` rows must follow one that is drawn, `reach` rows before it must not be overwritten yet."""
-        self.rows, self.worlds, self.steps, self.reach = rows, worlds, steps, reach
-        self.alpha, self.floor, self.highest, self.seen = alpha, floor, 1.0, 0
-        self._half = 1 << (rows * worlds - 1).bit_length() if rows * worlds > 1 else 2
-        self.tree = np.zeros(2 * self._half)
+        self.rows = rows
+        self.worlds = worlds
+        self.steps = steps
+        self.reach = reach
+        self.alpha = alpha
+        self.followed = 0  # rows that were taken in
+        size = rows * worlds
+        self._half = 1 << max(1, (size - 1).bit_length())
+        self.tree = torch.zeros(2 * self._half, dtype=torch.float64, device=device)
+        self._table = self.tree[self._half : self._half + size].view(rows, worlds)
+        self.highest = torch.ones((), dtype=torch.float64, device=device)
 
     def follow(self, written: int) -> None:
-        """Catch up with a memory of `written` rows."""
-        if written > self.seen:
-            sizes = (self.rows, self.worlds, self.steps, self.reach)
-            _open(self.tree, self.seen, written, *sizes, self.highest)
-            self.seen = written
+        """Catch up with a memory of `written` rows: complete rows may be drawn, overwritten ones may not."""
+        for row in range(max(self.followed, written - self.rows), written):
+            oldest = max(0, row + 1 - self.rows)
+            reach = self.reach if oldest else 0
+            self._table[row % self.rows].zero_()
+            if row - self.steps >= oldest + reach:
+                self._table[(row - self.steps) % self.rows] = self.highest
+            for k in range(reach):
+                self._table[(oldest + k) % self.rows].zero_()
+        self.followed = max(self.followed, written)
 
     def draw(self, uniforms: Tensor) -> Tensor:
         """float64 [B] in [0, 1) -> row ids (row * worlds + world) [B], each as often as its priority says."""
-        out = np.empty(len(uniforms), np.int64)
-        _find(self.tree, uniforms.numpy(), out)
-        place = torch.from_numpy(out)
-        row, oldest = place // self.worlds, max(0, self.seen - self.rows)
-        row = oldest + (row - oldest) % self.rows
-        return row * self.worlds + place % self.worlds
+        index = self._find(uniforms)
+        row = index // self.worlds
+        oldest = max(0, self.followed - self.rows)
+        return (oldest + (row - oldest) % self.rows) * self.worlds + index % self.worlds
+
+    def _find(self, uniforms: Tensor) -> Tensor:
+        self._add_up()
+        node = torch.ones(len(uniforms), dtype=torch.int64, device=uniforms.device)
+        target = uniforms * self.tree[1]
+        for _ in range(self._half.bit_length() - 1):
+            node = 2 * node
+            left = self.tree[node]
+            right = (target >= left) & (self.tree[node + 1] > 0)
+            target = torch.where(right, target - left, target)
+            node = node + right
+        return node - self._half
+
+    def _add_up(self) -> None:
+        """Every sum from the level below it, up to the root."""
+        first = self._half
+        while first > 1:
+            below = self.tree[first : 2 * first]
+            first //= 2
+            torch.add(below[::2], below[1::2], out=self.tree[first : 2 * first])
 
     def weights(self, row_id: Tensor, beta: float) -> Tensor:
         """(p / smallest p of the batch)^-beta, float32 [B], at most 1: what makes up for frequent draws."""
         # (rows p / sum)^-beta / max of the batch, Schaul et al. section 3.4: rows and sum cancel out
-        p = torch.from_numpy(self.tree[self._half + self._place(row_id)])
+        p = self.tree[self._half + self._index(row_id)]
         return (p / p.min()).pow(-beta).float()
 
     def update(self, row_id: Tensor, error: Tensor) -> None:
-        """What the rows were worth learning from; rows overwritten since they were drawn stay as they are."""
-        p = (error.double().abs() + self.floor).pow(self.alpha).numpy()
-        alive = (row_id // self.worlds >= self.seen - self.rows).numpy()
-        _update(self.tree, self._place(row_id)[alive], p[alive])
-        self.highest = max(self.highest, float(p.max()))
+        """Set priorities by the errors of rows; rows overwritten since they were drawn stay as they are."""
+        p = (error.double().abs() + FLOOR).pow(self.alpha)
+        node = self._half + self._index(row_id)
+        alive = (row_id // self.worlds >= self.followed - self.rows) & (self.tree[node] > 0)
+        # a row that was drawn twice gets the later error, as if one came after the other: all its writers write that
+        last = ((node == node[:, None]) & alive).long().cumsum(1).argmax(1)
+        changed = alive[last] & (node[last] == node)
+        self.tree[node] = torch.where(changed, p[last], self.tree[node])
+        highest = p.max()
+        self.highest.copy_(torch.where(highest > self.highest, highest, self.highest))  # unchanged where p is NaN
 
-    def _place(self, row_id: Tensor) -> np.ndarray:
-        place: np.ndarray = (row_id % (self.rows * self.worlds)).numpy()
-        return place
+    def _index(self, row_id: Tensor) -> Tensor:
+        return row_id % (self.rows * self.worlds)
 
     def state_dict(self) -> dict:
-        leaves = self.tree[self._half : self._half + self.rows * self.worlds].copy()
-        return {"leaves": torch.from_numpy(leaves), "highest": self.highest, "seen": self.seen}
+        """State that either class loads."""
+        return {
+            "leaves": self._table.flatten().clone().cpu(),
+            "highest": float(self.highest.cpu()),
+            "seen": self.followed,
+        }
 
     def load_state_dict(self, state: dict) -> None:
-        self.tree[self._half : self._half + self.rows * self.worlds] = state["leaves"].numpy()
-        for first in (self._half >> k for k in range(1, self._half.bit_length())):  # level by level up to the root
-            self.tree[first : 2 * first] = (
-                self.tree[2 * first : 4 * first : 2] + self.tree[2 * first + 1 : 4 * first : 2]
-            )
-        self.highest, self.seen = state["highest"], state["seen"]
+        self._table.copy_(state["leaves"].view_as(self._table))
+        self._add_up()
+        self.highest.fill_(state["highest"])
+        self.followed = state["seen"]
+
+
+class Priorities(DevicePriorities):
+    """Priorities on the CPU: kernels keep every sum up to date."""
+
+    def follow(self, written: int) -> None:
+        if written > self.followed:
+            sizes = (self.rows, self.worlds, self.steps, self.reach)
+            _open(self.tree.numpy(), self.followed, written, *sizes, self.highest.item())
+            self.followed = written
+
+    def _find(self, uniforms: Tensor) -> Tensor:
+        index = np.empty(len(uniforms), np.int64)
+        _find(self.tree.numpy(), uniforms.numpy(), index)
+        return torch.from_numpy(index)
+
+    def update(self, row_id: Tensor, error: Tensor) -> None:
+        p = (error.double().abs() + FLOOR).pow(self.alpha)
+        alive = row_id // self.worlds >= self.followed - self.rows
+        _update(self.tree.numpy(), self._index(row_id)[alive].numpy(), p[alive].numpy())
+        self.highest.fill_(max(self.highest.item(), p.max().item()))

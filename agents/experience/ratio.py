@@ -14,19 +14,19 @@ def per_env_step(train_freq: int, gradient_steps: int, n_envs: int, ratio: float
 
 
 class Ratio:
-    """Learning owed per env step; the fraction left over is kept, and saved."""
+    """Learning owed per env step; the remaining fraction of an update is carried on, and saved."""
 
     def __init__(self, per_env_step: Fraction, warmup: int) -> None:
-        self.per_env_step, self.warmup, self.debt = per_env_step, warmup, Fraction(0)
+        self.per_env_step = per_env_step
+        self.warmup = warmup
+        self.debt = Fraction(0)
 
     def due(self, new_steps: int, env_steps: int, ready: bool = True) -> int:
-        """Whole updates to do now; nothing is owed up to `warmup` env steps, nor before a row can be drawn."""
+        """Complete updates to do now; nothing is owed up to `warmup` env steps, nor before a row can be drawn."""
         if env_steps <= self.warmup or not ready:
             return 0
-        self.debt += new_steps * self.per_env_step
-        whole = int(self.debt)
-        self.debt -= whole
-        return whole
+        updates, self.debt = divmod(self.debt + new_steps * self.per_env_step, 1)
+        return updates
 
     def state_dict(self) -> dict:
         return {"debt": [self.debt.numerator, self.debt.denominator]}

@@ -1,17 +1,21 @@
 """Rows of a ring by their absolute number and world: observations from frames, n-step transitions, sequences.
 
-Nothing is written here. Which rows are asked for, and whether they are still there, is for memory.py to say.
+Nothing is written here. Which rows are asked for, and whether they are still stored, is decided in memory.py.
+
+A memory may keep the newest frame of each observation only; stacks are joined again when they are read. A stack is
+what FrameStack of envs_gym shows: the newest frames along the first axis, an episode's first one repeated.
 """
 
 import torch
 from torch import Tensor
 
-from stride.agents.experience.frames import stack_frames
 from stride.agents.experience.nouns import Final, Row, Sequences, Transitions, Tree, expand, tree_map, where
+from stride.envs_fast.vec_env import Obs
+from stride.envs_gym.spaces import MASK
 
 
 class RowReader:
-    """Refers to a memory's rows and final observations through views in which one index finds a row of a world."""
+    """Refers to a memory's rows and final observations through views in which one index names a row of a world."""
 
     def __init__(self, table: Row, final: Final, frames: int) -> None:
         self.rows, self.num_envs = table.reward.shape
@@ -20,92 +24,110 @@ class RowReader:
         self.flat_final = tree_map(lambda x: x.flatten(0, 1), final)
 
     def n_step(self, row: Tensor, world: Tensor, weight: Tensor, steps: int, gamma: float) -> Transitions:
-        """Transitions of up to `steps` steps from these rows; n, gamma and the two kinds of end are spent here."""
+        """Transitions of up to `steps` steps from these rows; n, gamma and the two kinds of end are used up here."""
+        flat = self.flat
         span = row + torch.arange(steps, device=row.device)[:, None]
-        flat = self.place(span, world)
-        reward, terminated, truncated = (
-            _rows(x, flat) for x in (self.flat.reward, self.flat.terminated, self.flat.truncated)
-        )
+        index = self.index(span, world)
+        reward = _rows(flat.reward, index)
+        terminated = _rows(flat.terminated, index)
+        truncated = _rows(flat.truncated, index)
         ended = terminated | truncated
         live = ended.cumsum(0) - ended.long() == 0  # no end before this row
         power = gamma ** torch.arange(steps + 1, device=row.device)
-        taken = live.sum(0)
-        last = row + taken - 1
+        count = live.sum(0)
+        last = row + count - 1
         cut = (truncated & live).any(0)
-        discount = power[taken] * ~(terminated & live).any(0)
-        slot = self.flat.slot[self.place(last, world)]
-        next_obs = where(cut, self.final_obs(last, world, slot), self.obs(last + 1, world))
+        slot = flat.slot[self.index(last, world)]
         return Transitions(
             obs=self.obs(row, world),
-            action=_rows(self.flat.action, flat[0]),
+            action=_rows(flat.action, index[0]),
             reward=(reward * live * power[:-1, None]).sum(0),
-            discount=discount,
-            next_obs=next_obs,
+            discount=power[count] * ~(terminated & live).any(0),
+            next_obs=where(cut, self.final_obs(last, world, slot), self.obs(last + 1, world)),
             row_id=row * self.num_envs + world,
             weight=weight,
         )
 
     def sequences(self, start: Tensor, world: Tensor, length: int) -> Sequences:
         """`length` arrivals after each of these rows, as Memory.sequences describes them."""
-        count = len(start)
         span = torch.arange(length + 1, device=start.device)[:, None]
-        worlds = world.expand(length + 1, count)
-        flat = self.place(start + span, worlds)
-        table = tree_map(lambda x: _rows(x, flat), self.flat._replace(obs={}))
+        worlds = world.expand(length + 1, -1)
+        index = self.index(start + span, worlds)
+        table = tree_map(lambda x: _rows(x, index), self.flat._replace(obs={}))
         ended = table.terminated | table.truncated
-        place = span + ended.cumsum(0) - ended.long()  # where each row comes to stand once finals are put in
-        out = span.expand(-1, count).contiguous()
-        source = (torch.searchsorted(place.T.contiguous(), out.T.contiguous(), right=True) - 1).T
-        is_final = out != place.gather(0, source)  # this place is the end of the row before it
+        # the final observation of an ended row is inserted behind it and moves all later rows on by one:
+        # with ended = [0, 1, 0] the rows 0, 1, 2 come to 0, 1, 3, and entry 2 is the final observation of row 1
+        position = span + ended.cumsum(0) - ended.long()
+        entry = span.expand(-1, len(start)).contiguous()
+        source = (torch.searchsorted(position.T.contiguous(), entry.T.contiguous(), right=True) - 1).T
+        is_final = entry != position.gather(0, source)
         rows = tree_map(lambda x: x.gather(0, expand(source, x).expand_as(x)), table)
-        at = start + source
-        obs = where(is_final, self.final_obs(at, worlds, rows.slot), self.obs(at, worlds))
+        row = start + source
+        obs = where(is_final, self.final_obs(row, worlds, rows.slot), self.obs(row, worlds))
         is_first = rows.is_first & ~is_final
 
         def led_here(x: Tensor) -> Tensor:
-            before = torch.cat([torch.zeros_like(x[:1]), x[:-1]])
-            return before.masked_fill(expand(is_first, x), 0)
+            previous = torch.cat([torch.zeros_like(x[:1]), x[:-1]])
+            return previous.masked_fill(expand(is_first, x), 0)
 
-        row_id = torch.where(is_final, -1, at * self.num_envs + world)
-        return Sequences(
-            obs=tree_map(lambda x: x[1:], obs),
-            action=led_here(rows.action)[1:],
-            reward=led_here(rows.reward)[1:],
-            is_first=is_first[1:],
-            terminated=(rows.terminated & is_final)[1:],
-            extras=tree_map(lambda x: x[0], rows.extras),
-            row_id=row_id[1:],
+        arrivals = Sequences(
+            obs=obs,
+            action=led_here(rows.action),
+            reward=led_here(rows.reward),
+            is_first=is_first,
+            terminated=rows.terminated & is_final,
+            extras=(),
+            row_id=torch.where(is_final, -1, row * self.num_envs + world),
         )
+        return tree_map(lambda x: x[1:], arrivals)._replace(extras=tree_map(lambda x: x[0], rows.extras))
 
-    def place(self, row: Tensor, world: Tensor) -> Tensor:
+    def index(self, row: Tensor, world: Tensor) -> Tensor:
+        """Where rows of worlds are stored in the flat views."""
         return row % self.rows * self.num_envs + world
 
     def obs(self, row: Tensor, world: Tensor) -> Tree:
-        flat = self._stack(row, world)
-        obs = tree_map(lambda x: _rows(x, flat), self.flat.obs)
+        index = self._stack(row, world)
+        obs = tree_map(lambda x: _rows(x, index), self.flat.obs)
         return obs if self.frames == 1 else stack_frames(obs, row.dim())
 
     def _stack(self, row: Tensor, world: Tensor) -> Tensor:
-        """Places of the frames an observation shows, [frames, ...] from the oldest on; [...] where it is one frame."""
-        flat = [self.place(row, world)]
+        """Indices of the frames an observation shows, [frames, ...] from the oldest on; [...] where it is one frame."""
+        indices = [self.index(row, world)]
         for _ in range(self.frames - 1):
-            row = row - (~_rows(self.flat.is_first, flat[-1])).long()
-            flat.append(self.place(row, world))
-        return flat[0] if self.frames == 1 else torch.stack(flat[::-1])
+            row = row - (~_rows(self.flat.is_first, indices[-1])).long()
+            indices.append(self.index(row, world))
+        return indices[0] if self.frames == 1 else torch.stack(indices[::-1])
 
     def final_obs(self, row: Tensor, world: Tensor, slot: Tensor) -> Tree:
         """The final observation of the row's episode, where the row is its last; any other one elsewhere."""
-        flat = slot * self.num_envs + world
-        obs = tree_map(lambda x: _rows(x, flat), self.flat_final.obs)
+        index = slot * self.num_envs + world
+        obs = tree_map(lambda x: _rows(x, index), self.flat_final.obs)
         if self.frames == 1:
             return obs
-        before = self._stack(row, world)[1:]
-        whole = tree_map(lambda x, y: torch.cat([_rows(x, before), y[None]]), self.flat.obs, obs)
-        return stack_frames(whole, row.dim())
+        earlier = self._stack(row, world)[1:]
+        stacks = tree_map(lambda x, newest: torch.cat([_rows(x, earlier), newest[None]]), self.flat.obs, obs)
+        return stack_frames(stacks, row.dim())
 
 
-def _rows(column: Tensor, flat: Tensor) -> Tensor:
-    """column[flat] for any shape of places; index_select is the fastest way there is."""
-    if flat.dim() == 1:
-        return column.index_select(0, flat)
-    return column.index_select(0, flat.reshape(-1)).view(*flat.shape, *column.shape[1:])
+def _rows(column: Tensor, index: Tensor) -> Tensor:
+    """column[index] for any shape of indices; index_select is the fastest way there is."""
+    if index.dim() == 1:
+        return column.index_select(0, index)
+    return column.index_select(0, index.reshape(-1)).view(*index.shape, *column.shape[1:])
+
+
+def newest_frame(obs: Obs, frames: int) -> Tree:
+    """The last of `frames` frames in every tensor [N, frames * c, ...]: [N, c, ...]; a mask is not stacked."""
+    if frames == 1:
+        return obs
+    if isinstance(obs, dict):
+        return {name: x if name == MASK else newest_frame(x, frames) for name, x in obs.items()}
+    size = obs.shape[1] // frames
+    return obs[:, -size:]
+
+
+def stack_frames(obs: Obs, lead: int) -> Tree:
+    """Tensors [frames, *lead, c, ...], oldest first, as stacks [*lead, frames * c, ...]; of a mask the newest."""
+    if isinstance(obs, dict):
+        return {name: x[-1] if name == MASK else stack_frames(x, lead) for name, x in obs.items()}
+    return obs.movedim(0, lead).flatten(lead, lead + 1)

@@ -5,11 +5,12 @@ from torch import Tensor
 
 
 class RewardScale:
-    """Owns the discounted return so far of every world and the moments of all of them seen so far."""
+    """Owns the discounted return so far of every world and the moments of all returns so far."""
 
     def __init__(self, enabled: bool, gamma: float, like: Tensor) -> None:
         """`like` [N]: a reward, for its size and device."""
-        self.enabled, self.gamma = enabled, gamma
+        self.enabled = enabled
+        self.gamma = gamma
         self.running = torch.zeros_like(like)
         self.moments = torch.zeros(3, dtype=torch.float64, device=like.device)  # count, sum, sum of squares
 
@@ -18,14 +19,15 @@ class RewardScale:
         if not self.enabled:
             return reward
         # R_t = r_t + gamma R_t-1, and 0 after an end, as VecNormalize does: a sum over rewards that are past
-        returns, before = torch.empty_like(reward), self.running.clone()
+        returns = torch.empty_like(reward)
+        before = self.running.clone()
         for t in range(len(reward)):
             torch.add(reward[t], self.running, alpha=self.gamma, out=returns[t])
             self.running.copy_(returns[t] * ~ended[t])
         x = returns.double()
-        fresh = torch.stack((x.new_full((), x.numel()), x.sum(), x.square().sum()))  # new_tensor would copy, and wait
-        sound = fresh.isfinite().all()  # a non-finite rollout is not learnt from, and the host does not wait to know
-        self.moments += torch.where(sound, fresh, 0)
+        moments = torch.stack((x.new_full((), x.numel()), x.sum(), x.square().sum()))  # new_tensor would copy, and wait
+        sound = moments.isfinite().all()  # a non-finite rollout is not learnt from, and the host does not wait to know
+        self.moments += torch.where(sound, moments, 0)
         self.running.copy_(torch.where(sound, self.running, before))
         count, total, squares = self.moments
         variance = (squares / count - (total / count).square()).clamp(min=0)

@@ -1,17 +1,22 @@
 """The rows of a memory on disk: append-only files, each written once and named by its hash.
 
 A checkpoint lists the segments that make up its memory, so that it costs what is new since the one before. Rows never
-change once written; what does (extras, priorities) lies in the checkpoint itself.
+change once written; what does (extras, priorities) is stored in the checkpoint itself.
+
+A file holds, one after the other, the columns [T, N, ...] of its rows (all but `extras`, in the order of `leaves`) and
+then, for each column of final observations, the entries [cuts, ...] that these rows left.
 """
 
 import hashlib
 from collections.abc import Iterable
+from math import prod
 from pathlib import Path
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 import torch
 from torch import Tensor
 
+from stride.agents.experience.nouns import Final, Row, leaves, rebuild, tree_map
 from stride.runstore import run_files, run_names
 from stride.utils.user_error import UserError
 
@@ -28,26 +33,111 @@ class Segment(TypedDict):
     sha256: str
 
 
+class Ring(Protocol):
+    """A Memory, as far as its rows are saved and restored."""
+
+    table: Row
+    final: Final
+    slot: Tensor
+    rows: int
+    slots: int
+    written: int
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def oldest(self) -> int: ...
+    def cut(self, row: Row) -> Tensor: ...
+
+
+class SavedRows:
+    """Knows the segments of one memory: which are on disk already, which are new, and how rows are restored."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.segments: list[Segment] = []
+
+    def save(self, memory: Ring) -> list[Segment]:
+        """Write what is new; -> the segments that hold every row stored, in order."""
+        oldest = memory.oldest
+        self.segments = [segment for segment in self.segments if segment["last"] > oldest]
+        first = max(oldest, self.segments[-1]["last"] if self.segments else 0)
+        step = max(1, PIECE * memory.rows // memory.bytes)
+        for start in range(first, memory.written, step):
+            stop = min(start + step, memory.written)
+            self.segments.append(write_segment(self.folder, start, stop, _tensors(memory, start, stop)))
+        return list(self.segments)
+
+    def load(self, memory: Ring, segments: list[Segment]) -> None:
+        """Restore the rows; UserError where a file is missing or damaged.
+
+        The newest segment first: a row's slot follows from how many cuts came after it. The slot in its file is of the
+        time it was written, when there may have been fewer slots.
+        """
+        slots_after = memory.slot.clone()  # [N]: the slot behind the rows that were not restored yet
+        for segment in reversed(segments):
+            slots_after = _restore(memory, segment, read_segment(self.folder, segment), slots_after)
+        self.segments = list(segments)
+
+
+def _restore(memory: Ring, segment: Segment, data: memoryview, slots_after: Tensor) -> Tensor:
+    """Write one segment's rows and final observations into the memory; -> the slots [N] before its first row."""
+    table = memory.table._replace(extras=())
+    steps = segment["last"] - segment["first"]
+    values = []
+    for column in leaves(table):
+        value, data = take(data, (steps, *column.shape[1:]), column)
+        values.append(value.to(column.device))
+    row = rebuild(table, iter(values))
+    cut = memory.cut(row)
+    cuts_from = cut.long().flip(0).cumsum(0).flip(0)  # of each row and those after it in this segment
+    row = row._replace(slot=(slots_after - cuts_from) % memory.slots)
+    skipped = max(0, memory.oldest - segment["first"])  # rows that newer ones have replaced
+    index = _indices(memory, segment["first"] + skipped, segment["last"])
+    for column, value in zip(leaves(table), leaves(row), strict=True):
+        column[index] = value[skipped:]
+    step, world = cut.nonzero(as_tuple=True)
+    slot = row.slot[step, world]
+    stored = step >= skipped
+    for column in leaves(memory.final):
+        value, data = take(data, (len(step), *column.shape[2:]), column)
+        column[slot[stored], world[stored]] = value.to(column.device)[stored]
+    return slots_after - cuts_from[0]
+
+
+def _indices(memory: Ring, first: int, last: int) -> Tensor:
+    return torch.arange(first, last, device=memory.slot.device) % memory.rows
+
+
+def _tensors(memory: Ring, first: int, last: int) -> list[Tensor]:
+    """The tensors that a segment's file holds."""
+    index = _indices(memory, first, last)
+    row = tree_map(lambda column: column[index], memory.table._replace(extras=()))
+    step, world = memory.cut(row).nonzero(as_tuple=True)
+    slot = row.slot[step, world]
+    return leaves(row) + [column[slot, world] for column in leaves(memory.final)]
+
+
 def write_segment(folder: Path, first: int, last: int, tensors: Iterable[Tensor]) -> Segment:
-    """Beside its place, synced, then renamed; the same rows are the same file."""
+    """Write a file beside its final path, sync, rename; the same rows are the same file."""
     data = b"".join(to_bytes(tensor) for tensor in tensors)
     digest = hashlib.sha256(data).hexdigest()
     name = f"{first}-{last}-{digest[:16]}.rows"
     run_files.make_folder(folder)
-    with run_files.replacing(folder / name) as file:  # also where a file of that name is there: it may be damaged
+    with run_files.replacing(folder / name) as file:  # also where a file of that name exists: it may be damaged
         file.write(data)
     return Segment(file=name, first=first, last=last, bytes=len(data), sha256=digest)
 
 
 def read_segment(folder: Path, segment: Segment) -> memoryview:
-    """Its bytes, compared with the hash."""
+    """The bytes of a segment's file, compared with its hash."""
     path = folder / segment["file"]
     if path.name != segment["file"] or not run_names.SEGMENT.fullmatch(path.name):
         raise UserError(f"{path.name[:80]!r} is not the name of a part of a replay memory")
-    found = run_files.status(path)
-    if found is None:
+    status = run_files.status(path)
+    if status is None:
         raise UserError(f"{path} is missing: the replay memory of this checkpoint is incomplete")
-    data = run_files.read_bytes(path) if found.st_size == segment["bytes"] else b""
+    data = run_files.read_bytes(path) if status.st_size == segment["bytes"] else b""
     if len(data) != segment["bytes"] or hashlib.sha256(data).hexdigest() != segment["sha256"]:
         raise UserError(f"{path} is damaged: its hash is not the one the checkpoint names")
     return memoryview(bytearray(data))
@@ -59,21 +149,17 @@ def to_bytes(tensor: Tensor) -> bytes:
 
 
 def take(data: memoryview, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, memoryview]:
-    """The next tensor of this shape and `like`'s dtype, and what is left."""
-    count = 1
-    for size in shape:
-        count *= size
-    if not count:
+    """The next tensor of this shape and `like`'s dtype, and the remaining bytes."""
+    size = prod(shape) * like.element_size()
+    if not size:
         return like.new_zeros(shape), data
-    size = count * like.element_size()
     return torch.frombuffer(data[:size], dtype=like.dtype).view(shape), data[size:]
 
 
 def delete_unnamed(folder: Path, named: Iterable[str]) -> list[str]:
-    """Delete the segments that no kept checkpoint names, and rubbish of writes that were killed; what was deleted."""
-    kept = set(named)
-    found = [name for name in run_files.list_names(folder) if run_names.SEGMENT.fullmatch(name) and name not in kept]
-    for name in found:
+    """Delete the segments that no kept checkpoint names, and remains of writes that were killed; -> deleted names."""
+    unnamed = {name for name in run_files.list_names(folder) if run_names.SEGMENT.fullmatch(name)} - set(named)
+    for name in sorted(unnamed):
         run_files.remove(folder / name)
     run_files.sweep(folder)
-    return found
+    return sorted(unnamed)

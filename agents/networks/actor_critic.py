@@ -1,9 +1,10 @@
-"""An actor, a critic where one is wanted, separate or on a shared trunk, over whatever the encoder makes of a leaf.
+"""An actor and, where one is needed, a critic, separate or on a shared trunk, over the encoder's features.
 
-`ActorCritic` is the policy without a memory, and what a policy of one's own subclasses: what the on-policy algorithms
-ask of it is its public face.
+`ActorCritic` is the policy without a memory, and the base class of a user's own policy: its public methods are those
+that on-policy algorithms call.
 """
 
+from copy import deepcopy
 from typing import NamedTuple
 
 import gymnasium as gym
@@ -24,7 +25,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class Plan(NamedTuple):
-    """What every policy is built from; options of single kinds are arguments of their own."""
+    """The common arguments of every policy; options of single kinds are arguments of their own."""
 
     observation_space: gym.Space
     action_space: gym.Space
@@ -39,7 +40,7 @@ class Plan(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """An action taken before, in the light of the present weights."""
+    """The judgement of an action taken before by the present weights."""
 
     log_prob: Tensor
     entropy: Tensor
@@ -50,9 +51,8 @@ class ActorCritic(Policy):
     """pi(a|s) and V(s) over flat features. Without a critic V is 0 everywhere and costs nothing."""
 
     membership: Tensor
-    parts: list[str]
     cut = "rows"
-    """what a minibatch may be made of, a name in CUTS"""
+    """how its rows are cut into minibatches, a name in CUTS"""
 
     def __init__(self, plan: Plan, log_std_init: float = 0.0) -> None:
         super().__init__()
@@ -62,12 +62,16 @@ class ActorCritic(Policy):
         self.trunk = self.torso(plan) if shared else nn.Identity()
         self.head = head_for(plan.action_space, width, log_std_init)
         self.actor = nn.Sequential(nn.Identity() if shared else self.torso(plan), self.head)
-        self.critic = (
-            nn.Sequential(nn.Identity() if shared else self.torso(plan), nn.Linear(width, 1)) if plan.critic else None
-        )
+        self.critic: nn.Sequential | None = None
+        if plan.critic:
+            self.critic = nn.Sequential(nn.Identity() if shared else self.torso(plan), nn.Linear(width, 1))
         self.draws = self.head.draws
         self.masked = self._has_mask(plan.observation_space)
-        self.register_buffer("membership", self._membership(), persistent=False)
+        groups = self._groups()
+        self.parts = list(groups)  # names of the groups whose gradients are measured
+        # [parts + 1, parameters]: 1 where a parameter belongs to a part; the last row is all of them
+        rows = [[float(id(p) in group) for p in self.parameters()] for group in groups.values()]
+        self.register_buffer("membership", torch.tensor([*rows, [1.0] * len(rows[0])]), persistent=False)
         initialize(self, torch.Generator().manual_seed(plan.seed))
 
     def torso(self, plan: Plan) -> nn.Module:
@@ -81,7 +85,7 @@ class ActorCritic(Policy):
         return self.encoder.laid_out(obs)
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        """Remembers nothing beside the action: values and log-probabilities of a rollout are cheaper at once."""
+        """Stores nothing beside the action: values and log-probabilities of a rollout are cheaper all at once."""
         parameters = self.allowed(self.actor(self.trunk(self.encoder(obs))), obs)
         return Act(self.head.mode(parameters) if greedy else self.head.sample(parameters, noise))
 
@@ -97,18 +101,18 @@ class ActorCritic(Policy):
         return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
 
     def allowed(self, parameters: Tree, obs: Obs) -> Tree:
-        """The head's parameters given what the observation's action mask, if it has one, allows."""
+        """The head's parameters, restricted to the actions that the observation's mask allows, if it has one."""
         return self.head.restrict(parameters, action_mask(obs)) if self.masked else parameters  # type: ignore[operator]
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        seen = self.encoder(obs)
-        features = self.trunk(seen)
+        encoded = self.encoder(obs)
+        features = self.trunk(encoded)
         parameters = self.allowed(self.actor(features), obs)
         value = None if self.critic is None else self.critic(features).squeeze(-1)
-        return Explanation(seen, self.head.distribution(parameters), self.head.entropy(parameters), value)
+        return Explanation(encoded, self.head.distribution(parameters), self.head.entropy(parameters), value)
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
-        """V of what each action truly led to, [T, N]; `v_t` [T, N] is of the rows, `is_first` [N] of rollout.next."""
+        """V of the observation each action truly led to, [T, N]; `v_t` [T, N] of the rows, `is_first` [N] of `next`."""
         slots = leaves(rollout.final.obs)[0].shape[:2]
         v_next = self.value(*rollout.next, is_first)
         v_final = None if known_uncut(rollout) else self.value(*rollout.final, is_first.new_zeros(slots))
@@ -116,31 +120,60 @@ class ActorCritic(Policy):
 
     def gradient_norms(self, norms: Tensor) -> dict[str, Tensor]:
         """Norms of actor, critic, trunk and all, from those of the single parameters in the order of `parameters()`."""
-        squares = self.membership @ norms.square()
-        return dict(zip((f"train/grad_norm/{part}" for part in (*self.parts, "total")), squares.sqrt(), strict=True))
+        totals = (self.membership @ norms.square()).sqrt()
+        return {f"train/grad_norm/{part}": norm for part, norm in zip((*self.parts, "total"), totals, strict=True)}
 
-    def _membership(self) -> Tensor:
-        """[parts + 1, parameters]: 1 where a parameter belongs to a part; the last row is all of them.
+    def _groups(self) -> dict[str, set[int]]:
+        """The ids of the parameters of actor, critic and trunk, as far as there are any.
 
-        What reads images serves actor and critic, so it counts as trunk.
+        The network that reads images serves actor and critic, so it counts as trunk.
         """
-        critic: list[nn.Module] = [] if self.critic is None else [self.critic]
-        modules: dict[str, list[nn.Module]]
-        modules = {"actor": [self.actor], "critic": critic, "trunk": [self.encoder, self.trunk]}
-        owned = {name: {id(p) for part in own for p in part.parameters()} for name, own in modules.items()}
-        self.parts = [name for name, ids in owned.items() if ids]
-        rows = [[float(id(p) in owned[part]) for p in self.parameters()] for part in self.parts]
-        return torch.tensor([*rows, [1.0] * len(rows[0])])
+        groups: dict[str, set[int]] = {}
+        for name, module in (
+            ("actor", self.actor), ("critic", self.critic), ("trunk", self.encoder), ("trunk", self.trunk),
+        ):  # fmt: skip
+            if module is not None and (ids := {id(p) for p in module.parameters()}):
+                groups[name] = groups.get(name, set()) | ids
+        return groups
 
     def _has_mask(self, space: gym.Space) -> bool:
         if not isinstance(space, gym.spaces.Dict) or MASK not in space.spaces:
             return False
         if isinstance(self.head, Gaussian):
             raise UserError(f"the observation has an {MASK}, but only discrete actions can be masked")
-        given, wanted = space[MASK].shape, (self.head.linear.out_features,)
-        if given != wanted:
-            raise UserError(f"{MASK} has the shape {list(given or ())}, the actions need {list(wanted)}")
+        shape = space[MASK].shape or ()
+        options = self.head.linear.out_features
+        if shape != (options,):
+            raise UserError(f"{MASK} has the shape {list(shape)}, the actions need {[options]}")
         return True
+
+
+class Lagging(nn.Module):
+    """`lag: 1`: a policy as it was one iteration ago, with the statistics of observations that belong to its weights.
+
+    It plays every rollout, so that playing need not wait for learning, and no bit depends on timing. The present policy
+    judges the same raw observations by the present statistics.
+    """
+
+    def __init__(self, policy: ActorCritic) -> None:
+        super().__init__()
+        self.policy = deepcopy(policy).requires_grad_(False)
+
+    @torch.no_grad()
+    def log_prob(self, rollout: Rollout) -> Tensor:
+        """Log-probabilities of the actions it chose, [T, N]."""
+        row = rollout.row
+        return self.policy.evaluate(row.obs, rollout.start, row.is_first, row.action).log_prob
+
+    @torch.no_grad()
+    def follow(self, policy: ActorCritic) -> None:
+        """Become what `policy` is now; every tensor keeps its address, as a graph needs it."""
+        for old, new in zip(_tensors(self.policy), _tensors(policy), strict=True):
+            old.copy_(new)
+
+
+def _tensors(policy: ActorCritic) -> list[Tensor]:
+    return [*policy.parameters(), *policy.buffers()]
 
 
 def mlp(size: int, hidden_dims: tuple[int, ...], activation: type[nn.Module]) -> nn.Sequential:
@@ -153,13 +186,14 @@ def mlp(size: int, hidden_dims: tuple[int, ...], activation: type[nn.Module]) ->
 def initialize(policy: ActorCritic, generator: torch.Generator) -> None:
     """Orthogonal weights, zero biases: sqrt(2) inside, 1 in cells, 0.01 for the action layer, 1 for the value.
 
-    Residual blocks begin as the identity: added up, their outputs would drive the layers behind them into saturation.
+    Residual blocks begin as the identity: added up, their outputs would drive the layers after them into saturation.
     """
     heads = {id(module) for module in policy.head.modules()}
     for module in policy.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             gain = 0.01 if id(module) in heads else 2**0.5
-            gain = 1.0 if policy.critic is not None and module is policy.critic[1] else gain
+            if policy.critic is not None and module is policy.critic[1]:
+                gain = 1.0
             nn.init.orthogonal_(module.weight, gain, generator)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

@@ -11,12 +11,12 @@ from torch.nn import functional as F
 from stride.utils.user_error import UserError
 
 PIECE = 256  # images read at once, on a GPU four times as many: more fill the caches, and after them the memory
-NATURE_SIDE = 36  # pixels that are left of after three convolutions without padding
+NATURE_SIDE = 36  # pixels; the output of three convolutions without padding would be empty for less
 CNNKind = Literal["nature", "residual"]  # the rows of KINDS
 
 
 class CNN(NamedTuple):
-    """Which network reads the images of an observation, and how many features it makes of each."""
+    """The network that reads the images of an observation, and how many features it makes of each."""
 
     kind: str = "nature"
     features: int = 512
@@ -31,9 +31,9 @@ def nature(channels: int) -> nn.Sequential:
 def residual(channels: int) -> nn.Sequential:
     """Espeholt et al. 2018 (IMPALA): three stages that halve the image, two residual blocks each."""
     layers: list[nn.Module] = []
-    for inside, outside in ((channels, 16), (16, 32), (32, 32)):
-        layers += [nn.Conv2d(inside, outside, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
-        layers += [Block(outside), Block(outside)]
+    for width in (16, 32, 32):
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.MaxPool2d(3, 2, padding=1), Block(width), Block(width)]
+        channels = width
     return nn.Sequential(*layers, nn.ReLU(inplace=True))
 
 
@@ -42,7 +42,8 @@ class Block(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.second(F.relu(self.first(F.relu(x)), inplace=True))
@@ -67,8 +68,10 @@ class Image(nn.Module):
         self.planes = self.shape if len(self.shape) == 3 else (1, *self.shape)
         channels, height, width = self.planes
         if cnn.kind == "nature" and min(height, width) < NATURE_SIDE:
-            least = f"{NATURE_SIDE}x{NATURE_SIDE} pixels"
-            raise UserError(f"cnn: nature needs {least}, but {name} has {height}x{width}; policy_kwargs.cnn=residual")
+            raise UserError(
+                f"cnn: nature needs {NATURE_SIDE}x{NATURE_SIDE} pixels, but {name} has {height}x{width}; "
+                "policy_kwargs.cnn=residual"
+            )
         self.by_pixel = cnn.kind != "nature" or channels not in (1, 3)
         self.convolutions = KINDS[cnn.kind](channels)
         with torch.no_grad():
@@ -78,13 +81,13 @@ class Image(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         lead = x.shape[: x.dim() - len(self.shape)]
         pieces = x.reshape(-1, *self.planes).split(PIECE if x.device.type == "cpu" else 4 * PIECE)
-        # copies even of floats, whose gradient somebody may ask for; divided in place: to fill new memory takes longer
-        floats = (self.laid_out(piece).to(torch.float32, copy=True).div_(255) for piece in pieces)
-        features = [self.join(self.convolutions(piece)) for piece in floats]
+        # copies even of floats, whose gradient may be needed; divided in place: to fill new memory takes longer
+        images = (self.laid_out(piece).to(torch.float32, copy=True).div_(255) for piece in pieces)
+        features = [self.join(self.convolutions(piece)) for piece in images]
         return (features[0] if len(features) == 1 else torch.cat(features)).view(*lead, -1)
 
     def laid_out(self, x: Tensor) -> Tensor:
-        """Images [B, C, H, W] in the order of memory they are read in: itself where it lies so, else a copy."""
+        """Images [B, C, H, W] in the order of memory they are read in: itself where it is stored so, else a copy."""
         if x.dim() != 4 or x.device.type != "cpu" or not self.by_pixel:
             return x
         return x.contiguous(memory_format=torch.channels_last)

@@ -1,24 +1,66 @@
-"""Acting by a world model's state: what a Dreamer knows of its episode is the carry, recognised anew at each step."""
+"""Acting by a world model's state: the state of its episode is the carry, recognised anew at each step."""
 
+import math
 from typing import NamedTuple
 
 import gymnasium as gym
+import numpy as np
 import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor, nn
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Dream, Explanation, Tree
-from stride.agents.networks.actions import Actions
-from stride.agents.networks.heads import BoundedGaussian, head_for
+from stride.agents.networks.encoders import MultiOneHot, OneHot
+from stride.agents.networks.heads import BoundedGaussian, check_choices, head_for
 from stride.agents.networks.normed import dense, initialize
-from stride.agents.networks.world_model import SIZES, Sizes, State, WorldModel
+from stride.agents.networks.world_model import SIZES, ModelSizes, State, WorldModel
 from stride.config.schema import WorldModelConfig
 from stride.envs_fast.vec_env import Obs, VecEnv
 from stride.utils.user_error import UserError
 
 
+class Actions(nn.Module):
+    """The actions of a space, encoded for a model; and random actions."""
+
+    counts: Tensor
+
+    def __init__(self, space: gym.Space) -> None:
+        super().__init__()
+        self.several = isinstance(space, MultiDiscrete)
+        self.options: list[int] = []
+        """of each choice; none where actions are numbers"""
+        self.table: nn.Module | None = None
+        if isinstance(space, MultiDiscrete):
+            self.options = space.nvec.tolist()
+        elif isinstance(space, Discrete):
+            self.options = [int(space.n)]
+        elif not (isinstance(space, Box) and np.isfinite([space.low, space.high]).all()):
+            raise UserError(f"a world model needs choices, or numbers with bounds, not {space}; ppo takes any action")
+        for count in self.options:
+            check_choices(count, count)  # each as a one-hot row
+        self.register_buffer("counts", torch.tensor(self.options), persistent=False)
+        if self.options:
+            self.table = MultiOneHot(self.options) if self.several else OneHot(self.options[0])
+        self.draws = len(self.options) or math.prod(space.shape or ())
+        """uniforms that one of them takes"""
+        self.size = sum(self.options) or self.draws
+
+    def forward(self, action: Tensor) -> Tensor:
+        """[...] of one choice, [..., A] else -> [..., size]: one-hot, or numbers cut at +-1, as worlds do."""
+        encoded: Tensor = self.table(action) if self.table else action.float().clamp(-1, 1)
+        return encoded
+
+    def any(self, u: Tensor) -> Tensor:
+        """Random actions, each with the same chance, from uniforms [N, draws]."""
+        if not self.table:
+            return 2 * u - 1
+        choice = (u * self.counts).long().minimum(self.counts - 1)
+        return choice if self.several else choice[:, 0]
+
+
 class Carry(NamedTuple):
-    """What is handed from step to step."""
+    """The state that is handed from step to step."""
 
     deter: Tensor
     stoch: Tensor
@@ -26,23 +68,25 @@ class Carry(NamedTuple):
     """[N, A] encoded: the one that leads to the next observation"""
 
 
-def sizes_of(config: WorldModelConfig) -> Sizes:
-    """Those of its `size`, with whatever the config says of single ones; UserError where blocks would be unequal."""
-    given = {name: value for name, value in vars(config).items() if name in Sizes._fields and value is not None}
-    sizes = SIZES[config.size]._replace(**given)
+def sizes_of(config: WorldModelConfig) -> ModelSizes:
+    """The sizes of the config's `size`, with the single ones it gives; UserError where blocks would be unequal."""
+    options = {name: value for name, value in vars(config).items() if name in ModelSizes._fields and value is not None}
+    sizes = SIZES[config.size]._replace(**options)
     if sizes.deter % sizes.blocks:
-        near = sizes.deter // sizes.blocks * sizes.blocks
-        ways = " or ".join(str(way) for way in (near, near + sizes.blocks) if way)
-        raise UserError(f"deter {sizes.deter} is not {sizes.blocks} equal blocks (size: {config.size}); {ways} is")
+        lower = sizes.deter // sizes.blocks * sizes.blocks
+        choices = " or ".join(str(size) for size in (lower, lower + sizes.blocks) if size)
+        raise UserError(f"deter {sizes.deter} is not {sizes.blocks} equal blocks (size: {config.size}); {choices} is")
     return sizes
 
 
 class ModelPolicy(Policy):
-    """A world model and the state it has come to; what follows from a state is for subclasses to say."""
+    """A world model and the state of its episode; subclasses choose actions from the state."""
 
     def __init__(self, config: WorldModelConfig, envs: VecEnv) -> None:
         super().__init__()
-        self.actions, self.sizes, self.at_random = Actions(envs.action_space), sizes_of(config), False
+        self.actions = Actions(envs.action_space)
+        self.sizes = sizes_of(config)
+        self.at_random = False
         self.model = WorldModel(envs.observation_space, self.actions.size, self.sizes, config.unimix)
 
     def initial(self, num_envs: int) -> Carry:
@@ -52,49 +96,51 @@ class ModelPolicy(Policy):
     def recognise(self, obs: Obs, carry: Tree, is_first: Tensor, u: Tensor | None) -> State:
         """The state [N, ..] at an observation; without uniforms the likeliest one."""
         senses = self.model.senses
-        before, tokens = State(carry.deter, carry.stoch), senses(senses.look(obs))
-        return self.model.rssm.recognise(before, carry.action, is_first, tokens, u)
+        before = State(carry.deter, carry.stoch)
+        return self.model.rssm.recognise(before, carry.action, is_first, senses(senses.look(obs)), u)
 
     def follow(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Carry:
         return Carry(*self.recognise(obs, carry, is_first, None), self.actions(action))
 
-    def seen(self, obs: Obs) -> Tensor:
-        """As the model's first layer gets it; of nothing but images what the convolutions make of them."""
+    def encoded(self, obs: Obs) -> Tensor:
+        """The observation as the model's first layer gets it; if it is nothing but images, their features."""
         senses = self.model.senses
-        seen = senses.look(obs)
-        return seen.vector if senses.flat else senses(seen)
+        sensed = senses.look(obs)
+        return sensed.vector if senses.flat else senses(sensed)
 
     @torch.no_grad()
     def dream(self, states: Tree, actions: Tensor) -> Dream:
-        model, state, known = self.model, State(*states), []
+        model = self.model
+        state, imagined = State(*states), []
         for action in self.actions(actions).unbind(1):
             state = model.rssm.imagine(state, action, None)
-            known.append(state.features)
-        features = torch.stack(known, 1)
-        seen = model.senses.observation(model.senses.tell(features))
-        return Dream(seen, *model.expect(features), self.value(features))
+            imagined.append(state.features)
+        features = torch.stack(imagined, 1)
+        obs = model.senses.observation(model.senses.decode(features))
+        return Dream(obs, *model.expect(features), self.value(features))
 
     def value(self, features: Tensor) -> Tensor | None:
-        """By a critic, where there is one."""
+        """V of states, where there is a critic."""
         return None
 
 
 class DreamerPolicy(ModelPolicy):
-    """World model, actor and critic. The critic is here to be looked at: acting does not ask it."""
+    """World model, actor and critic. The critic is here to be looked at: acting does not need it."""
 
     def __init__(self, config: WorldModelConfig, envs: VecEnv) -> None:
         super().__init__(config, envs)
-        sizes, features, width = self.sizes, self.model.features, self.sizes.width
+        sizes = self.sizes
         space = envs.action_space
-        numbers = isinstance(space, gym.spaces.Box)
-        self.torso = dense(features, width, sizes.behaviour)
-        self.head = BoundedGaussian(width, self.actions.size) if numbers else head_for(space, width)
-        value = nn.Linear(width, sizes.bins)
-        self.critic = nn.Sequential(dense(features, width, sizes.behaviour), value)
+        hidden = (self.model.features, sizes.width, sizes.behaviour)
+        self.torso = dense(*hidden)
+        numbers = isinstance(space, Box)
+        self.head = BoundedGaussian(sizes.width, self.actions.size) if numbers else head_for(space, sizes.width)
+        value = nn.Linear(sizes.width, sizes.bins)
+        self.critic = nn.Sequential(dense(*hidden), value)
         self.draws = sizes.stoch + self.head.draws
-        paid = self.model.reward[-1]
-        assert isinstance(paid, nn.Linear)
-        initialize(self, torch.Generator().manual_seed(config.seed), silent=(paid, value, self.head.linear))
+        reward = self.model.reward[-1]
+        assert isinstance(reward, nn.Linear)
+        initialize(self, torch.Generator().manual_seed(config.seed), silent=(reward, value, self.head.linear))
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         of_state, of_action = noise.split((self.sizes.stoch, self.head.draws), -1)
@@ -111,11 +157,11 @@ class DreamerPolicy(ModelPolicy):
         return self.head(self.torso(features))
 
     def value(self, features: Tensor) -> Tensor:
-        """By the critic."""
+        """V of states, by the critic."""
         return self.model.two_hot.mean(self.critic(features))
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         """At the likeliest state, as it acts when it is greedy."""
         state = self.recognise(obs, carry, is_first, None)
         p, value = self.choices(state.features), self.value(state.features)
-        return Explanation(self.seen(obs), self.head.distribution(p), self.head.entropy(p), value, state)
+        return Explanation(self.encoded(obs), self.head.distribution(p), self.head.entropy(p), value, state)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import gymnasium as gym
 import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, flatdim
 from torch import Tensor, nn
 
 from stride.agents.experience.storage import SPARE, free_bytes, readable_size
@@ -20,19 +21,20 @@ from stride.utils.counter_rng import normal
 from stride.utils.user_error import UserError
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
-FINE = 2.0**40  # steps between two probabilities that are told apart, where they are added up as whole numbers
+FINE = 2.0**40  # 1 / FINE is the smallest probability, where they are added up as integers
 LEAST_STD = 0.1  # of a bounded Gaussian
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 IMPOSSIBLE = -1e9  # its exp is 0, and 0 times it is 0; infinity would make NaN of both
 
 
 def action_mask(obs: Obs) -> Tensor:
-    """Which actions make sense [..., A] bool, of an observation that says so."""
+    """The mask [..., A] bool of actions that make sense, of an observation that has one."""
     assert isinstance(obs, dict)
     return obs[MASK].bool()
 
 
 def sample_categorical(log_probs: Tensor, u: Tensor) -> Tensor:
-    """Inverse CDF of one uniform [..., 1]: the same choice whatever runs it. -> int64 [...]
+    """Inverse CDF of one uniform [..., 1]; the choice is the same on every device. -> int64 [...]
 
     Scaled to the sum, which rounding may leave below 1: a choice of probability 0 is never made.
     """
@@ -48,8 +50,26 @@ def sums_of_steps(p: Tensor) -> Tensor:
     return (p.double() * FINE).long().cumsum(-1)
 
 
-class Categorical(nn.Module):
-    """One choice of n; the parameters are log-probabilities [..., n]."""
+class ActionHead(nn.Module):
+    """The last layer of an actor."""
+
+    def describe(self) -> dict[str, Tensor]:
+        """Metrics of the head's own parameters."""
+        return {}
+
+
+class Choices(ActionHead):
+    """One choice or several independent ones; the parameters are their log-probabilities [..., n], joined."""
+
+    def entropy(self, log_probs: Tensor) -> Tensor:
+        return -(log_probs.exp() * log_probs).sum(-1)
+
+    def distribution(self, log_probs: Tensor) -> dict[str, Tensor]:
+        return {"probability": log_probs.exp()}
+
+
+class Categorical(Choices):
+    """One choice of n."""
 
     draws = 1
 
@@ -61,7 +81,7 @@ class Categorical(nn.Module):
         return self.linear(h).log_softmax(-1)
 
     def restrict(self, log_probs: Tensor, mask: Tensor) -> Tensor:
-        """The same given that the action is one of those in `mask` [..., n] bool; uniform where none is."""
+        """The distribution over the actions in `mask` [..., n] bool; uniform where none is."""
         return log_probs.masked_fill(~mask, IMPOSSIBLE).log_softmax(-1)
 
     def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
@@ -73,53 +93,36 @@ class Categorical(nn.Module):
     def log_prob(self, log_probs: Tensor, action: Tensor) -> Tensor:
         return log_probs.gather(-1, action[..., None]).squeeze(-1)
 
-    def entropy(self, log_probs: Tensor) -> Tensor:
-        return -(log_probs.exp() * log_probs).sum(-1)
 
-    def distribution(self, log_probs: Tensor) -> dict[str, Tensor]:
-        return {"probability": log_probs.exp()}
-
-    def describe(self) -> dict[str, Tensor]:
-        return {}
-
-
-class MultiCategorical(nn.Module):
-    """Several independent choices; the parameters are their log-probabilities, joined."""
+class MultiCategorical(Choices):
+    """Several independent choices."""
 
     def __init__(self, size: int, choices: list[int]) -> None:
         super().__init__()
         self.linear = nn.Linear(size, sum(choices))
-        self.choices, self.draws = choices, len(choices)
+        self.choices = choices
+        self.draws = len(choices)
 
     def forward(self, h: Tensor) -> Tensor:
         return self._normalized(self.linear(h))
 
     def restrict(self, log_probs: Tensor, mask: Tensor) -> Tensor:
-        """The same given that each choice is one of those in its part of `mask` [..., sum of choices] bool."""
+        """The distribution over the options in each choice's part of `mask` [..., sum of choices] bool."""
         return self._normalized(log_probs.masked_fill(~mask, IMPOSSIBLE))
 
     def _normalized(self, logits: Tensor) -> Tensor:
-        return torch.cat([part.log_softmax(-1) for part in logits.split(self.choices, -1)], -1)
+        return torch.cat([choice.log_softmax(-1) for choice in logits.split(self.choices, -1)], -1)
 
     def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
-        pieces = zip(log_probs.split(self.choices, -1), u.split(1, -1), strict=True)
-        return torch.stack([sample_categorical(p, x) for p, x in pieces], -1)
+        pairs = zip(log_probs.split(self.choices, -1), u.split(1, -1), strict=True)
+        return torch.stack([sample_categorical(p, x) for p, x in pairs], -1)
 
     def mode(self, log_probs: Tensor) -> Tensor:
         return torch.stack([p.argmax(-1) for p in log_probs.split(self.choices, -1)], -1)
 
     def log_prob(self, log_probs: Tensor, action: Tensor) -> Tensor:
-        pieces = zip(log_probs.split(self.choices, -1), action.split(1, -1), strict=True)
-        return torch.cat([p.gather(-1, a) for p, a in pieces], -1).sum(-1)
-
-    def entropy(self, log_probs: Tensor) -> Tensor:
-        return -(log_probs.exp() * log_probs).sum(-1)
-
-    def distribution(self, log_probs: Tensor) -> dict[str, Tensor]:
-        return {"probability": log_probs.exp()}
-
-    def describe(self) -> dict[str, Tensor]:
-        return {}
+        pairs = zip(log_probs.split(self.choices, -1), action.split(1, -1), strict=True)
+        return torch.cat([p.gather(-1, a) for p, a in pairs], -1).sum(-1)
 
 
 class Normal(NamedTuple):
@@ -129,8 +132,13 @@ class Normal(NamedTuple):
     log_std: Tensor
 
 
-class Diagonal(nn.Module):
-    """A Gaussian over A numbers that do not hang together; where its parameters come from is a subclass's to say."""
+def normal_entropy(p: Normal) -> Tensor:
+    """The entropy [...] of a diagonal Gaussian."""
+    return (p.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+
+class Diagonal(ActionHead):
+    """A Gaussian over A independent numbers; subclasses say where its parameters come from."""
 
     def sample(self, p: Normal, u: Tensor) -> Tensor:
         return p.mean + p.log_std.exp() * normal(u)
@@ -141,10 +149,10 @@ class Diagonal(nn.Module):
     def log_prob(self, p: Normal, action: Tensor) -> Tensor:
         """log N(action; mean, std^2) summed over the A numbers: -z^2 / 2 - log std - log(2 pi) / 2 each."""
         z = (action - p.mean) * (-p.log_std).exp()
-        return (-0.5 * z.square() - p.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+        return (-0.5 * z.square() - p.log_std - HALF_LOG_2PI).sum(-1)
 
     def entropy(self, p: Normal) -> Tensor:
-        return (p.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+        return normal_entropy(p)
 
     def distribution(self, p: Normal) -> dict[str, Tensor]:
         return {"mean": p.mean, "std": p.log_std.exp()}
@@ -168,11 +176,12 @@ class Gaussian(Diagonal):
 
 
 class BoundedGaussian(Diagonal):
-    """Mean within +-1 and deviation within 0.1 .. 1, both of the state; whoever takes the numbers cuts them at +-1."""
+    """Mean within +-1 and deviation within 0.1 .. 1, both of the state; the worlds cut the numbers at +-1."""
 
     def __init__(self, size: int, n: int) -> None:
         super().__init__()
-        self.linear, self.draws = nn.Linear(size, 2 * n), n
+        self.linear = nn.Linear(size, 2 * n)
+        self.draws = n
 
     def forward(self, h: Tensor) -> Normal:
         mean, raw = self.linear(h).chunk(2, -1)
@@ -184,23 +193,21 @@ Head = Categorical | MultiCategorical | Gaussian
 
 def check_choices(count: int, size: int) -> None:
     """UserError where `size` numbers for each of `count` actions do not fit into memory."""
-    takes, free = 4 * count * size, int(SPARE * free_bytes("ram"))
-    if takes > free:
+    needed = 4 * count * size
+    free = int(SPARE * free_bytes("ram"))
+    if needed > free:
         raise UserError(
-            f"the environment has {count:,} actions: weights for all of them take {readable_size(takes)}, "
+            f"the environment has {count:,} actions: weights for all of them take {readable_size(needed)}, "
             f"{readable_size(free)} may be taken in memory; a wrapper can offer fewer actions"
         )
 
 
 def head_for(space: gym.Space, size: int, log_std_init: float = 0.0) -> Head:
-    """The head that speaks an action space."""
-    if isinstance(space, gym.spaces.Discrete):
-        check_choices(int(space.n), size)
-        return Categorical(size, int(space.n))
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        choices = [int(n) for n in space.nvec]
-        check_choices(sum(choices), size)
-        return MultiCategorical(size, choices)
-    if isinstance(space, gym.spaces.Box):
-        return Gaussian(size, math.prod(space.shape), log_std_init)
-    raise TypeError(f"no head for {space}")
+    """The head for an action space."""
+    if isinstance(space, Box):
+        return Gaussian(size, flatdim(space), log_std_init)
+    if not isinstance(space, Discrete | MultiDiscrete):
+        raise TypeError(f"no head for {space}")
+    options = flatdim(space)
+    check_choices(options, size)
+    return Categorical(size, options) if isinstance(space, Discrete) else MultiCategorical(size, space.nvec.tolist())

@@ -1,6 +1,6 @@
 """Layers of world models: linear without a bias, divided by the root of the mean square, SiLU; and their first weights.
 
-Nothing here hangs on other rows of a batch.
+No output depends on other rows of a batch.
 """
 
 import torch
@@ -23,7 +23,7 @@ class RMSNorm(nn.Module):
 
 
 class Channels(RMSNorm):
-    """The same over the channels of each pixel [B, C, H, W], and SiLU."""
+    """RMSNorm over the channels of each pixel [B, C, H, W], then SiLU."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.silu(super().forward(x.movedim(1, -1)).movedim(-1, 1))
@@ -42,11 +42,11 @@ class BlockLinear(nn.Module):
 
 def dense(size: int, width: int, layers: int = 1) -> nn.Sequential:
     """Layers of Linear, RMSNorm, SiLU."""
-    made: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for _ in range(layers):
-        made += [nn.Linear(size, width, bias=False), RMSNorm(width), nn.SiLU()]
+        modules += [nn.Linear(size, width, bias=False), RMSNorm(width), nn.SiLU()]
         size = width
-    return nn.Sequential(*made)
+    return nn.Sequential(*modules)
 
 
 @torch.no_grad()
@@ -55,8 +55,8 @@ def initialize(module: nn.Module, generator: torch.Generator, silent: tuple[nn.L
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d | BlockLinear):
             inputs = layer.weight.shape[1] if isinstance(layer, BlockLinear) else layer.weight[0].numel()
-            deviation = GAIN * inputs**-0.5
-            nn.init.trunc_normal_(layer.weight, 0, deviation, -2 * deviation, 2 * deviation, generator=generator)
+            std = GAIN * inputs**-0.5
+            nn.init.trunc_normal_(layer.weight, 0, std, -2 * std, 2 * std, generator=generator)
             if not isinstance(layer, BlockLinear) and layer.bias is not None:
                 layer.bias.zero_()
     for layer in silent:

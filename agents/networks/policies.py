@@ -1,24 +1,21 @@
-"""Which network a policy's name stands for: POLICIES. A policy of one's own is a row in this table.
+"""The network that a policy's name stands for: POLICIES. A user's own policy is a row in this table.
 
 A row is a class or a function that makes an ActorCritic (or a subclass) of a Plan; its further arguments, each with a
-default, are the policy_kwargs, checked against names and types. For example, in a module of one's own,
-
-    class Wide(ActorCritic):
-        def __init__(self, plan: Plan, width: int = 256) -> None:
-            super().__init__(plan._replace(hidden_dims=(width,)))
-
-and here `"wide": Wide`, or in a config `policy: my_module:Wide`, or the name that an installed package gives it by an
-entry point of the group stride.policies.
+default, are the policy_kwargs, checked against names and types.
+For example a subclass `Wide` whose constructor takes `plan, width: int = 256`: here `"wide": Wide`, in a config
+`policy: my_module:Wide`, or the name that an installed package gives it by an entry point of the group stride.policies.
 """
 
 from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any, get_type_hints
 
+import gymnasium as gym
+
 from stride.agents.networks.actor_critic import ActorCritic, Plan
 from stride.agents.networks.cnn import CNN, CNNKind
 from stride.agents.networks.encoders import images
-from stride.agents.networks.recurrent import GRUActorCritic, LSTMActorCritic
+from stride.agents.networks.recurrent import GRUActorCritic, LSTMActorCritic, RecurrentActorCritic
 from stride.config.checks import nearest_sizes
 from stride.config.field_types import convert
 from stride.config.plugins import find, registered
@@ -31,91 +28,102 @@ MOST_FEATURES, MOST_MEMORY = 1 << 20, 1 << 16  # a memory of 65,536 has 17 billi
 
 def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = False) -> ActorCritic:
     """Hidden layers over flat features."""
-    shapes = images(plan.observation_space)
-    if shapes and not flatten_images:
-        seen = " and ".join(str(list(shape)) for shape in shapes)
-        raise UserError(
-            f"policy: mlp does not read images, and the observation has one {seen}; "
-            "take policy=cnn, or policy_kwargs.flatten_images=true where it is none"
-        )
+    if not flatten_images:
+        check_reads_no_images(plan.observation_space)
     return ActorCritic(plan, log_std_init)
 
 
 def cnn_policy(plan: Plan, cnn: CNNKind = "nature", features: int = 512, log_std_init: float = 0.0) -> ActorCritic:
     """Hidden layers over the features of a convolutional network, which actor and critic share."""
-    if not images(plan.observation_space):
-        raise UserError(f"policy: cnn reads images, but the observation is {plan.observation_space}; take policy=mlp")
-    return ActorCritic(_with_cnn(plan, cnn, features), log_std_init)
+    check_reads_images(plan.observation_space)
+    return ActorCritic(plan._replace(cnn=checked_cnn(cnn, features)), log_std_init)
 
 
-def lstm_policy(
-    plan: Plan,
-    hidden_size: int | None = None,
-    cnn: CNNKind = "nature",
-    features: int = 512,
-    log_std_init: float = 0.0,
-) -> ActorCritic:
-    """A memory in the place of the last hidden layer."""
-    return LSTMActorCritic(_with_memory(_with_cnn(plan, cnn, features), hidden_size), log_std_init)
+def recurrent_policy(network: type[RecurrentActorCritic]) -> Callable[..., ActorCritic]:
+    """The recipe of a policy with a memory in the place of the last hidden layer."""
+
+    def recipe(
+        plan: Plan,
+        hidden_size: int | None = None,
+        cnn: CNNKind = "nature",
+        features: int = 512,
+        log_std_init: float = 0.0,
+    ) -> ActorCritic:
+        plan = plan._replace(cnn=checked_cnn(cnn, features))
+        if hidden_size is None and not plan.hidden_dims:
+            raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
+        if hidden_size is not None:
+            _check_size("hidden_size", hidden_size, MOST_MEMORY)
+            plan = plan._replace(hidden_dims=(*plan.hidden_dims[:-1], hidden_size))
+        return network(plan, log_std_init)
+
+    return recipe
 
 
-def gru_policy(
-    plan: Plan,
-    hidden_size: int | None = None,
-    cnn: CNNKind = "nature",
-    features: int = 512,
-    log_std_init: float = 0.0,
-) -> ActorCritic:
-    """The same with a smaller cell."""
-    return GRUActorCritic(_with_memory(_with_cnn(plan, cnn, features), hidden_size), log_std_init)
+def check_reads_images(space: gym.Space) -> None:
+    if not images(space):
+        raise UserError(f"policy: cnn reads images, but the observation is {space}; take policy=mlp")
+
+
+def check_reads_no_images(space: gym.Space) -> None:
+    if shapes := images(space):
+        text = " and ".join(str(list(shape)) for shape in shapes)
+        raise UserError(
+            f"policy: mlp does not read images, and the observation has one {text}; "
+            "take policy=cnn, or policy_kwargs.flatten_images=true where it is none"
+        )
+
+
+def checked_cnn(cnn: CNNKind = "nature", features: int = 512) -> CNN:
+    """The network of these policy_kwargs."""
+    _check_size("features", features, MOST_FEATURES)
+    return CNN(cnn, features)
+
+
+def _check_size(key: str, size: int, limit: int) -> None:
+    if not 1 <= size <= limit:
+        raise UserError(f"policy_kwargs.{key} must be at least 1 and at most {limit:,}, not {size}")
 
 
 POLICIES: dict[str, Callable[..., ActorCritic]] = {
     "mlp": mlp_policy,
     "cnn": cnn_policy,
-    "lstm": lstm_policy,
-    "gru": gru_policy,
+    "lstm": recurrent_policy(LSTMActorCritic),
+    "gru": recurrent_policy(GRUActorCritic),
 }
 
 
 def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     """The network a config names, for these worlds; its first weights follow from the config and the spaces alone.
 
-    They are drawn on the CPU, whatever the device is that the worlds lie on and it is moved to. UserError where the
+    They are drawn on the CPU, whatever the device of the worlds, to which the policy is moved. UserError where the
     name or an option is unknown, or the observation is not one it reads.
     """
     recipe = find_policy(config.policy)
     options = checked_options(config.policy, recipe, config.policy_kwargs)
-    plan = Plan(
-        observation_space=envs.observation_space,
-        action_space=envs.action_space,
-        hidden_dims=config.hidden_dims,
-        activation=config.activation,
-        share_trunk=config.share_trunk,
-        critic=critic,
-        normalize_obs=config.normalize_obs,
-        seed=config.seed,
-    )
+    spaces = (envs.observation_space, envs.action_space)
+    hidden_dims, activation, normalize = config.hidden_dims, config.activation, config.normalize_obs
+    plan = Plan(*spaces, hidden_dims, activation, config.share_trunk, critic, normalize, config.seed)
     policy = recipe(plan, **options)
     if not isinstance(policy, ActorCritic):
         raise UserError(f"policy: {config.policy} made a {type(policy).__name__}, not an ActorCritic")
-    if policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from whole rollouts
-        check_whole_worlds(config)
+    if policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from complete rollouts
+        check_complete_worlds(config)
     return policy.to(envs.device)
 
 
 def check_name(config: Config) -> None:
-    """Whether there is such a policy at all: said before anything is compiled for it."""
+    """UserError where there is no such policy: before anything is compiled for it."""
     find_policy(config.policy)
 
 
 def find_policy(name: str) -> Callable[..., ActorCritic]:
-    """What makes the networks of that name: a row of the table, `module:Name`, or an installed package's; or the
-    nearest names."""
+    """The class or function that makes the policy of that name: a row of the table, `module:Name`, or of an installed
+    package; UserError with the nearest name where there is none."""
     recipe = POLICIES.get(name) or find("policy", "policies", name)
     if recipe is None:
-        known = [*POLICIES, *registered("policies")]
-        raise UserError(f"unknown policy {name!r}{nearest(name, known)} (known: {', '.join(known)})")
+        names = [*POLICIES, *registered("policies")]
+        raise UserError(f"unknown policy {name!r}{nearest(name, names)} (known: {', '.join(names)})")
     if isinstance(recipe, type) and not issubclass(recipe, ActorCritic):
         raise UserError(f"policy: {name} is no policy: a subclass of ActorCritic is, or a function that makes one")
     if not callable(recipe):
@@ -124,34 +132,33 @@ def find_policy(name: str) -> Callable[..., ActorCritic]:
     return made
 
 
-def checked_options(name: str, recipe: Callable[..., object], given: dict[str, object]) -> dict[str, Any]:
-    """policy_kwargs as the types the recipe declares."""
+def checked_options(name: str, recipe: Callable[..., object], options: dict[str, object]) -> dict[str, Any]:
+    """policy_kwargs, converted to the types the recipe declares."""
     accepted = options_of(recipe)
-    for key in given:
+    converted = {}
+    for key, value in options.items():
         if key not in accepted:
-            has = f"it has {', '.join(accepted)}" if accepted else "it has none"
-            raise UserError(f"policy_kwargs: {name} has no {key!r}{nearest(key, accepted)} ({has})")
-    return {
-        key: value if accepted[key] is Any else convert(f"policy_kwargs.{key}", accepted[key], value)
-        for key, value in given.items()
-    }
+            names = ", ".join(accepted) or "none"
+            raise UserError(f"policy_kwargs: {name} has no {key!r}{nearest(key, accepted)} (it has {names})")
+        converted[key] = value if accepted[key] is Any else convert(f"policy_kwargs.{key}", accepted[key], value)
+    return converted
 
 
 def options_of(recipe: Callable[..., object]) -> dict[str, Any]:
     """Name -> type of its arguments with a default; a constructor with ** passes on what its base class takes."""
-    bases = recipe.__mro__ if isinstance(recipe, type) else ()
-    found: dict[str, Any] = {}
-    for maker in [vars(base)["__init__"] for base in bases if "__init__" in vars(base)] or [recipe]:
-        types, parameters = get_type_hints(maker), signature(maker).parameters.values()
-        options = {p.name: types.get(p.name, Any) for p in parameters if p.default is not Parameter.empty}
-        found = {**options, **found}
+    classes = recipe.__mro__ if isinstance(recipe, type) else ()
+    options: dict[str, Any] = {}
+    for maker in [vars(base)["__init__"] for base in classes if "__init__" in vars(base)] or [recipe]:
+        types = get_type_hints(maker)
+        parameters = signature(maker).parameters.values()
+        options = {p.name: types.get(p.name, Any) for p in parameters if p.default is not Parameter.empty} | options
         if all(p.kind is not Parameter.VAR_KEYWORD for p in parameters):
             break
-    return found
+    return options
 
 
-def check_whole_worlds(config: RolloutConfig) -> None:
-    """A minibatch of a policy that remembers is whole sequences, n_steps rows each."""
+def check_complete_worlds(config: RolloutConfig) -> None:
+    """UserError unless a minibatch of a policy that remembers is complete sequences, n_steps rows each."""
     rows, steps = config.minibatch_size, config.n_steps
     if rows % steps:
         near = " or ".join(str(worlds * steps) for worlds in nearest_sizes(config.n_envs, rows // steps))
@@ -159,20 +166,3 @@ def check_whole_worlds(config: RolloutConfig) -> None:
             f"batch_size {config.batch_size} ({rows} rows) cuts through sequences: policy {config.policy} learns "
             f"from whole worlds of n_steps = {steps} rows; {near} does"
         )
-
-
-def _with_cnn(plan: Plan, kind: str, features: int) -> Plan:
-    if not 1 <= features <= MOST_FEATURES:
-        raise UserError(f"policy_kwargs.features must be at least 1 and at most {MOST_FEATURES:,}, not {features}")
-    return plan._replace(cnn=CNN(kind, features))
-
-
-def _with_memory(plan: Plan, hidden_size: int | None) -> Plan:
-    """`hidden_size` in the place of the last hidden layer's width."""
-    if hidden_size is None and not plan.hidden_dims:
-        raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
-    if hidden_size is None:
-        return plan
-    if not 1 <= hidden_size <= MOST_MEMORY:
-        raise UserError(f"policy_kwargs.hidden_size must be at least 1 and at most {MOST_MEMORY:,}, not {hidden_size}")
-    return plan._replace(hidden_dims=(*plan.hidden_dims[:-1], hidden_size))

@@ -1,8 +1,8 @@
-"""Networks that compute in fewer bits: `precision: bf16`. What they are made of and what leaves them stays float32.
+"""Networks that compute in fewer bits: `precision: bf16`. Their weights and their outputs stay float32.
 
 Their products (layers, convolutions, cells) take bfloat16 operands and answer in it, and so do the activations between
 two of them: torch.autocast. It begins where a network does and ends where it does, so that distributions,
-log-probabilities, values, losses and returns are computed in float32 of the network's answer; weights, gradients and
+log-probabilities, values, losses and returns are computed in float32 of the network's output; weights, gradients and
 the optimizer's moments are float32 all along.
 """
 
@@ -17,26 +17,26 @@ from stride.agents.networks.cnn import Image
 from stride.agents.networks.recurrent import Recurrence
 from stride.agents.networks.squashed import Critic
 
-WHOLE = (Image, Recurrence, Critic)  # networks with a forward of their own, products and activations in all of it
+COMPLETE = (Image, Recurrence, Critic)  # networks with a forward of their own, all of it products and activations
 PRODUCTS = (nn.Linear, nn.Conv2d)
 BETWEEN = (nn.Sequential, nn.LayerNorm, nn.Tanh, nn.ReLU, nn.Identity)
 
 
 def compute_in(precision: str | int, agent: nn.Module) -> None:
-    """Have every network of an agent compute in `precision`, from now on; of 32 and tf32 nothing is changed here.
+    """Make every network of an agent compute in `precision` from now on; for 32 and tf32 nothing is changed here.
 
-    Once for an agent that is complete. Copies made of it later do the same.
+    Called once for an agent that is complete. Copies made of it later compute so, too.
     """
     if precision == "bf16":
-        for network in dict.fromkeys(networks(agent)):  # some are known by two names
+        for network in dict.fromkeys(networks(agent)):  # some have two names
             region = Region()
             network.register_forward_pre_hook(region.begin)
             network.register_forward_hook(region.end, always_call=True)
 
 
 def networks(module: nn.Module) -> Iterator[nn.Module]:
-    """The largest parts of a module that are nothing but layers; the maths between and behind them is none of it."""
-    if isinstance(module, (*WHOLE, *PRODUCTS)) or _is_stack(module):
+    """The largest parts of a module that are nothing but layers; the maths between and after them is left out."""
+    if isinstance(module, (*COMPLETE, *PRODUCTS)) or _is_stack(module):
         yield module
     else:
         for child in module.children():
@@ -44,9 +44,9 @@ def networks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _is_stack(module: nn.Module) -> bool:
-    parts = list(module.modules())
-    layers = isinstance(module, nn.Sequential) and all(isinstance(part, (*PRODUCTS, *BETWEEN)) for part in parts)
-    return layers and any(isinstance(part, PRODUCTS) for part in parts)
+    layers = list(module.modules())
+    only_layers = isinstance(module, nn.Sequential) and all(isinstance(x, (*PRODUCTS, *BETWEEN)) for x in layers)
+    return only_layers and any(isinstance(x, PRODUCTS) for x in layers)
 
 
 class Region:
@@ -62,6 +62,6 @@ class Region:
         self.open.append(torch.autocast(device, torch.bfloat16, cache_enabled=False))
         self.open[-1].__enter__()
 
-    def end(self, network: nn.Module, inputs: tuple[Any, ...], answer: Any) -> Any:
+    def end(self, network: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         self.open.pop().__exit__(None, None, None)
-        return None if answer is None else tree_map(Tensor.float, answer)  # None: the network raised
+        return None if output is None else tree_map(Tensor.float, output)  # None: the network raised

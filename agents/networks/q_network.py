@@ -1,31 +1,31 @@
 """Values of discrete actions: the network, and the policy that takes the best action or, now and then, any.
 
-What the network learns from is the algorithms' business; `dueling`, quantiles and layer norms are arguments.
+Targets and losses belong to the algorithms; `dueling`, quantiles and layer norms are arguments.
 """
 
 from typing import NamedTuple
 
 import gymnasium as gym
 import torch
+from gymnasium.spaces import Dict, Discrete
 from torch import Tensor, nn
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Explanation, Tree
 from stride.agents.networks.actor_critic import ACTIVATIONS
-from stride.agents.networks.cnn import CNN, CNNKind
-from stride.agents.networks.dense import Dense
-from stride.agents.networks.encoders import FlatEncoder, images
+from stride.agents.networks.cnn import CNN
+from stride.agents.networks.encoders import FlatEncoder
 from stride.agents.networks.heads import IMPOSSIBLE, action_mask, check_choices
-from stride.agents.networks.policies import checked_options
-from stride.agents.networks.threads import LayerNorm
+from stride.agents.networks.layers import Dense, LayerNorm
+from stride.agents.networks.policies import check_reads_images, check_reads_no_images, checked_cnn, checked_options
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import Obs, VecEnv
 from stride.envs_gym.spaces import MASK
 from stride.utils.user_error import UserError
 
 
-class Shape(NamedTuple):
-    """What a Q network is built from beside its spaces."""
+class QNetworkShape(NamedTuple):
+    """The arguments of a Q network beside its spaces."""
 
     hidden_dims: tuple[int, ...]
     activation: str
@@ -39,7 +39,7 @@ class Shape(NamedTuple):
 class QNetwork(nn.Module):
     """Q(s, a) for every a [..., A]; with K quantiles of the return [..., A, K]."""
 
-    def __init__(self, space: gym.Space, actions: int, shape: Shape) -> None:
+    def __init__(self, space: gym.Space, actions: int, shape: QNetworkShape) -> None:
         super().__init__()
         self.actions, self.quantiles = actions, shape.quantiles
         self.encoder = FlatEncoder(space, shape.normalize_obs, shape.cnn)
@@ -60,22 +60,22 @@ class QNetwork(nn.Module):
         return q
 
     def mean(self, obs: Obs) -> Tensor:
-        """Expected returns [..., A], whatever is learnt of them."""
+        """Expected returns [..., A], also where quantiles are learnt."""
         q: Tensor = self(obs)
         return q.mean(-1) if self.quantiles > 1 else q
 
 
 class QPolicy(Policy):
-    """The best action by its network, a random one with probability `epsilon`, which belongs to the algorithm."""
+    """The best action by its network, a random one with probability `epsilon`, which the algorithm sets."""
 
-    draws = 2  # whether, and which
+    draws = 2  # one decides whether the action is random, one which it is
 
-    def __init__(self, observation_space: gym.Space, action_space: gym.Space, shape: Shape, seed: int) -> None:
+    def __init__(self, observation_space: gym.Space, action_space: gym.Space, shape: QNetworkShape, seed: int) -> None:
         super().__init__()
-        if not isinstance(action_space, gym.spaces.Discrete):
+        if not isinstance(action_space, Discrete):
             raise UserError(f"action values need one discrete action, not {action_space}; ppo and sac take others")
         self.network = QNetwork(observation_space, int(action_space.n), shape)
-        self.masked = isinstance(observation_space, gym.spaces.Dict) and MASK in observation_space.spaces
+        self.masked = isinstance(observation_space, Dict) and MASK in observation_space.spaces
         self.epsilon: float | Tensor = 0.0  # a tensor [], where a schedule moves it and a graph reads it
         initialize_evenly(self, torch.Generator().manual_seed(seed))
 
@@ -86,26 +86,26 @@ class QPolicy(Policy):
         return self.network.encoder.laid_out(obs)
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        moving = isinstance(self.epsilon, Tensor)  # so nothing is decided by it on the host
-        if greedy or not (moving or self.epsilon > 0):
-            return Act(best(self.network.mean(obs), self.mask(obs)))
-        chosen = any_of(self.mask(obs), self.network.actions, noise[:, 1])
-        if moving or self.epsilon < 1:  # else nobody asks the network
-            value = best(self.network.mean(obs), self.mask(obs))
-            chosen = torch.where(noise[:, 0] < self.epsilon, chosen, value)
-        return Act(chosen)
+        mask = self.mask(obs)
+        on_device = isinstance(self.epsilon, Tensor)  # then the host cannot know whether it is 0 or 1
+        if greedy or not (on_device or self.epsilon > 0):
+            return Act(best(self.network.mean(obs), mask))
+        action = any_of(mask, self.network.actions, noise[:, 1])
+        if on_device or self.epsilon < 1:
+            action = torch.where(noise[:, 0] < self.epsilon, action, best(self.network.mean(obs), mask))
+        return Act(action)
 
     def mask(self, obs: Obs) -> Tensor | None:
-        """Which actions make sense [..., A] bool, where the observation says so."""
+        """The mask [..., A] bool of actions that make sense, where the observation has one."""
         return action_mask(obs) if self.masked else None
 
     def value(self, obs: Obs) -> Tensor:
-        """Of the best action that makes sense, [...]."""
-        q, mask = self.network.mean(obs), self.mask(obs)
-        return (q if mask is None else q.masked_fill(~mask, IMPOSSIBLE)).amax(-1)
+        """The value of the best action that makes sense, [...]."""
+        return masked(self.network.mean(obs), self.mask(obs)).amax(-1)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        q, mask = self.network.mean(obs), self.mask(obs)
+        q = self.network.mean(obs)
+        mask = self.mask(obs)
         likely = torch.ones_like(q) if mask is None else mask.float()
         greedy = torch.nn.functional.one_hot(best(q, mask), q.shape[-1]).float()
         p = self.epsilon * likely / likely.sum(-1, keepdim=True) + (1 - self.epsilon) * greedy
@@ -113,49 +113,48 @@ class QPolicy(Policy):
         return Explanation(self.network.encoder(obs), {"probability": p, "q": q}, entropy, self.value(obs))
 
 
+def masked(q: Tensor, mask: Tensor | None) -> Tensor:
+    """Values of the actions in the mask [..., A] bool; those of others are far below."""
+    return q if mask is None else q.masked_fill(~mask, IMPOSSIBLE)
+
+
 def best(q: Tensor, mask: Tensor | None) -> Tensor:
     """The action of the highest value among those in the mask [..., A] bool, int64 [...]."""
-    return (q if mask is None else q.masked_fill(~mask, IMPOSSIBLE)).argmax(-1)
+    return masked(q, mask).argmax(-1)
+
+
+def pick(values: Tensor, action: Tensor) -> Tensor:
+    """The values of the actions taken: [B, A] -> [B], quantiles [B, A, K] -> [B, K]."""
+    if values.dim() == 2:
+        return values.gather(1, action[:, None]).squeeze(1)
+    return values.gather(1, action[:, None, None].expand(-1, 1, values.shape[2])).squeeze(1)
 
 
 def any_of(mask: Tensor | None, actions: int, u: Tensor) -> Tensor:
     """Each action in the mask with the same chance, from one uniform [N]."""
     if mask is None:
         return (u * actions).long().clamp(max=actions - 1)
-    place = (u * mask.sum(-1)).long().minimum(mask.sum(-1) - 1)
-    return (mask.cumsum(-1) <= place[..., None]).sum(-1)
+    rank = (u * mask.sum(-1)).long().minimum(mask.sum(-1) - 1)
+    return (mask.cumsum(-1) <= rank[..., None]).sum(-1)
 
 
-def build_q_policy(config: Config, envs: VecEnv, shape: Shape) -> QPolicy:
-    """The policy a config names, mlp or cnn, with the rest of its shape, where the worlds lie."""
+def build_q_policy(config: Config, envs: VecEnv, shape: QNetworkShape) -> QPolicy:
+    """The policy a config names, mlp or cnn, on the device of the worlds."""
     shape = shape._replace(cnn=image_reader(config, envs))
     return QPolicy(envs.observation_space, envs.action_space, shape, config.seed).to(envs.device)
 
 
 def image_reader(config: Config, envs: VecEnv) -> CNN | None:
-    """What reads the images: nothing for policy mlp, which takes none unless it is told to flatten them."""
-    shapes = images(envs.observation_space)
-    if config.policy == "cnn":
-        if not shapes:
-            raise UserError(
-                f"policy: cnn reads images, but the observation is {envs.observation_space}; take policy=mlp"
-            )
-        options = checked_options("cnn", _cnn, config.policy_kwargs)
-        if options.get("features", 1) < 1:
-            raise UserError(f"policy_kwargs.features must be at least 1, not {options['features']}")
-        return _cnn(**options)
-    if config.policy != "mlp":
-        raise UserError(f"{config.algo_id} takes policy: mlp or cnn, not {config.policy}")
-    flatten = checked_options("mlp", _mlp, config.policy_kwargs).get("flatten_images", False)
-    if shapes and not flatten:
-        raise UserError(
-            f"policy: mlp does not read images, and the observation has one {list(shapes[0])}; take policy=cnn"
-        )
-    return None
-
-
-def _cnn(cnn: CNNKind = "nature", features: int = 512) -> CNN:
-    return CNN(cnn, features)
+    """The network that reads images; None for policy mlp, which takes images only if its options flatten them."""
+    match config.policy:
+        case "cnn":
+            check_reads_images(envs.observation_space)
+            return checked_cnn(**checked_options("cnn", checked_cnn, config.policy_kwargs))
+        case "mlp":
+            if not checked_options("mlp", _mlp, config.policy_kwargs).get("flatten_images"):
+                check_reads_no_images(envs.observation_space)
+            return None
+    raise UserError(f"{config.algo_id} takes policy: mlp or cnn, not {config.policy}")
 
 
 def _mlp(flatten_images: bool = False) -> None:

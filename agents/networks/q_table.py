@@ -1,15 +1,16 @@
-"""A value for every state and action there is: the policy of worlds whose observations can be counted."""
+"""A value for every pair of state and action: the policy of worlds whose observations can be counted."""
 
 import math
 
 import gymnasium as gym
 import torch
+from gymnasium.spaces import Dict, Discrete, MultiDiscrete
 from torch import Tensor, nn
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Explanation, Tree
-from stride.agents.networks.heads import IMPOSSIBLE, action_mask
-from stride.agents.networks.q_network import any_of, best
+from stride.agents.networks.heads import action_mask
+from stride.agents.networks.q_network import any_of, best, masked
 from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.spaces import MASK
 from stride.utils.user_error import UserError
@@ -25,17 +26,14 @@ class QTable(Policy):
 
     def __init__(self, observation_space: gym.Space, action_space: gym.Space, initial_q: float) -> None:
         super().__init__()
-        if not isinstance(action_space, gym.spaces.Discrete):
+        if not isinstance(action_space, Discrete):
             raise UserError(f"a table needs one discrete action, not {action_space}; ppo and sac take others")
-        leaves = (
-            dict(observation_space.items())
-            if isinstance(observation_space, gym.spaces.Dict)
-            else {"": observation_space}
-        )
-        self.masked = leaves.pop(MASK, None) is not None
-        self.names, self.vectors = list(leaves), [isinstance(x, gym.spaces.MultiDiscrete) for x in leaves.values()]
-        sizes = [size for name, leaf in leaves.items() for size in _sizes(name, leaf)]
-        states, self.actions = math.prod(sizes), int(action_space.n)
+        named = dict(observation_space.items()) if isinstance(observation_space, Dict) else {"": observation_space}
+        self.masked = named.pop(MASK, None) is not None
+        self.vectors = {name: isinstance(space, MultiDiscrete) for name, space in named.items()}
+        sizes = [size for name, space in named.items() for size in _sizes(name, space)]
+        states = math.prod(sizes)
+        self.actions = int(action_space.n)
         if states * self.actions > LARGEST:
             raise UserError(f"a table of {states:,} states x {self.actions} actions is too large; dqn needs none")
         self.table = nn.Parameter(torch.full((states, self.actions), float(initial_q)), requires_grad=False)
@@ -47,22 +45,24 @@ class QTable(Policy):
         return ()
 
     def state(self, obs: Obs) -> Tensor:
-        """The number of what is observed, int64 [...]."""
-        parts = [obs[name] for name in self.names] if isinstance(obs, dict) else [obs]
-        columns = [x if vector else x[..., None] for x, vector in zip(parts, self.vectors, strict=True)]
+        """The number of the observed state, int64 [...]."""
+        named = obs if isinstance(obs, dict) else {"": obs}
+        columns = [named[name] if vector else named[name][..., None] for name, vector in self.vectors.items()]
         return (torch.cat(columns, -1) * self.strides).sum(-1)
 
     def values(self, obs: Obs) -> Tensor:
-        """Q [..., A], what the mask rules out far below."""
-        q = self.table[self.state(obs)]
-        return q.masked_fill(~action_mask(obs), IMPOSSIBLE) if self.masked else q
+        """Q [..., A]; values of actions that the mask excludes are far below."""
+        return masked(self.table[self.state(obs)], self.mask(obs))
+
+    def mask(self, obs: Obs) -> Tensor | None:
+        """The mask [..., A] bool of actions that make sense, where the observation has one."""
+        return action_mask(obs) if self.masked else None
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         choice = self.values(obs).argmax(-1)
         if greedy or self.epsilon <= 0:
             return Act(choice)
-        mask = action_mask(obs) if self.masked else None
-        return Act(torch.where(noise[:, 0] < self.epsilon, any_of(mask, self.actions, noise[:, 1]), choice))
+        return Act(torch.where(noise[:, 0] < self.epsilon, any_of(self.mask(obs), self.actions, noise[:, 1]), choice))
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         q = self.values(obs)
@@ -71,8 +71,8 @@ class QTable(Policy):
 
 
 def _sizes(name: str, space: gym.Space) -> list[int]:
-    if isinstance(space, gym.spaces.Discrete):
+    if isinstance(space, Discrete):
         return [int(space.n)]
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return [int(n) for n in space.nvec]
+    if isinstance(space, MultiDiscrete):
+        return space.nvec.tolist()
     raise UserError(f"a table needs observations that can be counted, not {name or 'the observation'}: {space}")

@@ -14,24 +14,24 @@ from stride.agents.networks.actor_critic import ACTIVATIONS, ActorCritic, Judgem
 from stride.agents.returns import next_values
 from stride.envs_fast.vec_env import Obs
 
-State = tuple[Tensor, ...]
+CellState = tuple[Tensor, ...]  # the first tensor is the output
 
 
 class LSTM(nn.LSTMCell):
-    """(output, cell)"""
+    """The state is (output, cell)."""
 
     tensors = 2
 
-    def advance(self, x: Tensor, state: State) -> State:
+    def advance(self, x: Tensor, state: CellState) -> CellState:
         return torch.lstm_cell(x, state, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
 
 
 class GRU(nn.GRUCell):
-    """(output,)"""
+    """The state is (output,)."""
 
     tensors = 1
 
-    def advance(self, x: Tensor, state: State) -> State:
+    def advance(self, x: Tensor, state: CellState) -> CellState:
         return (torch.gru_cell(x, state[0], self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh),)
 
 
@@ -40,26 +40,26 @@ class Recurrence(nn.Module):
 
     def __init__(self, cell: type[LSTM] | type[GRU], size: int, hidden_dims: tuple[int, ...], activation: str) -> None:
         super().__init__()
-        *before, hidden = hidden_dims
-        self.layers = mlp(size, tuple(before), ACTIVATIONS[activation])
-        self.cell = cell(before[-1] if before else size, hidden)
+        *layers, hidden = hidden_dims
+        self.layers = mlp(size, tuple(layers), ACTIVATIONS[activation])
+        self.cell = cell(layers[-1] if layers else size, hidden)
 
-    def initial(self, num_envs: int) -> State:
+    def initial(self, num_envs: int) -> CellState:
         return tuple(self.cell.weight_hh.new_zeros(num_envs, self.cell.hidden_size) for _ in range(self.cell.tensors))
 
-    def forward(self, x: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+    def forward(self, x: Tensor, state: CellState, is_first: Tensor) -> tuple[Tensor, CellState]:
         """x [T, N, size], state before the first row [N, H], is_first [T, N] -> outputs [T, N, H], state afterwards."""
         outputs = []
         for x_t, first in zip(self.layers(x).unbind(), is_first[..., None].unbind(), strict=True):
-            state = self.cell.advance(x_t, tuple(part.masked_fill(first, 0) for part in state))
+            state = self.cell.advance(x_t, tuple(tensor.masked_fill(first, 0) for tensor in state))
             outputs.append(state[0])
         return torch.stack(outputs), state
 
 
 class RecurrentActorCritic(ActorCritic):
-    """pi and V of all that was seen in the episode; actor and critic remember separately unless they share the trunk.
+    """pi and V of all observations of the episode; actor and critic remember separately unless they share the trunk.
 
-    `value` and `evaluate` take whole sequences [T, N, ...] and the carry [N, ...] before their first row.
+    `value` and `evaluate` take complete sequences [T, N, ...] and the carry [N, ...] before their first row.
     """
 
     cut = "worlds"
@@ -73,14 +73,14 @@ class RecurrentActorCritic(ActorCritic):
         """The actor's first, the critic's last; one where it serves both."""
         if isinstance(self.trunk, Recurrence):
             return [self.trunk]
-        return [self.actor[0], *([] if self.critic is None else [self.critic[0]])]
+        return [self.actor[0]] if self.critic is None else [self.actor[0], self.critic[0]]
 
     def initial(self, num_envs: int) -> Tree:
         return tuple(memory.initial(num_envs) for memory in self.memories)
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         """The critic remembers along, so that its state is at hand wherever a rollout is cut."""
-        outputs, carry = self._remember(tree_map(lambda x: x[None], obs), carry, is_first[None])
+        outputs, carry = self._remember(_as_sequence(obs), carry, is_first[None])
         parameters = self.allowed(self.head(outputs[0][0]), obs)
         return Act(self.head.mode(parameters) if greedy else self.head.sample(parameters, noise), carry=carry)
 
@@ -93,35 +93,40 @@ class RecurrentActorCritic(ActorCritic):
     def evaluate(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Judgement:
         outputs, _ = self._remember(obs, carry, is_first)
         parameters = self.allowed(self.head(outputs[0]), obs)
-        none = self.critic is None
-        value = self.value(obs, carry, is_first) if none else self.critic[1](outputs[-1]).squeeze(-1)  # type: ignore
+        critic = self.critic
+        value = self.value(obs, carry, is_first) if critic is None else critic[1](outputs[-1]).squeeze(-1)
         return Judgement(self.head.log_prob(parameters, action), self.head.entropy(parameters), value)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        """Of single instants [N, ...], each with the carry before it."""
-        one, first = tree_map(lambda x: x[None], obs), is_first[None]
-        outputs, _ = self._remember(one, carry, first)
+        """Explain single instants [N, ...], each with the carry before it."""
+        outputs, _ = self._remember(_as_sequence(obs), carry, is_first[None])
         parameters = self.allowed(self.head(outputs[0][0]), obs)
-        value = None if self.critic is None else self.value(one, carry, first)[0]
+        value = None if self.critic is None else self._value_of(Final(obs, carry), is_first)
         return Explanation(self.encoder(obs), self.head.distribution(parameters), self.head.entropy(parameters), value)
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
         """Every final observation is valued with the state its own episode had come to."""
-        slots = leaves(rollout.final.obs)[0].shape[:2]
+        v_final = None
+        if not known_uncut(rollout):
+            slots = leaves(rollout.final.obs)[0].shape[:2]
+            final = tree_map(lambda x: x.flatten(0, 1), rollout.final)
+            v_final = self._value_of(final, is_first.new_zeros(slots.numel())).view(slots)
         v_next = self._value_of(rollout.next, is_first)
-        final = tree_map(lambda x: x.flatten(0, 1), rollout.final)
-        none = is_first.new_zeros(slots.numel())
-        v_final = None if known_uncut(rollout) else self._value_of(final, none).view(slots)
         return next_values(v_t, v_next, v_final, rollout.row.truncated, rollout.row.slot)
 
     def _value_of(self, instant: Final, is_first: Tensor) -> Tensor:
-        """V of single instants, each with a carry of its own: sequences of one row."""
-        return self.value(tree_map(lambda x: x[None], instant.obs), instant.carry, is_first[None])[0]
+        """V of single instants, each with a carry of its own."""
+        return self.value(_as_sequence(instant.obs), instant.carry, is_first[None])[0]
 
     def _remember(self, obs: Obs, carry: Tree, is_first: Tensor) -> tuple[list[Tensor], Tree]:
+        """(outputs [T, N, H] of each memory, their states after the last row)"""
         features = self.encoder(obs)
-        answers = [memory(features, state, is_first) for memory, state in zip(self.memories, carry, strict=True)]
-        return [output for output, _ in answers], tuple(state for _, state in answers)
+        results = [memory(features, state, is_first) for memory, state in zip(self.memories, carry, strict=True)]
+        return [output for output, _ in results], tuple(state for _, state in results)
+
+
+def _as_sequence(obs: Obs) -> Obs:
+    return tree_map(lambda x: x[None], obs)  # instants [N, ...] -> sequences of one row [1, N, ...]
 
 
 class LSTMActorCritic(RecurrentActorCritic):

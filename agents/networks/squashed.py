@@ -1,6 +1,6 @@
 """Continuous actions in (-1, 1): a Gaussian squashed by tanh, and critics of state and action side by side.
 
-Noise may be correlated in time: each number of it keeps a share of the one before and stays standard normal, so that
+Noise may be correlated in time: each number of it keeps a fraction of the one before and stays standard normal, so that
 the chance of a single action is what the head says, while pushes last.
 """
 
@@ -10,15 +10,16 @@ from itertools import pairwise
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Explanation, Tree
 from stride.agents.networks.cnn import CNN
-from stride.agents.networks.dense import Dense
 from stride.agents.networks.encoders import FlatEncoder
-from stride.agents.networks.heads import Normal
+from stride.agents.networks.heads import HALF_LOG_2PI, Normal, normal_entropy
+from stride.agents.networks.layers import Dense
 from stride.agents.networks.q_network import hidden_layers, initialize_evenly
 from stride.envs_fast.vec_env import Obs
 from stride.utils.counter_rng import normal
@@ -34,7 +35,7 @@ def squash_correction(x: Tensor) -> Tensor:
 
 def squashed_log_prob(p: Normal, z: Tensor) -> Tensor:
     """log pi(tanh(mean + std z)), [...] from [..., A]."""
-    gaussian = -0.5 * z.square() - p.log_std - 0.5 * math.log(2 * math.pi)
+    gaussian = -0.5 * z.square() - p.log_std - HALF_LOG_2PI
     return (gaussian - squash_correction(p.mean + p.log_std.exp() * z)).sum(-1)
 
 
@@ -53,19 +54,19 @@ class SquashedPolicy(Policy):
         seed: int,
     ) -> None:
         super().__init__()
-        if not isinstance(action_space, gym.spaces.Box) or not np.all(
-            np.isfinite([action_space.low, action_space.high])
-        ):
+        if not isinstance(action_space, Box) or not np.isfinite([action_space.low, action_space.high]).all():
             raise UserError(f"sac needs actions with bounds, not {action_space}; dqn takes discrete ones, ppo any")
         # one uniform for each number of an action; the head gives a mean and a log std for each
-        self.draws, self.correlation, self.at_random = math.prod(action_space.shape), correlation, False
+        self.draws = math.prod(action_space.shape)
+        self.correlation = correlation
+        self.at_random = False
         self.encoder = FlatEncoder(observation_space, normalize_obs, cnn)
         self.torso = hidden_layers(self.encoder.size, hidden_dims, activation)
         self.head = nn.Linear(hidden_dims[-1] if hidden_dims else self.encoder.size, 2 * self.draws)
         initialize_evenly(self, torch.Generator().manual_seed(seed))
 
     def initial(self, num_envs: int) -> Tree:
-        """The noise of the step before, where it is kept."""
+        """The noise of the step before, where noise is correlated."""
         return self.head.weight.new_zeros(num_envs, self.draws) if self.correlation else ()
 
     def forward(self, obs: Obs) -> Normal:
@@ -78,8 +79,8 @@ class SquashedPolicy(Policy):
         z = normal(noise)
         if self.correlation:
             # rho z' + sqrt(1 - rho^2) z has variance 1 again
-            kept = self.correlation * carry + math.sqrt(1 - self.correlation**2) * z
-            carry = z = torch.where(is_first[:, None], z, kept)
+            correlated = self.correlation * carry + math.sqrt(1 - self.correlation**2) * z
+            carry = z = torch.where(is_first[:, None], z, correlated)
         if self.at_random:
             return Act((2 * torch.special.ndtr(z) - 1).clamp(-1, 1), carry=carry)
         p = self(obs)
@@ -95,8 +96,7 @@ class SquashedPolicy(Policy):
         p = self(obs)
         mean = p.mean.tanh()
         std = p.log_std.exp() * (1 - mean.square())
-        entropy = (p.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
-        return Explanation(self.encoder(obs), {"mean": mean, "std": std}, entropy, None)
+        return Explanation(self.encoder(obs), {"mean": mean, "std": std}, normal_entropy(p), None)
 
 
 class Critic(nn.Module):
@@ -137,5 +137,5 @@ class Critics(nn.Module):
         """`frozen`: gradients flow to the action alone, not to the weights."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             features = self.encoder(obs)
-        together = torch.cat((features, action), -1)
-        return torch.stack([network(together, frozen) for network in self.networks])
+        x = torch.cat((features, action), -1)
+        return torch.stack([network(x, frozen) for network in self.networks])

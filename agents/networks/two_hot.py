@@ -1,4 +1,4 @@
-"""Numbers of any size as classes: symlog, and chances of bins of which a target touches the two beside it."""
+"""Numbers of any size as classes: symlog, and chances of bins; a target is spread over the two bins around it."""
 
 import torch
 from torch import Tensor, nn
@@ -35,10 +35,11 @@ class TwoHot(nn.Module):
         A target beyond the outermost bin is that bin.
         """
         target = target.clamp(self.bins[0], self.bins[-1])
-        above = torch.searchsorted(self.bins, target).clamp(1, 2 * self.pairs)  # the upper end is for what is no number
-        low, high = self.bins[above - 1], self.bins[above]
-        chosen = logits.gather(-1, torch.stack((above - 1, above), -1))
-        return logits.logsumexp(-1) - torch.lerp(chosen[..., 0], chosen[..., 1], (target - low) / (high - low))
+        upper = torch.searchsorted(self.bins, target).clamp(1, 2 * self.pairs)  # the upper limit is for NaN
+        low = self.bins[upper - 1]
+        weight = (target - low) / (self.bins[upper] - low)
+        pair = logits.gather(-1, torch.stack((upper - 1, upper), -1))
+        return logits.logsumexp(-1) - torch.lerp(pair[..., 0], pair[..., 1], weight)
 
     def mean(self, logits: Tensor) -> Tensor:
         """The expected number [...]; in pairs +-b, so that equal chances are 0 exactly, whatever the outer bins are."""

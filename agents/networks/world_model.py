@@ -1,8 +1,8 @@
-"""A world model: what was seen becomes a state; from states and actions alone it tells what will be seen, paid, over.
+"""A world model: observations become a state; from states and actions alone it predicts observations, rewards, ends.
 
 The recurrent state-space model of PlaNet and Dreamer (Hafner et al. 2019, 2023): a remembered part `deter`, moved by a
-gated cell, and a guessed part `stoch`, S choices out of C. A prior guesses it from memory alone, a posterior with what
-is seen as well. All randomness is uniforms handed in. T steps, B sequences or worlds, D = deter, S x C = stoch.
+gated cell, and a guessed part `stoch`, S choices out of C. A prior guesses it from memory alone, a posterior from the
+observation as well. All randomness is uniforms handed in. T steps, B sequences or worlds, D = deter, S x C = stoch.
 """
 
 from typing import NamedTuple
@@ -18,8 +18,8 @@ from stride.agents.networks.senses import Senses
 from stride.agents.networks.two_hot import TwoHot
 
 
-class Sizes(NamedTuple):
-    """How large a world model is, and the actor and critic on it."""
+class ModelSizes(NamedTuple):
+    """The sizes of a world model, and of the actor and critic on it."""
 
     deter: int = 128
     stoch: int = 8
@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
     blocks: int = 1
     """of the gated cell: 1 is the dense one of 2023"""
     senses: int = 1
-    """hidden layers that read and tell vectors"""
+    """hidden layers that encode and decode vectors"""
     prior: int = 1
     """hidden layers of the prior"""
     behaviour: int = 2
@@ -39,14 +39,14 @@ class Sizes(NamedTuple):
 
 OFFICIAL = {"bins": 255, "stoch": 32, "blocks": 8, "senses": 3, "prior": 2, "behaviour": 3}
 SIZES = {
-    "small": Sizes(),
-    "1m": Sizes(deter=512, classes=4, width=64, depth=4, **OFFICIAL),
-    "12m": Sizes(deter=2048, classes=16, width=256, depth=16, **OFFICIAL),
+    "small": ModelSizes(),
+    "1m": ModelSizes(deter=512, classes=4, width=64, depth=4, **OFFICIAL),
+    "12m": ModelSizes(deter=2048, classes=16, width=256, depth=16, **OFFICIAL),
 }
 
 
 class State(NamedTuple):
-    """What the model knows at an instant."""
+    """The state of the model at an instant."""
 
     deter: Tensor
     """[..., D]"""
@@ -55,7 +55,7 @@ class State(NamedTuple):
 
     @property
     def features(self) -> Tensor:
-        """What heads read."""
+        """The input of the heads."""
         return torch.cat(self, -1)
 
     def forgotten(self, is_first: Tensor) -> "State":
@@ -72,18 +72,18 @@ class Guess(NamedTuple):
 
     def sample(self, u: Tensor, table: Tensor) -> Tensor:
         """One-hot [..., S * C] from uniforms [..., S]; its gradient is that of the probabilities."""
-        return self._chosen(sample_categorical(self.log_probs.detach(), u[..., None]), table)
+        return self._one_hot(sample_categorical(self.log_probs.detach(), u[..., None]), table)
 
     def mode(self, table: Tensor) -> Tensor:
-        """The likeliest classes; with the same gradient, so that onlookers may ask what they hang on."""
-        return self._chosen(self.log_probs.argmax(-1), table)
+        """The likeliest classes; with the gradient of `sample`, so that saliency can be computed."""
+        return self._one_hot(self.log_probs.argmax(-1), table)
 
-    def _chosen(self, index: Tensor, table: Tensor) -> Tensor:
-        hot = F.embedding(index, table)
+    def _one_hot(self, index: Tensor, table: Tensor) -> Tensor:
+        one_hot = F.embedding(index, table)
         if self.log_probs.requires_grad:
             probs = self.log_probs.exp()
-            hot = hot + (probs - probs.detach())
-        return hot.flatten(-2)
+            one_hot = one_hot + (probs - probs.detach())
+        return one_hot.flatten(-2)
 
 
 def divergence(p: Guess, q: Guess) -> Tensor:
@@ -93,13 +93,13 @@ def divergence(p: Guess, q: Guess) -> Tensor:
 
 def balanced(posterior: Guess, prior: Guess, free_nats: float) -> tuple[Tensor, Tensor]:
     """(prior towards posterior, posterior towards prior) [...]; below `free_nats` neither is pulled."""
-    stop_posterior, stop_prior = (Guess(guess.log_probs.detach()) for guess in (posterior, prior))
-    to_posterior, to_prior = divergence(stop_posterior, prior), divergence(posterior, stop_prior)
+    to_posterior = divergence(Guess(posterior.log_probs.detach()), prior)
+    to_prior = divergence(posterior, Guess(prior.log_probs.detach()))
     return to_posterior.clamp(min=free_nats), to_prior.clamp(min=free_nats)
 
 
 def gated(deter: Tensor, reset: Tensor, candidate: Tensor, update: Tensor) -> Tensor:
-    """A GRU's step, which by itself rather keeps than takes: the 1."""
+    """A GRU's step; the 1 makes it keep rather than change its state at first."""
     return torch.lerp(deter, (reset.sigmoid() * candidate).tanh(), (update - 1).sigmoid())
 
 
@@ -108,13 +108,14 @@ class DenseCell(nn.Module):
 
     def __init__(self, actions: int, stoch: int, deter: int, width: int) -> None:
         super().__init__()
-        self.from_stoch, self.from_action = (nn.Linear(size, width, bias=False) for size in (stoch, actions))
+        self.from_stoch = nn.Linear(stoch, width, bias=False)
+        self.from_action = nn.Linear(actions, width, bias=False)
         self.input_norm = RMSNorm(width)
         self.gates = nn.Linear(width + deter, 3 * deter, bias=False)
         self.gates_norm = RMSNorm(3 * deter)
 
     def prepare(self, action: Tensor) -> Tensor:
-        """Of encoded actions [..., A] what can be computed for all steps at once."""
+        """The part that depends on encoded actions [..., A] alone, which can be computed for all steps at once."""
         prepared: Tensor = self.from_action(action)
         return prepared
 
@@ -126,12 +127,14 @@ class DenseCell(nn.Module):
 
 
 class BlockCell(nn.Module):
-    """A GRU of blocks: each moves its part of deter, by that part and what all of deter, stoch and action come to."""
+    """A GRU of blocks: each changes its part of deter, by that part and features of deter, stoch and action."""
 
     def __init__(self, actions: int, stoch: int, deter: int, width: int, blocks: int) -> None:
         super().__init__()
         self.blocks = blocks
-        self.from_deter, self.from_stoch, self.prepare = (dense(size, width) for size in (deter, stoch, actions))
+        self.from_deter = dense(deter, width)
+        self.from_stoch = dense(stoch, width)
+        self.prepare = dense(actions, width)
         self.hidden = BlockLinear(deter + 3 * width * blocks, deter, blocks)
         self.hidden_norm = RMSNorm(deter)
         self.gates = BlockLinear(deter, 3 * deter, blocks)
@@ -140,90 +143,93 @@ class BlockCell(nn.Module):
         """The next deter; `prepare` is a layer over encoded actions."""
         blocks = (self.blocks, -1)
         x = torch.cat((self.from_deter(state.deter), self.from_stoch(state.stoch), prepared), -1)
-        own = state.deter.unflatten(-1, blocks)
-        each = torch.cat((own, x[..., None, :].expand(*own.shape[:-1], -1)), -1)
-        hidden = F.silu(self.hidden_norm(self.hidden(each).flatten(-2)))
+        deter = state.deter.unflatten(-1, blocks)
+        inputs = torch.cat((deter, x[..., None, :].expand(*deter.shape[:-1], -1)), -1)
+        hidden = F.silu(self.hidden_norm(self.hidden(inputs).flatten(-2)))
         gates = self.gates(hidden.unflatten(-1, blocks)).chunk(3, -1)
         return gated(state.deter, *(gate.flatten(-2) for gate in gates))
 
 
 class RSSM(nn.Module):
-    """The cell and its two guesses. What does not hang on the step before is computed for all steps at once."""
+    """The cell and its two guesses. Parts that do not depend on the step before are computed for all steps at once."""
 
     table: Tensor
 
-    def __init__(self, actions: int, tokens: int, sizes: Sizes, unimix: float) -> None:
+    def __init__(self, actions: int, tokens: int, sizes: ModelSizes, unimix: float) -> None:
         super().__init__()
         self.sizes, self.unimix = sizes, unimix
         deter, width, stoch = sizes.deter, sizes.width, sizes.stoch * sizes.classes
-        parts = (actions, stoch, deter, width)
-        self.cell: DenseCell | BlockCell = (
-            DenseCell(*parts) if sizes.blocks == 1 else BlockCell(*parts, blocks=sizes.blocks)
-        )
-        self.from_deter, self.from_tokens = (nn.Linear(size, width, bias=False) for size in (deter, tokens))
+        cell_sizes = (actions, stoch, deter, width)
+        self.cell = DenseCell(*cell_sizes) if sizes.blocks == 1 else BlockCell(*cell_sizes, sizes.blocks)
+        self.from_deter = nn.Linear(deter, width, bias=False)
+        self.from_tokens = nn.Linear(tokens, width, bias=False)
         self.posterior_norm = RMSNorm(width)
         self.posterior = nn.Linear(width, stoch)
         self.prior = nn.Sequential(dense(deter, width, sizes.prior), nn.Linear(width, stoch))
         self.register_buffer("table", torch.eye(sizes.classes), persistent=False)
 
     def initial(self, count: int) -> State:
-        """What is known before anything was seen."""
+        """Empty states, before the first observation."""
         sizes, like = self.sizes, self.table
         return State(like.new_zeros(count, sizes.deter), like.new_zeros(count, sizes.stoch * sizes.classes))
 
     def observe(self, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess]:
-        """States [T, B, ..] and posteriors of what was seen, from nothing known before.
+        """States [T, B, ..] and posteriors of observations, from an empty state.
 
-        `action` [T, B, A], encoded, led to the row it stands in; where `is_first` neither it nor anything before it
+        `action` [T, B, A], encoded, led to the row it is in; where `is_first` neither it nor anything before it
         counts. `u` [T, B, S].
         """
         prepared, tokens = self.ahead(tokens, action, is_first)
-        states, guesses, state = [], [], self.initial(tokens.shape[1])
+        state = self.initial(tokens.shape[1])
+        states, log_probs = [], []
         for t in range(len(tokens)):
             deter = self.cell(state.forgotten(is_first[t]), prepared[t])
-            guesses.append(self._see(deter, tokens[t]))
-            state = State(deter, guesses[-1].sample(u[t], self.table))
+            guess = self._posterior(deter, tokens[t])
+            state = State(deter, guess.sample(u[t], self.table))
             states.append(state)
-        deter, stoch = (torch.stack(part) for part in zip(*states, strict=True))
-        return State(deter, stoch), Guess(torch.stack([guess.log_probs for guess in guesses]))
+            log_probs.append(guess.log_probs)
+        return State(*(torch.stack(column) for column in zip(*states, strict=True))), Guess(torch.stack(log_probs))
 
     def ahead(self, tokens: Tensor, action: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
-        """Of what is seen and done what does not hang on the step before: prepared actions, projected tokens."""
+        """Everything that does not depend on the step before: prepared actions, projected tokens."""
         return self.cell.prepare(action * (~is_first).to(action.dtype)[..., None]), self.from_tokens(tokens)
 
     def recognise(self, before: State, action: Tensor, is_first: Tensor, tokens: Tensor, u: Tensor | None) -> State:
         """One step of `observe`, from the state before it; without uniforms the likeliest state."""
         prepared, tokens = self.ahead(tokens, action, is_first)
         deter = self.cell(before.forgotten(is_first), prepared)
-        guess = self._see(deter, tokens)
-        return State(deter, guess.mode(self.table) if u is None else guess.sample(u, self.table))
+        return self._state(deter, self._posterior(deter, tokens), u)
 
     def imagine(self, state: State, action: Tensor, u: Tensor | None) -> State:
-        """One step on without seeing, from uniforms [..., S]; without them the likeliest state."""
+        """One step on without an observation, from uniforms [..., S]; without them the likeliest state."""
         deter = self.cell(state, self.cell.prepare(action))
-        guess = self.foresee(deter)
+        return self._state(deter, self.foresee(deter), u)
+
+    def _state(self, deter: Tensor, guess: Guess, u: Tensor | None) -> State:
+        """The state of a draw, or the likeliest one without uniforms."""
         return State(deter, guess.mode(self.table) if u is None else guess.sample(u, self.table))
 
     def foresee(self, deter: Tensor) -> Guess:
         """The prior."""
         return self._guess(self.prior(deter))
 
-    def _see(self, deter: Tensor, tokens: Tensor) -> Guess:
+    def _posterior(self, deter: Tensor, tokens: Tensor) -> Guess:
         """The posterior, from deter and the tokens' projection."""
         return self._guess(self.posterior(F.silu(self.posterior_norm(self.from_deter(deter) + tokens))))
 
     def _guess(self, logits: Tensor) -> Guess:
-        """Mixed with a share of uniform chances, so that nothing is ever taken to be impossible."""
+        """Mixed with uniform chances, so that nothing is ever taken to be impossible."""
         probs = logits.unflatten(-1, (self.sizes.stoch, self.sizes.classes)).softmax(-1)
         return Guess(torch.log(probs * (1 - self.unimix) + self.unimix / self.sizes.classes))
 
 
 class WorldModel(nn.Module):
-    """Senses, RSSM, and heads for what is paid and whether it goes on."""
+    """Senses, RSSM, and heads for the reward and for whether the episode goes on."""
 
-    def __init__(self, space: gym.Space, actions: int, sizes: Sizes, unimix: float) -> None:
+    def __init__(self, space: gym.Space, actions: int, sizes: ModelSizes, unimix: float) -> None:
         super().__init__()
-        width, self.features = sizes.width, sizes.deter + sizes.stoch * sizes.classes
+        width = sizes.width
+        self.features = sizes.deter + sizes.stoch * sizes.classes
         self.senses = Senses(space, self.features, width, sizes.senses, sizes.depth)
         self.rssm = RSSM(actions, self.senses.size, sizes, unimix)
         self.two_hot = TwoHot(sizes.bins)
@@ -231,5 +237,5 @@ class WorldModel(nn.Module):
         self.goes_on = nn.Sequential(dense(self.features, width), nn.Linear(width, 1))
 
     def expect(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """What is paid on arriving at states of these features, and the chance that it goes on from there: [...]."""
+        """The reward on arrival at states of these features, and the chance that the episode goes on there: [...]."""
         return self.two_hot.mean(self.reward(features)), self.goes_on(features).squeeze(-1).sigmoid()

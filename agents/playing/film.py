@@ -1,4 +1,4 @@
-"""Episodes as videos, an episode a file or all of them in one; a strip below the picture says where it stands."""
+"""Episodes as videos, one file for each episode or one for all; a caption below the picture shows step and return."""
 
 import sys
 import time
@@ -17,18 +17,23 @@ NARROWEST = 320  # pixels; smaller pictures are shown larger, or their strip cou
 
 
 class Film:
-    """`with Film(places, episodes, fps) as film: film.turn_to(0, picture); film.add(step, episode_return)`.
+    """`with Film(paths, episodes, fps) as film: film.turn_to(0, picture); film.add(step, episode_return)`.
 
-    `places` holds a path for each episode, or one for all. A file is whole or not there: an exception drops the
-    one under way, and those before it stay. On a terminal a line on stderr says how far it is.
+    `paths` holds a path for each episode, or one for all. A file is complete or missing: an exception drops the
+    unfinished one, and those before it stay. On a terminal a line on stderr shows the progress.
     """
 
-    def __init__(self, places: Sequence[Path], episodes: int, fps: float, captions: bool = True) -> None:
-        self.places, self.episodes, self.frames = list(places), episodes, 0
-        self._fps, self._captions = fps, captions
+    def __init__(self, paths: Sequence[Path], episodes: int, fps: float, captions: bool = True) -> None:
+        self.paths = list(paths)
+        self.episodes = episodes
+        self.frames = 0
+        self._fps = fps
+        self._captions = captions
         self._video: VideoFile | None = None
         self._picture: Callable[[], np.ndarray]
-        self._number, self._told, self._line = 0, 0.0, sys.stderr.isatty()
+        self._number = 0
+        self._printed = 0.0  # when the progress line was printed last
+        self._terminal = sys.stderr.isatty()
 
     def __enter__(self) -> Self:
         load_av()  # here, or the first episode would be played in vain
@@ -37,9 +42,10 @@ class Film:
         return self
 
     def turn_to(self, number: int, picture: Callable[[], np.ndarray]) -> None:
-        """An episode has begun, of which `picture` gives uint8 [height, width, 3] at any time; its first frame."""
-        self._number, self._picture = number, picture
-        path = self.places[min(number, len(self.places) - 1)]
+        """Begin an episode with its first frame; `picture` gives the present one, uint8 [height, width, 3]."""
+        self._number = number
+        self._picture = picture
+        path = self.paths[min(number, len(self.paths) - 1)]
         if self._video is not None and self._video.path != path:
             self._close()
         if self._video is None:
@@ -47,18 +53,18 @@ class Film:
         self.add(0, 0.0)
 
     def add(self, step: int, episode_return: float) -> None:
-        """The world as it stands after this step."""
+        """Add the picture of the world after this step."""
         assert self._video is not None
-        words = f"episode {self._number + 1}/{self.episodes}   step {step:,}   return {episode_return:,.6g}"
+        caption = f"episode {self._number + 1}/{self.episodes}   step {step:,}   return {episode_return:,.6g}"
         frame = self._picture()
-        self._video.add(captioned(frame, words) if self._captions else frame)
+        self._video.add(captioned(frame, caption) if self._captions else frame)
         self.frames += 1
-        if self._line and time.monotonic() - self._told > 0.2:
-            self._told = time.monotonic()
-            self._write(f"filming  {words}")
+        if self._terminal and time.monotonic() - self._printed > 0.2:
+            self._printed = time.monotonic()
+            self._print(f"filming  {caption}")
 
-    def _write(self, words: str) -> None:
-        print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+    def _print(self, line: str) -> None:
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
     def _close(
         self,
@@ -66,8 +72,8 @@ class Film:
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        if self._line and self._told:
-            self._write("")
+        if self._terminal and self._printed:
+            self._print("")
         if self._video is not None:
             self._video.__exit__(kind, error, trace)
             self._video = None
@@ -75,13 +81,12 @@ class Film:
     __exit__ = _close
 
     def __str__(self) -> str:
-        first = self.places[0]
-        where = f"{first}" if len(self.places) == 1 else f"{len(self.places)} files in {first.parent}"
-        return f"{where}, {self.frames:,} frames"
+        files = f"{self.paths[0]}" if len(self.paths) == 1 else f"{len(self.paths)} files in {self.paths[0].parent}"
+        return f"{files}, {self.frames:,} frames"
 
 
-def captioned(frame: np.ndarray, words: str) -> np.ndarray:
-    """uint8 [height, width, 3] with light words on a dark strip below it, enlarged where it is small."""
+def captioned(frame: np.ndarray, caption: str) -> np.ndarray:
+    """uint8 [height, width, 3] with a light caption on a dark strip below it, enlarged where it is small."""
     pillow = load_pillow()
     times = -(-NARROWEST // frame.shape[1])
     picture = frame.repeat(times, 0).repeat(times, 1)
@@ -89,7 +94,7 @@ def captioned(frame: np.ndarray, words: str) -> np.ndarray:
     size = max(12, width // 32)
     strip = pillow.Image.new("RGB", (width, 2 * size), (17, 20, 24))
     draw = pillow.ImageDraw.Draw(strip)
-    draw.text((size // 2, size), words, fill=(230, 233, 237), font=_font(size), anchor="lm")
+    draw.text((size // 2, size), caption, fill=(230, 233, 237), font=_font(size), anchor="lm")
     return np.concatenate([picture, np.asarray(strip)])
 
 

@@ -18,16 +18,15 @@ TIMES = 16  # what may be made in all, for each byte of weights: targets, gradie
 
 
 class Allowance(TorchDispatchMode):
-    """Around the making of a policy; `whose` begins the line of the error."""
+    """Limits the tensors that are made while a policy is built; `owner` begins the line of the error."""
 
-    def __init__(self, weights: Mapping[str, Tensor], seen: int, whose: str) -> None:
-        """`seen` is the size of an observation in bytes."""
+    def __init__(self, weights: Mapping[str, Tensor], obs_bytes: int, owner: str) -> None:
         super().__init__()
-        there = (tensor.untyped_storage() for tensor in weights.values() if isinstance(tensor, Tensor))
-        sizes = {memory.data_ptr(): memory.nbytes() for memory in there}  # a view may claim more than there is
-        self.one = max(sizes.values(), default=0) + seen + SPARE
-        self.left = TIMES * (sum(sizes.values()) + seen + SPARE)
-        self.whose = whose
+        storages = (tensor.untyped_storage() for tensor in weights.values() if isinstance(tensor, Tensor))
+        sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}  # a view may claim more than it has
+        self.largest = max(sizes.values(), default=0) + obs_bytes + SPARE
+        self.remaining = TIMES * (sum(sizes.values()) + obs_bytes + SPARE)
+        self.owner = owner
 
     def __torch_dispatch__(
         self,
@@ -36,14 +35,15 @@ class Allowance(TorchDispatchMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> Any:
-        size = _asked(args, kwargs or {}) if str(func).startswith(MAKING) else 0
-        self.left -= size
-        if size > self.one or self.left < 0:
+        kwargs = kwargs or {}
+        size = _size_of(args, kwargs) if str(func).startswith(MAKING) else 0
+        self.remaining -= size
+        if size > self.largest or self.remaining < 0:
             raise UserError(
-                f"{self.whose}: the config asks for a tensor of {size:,} bytes, and no tensor of these weights is "
-                f"larger than {self.one:,}: they are not of its config"
+                f"{self.owner}: the config asks for a tensor of {size:,} bytes, and no tensor of these weights is "
+                f"larger than {self.largest:,}: they are not of its config"
             )
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 MAKING = tuple(f"aten.{name}" for name in (
@@ -51,8 +51,8 @@ MAKING = tuple(f"aten.{name}" for name in (
 ))  # fmt: skip
 
 
-def _asked(args: Sequence[object], kwargs: Mapping[str, object]) -> int:
-    """Bytes of the tensor that such a call makes."""
+def _size_of(args: Sequence[object], kwargs: Mapping[str, object]) -> int:
+    """Bytes of the tensor that a call of MAKING makes."""
     sizes = next((arg for arg in args if isinstance(arg, list | tuple)), None)
     numbers = [arg for arg in args if isinstance(arg, int | float) and not isinstance(arg, bool)]
     count = math.prod(sizes) if sizes is not None else int(max(numbers, default=0))

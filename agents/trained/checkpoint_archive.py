@@ -1,7 +1,7 @@
-"""What a checkpoint file may look like from outside, checked before torch reads it: tensors and one small pickle.
+"""The format of a checkpoint file, checked before torch reads it: tensors and one small pickle.
 
-torch.save writes an uncompressed zip. Compressed entries (bombs), the same name twice, links, TorchScript and names of
-other kinds are how files lie about what they are.
+torch.save writes an uncompressed zip. Files that attack the reader have compressed entries (bombs), a name twice,
+links, TorchScript or names of other kinds.
 """
 
 import re
@@ -18,28 +18,28 @@ ENTRY = re.compile(
 ENTRIES, PICKLE = 200_000, 64 << 20
 
 
-def check_archive(file: BinaryIO, where: str) -> None:
+def check_archive(file: BinaryIO, name: str) -> None:
     """UserError unless the file is a zip as torch.save writes it."""
     try:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OverflowError) as error:
-        raise UserError(f"{where} is damaged: {' '.join(str(error).split())[:100]}") from error
+        raise UserError(f"{name} is damaged: {' '.join(str(error).split())[:100]}") from error
     # entries are stored as they are, so together they cannot be larger than the file unless they overlap or lie
     size = file.seek(0, 2)
     if len(entries) > ENTRIES or sum(entry.file_size for entry in entries) > size:
-        raise UserError(f"{where} claims to hold more than its {size:,} bytes and was not loaded")
-    seen: set[str] = set()
+        raise UserError(f"{name} claims to hold more than its {size:,} bytes and was not loaded")
+    names: set[str] = set()
     tops: set[str] = set()
     for entry in entries:
         match = ENTRY.fullmatch(entry.filename)  # below: the upper 16 bits are the Unix mode, flag 1 is encryption
-        if not match or entry.filename in seen or stat.S_ISLNK(entry.external_attr >> 16):
-            raise UserError(f"{where} holds {entry.filename[:60]!r}, which no checkpoint does, and was not loaded")
+        if not match or entry.filename in names or stat.S_ISLNK(entry.external_attr >> 16):
+            raise UserError(f"{name} holds {entry.filename[:60]!r}, which no checkpoint does, and was not loaded")
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-            raise UserError(f"{where} is compressed or locked, which no checkpoint is, and was not loaded")
-        seen.add(entry.filename)
+            raise UserError(f"{name} is compressed or locked, which no checkpoint is, and was not loaded")
+        names.add(entry.filename)
         tops.add(match["top"])
         if entry.filename.endswith("/data.pkl") and entry.file_size > PICKLE:
-            raise UserError(f"{where} has an index of {entry.file_size:,} bytes and was not loaded")
-    if len(tops) != 1 or f"{next(iter(tops))}/data.pkl" not in seen:
-        raise UserError(f"{where} is not a checkpoint: it has no index")
+            raise UserError(f"{name} has an index of {entry.file_size:,} bytes and was not loaded")
+    if len(tops) != 1 or f"{next(iter(tops))}/data.pkl" not in names:
+        raise UserError(f"{name} is not a checkpoint: it has no index")

@@ -16,7 +16,7 @@ from stride.agents.experience.collector import Collector
 from stride.agents.experience.finite_guard import NonFiniteError, first_non_finite
 from stride.agents.experience.nouns import Dream, Tree
 from stride.agents.trained.loading import LoadedRun
-from stride.agents.trained.player import Choice, EpisodeStart, Mode, Opinion, Player, check_mode
+from stride.agents.trained.player import ChosenAction, EpisodeStart, Mode, Opinion, Player, check_mode
 from stride.agents.trained.saliency import Saliency
 from stride.config.schema import Config
 from stride.envs_gym.blame import Blame
@@ -27,12 +27,12 @@ from stride.utils.counter_rng import PLAY, WORLD, Key, integers
 from stride.utils.user_error import NumbersError
 
 CROWD = 32
-Frames = bool | Callable[[np.ndarray], None]  # kept, left out, or each handed over as soon as it is drawn
+Frames = bool | Callable[[np.ndarray], None]  # stored, left out, or passed to a function as soon as they are drawn
 
 
 @dataclass(frozen=True)
 class Episode:
-    """T steps of one world; what belongs to an instant has T + 1 rows, of which the last was not acted upon."""
+    """T steps of one world; data of instants has T + 1 rows, of which the last was not acted upon."""
 
     env_id: str
     seed: int
@@ -42,18 +42,18 @@ class Episode:
     """[T + 1, height, width, 3] uint8; None where nothing was drawn, or a function took them"""
     observations: Any
     """[T + 1, ...] as the environment gave them; a dict of arrays where they are dicts"""
-    seen: Any
-    """[T + 1, ...] as the policy's first layer got them"""
+    encoded: Any
+    """[T + 1, ...] observations as the policy's first layer got them"""
     actions: np.ndarray
     """[T, ...] as the environment took them"""
     policy_actions: np.ndarray
     """[T, ...] as the policy gave them: integers from 0, or numbers of which [-1, 1] spans the bounds"""
     taken: np.ndarray
-    """[T, k]: the places of the choices made among all `action_names`, or the numbers given"""
+    """[T, k]: the indices of the choices made among all `action_names`, or the numbers of the action"""
     action_names: tuple[str, ...]
     """of the choices, or of the numbers"""
     distribution: dict[str, np.ndarray]
-    """probability [T, choices], and the same of q where a policy has it; or mean and std [T, numbers] in its units
+    """probability [T, choices], and q [T, choices] where a policy has it; or mean and std [T, numbers] in its units
 
     The policy's opinion, in every mode."""
     entropy: np.ndarray
@@ -61,9 +61,9 @@ class Episode:
     values: np.ndarray | None
     """[T + 1]; None without a critic"""
     saliency: Saliency | None
-    """leaves [T, ...]; None where it was not asked for, or nothing has a gradient"""
+    """tensors [T, ...]; None where it was not asked for, or nothing has a gradient"""
     states: tuple[Tree, ...] | None
-    """T + 1, what a world model knew, for `dream`; None without one"""
+    """T + 1 states of a world model, for `dream`; None without one"""
     rewards: np.ndarray
     """[T] float64, raw"""
     terminated: bool
@@ -83,15 +83,15 @@ class Episode:
         return float(self.rewards.sum())
 
 
-class Moment(NamedTuple):
-    """One step, told while it happens; `obs` and `info` are what was acted upon."""
+class EpisodeStep(NamedTuple):
+    """One step of an episode while it is played; `obs` and `info` are those that were acted upon."""
 
     step: int
     obs: Any
     info: dict[str, Any]
     opinion: Opinion
     saliency: Saliency | None
-    choice: Choice
+    choice: ChosenAction
     reward: float
     terminated: bool
     truncated: bool
@@ -100,7 +100,7 @@ class Moment(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """An episode of which only this was asked."""
+    """The return and length of an episode, without its steps."""
 
     number: int
     episode_return: float
@@ -108,7 +108,7 @@ class Counted(NamedTuple):
 
 
 def start_of(seed: int, number: int) -> EpisodeStart:
-    """Where episode `number` (from 0) of a seed begins."""
+    """The start of episode `number` (from 0) of a seed."""
     return EpisodeStart(integers(Key(seed, PLAY, 0, number // CROWD), 1, 1 << 32)[0], number % CROWD)
 
 
@@ -118,24 +118,25 @@ def play_episodes(
     """Returns and lengths of episodes 0, 1, .. of a seed, by many worlds at once, in their order.
 
     Returns are raw. An episode has the same numbers as one recorded of its number. NumbersError where anything that
-    would count is not finite: then not even the sound episodes of its crowd are told.
+    would count is non-finite: then not even the sound episodes of its crowd are returned.
     """
     config, mode = loaded.config, check_mode(policy_mode)
     if max_steps is not None:  # as a shorter time limit: worlds side by side cannot be stopped one by one
         limit = env_info(config).max_episode_steps
         config = replace(config, max_episode_steps=min(max_steps, limit or max_steps))
     for first in range(0, episodes, CROWD):
-        number = min(CROWD, episodes - first)
-        envs = make_envs(config, number)
+        count = min(CROWD, episodes - first)
+        envs = make_envs(config, count)
         crowd_seed = start_of(seed, first).seed
         collector = Collector(envs, loaded.agent.policy_of(mode), crowd_seed, PLAY, greedy=mode == "greedy")
         try:
-            played = collector.play(number)
+            results = collector.play(count)
         except NonFiniteError as error:
-            place = f"world {error.world}: {error.words} at step {error.step} of episode {first + error.world + 1}"
-            raise NumbersError(f"{config.env_id}, {place}; nothing counts") from error
+            number = first + error.world + 1
+            problem = f"world {error.world}: {error.description} at step {error.step} of episode {number}"
+            raise NumbersError(f"{config.env_id}, {problem}; nothing counts") from error
         envs.close()
-        for world, (total, length) in enumerate(zip(played.returns, played.lengths, strict=True)):
+        for world, (total, length) in enumerate(zip(results.returns, results.lengths, strict=True)):
             yield Counted(first + world, total, int(length))
 
 
@@ -148,10 +149,10 @@ def record_episode(
     number: int = 0,
     saliency: bool = False,
 ) -> Episode:
-    """Episode `number` of a seed, with everything about it; gradients, which cost time, on wish.
+    """Episode `number` of a seed, with everything about it; gradients, which cost time, if `saliency`.
 
-    Worlds, draws and so the return are those that `play_episodes` counts under this number. Non-finite numbers are
-    kept as they came (`check_numbers` looks at them); what the environment raises is an EnvError.
+    Worlds, draws and so the return are those that `play_episodes` counts under this number. Non-finite numbers
+    stay as they came (`check_numbers` checks them); errors of the environment become an EnvError.
     """
     mode = check_mode(policy_mode)
     env = make_rendered(loaded.config, "rgb_array" if frames else None)
@@ -172,50 +173,51 @@ def record(
     frames: Frames = True,
     saliency: bool = False,
 ) -> Episode:
-    """The same from any start, in an environment that is there already and stays open."""
-    kept: list[np.ndarray] = []
+    """Record an episode from any start, in an environment that is open already and stays open."""
+    pictures: list[np.ndarray] = []
+    take_frame = frames if callable(frames) else pictures.append
 
     def draw() -> None:
         if frames:
-            (frames if callable(frames) else kept.append)(frame_of(env))
+            take_frame(frame_of(env))
 
-    steps: list[Moment] = []
-    for moment in moments(env, player, start, mode, max_steps, opened=draw, saliency=saliency):
-        steps.append(moment)
+    steps: list[EpisodeStep] = []
+    for step in episode_steps(env, player, start, mode, max_steps, opened=draw, saliency=saliency):
+        steps.append(step)
         draw()
     last = steps[-1]
-    opinions = [moment.opinion for moment in steps]
-    causes = [moment.saliency for moment in steps if moment.saliency is not None]
-    policy_actions = np.stack([moment.choice.policy_action for moment in steps])
-    # one more than there were choices: where the last action led is looked at, and not acted upon
+    opinions = [step.opinion for step in steps]
+    saliencies = [step.saliency for step in steps if step.saliency is not None]
+    policy_actions = np.stack([step.choice.policy_action for step in steps])
+    # one more than there were choices: the last observation is judged, and not acted upon
     instants = [*opinions, player.explain(last.next_obs)]
     return Episode(
         env_id=config.env_id,
         seed=start.seed,
         number=start.world,
         policy_mode=mode,
-        frames=np.stack(kept) if kept else None,
-        observations=stack([*(moment.obs for moment in steps), last.next_obs]),
-        seen=stack([opinion.seen for opinion in instants]),
-        actions=np.asarray([moment.choice.action for moment in steps]),
+        frames=np.stack(pictures) if pictures else None,
+        observations=stack([*(step.obs for step in steps), last.next_obs]),
+        encoded=stack([opinion.encoded for opinion in instants]),
+        actions=np.asarray([step.choice.action for step in steps]),
         policy_actions=policy_actions,
         taken=player.taken(policy_actions),
         action_names=player.action_names(config.spec),
         distribution=stack([opinion.distribution for opinion in opinions]),
         entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
-        values=None if opinions[0].value is None else np.array([each.value for each in instants], np.float32),
-        saliency=gathered(causes) if causes else None,
-        states=None if opinions[0].state is None else tuple(each.state for each in instants),
-        rewards=np.array([moment.reward for moment in steps], np.float64),
+        values=None if opinions[0].value is None else np.array([opinion.value for opinion in instants], np.float32),
+        saliency=stack_saliency(saliencies) if saliencies else None,
+        states=None if opinions[0].state is None else tuple(opinion.state for opinion in instants),
+        rewards=np.array([step.reward for step in steps], np.float64),
         terminated=last.terminated,
         truncated=last.truncated,
         reason=reason(last, env),
-        infos=tuple(json_data(info) for info in [*(moment.info for moment in steps), last.next_info]),
+        infos=tuple(json_data(info) for info in [*(step.info for step in steps), last.next_info]),
         fps=frames_per_second(env),
     )
 
 
-def moments(
+def episode_steps(
     env: gymnasium.Env,
     player: Player,
     start: EpisodeStart,
@@ -224,7 +226,7 @@ def moments(
     steer: Callable[[], object] | None = None,
     opened: Callable[[], None] | None = None,
     saliency: bool = False,
-) -> Iterator[Moment]:
+) -> Iterator[EpisodeStep]:
     """Play one episode in `env`; `steer` acts instead of the player, `opened` is called once the episode has begun."""
     player.reset(start)
     blame = Blame(env.spec.id if env.spec else str(env))
@@ -232,23 +234,28 @@ def moments(
         obs, info = deepcopy(env.reset(seed=integers(Key(start.seed, WORLD), start.world + 1, SEEDS)[start.world]))
     if opened is not None:
         opened()
-    step, over = 0, False
+    number = 0
+    over = False
     while not over:
-        opinion, cause = player.explain(obs), player.saliency(obs, mode) if saliency else None
+        opinion = player.explain(obs)
+        causes = player.saliency(obs, mode) if saliency else None
         choice = player.choose(obs, mode)
         if steer is not None:
             choice = choice._replace(action=steer())
         with blame:  # environments may go on writing into what they returned, hence copies
-            next_obs, reward, ended, cut, next_info = deepcopy(env.step(choice.action))
-        terminated, truncated = bool(ended), bool(cut) and not ended
-        step += 1
-        over = terminated or truncated or step == max_steps
-        yield Moment(step, obs, info, opinion, cause, choice, float(reward), terminated, truncated, next_obs, next_info)
+            next_obs, reward, terminated, truncated, next_info = deepcopy(env.step(choice.action))
+        terminated = bool(terminated)
+        truncated = bool(truncated) and not terminated
+        number += 1
+        over = terminated or truncated or number == max_steps
+        yield EpisodeStep(
+            number, obs, info, opinion, causes, choice, float(reward), terminated, truncated, next_obs, next_info
+        )
         obs, info = next_obs, next_info
 
 
 def dream(player: Player, episode: Episode, step: int, steps: int) -> Dream | None:
-    """What the player imagines at an instant, up to `steps` on, under the actions really taken from there.
+    """Imagine the future from an instant, up to `steps` on, under the actions really taken from there.
 
     None where it does not dream, and at the end, where no action follows.
     """
@@ -257,17 +264,16 @@ def dream(player: Player, episode: Episode, step: int, steps: int) -> Dream | No
     return player.dream(episode.states[step], episode.policy_actions[step : step + steps])
 
 
-def check_numbers(moment: Moment, episode_return: float, env_id: str, number: int) -> None:
-    """NumbersError where a moment has a non-finite number, or more than worlds side by side could count."""
-    seen = {"observation": moment.obs, "reward": moment.reward, "last observation": moment.next_obs}
-    if not (moment.terminated or moment.truncated):
-        del seen["last observation"]  # it is looked at when it is acted upon
-    words = first_non_finite({**seen, "return": episode_return})
-    if words:
-        raise NumbersError(f"{env_id}: {words} at step {moment.step} of episode {number + 1}; nothing counts")
+def check_numbers(step: EpisodeStep, episode_return: float, env_id: str, number: int) -> None:
+    """NumbersError where a step has a number that is non-finite in 32 bits, as worlds side by side store it."""
+    values = {"observation": step.obs, "reward": step.reward}
+    if step.terminated or step.truncated:  # else the next observation is checked when it is acted upon
+        values["last observation"] = step.next_obs
+    if problem := first_non_finite({**values, "return": episode_return}):
+        raise NumbersError(f"{env_id}: {problem} at step {step.step} of episode {number + 1}; nothing counts")
 
 
-def reason(last: Moment, env: gymnasium.Env) -> str:
+def reason(last: EpisodeStep, env: gymnasium.Env) -> str:
     """How the episode ended, in words."""
     limit = env.spec.max_episode_steps if env.spec else None
     if last.terminated:
@@ -277,10 +283,10 @@ def reason(last: Moment, env: gymnasium.Env) -> str:
     return f"stopped after {last.step} steps, as asked"
 
 
-def gathered(causes: list[Saliency]) -> Saliency:
-    """The steps of an episode as one."""
-    value = None if causes[0].value is None else stack([cause.value for cause in causes])
-    return Saliency(stack([cause.action for cause in causes]), value)
+def stack_saliency(steps: list[Saliency]) -> Saliency:
+    """The saliencies of an episode's steps as one."""
+    value = None if steps[0].value is None else stack([step.value for step in steps])
+    return Saliency(stack([step.action for step in steps]), value)
 
 
 def stack(trees: Sequence[object]) -> Any:
@@ -294,7 +300,7 @@ def stack(trees: Sequence[object]) -> Any:
 
 
 def json_data(value: object) -> Any:
-    """Numbers, texts, lists and dicts, whatever the environment put into its info."""
+    """The info of an environment as numbers, texts, lists and dicts, whatever it holds."""
     if isinstance(value, Mapping):
         return {str(key): json_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -43,9 +43,8 @@ from stride.utils.wings import load_wing
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
 
-HUB = "hub:"  # a run that was published
-NUMBER = 8  # bytes of the largest kind of number that is observed
-POLICY = "policy."  # how an agent's state_dict calls what belongs to its policy
+NUMBER = 8  # bytes of the largest type of number in an observation
+POLICY = "policy."  # the prefix of the policy's tensors in an agent's state_dict
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class LoadedRun:
     facts: dict[str, Any]
     """config.json: goal, status, versions, and later the outcome."""
     notes: tuple[str, ...] = ()
-    """What was not as asked for, a line each."""
+    """Deviations from the request, one line each."""
 
     @property
     def path(self) -> Path:
@@ -71,7 +70,7 @@ class LoadedRun:
 
     @property
     def id(self) -> str:
-        """What names it to every command."""
+        """The name by which every command finds it."""
         return self.run.id
 
     @property
@@ -106,11 +105,11 @@ class LoadedRun:
 def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[str] = ()) -> LoadedRun:
     """The run `selector` names (as RunDir.find, or hub:user/repo) at `checkpoint`: best, last or epoch=NN.
 
-    No name of code that a run from elsewhere (the Hub, a path) brings is imported, but for the modules in `trust`.
+    Code that a run from elsewhere (the Hub, a path) names is not imported, except the modules in `trust`.
 
-    Reads only: no lock is taken, nothing of the run changes. A run may be in training: what is read was written whole.
-    Where `best` or `last` is damaged the one before it is taken, and `notes` says so. UserError, one line, for whatever
-    is missing, damaged, of another config, or more than plain data. The agent plays; it cannot go on learning.
+    Reads only: no lock is taken, nothing of the run changes. A run may be in training: its files are always complete.
+    Where `best` or `last` is damaged the one before it is taken, and `notes` says so. UserError, one line, for anything
+    that is missing, damaged, of another config, or more than plain data. The agent plays; it cannot continue to learn.
     """
     if selector.startswith(HUB_PREFIX):
         return _load_published(selector, checkpoint, trust)
@@ -118,22 +117,24 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
     facts = run.facts()
     if "config" not in facts:
         raise UserError(f"{run.config_json} holds no config")
-    believed = trust_in(run, trust)
-    check_names(facts["config"], believed, run.id)
+    trusted = trust_in(run, trust)
+    check_names(facts["config"], trusted, run.id)
     if not run.foreign:
         import_code_of(run)
-    config = from_plain(facts["config"], run.id, trust=believed)
+    config = from_plain(facts["config"], run.id, trust=trusted)
     if run.foreign:
         check_foreign(config, run.id)
     config = to_play(config)
     (path, notes), state = open_checkpoint(run, checkpoint)
-    weights, progress = _parts(state, path)
+    weights, progress = _weights_and_clock(state, path)
     player = build_player(config, weights, f"{run.id}, {path.stem}")
-    return LoadedRun(run, config, player, path.stem, progress, facts, (*notes, *filter(None, [fate(run, facts)])))
+    if outcome := fate(run, facts):
+        notes = (*notes, outcome)
+    return LoadedRun(run, config, player, path.stem, progress, facts, tuple(notes))
 
 
 def to_play(config: Config) -> Config:
-    """The config of a run as it is played anywhere, whatever it was trained on."""
+    """The config with which a run is played on any machine, whatever it was trained on."""
     # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
     import_module(config.env_id)
     backend = config.env_backend if backend_gym.why_not(config) else "gym"
@@ -142,16 +143,18 @@ def to_play(config: Config) -> Config:
 
 def _load_published(selector: str, checkpoint: str, trust: Sequence[str]) -> LoadedRun:
     """The one checkpoint that a repository on the Hub holds, pinned to the commit it was read at."""
-    there = load_wing("hub").fetch(selector, trusting(trust))
-    held = str(there.facts["checkpoint"])
-    if checkpoint not in (*LINKS, held):
-        raise UserError(f"{selector} holds one checkpoint, {held}; it has no {checkpoint!r}")
-    asked = there.config.threads
-    threads = asked if asked == "auto" else min(asked, os.cpu_count() or 1)
-    config = replace(to_play(there.config), threads=threads)
-    player = build_player(config, there.weights, there.pinned)
-    note = f"downloaded {there.pinned}"
-    return LoadedRun(RunDir(Path(there.commit)), config, player, held, there.facts["progress"], there.facts, (note,))
+    published = load_wing("hub").fetch(selector, trusting(trust))
+    facts = published.facts
+    name = str(facts["checkpoint"])
+    if checkpoint not in (*LINKS, name):
+        raise UserError(f"{selector} holds one checkpoint, {name}; it has no {checkpoint!r}")
+    threads = published.config.threads
+    if threads != "auto":
+        threads = min(threads, os.cpu_count() or 1)
+    config = replace(to_play(published.config), threads=threads)
+    player = build_player(config, published.weights, published.pinned)
+    run = RunDir(Path(published.commit))
+    return LoadedRun(run, config, player, name, facts["progress"], facts, (f"downloaded {published.pinned}",))
 
 
 def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
@@ -169,11 +172,10 @@ def list_checkpoints(run: RunDir) -> list[str]:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's plain data on the CPU; whatever is not what its sidecar says, damaged, or more than data, is
-    refused in one line before anything is read from it."""
-    what = checkpoint_set.fault(path)
-    if what:
-        raise UserError(f"{path} {what}")
+    """A checkpoint's plain data on the CPU; a file that differs from its sidecar, is damaged, or holds more than data,
+    is refused in one line before anything is read from it."""
+    if fault := checkpoint_set.fault(path):
+        raise UserError(f"{path} {fault}")
     try:
         with run_files.open_file(path) as file:
             check_archive(file, str(path))
@@ -184,8 +186,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} holds more than plain data and was not loaded") from error
     except UserError:
         raise
-    # torch.load has no error of its own for a damaged file: its zip reader and its unpickler stop wherever the bytes
-    # stop making sense, by any error. Nothing but the reading runs here, so no fault of ours is hidden
+    # torch.load has no error of its own for a damaged file: its zip reader and its unpickler fail by any error where
+    # the bytes are invalid. Nothing but the reading runs here, so no fault of ours is hidden
     except Exception as error:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(state, dict):
@@ -193,7 +195,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def _parts(state: dict[str, object], path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
+def _weights_and_clock(state: dict[str, object], path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
     """The policy's tensors by name, and the clock."""
     tensors, stride = state.get("state_dict"), state.get("stride")
     if not isinstance(tensors, dict) or not isinstance(stride, dict) or not isinstance(stride.get("progress"), dict):
@@ -202,36 +204,40 @@ def _parts(state: dict[str, object], path: Path) -> tuple[dict[str, Tensor], dic
     return weights, dict(stride["progress"])
 
 
-def build_player(config: Config, weights: Mapping[str, Tensor], whose: str) -> Player:
+def build_player(config: Config, weights: Mapping[str, Tensor], owner: str) -> Player:
     """A player of one world with these weights (the policy's state_dict), which must fit its config exactly."""
     env = make_rendered(config, None)
     observation_space, action_space = env.observation_space, env.action_space
     env.close()
     envs = make_envs(config, 1)
-    alone = replace(config, n_envs=1)
-    if isinstance(alone, RolloutConfig | QLearningConfig):
-        alone = replace(alone, n_steps=1)
-    if isinstance(alone, RolloutConfig):
-        alone = replace(alone, batch_size=1.0)  # a policy with a memory takes no less than a world
-    if isinstance(alone, ReplayConfig):
-        alone = replace(alone, buffer_size=1, train_freq=1, replay_storage="ram")  # nothing will be remembered
-    with Allowance(weights, spaces.flatdim(observation_space) * NUMBER, whose):
-        policy = make_agent(alone, envs).policy
+    single = replace(config, n_envs=1)
+    if isinstance(single, RolloutConfig | QLearningConfig):
+        single = replace(single, n_steps=1)
+    if isinstance(single, RolloutConfig):
+        single = replace(single, batch_size=1.0)  # a policy with a memory takes no less than a world
+    if isinstance(single, ReplayConfig):
+        single = replace(single, buffer_size=1, train_freq=1, replay_storage="ram")  # nothing will be stored
+    with Allowance(weights, spaces.flatdim(observation_space) * NUMBER, owner):
+        policy = make_agent(single, envs).policy
     envs.close()
-    _check_fit(policy.state_dict(), weights, whose)
+    _check_fit(policy.state_dict(), weights, owner)
     policy.load_state_dict(dict(weights))
     return Player(policy.eval(), observation_space, action_space)
 
 
-def _check_fit(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor], whose: str) -> None:
+def _check_fit(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], owner: str) -> None:
     """UserError for the first name or shape that differs."""
     end = "so these weights are not of its config"
-    for name in wanted.keys() - weights.keys():
-        raise UserError(f"{whose}: there is no tensor {name}, {end}")
-    for name in weights.keys() - wanted.keys():
-        raise UserError(f"{whose}: the policy has no place for tensor {name}, {end}")
+    for name in expected.keys() - weights.keys():
+        raise UserError(f"{owner}: there is no tensor {name}, {end}")
+    for name in weights.keys() - expected.keys():
+        raise UserError(f"{owner}: the policy has no place for tensor {name}, {end}")
     for name, tensor in weights.items():
-        if not isinstance(tensor, Tensor) or tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
-            found = f"{tensor.dtype}{list(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
-            expected = f"{wanted[name].dtype}{list(wanted[name].shape)}"
-            raise UserError(f"{whose}: tensor {name} is {found}, the policy's is {expected}, {end}")
+        form = _form(tensor) if isinstance(tensor, Tensor) else type(tensor).__name__
+        policy_form = _form(expected[name])
+        if form != policy_form:
+            raise UserError(f"{owner}: tensor {name} is {form}, the policy's is {policy_form}, {end}")
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tensor.dtype}{list(tensor.shape)}"

@@ -1,7 +1,8 @@
 """A policy facing one world of the raw environment: its observations in, its actions out. No stepping here."""
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from stride.agents.experience.collector import Policy
 from stride.agents.experience.nouns import Act, Dream, Tree, copy_into, leaves, tree_map
-from stride.agents.trained.batch import batch_of
 from stride.agents.trained.saliency import Saliency, saliency
 from stride.config.spec import Quantity, Spec
 from stride.envs_fast.vec_env import Obs
@@ -21,7 +21,7 @@ from stride.utils.user_error import UserError, nearest
 Mode = Literal["greedy", "sampled", "random"]  # how a player chooses: most likely, by its policy's chances, blindly
 
 
-class Random(Policy):
+class RandomPolicy(Policy):
     """Any action that the observation's mask allows with equal chance; unbounded numbers are standard normal."""
 
     counts: list[int]
@@ -31,9 +31,11 @@ class Random(Policy):
         super().__init__()
         self.space = action_space
         if isinstance(action_space, spaces.Discrete):
-            self.counts, self.draws = [int(action_space.n)], 1
+            self.counts = [int(action_space.n)]
+            self.draws = 1
         elif isinstance(action_space, spaces.MultiDiscrete):
-            self.counts, self.draws = action_space.nvec.tolist(), len(action_space.nvec)
+            self.counts = action_space.nvec.tolist()
+            self.draws = len(self.counts)
         elif isinstance(action_space, spaces.Box):
             self.draws = math.prod(action_space.shape)
             self.bounded = torch.from_numpy(np.isfinite(action_space.low) & np.isfinite(action_space.high))
@@ -46,13 +48,15 @@ class Random(Policy):
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         if isinstance(self.space, spaces.Box):
             return Act(torch.where(self.bounded, 2 * noise - 1, normal(noise)))
-        everything = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)
-        mask = obs[MASK].bool() if isinstance(obs, dict) and MASK in obs else everything
-        choice = torch.stack([pick(part, u) for part, u in zip(mask.split(self.counts, 1), noise.T, strict=True)], 1)
+        mask = torch.ones(len(noise), sum(self.counts), dtype=torch.bool)
+        if isinstance(obs, dict) and MASK in obs:
+            mask = obs[MASK].bool()
+        choices = zip(mask.split(self.counts, 1), noise.T, strict=True)
+        choice = torch.stack([pick_allowed(options, u) for options, u in choices], 1)
         return Act(choice[:, 0] if isinstance(self.space, spaces.Discrete) else choice)
 
 
-def pick(mask: Tensor, u: Tensor) -> Tensor:
+def pick_allowed(mask: Tensor, u: Tensor) -> Tensor:
     """One of the options that `mask` [N, options] allows, or of all where it allows none, by a uniform each [N]."""
     allowed = mask | ~mask.any(1, keepdim=True)
     count = allowed.sum(1)
@@ -68,7 +72,7 @@ class EpisodeStart(NamedTuple):
     purpose: int = PLAY
 
 
-class Choice(NamedTuple):
+class ChosenAction(NamedTuple):
     """An action, as the environment takes it and as the policy gave it."""
 
     action: Any
@@ -78,7 +82,7 @@ class Choice(NamedTuple):
 class Opinion(NamedTuple):
     """An Explanation of one world, as arrays of its own."""
 
-    seen: Any
+    encoded: Any
     distribution: dict[str, np.ndarray]
     entropy: float
     value: float | None
@@ -94,9 +98,11 @@ class Player:
     """
 
     def __init__(self, policy: Policy, raw_observation_space: Space[object], raw_action_space: Space[object]) -> None:
-        self.policy, self._raw_space, self._dtype = policy, raw_observation_space, raw_action_space.dtype
+        self.policy = policy
+        self._raw_space = raw_observation_space
+        self._dtype = raw_action_space.dtype
         self._actions = actions(raw_action_space)
-        self._random = Random(self._actions.space)
+        self._random = RandomPolicy(self._actions.space)
         self._obs = zeros(observation_space(raw_observation_space), 1)
         self._write = observation_writer(raw_observation_space, self._obs)
         self._firsts = first_options(raw_observation_space)
@@ -105,7 +111,8 @@ class Player:
 
     def reset(self, start: EpisodeStart = EpisodeStart(0)) -> None:  # noqa: B008  # a NamedTuple does not change
         """Begin an episode: an empty carry, and the draws of this start. The environment is reset by the caller."""
-        self._start, self._calls = start, 0
+        self._start = start
+        self._calls = 0
         copy_into(self._carry, self.policy.initial(1))
         self._is_first = torch.ones(1, dtype=torch.bool)  # written in place: its inference would stick to a new one
 
@@ -124,83 +131,83 @@ class Player:
         `batch` is an array [N, ...], a dict or tuple of arrays as the space has them, or a list of N observations.
         UserError where they do not fit the space, or where the policy remembers: `act` goes through its episodes.
         """
-        _, _, act = self._begun(batch)
+        _, _, act = self._first_answers(batch)
         return np.asarray(self._actions.convert(act.action.numpy()), self._dtype)
 
     @torch.inference_mode()
     def value(self, batch: Any) -> np.ndarray | None:
-        """What is expected from each of N observations on [N]; None where the policy judges nothing: SAC, no critic."""
-        obs, carry, _ = self._begun(batch)
+        """The expected return [N] from N observations on; None where the policy estimates none: SAC, no critic."""
+        obs, carry, _ = self._first_answers(batch)
         is_first = torch.ones(len(leaves(obs)[0]), dtype=torch.bool)
         value = self.policy.explain(obs, carry, is_first).value
         return None if value is None else value.numpy().copy()
 
-    def _begun(self, batch: Any) -> tuple[Obs, Tree, Act]:
+    def _first_answers(self, batch: Any) -> tuple[Obs, Tree, Act]:
         """A batch as the policy sees it, the carry before, and its greedy answer; as if an episode began with each."""
         obs = batch_of(self._raw_space, batch)
         count = len(leaves(obs)[0])
-        carry, noise = self.policy.initial(count), uniforms(Key(0, PLAY, 0, 1), (count, self.policy.draws))
+        carry = self.policy.initial(count)
+        noise = uniforms(Key(0, PLAY, 0, 1), (count, self.policy.draws))
         act = self.policy.act(obs, carry, torch.ones(count, dtype=torch.bool), noise, greedy=True)
         if any(not torch.equal(*pair) for pair in zip(leaves(carry), leaves(act.carry), strict=True)):
             raise UserError("this policy remembers what it saw: a batch has no one answer, act(obs) has, step by step")
         return obs, carry, act
 
     @torch.inference_mode()
-    def choose(self, obs: object, mode: Mode) -> Choice:
+    def choose(self, obs: object, mode: Mode) -> ChosenAction:
         """Act, and take the carry on to the next step."""
         act = self._answer(obs, mode)
         self._calls += 1
-        # chosen blindly, it is followed all the same: opinions are of what has happened
-        blind = mode == "random"
-        carry = self.policy.follow(self._obs, self._carry, self._is_first, act.action) if blind else act.carry
+        carry = act.carry
+        if mode == "random":  # the policy follows actions that are not its own: its opinions are of the real episode
+            carry = self.policy.follow(self._obs, self._carry, self._is_first, act.action)
         copy_into(self._carry, carry)
         self._is_first.fill_(False)
         action = act.action.numpy()
-        return Choice(self._actions.convert(action)[0], action[0])
+        return ChosenAction(self._actions.convert(action)[0], action[0])
 
     @torch.inference_mode()
     def explain(self, obs: object) -> Opinion:
-        """What the policy makes of this observation; nothing advances."""
+        """The policy's opinion of this observation; nothing advances."""
         self._write(0, obs)
         explanation = self.policy.explain(self._obs, self._carry, self._is_first)
-        value = None if explanation.value is None else explanation.value.item()
-        told, state = explanation.distribution, explanation.state
+        value, state = explanation.value, explanation.state
         return Opinion(
-            seen=_only_world(explanation.seen),
-            distribution=_only_world(told),
+            encoded=_only_world(explanation.encoded),
+            distribution=_only_world(explanation.distribution),
             entropy=explanation.entropy.item(),
-            value=value,
+            value=None if value is None else value.item(),
             state=None if state is None else tree_map(lambda x: x[0].clone(), state),
         )
 
     @torch.inference_mode()
     def dream(self, state: Tree, policy_actions: np.ndarray) -> Dream | None:
-        """What the policy imagines from an opinion's state under actions [H, ...], leaves [H, ...]; nothing advances.
+        """Imagine the future [H, ...] from an opinion's state under actions [H, ...]; nothing advances.
 
         None where it does not dream, or there is no action.
         """
         if state is None or not len(policy_actions):
             return None
         actions = torch.from_numpy(policy_actions)[None]
-        found = self.policy.dream(tree_map(lambda x: x[None], state), actions)
-        if found is None:
+        dream = self.policy.dream(tree_map(lambda x: x[None], state), actions)
+        if dream is None:
             return None
-        value = None if found.value is None else found.value[0]
-        return Dream(self._raw(tree_map(lambda x: x[0], found.seen)), found.reward[0], found.goes_on[0], value)
+        value = None if dream.value is None else dream.value[0]
+        return Dream(self._raw(tree_map(lambda x: x[0], dream.obs)), dream.reward[0], dream.goes_on[0], value)
 
-    def _raw(self, seen: Obs) -> Obs:
-        """With integers counted as the environment counts them."""
-        if isinstance(seen, dict):
-            return {name: x + self._firsts[name] if name in self._firsts else x for name, x in seen.items()}
-        return seen + self._firsts[""] if self._firsts else seen
+    def _raw(self, obs: Obs) -> Obs:
+        """An observation with integers counted as the environment counts them."""
+        if isinstance(obs, dict):
+            return {name: x + self._firsts[name] if name in self._firsts else x for name, x in obs.items()}
+        return obs + self._firsts[""] if self._firsts else obs
 
     def saliency(self, obs: object, mode: Mode) -> Saliency | None:
-        """What its choice in this mode and its value hang on; nothing advances."""
-        chosen = torch.from_numpy(self.taken(self._answer(obs, mode).action.numpy())[0])
-        return saliency(self.policy, self._obs, self._carry, self._is_first, chosen)
+        """The saliency of its choice in this mode and of its value; nothing advances."""
+        taken = torch.from_numpy(self.taken(self._answer(obs, mode).action.numpy())[0])
+        return saliency(self.policy, self._obs, self._carry, self._is_first, taken)
 
     def taken(self, policy_actions: np.ndarray) -> np.ndarray:
-        """[T, ...] -> [T, k]: the places of the choices that were made among all choices, or the numbers given."""
+        """[T, ...] -> [T, k]: indices of the choices made among all `action_names`, or the action's numbers."""
         rows = policy_actions.reshape(len(policy_actions), -1)
         if isinstance(self._actions.space, spaces.MultiDiscrete):
             return rows + np.cumsum([0, *self._actions.space.nvec[:-1]])
@@ -208,21 +215,21 @@ class Player:
 
     @torch.inference_mode()
     def _answer(self, obs: object, mode: Mode) -> Act:
-        """To this observation, with the draws of the next step."""
+        """The answer to this observation, with the draws of the next step."""
         self._write(0, obs)
         policy, (seed, world, purpose) = self.policy_of(mode), self._start
         noise = uniforms(Key(seed, purpose, 0, self._calls + 1), (world + 1, policy.draws))[world:]
         return policy.act(self._obs, self._carry, self._is_first, noise, mode == "greedy")
 
     def policy_of(self, mode: Mode) -> Policy:
-        """Who answers in a mode."""
+        """The policy that answers in a mode."""
         return self._random if mode == "random" else self.policy
 
     def action_names(self, spec: Spec) -> tuple[str, ...]:
-        """Of the choices or numbers an action consists of, as the spec calls them, else counted."""
+        """Names of the choices or numbers of an action, from the spec, else numbers."""
         space = self._actions.space
         if isinstance(space, spaces.MultiDiscrete):
-            return tuple(f"{place}: {choice}" for place, count in enumerate(space.nvec) for choice in range(count))
+            return tuple(f"{index}: {choice}" for index, count in enumerate(space.nvec) for choice in range(count))
         count = int(space.n) if isinstance(space, spaces.Discrete) else math.prod(space.shape or ())
         names = tuple(item.name if isinstance(item, Quantity) else item for item in spec.actions)
         return names if len(names) == count else tuple(map(str, range(count)))
@@ -230,14 +237,48 @@ class Player:
 
 def _only_world(tree: Tree) -> Any:
     """The only world of a tensor, or of a dict of them, as copied arrays."""
-    return (
-        {name: _only_world(leaf) for name, leaf in tree.items()} if isinstance(tree, dict) else tree[0].numpy().copy()
-    )
+    if isinstance(tree, dict):
+        return {name: _only_world(tensor) for name, tensor in tree.items()}
+    return tree[0].numpy().copy()
 
 
 def check_mode(mode: str) -> Mode:
-    """The mode itself, if there is one of that name."""
-    for known in get_args(Mode):
-        if mode == known:
-            return known
-    raise UserError(f"unknown policy mode {mode!r}{nearest(mode, get_args(Mode))} (known: {', '.join(get_args(Mode))})")
+    """The mode itself; UserError where there is none of that name."""
+    modes = get_args(Mode)
+    if mode not in modes:
+        raise UserError(f"unknown policy mode {mode!r}{nearest(mode, modes)} (known: {', '.join(modes)})")
+    return cast(Mode, mode)
+
+
+def batch_of(space: Space[object], batch: Any) -> Obs:
+    """N observations of the original `space` as the policy sees them; UserError where they are not of it."""
+    rows = rows_of(space, batch)
+    obs = zeros(observation_space(space), len(rows))
+    write = observation_writer(space, obs)
+    try:
+        for row, value in enumerate(rows):
+            write(row, value)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{error}; a batch is N observations, [N, ...]; one alone is obs[None]") from error
+    return obs
+
+
+def rows_of(space: Space[object], batch: Any) -> Sequence[Any]:
+    """The N observations of a batch, whose parts may be arrays [N, ...]; UserError where it is no batch."""
+    if isinstance(space, spaces.Dict) and isinstance(batch, Mapping):
+        if missing := space.spaces.keys() - batch.keys():
+            raise UserError(f"the batch has no {', '.join(map(repr, sorted(missing)))}")
+        columns = {key: rows_of(child, batch[key]) for key, child in space.spaces.items()}
+        return [dict(zip(columns, row, strict=True)) for row in _together([*columns.values()])]
+    if isinstance(space, spaces.Tuple) and isinstance(batch, tuple) and len(batch) == len(space.spaces):
+        return _together([rows_of(child, column) for child, column in zip(space.spaces, batch, strict=True)])
+    if isinstance(batch, list | tuple) or (isinstance(batch, np.ndarray) and batch.ndim):
+        return cast(Sequence[Any], batch)
+    raise UserError(f"a batch is N observations, [N, ...], not a single {type(batch).__name__}")
+
+
+def _together(columns: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    counts = sorted({len(column) for column in columns})
+    if len(counts) > 1:
+        raise UserError(f"the parts of the batch have {' and '.join(map(str, counts))} rows")
+    return list(zip(*columns, strict=True))

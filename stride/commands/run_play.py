@@ -29,7 +29,7 @@ import torch
 
 from stride.agents.playing.film import Film
 from stride.agents.playing.keyboard import Keyboard, Quit, Steering
-from stride.agents.trained.episode import Counted, Moment, check_numbers, moments, play_episodes, start_of
+from stride.agents.trained.episode import Counted, EpisodeStep, check_numbers, episode_steps, play_episodes, start_of
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.agents.trained.player import check_mode
 from stride.envs_gym.gym_env import EnvError
@@ -153,8 +153,8 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
             total = 0.0
             opened = partial(film.turn_to, number, partial(frame_of, env)) if film else None
             try:
-                for moment in moments(env, loaded.agent, start_of(arguments.seed, number), mode, arguments.max_steps,
-                                      steer, opened):  # fmt: skip
+                start = start_of(arguments.seed, number)
+                for moment in episode_steps(env, loaded.agent, start, mode, arguments.max_steps, steer, opened):
                     total += moment.reward
                     if film:
                         film.add(moment.step, total)
@@ -182,7 +182,7 @@ def places(loaded: LoadedRun, arguments: PlayArguments) -> list[Path]:
     return [run_files.check(loaded.run.videos / name) for name in names]
 
 
-def describe(moment: Moment, names: tuple[str, ...]) -> str:
+def describe(moment: EpisodeStep, names: tuple[str, ...]) -> str:
     """A step in a line: what the policy thought, what was done, what came of it."""
     opinion = moment.opinion
     thoughts = [f"value {opinion.value:.2f}"] if opinion.value is not None else []

@@ -233,7 +233,7 @@ def played(looks, tables=None, count=11, max_steps=None, guarded=True):
     try:
         return collector.play(count, max_steps, guarded)
     except NonFiniteError as error:
-        return str(error), error.words, error.world, error.step, error.episode
+        return str(error), error.description, error.world, error.step, error.episode
 
 
 @pytest.mark.parametrize("looks", [2, 5, 32])

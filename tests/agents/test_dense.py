@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from stride.agents.networks import dense
-from stride.agents.networks.dense import Dense
+from stride.agents.networks.layers import Dense
 
 ACTIVATE = {None: lambda x: x, "relu": torch.relu, "tanh": torch.tanh}
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from stride.agents.experience.device_priorities import DevicePriorities
-from stride.agents.experience.priorities import Priorities
+from stride.agents.experience.priorities import DevicePriorities, Priorities
 
 CPU = torch.device("cpu")
 

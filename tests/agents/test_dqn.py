@@ -8,8 +8,9 @@ from worlds import driven
 
 from stride.agents.dqn import DQN, huber, quantile_loss
 from stride.agents.experience.nouns import Transitions
-from stride.agents.networks.q_network import QPolicy, Shape, any_of, best
-from stride.agents.targets import move, pick, td_target
+from stride.agents.networks.q_network import QNetworkShape, QPolicy, any_of, best, pick
+from stride.agents.off_policy import move_towards
+from stride.agents.returns import td_target
 from stride.config.schema import DQNConfig
 from stride.utils.user_error import UserError
 
@@ -73,7 +74,7 @@ def test_double_q_is_chosen_by_one_network_and_valued_by_the_other(double_q, wor
 
 
 def test_dueling_values_are_the_state_and_the_advantages_around_their_mean():
-    policy = QPolicy(Box(-1, 1, (3,)), Discrete(4), Shape((8,), "relu", dueling=True), seed=1)
+    policy = QPolicy(Box(-1, 1, (3,)), Discrete(4), QNetworkShape((8,), "relu", dueling=True), seed=1)
     network, obs = policy.network, torch.randn(5, 3)
     features = network.torso(obs)
     value, advantage = network.state_value(features), network.advantage(features)
@@ -82,7 +83,9 @@ def test_dueling_values_are_the_state_and_the_advantages_around_their_mean():
 
 @pytest.mark.parametrize("dueling", [False, True])
 def test_quantiles_have_a_dimension_of_their_own(dueling):
-    network = QPolicy(Box(-1, 1, (3,)), Discrete(4), Shape((8,), "relu", quantiles=7, dueling=dueling), 1).network
+    network = QPolicy(
+        Box(-1, 1, (3,)), Discrete(4), QNetworkShape((8,), "relu", quantiles=7, dueling=dueling), 1
+    ).network
     assert network(torch.randn(5, 3)).shape == (5, 4, 7)
     assert network.mean(torch.randn(2, 5, 3)).shape == (2, 5, 4)
 
@@ -93,7 +96,7 @@ SEEN = Dict({"x": Box(-1, 1, (3,)), "action_mask": MultiBinary(4)})
 
 
 def test_what_the_mask_rules_out_is_never_done():
-    policy = QPolicy(SEEN, Discrete(4), Shape((8,), "relu"), seed=1)
+    policy = QPolicy(SEEN, Discrete(4), QNetworkShape((8,), "relu"), seed=1)
     mask = torch.tensor([[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 1]]).bool().repeat(500, 1)
     obs = {"x": torch.randn(1500, 3), "action_mask": mask}
     for epsilon, greedy in ((0.0, True), (1.0, False), (0.5, False)):
@@ -113,7 +116,7 @@ def test_a_random_action_is_each_with_the_same_chance():
 
 
 def test_epsilon_is_the_share_of_random_actions():
-    policy = QPolicy(Box(-1, 1, (3,)), Discrete(4), Shape((8,), "relu"), seed=1)
+    policy = QPolicy(Box(-1, 1, (3,)), Discrete(4), QNetworkShape((8,), "relu"), seed=1)
     policy.epsilon = 0.3
     obs, noise = torch.randn(1, 3).expand(4000, 3), torch.rand(4000, 2, generator=torch.Generator().manual_seed(1))
     action = policy.act(obs, (), None, noise, False).action
@@ -126,7 +129,7 @@ def test_epsilon_is_the_share_of_random_actions():
 
 def test_continuous_actions_are_refused_by_name():
     with pytest.raises(UserError, match="one discrete action"):
-        QPolicy(Box(-1, 1, (3,)), Box(-1, 1, (2,)), Shape((8,), "relu"), seed=1)
+        QPolicy(Box(-1, 1, (3,)), Box(-1, 1, (2,)), QNetworkShape((8,), "relu"), seed=1)
 
 
 # The hours of the target network
@@ -156,7 +159,7 @@ def test_it_moves_as_often_as_its_hour_struck():
     fixed(agent, [1.0, 1.0], [0.0, 0.0])
     agent.follow(2)
     assert agent.target.advantage.bias.tolist() == pytest.approx([0.19, 0.19])
-    move(agent.target, agent.policy.network, 1.0)
+    move_towards(agent.target, agent.policy.network, 1.0)
     assert torch.equal(agent.target.advantage.bias, agent.policy.network.advantage.bias)
 
 
@@ -172,5 +175,5 @@ def test_before_learning_starts_everything_is_random_and_nothing_is_learnt():
 def test_what_the_errors_were_is_told_to_the_priorities():
     agent = driven(dqn(prioritised=True, train_freq=20, epsilon=0.5), 3)
     tree = agent.memory.priorities.tree
-    leaves = tree[tree.size // 2 :]
-    assert len(set(leaves[leaves > 0])) > 2
+    priorities = tree[tree.numel() // 2 :]
+    assert len(set(priorities[priorities > 0].tolist())) > 2

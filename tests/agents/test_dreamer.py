@@ -312,7 +312,7 @@ def test_updates_are_as_many_as_are_due(made):
 def test_a_memory_of_what_terminates_begins_small_and_grows():
     agent = dreamer()
     agent.collect(300)
-    assert agent.memory.rows == 1000 and 300 < agent.memory.slots < 1000 and not agent.memory.untold
+    assert agent.memory.rows == 1000 and 300 < agent.memory.slots < 1000 and not agent.memory.growth_unreported
     assert agent.memory.final.carry == () and agent.memory.table.extras == ()
     batch = agent.memory.sequences(4, 6)
     assert batch.terminated.any() and not agent.memory.overflowed

@@ -97,7 +97,7 @@ def test_a_dream_of_weights_set_by_hand():
     found = policy.dream(state, torch.zeros(2, 3, dtype=torch.long))
     for h in range(3):
         deter = state.deter[:, 0] * keep ** (h + 1)
-        assert torch.allclose(found.seen[:, h, 0], symexp(2 * deter), atol=1e-6)
+        assert torch.allclose(found.obs[:, h, 0], symexp(2 * deter), atol=1e-6)
     assert torch.allclose(found.goes_on, torch.full((2, 3), 1 / (1 + math.exp(-1.5))))
     assert torch.allclose(found.reward, model.two_hot.bins[sizes.bins // 2 + 1].expand(2, 3), rtol=1e-4)
     assert found.value.shape == (2, 3)
@@ -125,8 +125,8 @@ def test_a_dream_is_the_models_own_imagination_step_by_step(seen, actions, kind,
         assert torch.allclose(found.goes_on[:, h], goes_on, atol=1e-6)
         if found.value is not None:
             assert torch.allclose(found.value[:, h], policy.value(state.features), rtol=1e-3)
-        there = model.senses.look(at_step(found.seen, h))
-        model_told = model.senses.tell(state.features)
+        there = model.senses.look(at_step(found.obs, h))
+        model_told = model.senses.decode(state.features)
         for mine, theirs in zip(there.images, model_told.images, strict=True):
             assert (mine - theirs.sigmoid()).abs().max() <= 0.5 / 255 + 1e-6
         if seen == "vector":
@@ -134,7 +134,7 @@ def test_a_dream_is_the_models_own_imagination_step_by_step(seen, actions, kind,
 
 
 def told(found: Dream):
-    return [*leaves(found.seen), found.reward, found.goes_on, *([] if found.value is None else [found.value])]
+    return [*leaves(found.obs), found.reward, found.goes_on, *([] if found.value is None else [found.value])]
 
 
 def at_step(seen, h):
@@ -143,13 +143,13 @@ def at_step(seen, h):
 
 def test_what_is_seen_in_a_dream_is_an_observation():
     policy = DreamerPolicy(DREAMER, Worlds(SEEN["dict"], NUMBERS))
-    found = policy.dream(start_of(policy, 2), torch.zeros(2, 5, 2)).seen
+    found = policy.dream(start_of(policy, 2), torch.zeros(2, 5, 2)).obs
     space = SEEN["dict"]
     assert found.keys() == space.keys() and found["eye"].dtype == torch.uint8
     for name, leaf in space.items():
         assert found[name].shape == (2, 5, *leaf.shape), name
     told_kind, options = torch.tensor([0.1, 0.2, 0.9, 0.3]), policy.model.senses.flat.size
-    seen = policy.model.senses.tell(torch.zeros(1, policy.model.features))
+    seen = policy.model.senses.decode(torch.zeros(1, policy.model.features))
     vector = torch.zeros(1, options)
     at = policy.model.senses.flat.keys.index("kind")
     sizes = [gym.spaces.flatdim(space[name]) for name in policy.model.senses.flat.keys]
@@ -189,7 +189,7 @@ def test_the_actions_of_a_dream_are_those_that_were_taken(episode, monkeypatch):
     (state, actions), *_ = asked
     assert actions.tolist() == [played.policy_actions[4:9].tolist()] and len(set(played.policy_actions.tolist())) == 2
     assert torch.equal(state.deter[0], played.states[4].deter)
-    assert found.reward.shape == (5,) and found.seen.shape == (5, 4)
+    assert found.reward.shape == (5,) and found.obs.shape == (5, 4)
     carry = player.policy.initial(1)
     for step in range(5):  # the state is that of what happened until then
         obs, first = torch.from_numpy(played.observations[step])[None], torch.tensor([step == 0])
@@ -212,10 +212,10 @@ def test_integers_are_dreamt_as_the_environment_counts_them():
     worlds = Worlds(observation_space(raw), gym.spaces.Discrete(2))
     player = Player(DreamerPolicy(DREAMER, worlds), raw, worlds.action_space)
     state = State(*(part[0] for part in start_of(player.policy, 1)))
-    seen, own = player.dream(state, np.zeros(4, np.int64)).seen, raw.sample()
+    seen, own = player.dream(state, np.zeros(4, np.int64)).obs, raw.sample()
     assert all(raw.contains({name: x[h].numpy().astype(own[name].dtype) for name, x in seen.items()}) for h in range(4))
     alone = Player(DreamerPolicy(DREAMER, Worlds(gym.spaces.Discrete(3), CHOICES)), raw["kind"], CHOICES)
-    assert (alone.dream(state, np.zeros((4, 2), np.int64)).seen < -2).all()
+    assert (alone.dream(state, np.zeros((4, 2), np.int64)).obs < -2).all()
 
 
 def test_dreams_leave_saliency_and_the_player_as_they_were(episode):

@@ -11,9 +11,8 @@ from driven import advance, agent_for
 from stride.agents.engines.fused_cpu.episodes import FusedEpisodes
 from stride.agents.engines.fused_cpu.frame import At
 from stride.agents.engines.fused_cpu.kernels.episodes import play_episodes
-from stride.agents.experience.collector import Collector
+from stride.agents.experience.collector import Collector, EpisodeResults, episodes_per_world
 from stride.agents.experience.finite_guard import NonFiniteError
-from stride.agents.experience.tally import Played, shares
 from stride.agents.sockets import EagerEpisodes
 from stride.config.schema import Config
 from stride.envs_gym.make import make_envs
@@ -99,7 +98,7 @@ def test_a_world_that_has_had_its_episodes_is_not_stepped_again():
     agent = trained("ppo")
     mine = collector(agent, 7)
     agent.engine.episodes.play(agent, mine, 17, None)
-    assert mine.envs.episodes.tolist() == shares(17, 7) == [3, 3, 3, 2, 2, 2, 2]
+    assert mine.envs.episodes.tolist() == episodes_per_world(17, 7) == [3, 3, 3, 2, 2, 2, 2]
     assert not mine.envs.ages.any()
 
 
@@ -216,7 +215,7 @@ def test_an_evaluation_that_is_not_finite_counts_nothing(monkeypatch):
 @pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
 def test_each_entry_that_is_not_bound_is_named(name):
     agent = trained(name)
-    assert isinstance(played(agent, 3, 5), Played)
+    assert isinstance(played(agent, 3, 5), EpisodeResults)
     frame = agent.engine.episodes._actors[True].frame
     for entry in frame.read_by(play_episodes) - {At.FINAL_OBS, At.DRAWS}:
         frame._complete.clear()

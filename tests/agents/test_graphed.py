@@ -18,7 +18,7 @@ from worlds import NAN, Scripted, driven, random_tables, weights
 from stride.agents.engines.choice import build_agent, choose_engine, choose_on_gpu
 from stride.agents.engines.graphed import CudaGraph, graphed
 from stride.agents.experience import memory, nouns
-from stride.agents.networks.threads import one_thread
+from stride.agents.networks.layers import one_thread
 from stride.agents.ppo import PPO
 from stride.agents.sockets import Engine, eager
 from stride.config.loader import load_config

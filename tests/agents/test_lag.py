@@ -6,7 +6,7 @@ from driven import advance, agent_for, continued
 from worlds import weights
 
 from stride.agents.experience.nouns import tree_map
-from stride.agents.networks.lagging import Lagging
+from stride.agents.networks.actor_critic import Lagging
 from stride.agents.ppo import PPO
 from stride.commands import train
 

@@ -145,7 +145,7 @@ def test_sequences(total, named, slots):
     length = 12
     recorded = recording(total, keep_terminal=True, named=named, slots=slots)
     memory = recorded.memory
-    assert (memory.grown, memory.slots < ROWS) == (slots is not None,) * 2 and not memory.untold
+    assert (memory.grown, memory.slots < ROWS) == (slots is not None,) * 2 and not memory.growth_unreported
     drawn = recorded.memory.sequences(200, length)
     streams = [arrivals(recorded.log, world) for world in range(N)]
     at = drawn.obs["at"] if named else drawn.obs
@@ -209,9 +209,9 @@ def test_draws_differ_from_call_to_call_and_between_ranks_and_seeds():
 @pytest.mark.parametrize("written", [0, 3])
 def test_too_few_rows_is_a_clear_error(written):
     memory = recording(written, tables=random_tables(10, N, 0)).memory
-    with pytest.raises(ValueError, match=rf"4 rows in a row were asked for, {written} are remembered"):
+    with pytest.raises(ValueError, match=rf"4 consecutive rows were asked for, {written} are stored"):
         memory.transitions(5, 3, GAMMA)
-    with pytest.raises(ValueError, match=rf"13 rows in a row were asked for, {written} are remembered"):
+    with pytest.raises(ValueError, match=rf"13 consecutive rows were asked for, {written} are stored"):
         memory.sequences(5, 12)
 
 

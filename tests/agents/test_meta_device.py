@@ -17,7 +17,7 @@ from stride.agents.engines.choice import RECIPES
 from stride.agents.engines.fused_gpu.learn import FusedLearn
 from stride.agents.experience.collector import LOOKS, Collector
 from stride.agents.experience.nouns import leaves
-from stride.agents.networks.q_network import QPolicy, Shape
+from stride.agents.networks.q_network import QNetworkShape, QPolicy
 from stride.agents.ppo import PPO
 from stride.config.loader import load_config
 from stride.config.schema import PPOConfig
@@ -203,6 +203,6 @@ def test_the_guard_finds_each_way_to_wait(way):
 
 def test_a_policy_that_stays_on_the_cpu_is_found():
     worlds = MetaWorlds(4, NUMBERS, ONE_OF_2)
-    policy = QPolicy(NUMBERS, ONE_OF_2, Shape((8,), "relu"), 1)
+    policy = QPolicy(NUMBERS, ONE_OF_2, QNetworkShape((8,), "relu"), 1)
     with pytest.raises(AssertionError, match="mixes devices"), Quiet():
         Collector(worlds, policy, 1).example()

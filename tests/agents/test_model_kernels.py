@@ -12,14 +12,14 @@ from stride.agents.engines.fused_cpu.kernels import model_cell
 from stride.agents.engines.fused_cpu.model_nets import KernelPool
 from stride.agents.engines.fused_cpu.model_scan import model_table, scan
 from stride.agents.engines.fused_cpu.workers import Workers
-from stride.agents.networks.world_model import RSSM, Sizes, State
+from stride.agents.networks.world_model import RSSM, ModelSizes, State
 from stride.utils.user_error import UserError
 
 LANES = 16
 SHAPES = {
-    "small": Sizes(),
-    "odd": Sizes(deter=24, stoch=3, classes=5, width=20),
-    "wide": Sizes(deter=256, stoch=8, classes=16, width=96),
+    "small": ModelSizes(),
+    "odd": ModelSizes(deter=24, stoch=3, classes=5, width=20),
+    "wide": ModelSizes(deter=256, stoch=8, classes=16, width=96),
 }
 
 

@@ -160,7 +160,7 @@ def test_one_episode_is_learnt_by_heart():
             model.senses(model.senses.look(batch.obs)), policy.actions(batch.action), begins, u
         )
         reward, goes_on = model.expect(states.features)
-        seen, told = model.senses.look(batch.obs).vector, model.senses.tell(states.features).vector
+        seen, told = model.senses.look(batch.obs).vector, model.senses.decode(states.features).vector
     known = batch.is_first.cumsum(0) > 0  # a stretch cut out of an episode cannot know where it begins
     assert known.any() and batch.terminated[known].any()
     assert (told - seen)[known].abs().max() < 0.15

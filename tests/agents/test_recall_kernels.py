@@ -13,7 +13,7 @@ from stride.agents.engines.fused_cpu.workers import Workers
 from stride.agents.experience.nouns import Sequences
 from stride.agents.model_learning import model_loss
 from stride.agents.networks import dreamer_policy
-from stride.agents.networks.world_model import Sizes
+from stride.agents.networks.world_model import ModelSizes
 from stride.agents.planet import PlaNet
 from stride.config.schema import DreamerConfig, PlaNetConfig
 
@@ -115,7 +115,7 @@ def test_losses_and_gradients_are_torchs(algo, space):
 
 
 def test_free_nats_pull_nothing_and_nets_may_be_deep(monkeypatch):
-    deep = Sizes(senses=3, prior=2, behaviour=3)
+    deep = ModelSizes(senses=3, prior=2, behaviour=3)
     monkeypatch.setattr(dreamer_policy, "SIZES", {"small": deep})
     agent, batch = agent_of("dreamer", SEEN["numbers"], free_nats=30.0, size="small"), batch_of(SEEN["numbers"])
     u = torch.rand(STEPS, SEQUENCES, 3, generator=torch.Generator().manual_seed(4))

@@ -261,7 +261,7 @@ def test_priorities_of_overwritten_rows_are_not_told_to_their_successors():
     old = torch.tensor(possible(log, 2))
     log.write(30)
     log.memory.priorities.follow(70)
-    before = log.memory.priorities.tree.copy()
+    before = log.memory.priorities.tree.clone()
     gone = old[old < 30 * log.n]
     log.memory.priorities.update(gone, torch.full((len(gone),), 50.0).double())
     assert (before == log.memory.priorities.tree).all()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from driven import advance, agent_for
 
-from stride.agents.networks.threads import LayerNorm, one_thread
+from stride.agents.networks.layers import LayerNorm, one_thread
 from stride.commands.plain_tree import fingerprint
 
 ROLLOUT = ("n_envs=4", "n_steps=16", "batch_size=0.5", "n_epochs=2")

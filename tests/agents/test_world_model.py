@@ -8,16 +8,16 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from torch.nn import functional as F
 
-from stride.agents.networks.actions import Actions
+from stride.agents.networks.dreamer_policy import Actions
 from stride.agents.networks.heads import BoundedGaussian, Normal
 from stride.agents.networks.normed import BlockLinear, RMSNorm, initialize
-from stride.agents.networks.senses import Seen, Senses, distance, halved
+from stride.agents.networks.senses import SensedObs, Senses, distance, halved
 from stride.agents.networks.two_hot import TwoHot, symexp, symlog
-from stride.agents.networks.world_model import SIZES, Guess, Sizes, State, WorldModel, balanced
+from stride.agents.networks.world_model import SIZES, Guess, ModelSizes, State, WorldModel, balanced
 from stride.utils.user_error import UserError
 
 VECTOR = Box(-np.inf, np.inf, (4,), np.float32)
-TINY = Sizes(deter=8, stoch=3, classes=4, width=6, depth=4, bins=21)
+TINY = ModelSizes(deter=8, stoch=3, classes=4, width=6, depth=4, bins=21)
 CELLS = {"dense": TINY, "blocks": TINY._replace(blocks=4, senses=2, prior=2)}
 
 
@@ -211,7 +211,7 @@ def test_whatever_is_seen_is_told_in_its_own_shape(space):
     senses = Senses(space, 7, 6, 2, 4)
     initialize(senses, generator())
     seen = senses.look(drawn(space, 3, 2))
-    tokens, told = senses(seen), senses.tell(torch.randn(3, 2, 7, generator=generator()))
+    tokens, told = senses(seen), senses.decode(torch.randn(3, 2, 7, generator=generator()))
     assert tokens.shape == (3, 2, senses.size)
     assert told.vector.shape == seen.vector.shape
     assert [x.shape for x in told.images] == [x.shape for x in seen.images]
@@ -234,9 +234,9 @@ def test_images_differ_by_nats_that_have_a_slope_where_a_dark_pixel_is_sure():
     at, seen = torch.zeros(1, 0), torch.tensor([[[[1.0, 0.25, 0.0]]]])
     logits = torch.tensor([[[[0.0, 0.0, -30.0]]]], requires_grad=True)
     kl = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
-    assert distance(Seen(at, (logits,)), Seen(at, (seen,))).item() == pytest.approx(math.log(2) + kl)
+    assert distance(SensedObs(at, (logits,)), SensedObs(at, (seen,))).item() == pytest.approx(math.log(2) + kl)
     sure = torch.full((1, 1, 1, 1), -12.0, requires_grad=True)
-    wrong = distance(Seen(at, (sure,)), Seen(at, (torch.ones(1, 1, 1, 1),))).sum()
+    wrong = distance(SensedObs(at, (sure,)), SensedObs(at, (torch.ones(1, 1, 1, 1),))).sum()
     wrong.backward()
     assert wrong.item() == pytest.approx(12, abs=1e-4) and sure.grad.item() == pytest.approx(-1, abs=1e-4)
 

@@ -55,7 +55,7 @@ def test_a_step_tells_what_is_imagined_from_it_under_the_actions_taken(runs, kep
     own = dream(loaded.agent, episode, 2, HORIZON)
     assert asked == key and told["step"] == 2 and told["film"] is None
     assert len(told["seen"]) == min(HORIZON, data["steps"] - 2)
-    assert np.allclose(told["seen"], own.seen, rtol=1e-4) and np.allclose(
+    assert np.allclose(told["seen"], own.obs, rtol=1e-4) and np.allclose(
         told["reward"], own.reward, rtol=1e-4, atol=1e-6
     )
     assert np.allclose(told["goes_on"], own.goes_on, rtol=1e-4) and np.allclose(
@@ -90,7 +90,7 @@ def test_images_are_dreamt_beside_those_that_came(runs, kept):
     pixels = read_png(base64.b64decode(film["png"].split(",")[1]))
     loaded = load_run(runs["pixels"].id, "last")
     episode = record_episode(loaded, 3, "sampled", 20, frames=False)
-    own = dream(loaded.agent, episode, 1, HORIZON).seen.numpy()
+    own = dream(loaded.agent, episode, 1, HORIZON).obs.numpy()
     came = pixels[side : 2 * side, :side]
     assert np.array_equal(came[..., 0], episode.observations[3][-1]), "the newest of two frames, two steps on"
     assert np.array_equal(pixels[side : 2 * side, side:, 1], own[1][-1])

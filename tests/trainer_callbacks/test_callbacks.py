@@ -9,7 +9,7 @@ import torch
 
 from stride.agents.base import Agent
 from stride.agents.engines.choice import build_agent
-from stride.agents.experience.tally import Played
+from stride.agents.experience.collector import EpisodeResults
 from stride.commands import train
 from stride.config.commands.train import parse_arguments
 from stride.config.loader import load_config
@@ -119,7 +119,7 @@ def test_worlds_of_evaluation_repeat_and_those_of_tests_are_fresh():
 
 
 def test_a_summary_without_a_finished_episode_says_so():
-    assert summarize("val", Played([], []), 2) == {"val/roll/episodes": 0.0}
+    assert summarize("val", EpisodeResults([], []), 2) == {"val/roll/episodes": 0.0}
 
 
 def test_an_evaluation_that_never_ends_is_given_up(capfd):
@@ -226,7 +226,7 @@ def test_a_run_that_died_before_it_named_its_best_goes_on_with_it(monkeypatch):
     falling = iter(range(100, 0, -1))
     monkeypatch.setattr(
         "stride.trainer_callbacks.evaluate.summarize",
-        lambda stage, *_: summarize(stage, Played([float(next(falling))], [9]), 1),
+        lambda stage, *_: summarize(stage, EpisodeResults([float(next(falling))], [9]), 1),
     )
     _, run, _ = fit("max_timesteps=32", "eval_freq_epochs=2", "early_stop_on_eval_threshold=false")
     for link in run.checkpoints.glob("best.*"):  # as after a kill between a sidecar and this link

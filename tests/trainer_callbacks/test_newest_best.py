@@ -8,13 +8,13 @@ import pytest
 from tiny_runs import tiny_run
 
 from stride.agents.base import Agent
-from stride.agents.experience.tally import Played
+from stride.agents.experience.collector import EpisodeResults
 from stride.commands import train
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
 from stride.trainer_callbacks.evaluate import summarize
 
-LEVEL = Played([100.0] * 3, [100.0] * 3)
+LEVEL = EpisodeResults([100.0] * 3, [100.0] * 3)
 
 
 @pytest.fixture(autouse=True)

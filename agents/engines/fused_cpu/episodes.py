@@ -19,10 +19,9 @@ from stride.agents.engines.fused_cpu.kernels.episodes import TROUBLE, WHAT, Matc
 from stride.agents.engines.fused_cpu.parameters import aligned
 from stride.agents.engines.plan.numbers import Live
 from stride.agents.engines.plan.recipe import scaling
-from stride.agents.experience.collector import Collector
+from stride.agents.experience.collector import Collector, EpisodeResults, episodes_per_world
 from stride.agents.experience.finite_guard import NonFiniteError, non_finite_in
 from stride.agents.experience.nouns import leaves
-from stride.agents.experience.tally import Played, shares
 from stride.agents.sockets import EagerEpisodes, Learner
 from stride.envs_fast import world
 from stride.envs_fast.numba_env import NumbaEnv
@@ -49,7 +48,7 @@ class FusedEpisodes:
         self._binding, self._plain = binding, EagerEpisodes()
         self._actors: dict[bool, Actor] = {}  # by whether it is greedy
 
-    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> Played:
+    def play(self, learner: Learner, collector: Collector, count: int, max_steps: int | None) -> EpisodeResults:
         compiled = isinstance(collector.envs, NumbaEnv) and collector.policy is learner.policy
         if not compiled or (leaves(collector.carry) and not collector.greedy):  # only draws are carried
             return self._plain.play(learner, collector, count, max_steps)
@@ -103,7 +102,7 @@ class Actor:
         nets.turn(self.frame.address, 0, 0, 1)
         return True
 
-    def play(self, collector: Collector, count: int, max_steps: int | None) -> Played:
+    def play(self, collector: Collector, count: int, max_steps: int | None) -> EpisodeResults:
         """Collector.play, of worlds that have just begun."""
         envs, table, workers = collector.envs, self.frame.table, self.bound.workers
         assert isinstance(envs, NumbaEnv)
@@ -128,13 +127,13 @@ class Actor:
                 raise _located(match)
             steps = end
         ended = np.arange(count) - np.repeat(tally.first, tally.wanted) < np.repeat(tally.found, tally.wanted)
-        return Played(tally.returns[ended].tolist(), tally.lengths[ended].tolist())
+        return EpisodeResults(tally.returns[ended].tolist(), tally.lengths[ended].tolist())
 
     def _match(self, collector: Collector, count: int, threads: int) -> Match:
         """What the kernel plays on: the collector's worlds, and room for what they tell."""
         envs = collector.envs
         assert isinstance(envs, NumbaEnv)
-        wanted = np.array(shares(count, envs.num_envs), np.int64)
+        wanted = np.array(episodes_per_world(count, envs.num_envs), np.int64)
         match = room_for(envs, wanted, self._draw, threads)
         assert isinstance(collector.obs, Tensor)  # no dicts here
         match.obs[0] = collector.obs.numpy()

@@ -21,7 +21,7 @@ from stride.agents.engines.fused_cpu.model_losses import DreamLosses, ReplayLoss
 from stride.agents.engines.fused_cpu.model_nets import KernelPool
 from stride.agents.engines.fused_cpu.workers import Pace, Workers
 from stride.agents.laprop import LaProp
-from stride.agents.networks.threads import one_thread
+from stride.agents.networks.layers import one_thread
 from stride.agents.planet import PlaNet
 from stride.agents.sockets import Learner
 

@@ -30,7 +30,7 @@ from stride.agents.engines.fused_cpu.model_scan import letter_sizes, model_table
 from stride.agents.engines.plan.layout import LANES
 from stride.agents.experience.nouns import Sequences
 from stride.agents.model_learning import ModelLoss
-from stride.agents.networks.autograd import Context
+from stride.agents.networks.layers import Context
 from stride.agents.networks.senses import distance
 from stride.agents.networks.world_model import DenseCell, State
 from stride.agents.planet import PlaNet
@@ -100,7 +100,7 @@ class ReplayLosses:
         metrics = {"train/model/kl": totals["divergence"]}
         if sensed.images:
             pictures = (
-                config.observation_coef * distance(model.senses.told(states.features, sensed.vector), sensed).mean()
+                config.observation_coef * distance(model.senses.decoded(states.features, sensed.vector), sensed).mean()
             )
             loss = loss + pictures
             parts["observation"] = parts["observation"] + pictures

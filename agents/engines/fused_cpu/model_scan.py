@@ -11,8 +11,8 @@ from stride.agents.engines.fused_cpu.kernels.calls import Kernel
 from stride.agents.engines.fused_cpu.kernels.model_tables import ModelTable, ScanSlopes, ScanTable
 from stride.agents.engines.fused_cpu.model_nets import KernelPool
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.networks.autograd import Context
-from stride.agents.networks.world_model import RSSM, DenseCell, Sizes, State
+from stride.agents.networks.layers import Context
+from stride.agents.networks.world_model import RSSM, DenseCell, ModelSizes, State
 
 KERNELS: tuple[Kernel, ...] = (model_scan.forward, model_scan.backward)
 
@@ -34,7 +34,7 @@ def scan_weights(rssm: RSSM) -> dict[str, Tensor]:
 
 
 def model_table(rssm: RSSM) -> ModelTable:
-    """Sizes, and addresses now, which hold until a weight is given other memory."""
+    """ModelSizes, and addresses now, which hold until a weight is given other memory."""
     sizes = rssm.sizes
     return ModelTable(
         deter=sizes.deter, width=sizes.width, choices=sizes.stoch, classes=sizes.classes,
@@ -42,7 +42,7 @@ def model_table(rssm: RSSM) -> ModelTable:
     )  # fmt: skip
 
 
-def letter_sizes(sizes: Sizes, steps: int, sequences: int) -> dict[str, int]:
+def letter_sizes(sizes: ModelSizes, steps: int, sequences: int) -> dict[str, int]:
     """The sizes of a scan's arrays by their letters in its tables."""
     deter = sizes.deter
     width = sizes.width

@@ -6,7 +6,7 @@ from torch import Tensor
 from stride.agents.engines.fused_gpu.parameters import fetch
 from stride.agents.engines.fused_gpu.play import scaling_of
 from stride.agents.engines.plan.on_policy import lay_out
-from stride.agents.networks.lagging import Lagging
+from stride.agents.networks.actor_critic import Lagging
 from stride.agents.ppo import PPO
 
 
@@ -31,4 +31,4 @@ class Played:
 
     def tell(self) -> None:
         """As the agent itself would."""
-        self._agent.tell_lag(self.ratio)
+        self._agent.log_lag(self.ratio)

@@ -4,7 +4,7 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from stride.agents.dqn import DQN, TOLD
+from stride.agents.dqn import DQN, LOGGED
 from stride.agents.engines.plan.layout import Builder, Layout, linears
 from stride.agents.engines.plan.numbers import Live, Stat
 from stride.agents.engines.plan.off_policy import add_sums
@@ -35,7 +35,7 @@ class DQNRecipe:
         self.switches = {
             "DOUBLE": config.double_q,
             "DUELING": config.dueling,
-            "TELL_EVERY": TOLD,
+            "TELL_EVERY": LOGGED,
             "SPAN": config.n_step,
             "MOVING": 1,
         }

@@ -11,7 +11,7 @@ from tiny_runs import tiny_run
 
 from stride.agents.trained.episode import CROWD, json_data, play_episodes, record_episode, stack, start_of
 from stride.agents.trained.loading import load_run
-from stride.agents.trained.player import Random, pick
+from stride.agents.trained.player import RandomPolicy, pick_allowed
 from stride.utils.counter_rng import WORLD, Key, integers
 from stride.utils.user_error import UserError
 
@@ -44,7 +44,7 @@ def test_the_same_seed_is_the_same_episode_and_what_is_counted(runs, name, mode)
     counted = list(play_episodes(loaded, 5, seed=4, policy_mode=mode, max_steps=60))
     for number in (0, 3):
         first, again = (record_episode(loaded, 4, mode, 60, frames=False, number=number) for _ in range(2))
-        for field in ("observations", "seen", "actions", "rewards", "values", "distribution"):
+        for field in ("observations", "encoded", "actions", "rewards", "values", "distribution"):
             assert same(getattr(first, field), getattr(again, field))
         assert (first.episode_return, first.length) == counted[number][1:]
     assert record_episode(loaded, 4, mode, 60, frames=False, number=1).seed == 4
@@ -68,7 +68,7 @@ def test_shapes_names_and_reason(runs):
     episode = record_episode(runs["CartPole"], 1, "random", max_steps=5)
     assert episode.length == 5 and episode.frames.shape == (6, 400, 600, 3) and episode.frames.dtype == np.uint8
     assert (episode.frames[0] != episode.frames[5]).any()
-    assert episode.observations.shape == (6, 4) and episode.seen.shape == (6, 4) and episode.values.shape == (6,)
+    assert episode.observations.shape == (6, 4) and episode.encoded.shape == (6, 4) and episode.values.shape == (6,)
     assert episode.action_names == ("push left", "push right") and episode.actions.shape == (5,)
     np.testing.assert_allclose(episode.distribution["probability"].sum(1), 1, rtol=1e-6)
     p = episode.distribution["probability"].astype(float)
@@ -90,8 +90,8 @@ def test_what_was_seen_and_thought_is_the_policys(runs):
     rows = [obs, *(env.step(int(action))[0] for action in episode.actions)]
     assert np.array_equal(episode.observations, rows)
     policy, seen = loaded.agent.policy, torch.from_numpy(episode.observations)
-    np.testing.assert_allclose(episode.seen, policy.encoder(seen).detach(), rtol=1e-5)
-    assert not np.allclose(episode.seen, episode.observations)
+    np.testing.assert_allclose(episode.encoded, policy.encoder(seen).detach(), rtol=1e-5)
+    assert not np.allclose(episode.encoded, episode.observations)
     np.testing.assert_allclose(episode.values, policy.value(seen, (), None).detach(), rtol=1e-5)
     assert np.array_equal(episode.actions, episode.distribution["probability"].argmax(1))
 
@@ -113,7 +113,7 @@ def test_numbers_have_a_mean_and_a_deviation_and_are_unscaled(runs):
 
 def test_integers_are_observed_as_one_hot(runs):
     episode = record_episode(runs["FrozenLake"], 0, "random", max_steps=6, frames=False)
-    assert episode.observations.dtype.kind == "i" and np.array_equal(episode.seen.argmax(1), episode.observations)
+    assert episode.observations.dtype.kind == "i" and np.array_equal(episode.encoded.argmax(1), episode.observations)
 
 
 @pytest.mark.parametrize("mode", ["random", "sampled"])
@@ -137,13 +137,13 @@ def test_nothing_that_the_mask_forbids_is_done_in_any_mode(runs, mode):
 )
 def test_random_choices_by_hand(mask, u, choice):
     masks = torch.tensor(mask, dtype=torch.bool).expand(len(u), 3)
-    assert pick(masks, torch.tensor(u)).tolist() == choice
+    assert pick_allowed(masks, torch.tensor(u)).tolist() == choice
 
 
 def test_each_of_several_random_choices_keeps_to_its_part_of_the_mask():
     masks = torch.tensor([[1, 0, 0, 1, 1], [0, 1, 1, 0, 0]], dtype=torch.bool)
     noise = torch.tensor([[0.9, 0.6], [0.1, 0.6]])
-    act = Random(MultiDiscrete([2, 3])).act({"action_mask": masks}, (), torch.ones(2), noise, False)
+    act = RandomPolicy(MultiDiscrete([2, 3])).act({"action_mask": masks}, (), torch.ones(2), noise, False)
     assert act.action.tolist() == [[0, 2], [1, 0]]
 
 
