@@ -25,7 +25,7 @@ def observation_space(space: Space[object]) -> Space[Any]:
     """The policy's view: float32 boxes (images stay uint8), 0-based integers, one flat `Dict` for all nesting."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _leaf_space(space)
-    leaves = _leaves(space, "")
+    leaves = leaf_spaces(space, "")
     names = [name for name, _ in leaves]
     if not names or len(set(names)) < len(names):
         raise UserError(f"observation space {space} is empty or has two entries of one name: {', '.join(names)}")
@@ -36,7 +36,7 @@ def observation_space(space: Space[object]) -> Space[Any]:
 def first_options(space: Space[object]) -> dict[str, Tensor]:
     """What a policy's 0 stands for in each leaf of integers, by its name; "" of one that is alone."""
     found: dict[str, Tensor] = {}
-    for name, leaf in _leaves(space, ""):
+    for name, leaf in leaf_spaces(space, ""):
         if isinstance(leaf, spaces.Discrete):
             found[name] = torch.tensor(int(leaf.start))
         elif isinstance(leaf, spaces.MultiDiscrete):
@@ -155,9 +155,10 @@ def _join(prefix: str, key: object) -> str:
     return f"{prefix}.{key}" if prefix else str(key)
 
 
-def _leaves(space: Space[object], name: str) -> list[tuple[str, Space[Any]]]:
+def leaf_spaces(space: Space[object], name: str) -> list[tuple[str, Space[Any]]]:
+    """(name, space) of every part that has no parts itself; nested names are joined by "."."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return [leaf for key, child in _children(space) for leaf in _leaves(child, _join(name, key))]
+        return [leaf for key, child in _children(space) for leaf in leaf_spaces(child, _join(name, key))]
     return [(name, space)]
 
 

@@ -66,6 +66,7 @@ OPENERS = {
     "runstore/run_dir.py": "the folder of all runs, and a new run in it",
     "runstore/run_lock.py": "/proc",
     "config/scenarios.py": "the files of VizDoom's scenarios and of stable-retro's games",
+    "envs_gym/check/finding.py": "the texts of findings",
     "envs_gym/doom.py": "/proc, and an empty folder that the game makes where one stands",
     "envs_gym/recorder.py": "a recording, which lies where its caller says",
     "stride/commands/train_detached.py": "where tmux is",
