@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stride.envs_gym import mujoco as mujoco_worlds
+from stride.envs_gym.snapshot import MUJOCO_CLASSES
 from stride.envs_gym.wrappers.pixels import PICTURES, Draw, Picture
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def dm_control(world: DmControl, height: int, width: int) -> Draw:
 
 
 PICTURES[DmControl] = Picture(3, dm_control)
-mujoco_worlds.HOLDERS.append(DmControl)
+MUJOCO_CLASSES.append(DmControl)
 
 
 def register() -> None:

@@ -78,7 +78,7 @@ OPENERS = {
     "utils/memory_use.py": "/proc and /sys",
     "trainer_callbacks/gpu_facts.py": "/proc",
     "runstore/many/ray_pool.py": "a file in the folder of all runs, by which a node shows that it sees it",
-    "envs_gym/remembered.py": "the user's state folder",
+    "envs_gym/own_code.py": "the user's state folder",
     "utils/provenance.py": "the project's own code",
     "utils/device_source.py": "the project's own code",
     "utils/video_file.py": "the library that writes videos opens them itself; callers ask the door first",

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stride.envs_gym.wrappers.atari import game_of
-from stride.envs_gym.wrappers.base import require
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, require
 from stride.envs_gym.wrappers.shaping import PotentialShaper
 
 WIDTH, HEIGHT = 160, 210
@@ -89,12 +89,12 @@ class AtariObjects(gymnasium.Wrapper):
         self._before: tuple[float, float] | None = None
         self.observation_space = spaces.Box(-1, 1, (len(self.look()),), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        _, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        _, info = self.env.reset(**kwargs)
         self._before = None
         return self._told(), info
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         _, reward, terminated, truncated, info = self.env.step(action)
         return self._told(), reward, terminated, truncated, info
 

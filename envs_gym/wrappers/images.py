@@ -11,8 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stride.envs_gym.spaces import is_image
-from stride.envs_gym.wrappers.base import layers, require
-from stride.envs_gym.wrappers.sizes import check_observation
+from stride.envs_gym.wrappers.base import ResetAnswer, StepAnswer, check_observation, layers, require
 
 Picture = Callable[[np.ndarray], np.ndarray]
 LUMA = (77, 150, 29)  # red, green and blue of BT.601 in 256ths: the sum fits 16 bits
@@ -48,11 +47,11 @@ class ImageObservation(ChannelFirst):
         """What to do with an image of this shape."""
         raise NotImplementedError
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **kwargs: Any) -> ResetAnswer:
+        obs, info = self.env.reset(**kwargs)
         return self._changed(obs), info
 
-    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepAnswer:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._changed(obs), reward, terminated, truncated, info
 

@@ -7,8 +7,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stride.envs_gym.wrappers.base import require
-from stride.envs_gym.wrappers.sizes import check_observation
+from stride.envs_gym.wrappers.base import check_observation, require
 from stride.utils.user_error import nearest
 
 ENCODINGS = ("onehot", "binary", "array")
