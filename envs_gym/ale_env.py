@@ -88,7 +88,7 @@ class AleEnv:
         self.time_limit: int | None = -(-screen.limit // screen.skip)
         self._step = step_buffers(self.observation_space, num_envs)
         self._views: Any = Step._make(tensor.numpy() for tensor in step_tensors(self._step))
-        self._obs = self._views.obs
+        self._obs: Any = self._views.obs
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
         self._lives = np.zeros(num_envs, np.int32)
@@ -228,9 +228,9 @@ class AleEnv:
         self._obs[:] = obs
         self._returns[:] = state["returns"]
         self._lengths[:] = state["lengths"]
-        steps = f"{sum(map(len, self._log)):,}"
         seconds = time.monotonic() - start
         if seconds > SLOW:
+            steps = f"{sum(map(len, self._log)):,}"
             logger.info("%s: %s steps of the running episodes played again in %.0f s", self.env_id, steps, seconds)
         warn_of_cuts(self.env_id, len(self._broken), self.num_envs)
 

@@ -71,15 +71,10 @@ class AsyncEnv:
         pulse = torch.tensor([[-1, 0]] * self.workers)
         for tensor in (*spaces.step_tensors(self._step), self._action, pulse):
             tensor.share_memory_()
+        variables = dict(os.environ)
+        own = own_modules.known()
         setup = WorkerSetup(
-            env_id,
-            env_kwargs,
-            max_episode_steps,
-            dict(os.environ),
-            tuple(origin.modules),
-            wrappers,
-            own_modules.known(),
-            origin.spec,
+            env_id, env_kwargs, max_episode_steps, variables, origin.modules, wrappers, own, origin.spec
         )
         self._groups = [group.tolist() for group in np.array_split(np.arange(num_envs), self.workers)]
         restarts = on_death == "restart"

@@ -7,9 +7,8 @@ import gymnasium
 
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import VecEnv
-from stride.envs_gym.given import is_given
 from stride.envs_gym.gym_env import GymEnv
-from stride.envs_gym.make import env_errors
+from stride.envs_gym.make import env_errors, is_given
 from stride.envs_gym.workers import choose_workers, world_origin
 from stride.envs_gym.wrappers.registry import world_kwargs, wrappers_of
 from stride.utils.wings import load_wing

@@ -12,16 +12,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs, Step
-from stride.envs_gym.spaces import (
-    MASK,
-    actions,
-    box_scale,
-    check_action,
-    children,
-    is_image,
-    join,
-    observation_space,
-)
+from stride.envs_gym.spaces import MASK, actions, box_scale, check_action, children, is_image, join, observation_space
 from stride.utils.user_error import UserError
 
 Read = Callable[[Any], Tensor]  # an answer of the worlds -> one part of the observation, [N, ...]

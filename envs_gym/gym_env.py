@@ -25,15 +25,7 @@ from stride.envs_gym.answers import (
 )
 from stride.envs_gym.blame import Blame
 from stride.envs_gym.blame import EnvError as EnvError
-from stride.envs_gym.snapshot import (
-    EpisodeStart,
-    check_saved,
-    memories,
-    replay,
-    rng_state,
-    strategy,
-    warn_of_cuts,
-)
+from stride.envs_gym.snapshot import EpisodeStart, check_saved, memories, replay, rng_state, strategy, warn_of_cuts
 from stride.envs_gym.step_watch import make_blame
 from stride.envs_gym.wrappers.base import RawReward
 from stride.envs_gym.wrappers.registry import WrappedWorld, WrapperConfig, wrap

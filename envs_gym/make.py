@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -22,7 +22,6 @@ from stride.envs_fast.vec_env import CPU, VecEnv
 from stride.envs_gym import spaces
 from stride.envs_gym.backends import make_worlds
 from stride.envs_gym.blame import REFUSALS, Blame, EnvError, Importing, missing, ours, own_line
-from stride.envs_gym.given import is_given
 from stride.envs_gym.on_device import OnDevice
 from stride.envs_gym.snapshot import MUJOCO
 from stride.envs_gym.wrappers import atari
@@ -32,7 +31,6 @@ from stride.utils.user_error import UserError, nearest
 from stride.utils.wings import WINGS, load_wing
 
 OWN_ARGUMENTS = ("id", "max_episode_steps", "disable_env_checker")  # set by us, not through env_kwargs
-
 
 REGISTERED_BY = {  # ids that are there once this has been imported
     "ALE/": "ale_py",
@@ -44,6 +42,9 @@ REGISTERED_BY = {  # ids that are there once this has been imported
 MADE_BY = {"VizDoom/": "VizDoom", "Retro/": "Retro", "Bandit/": "Bandit"}  # the wing that makes ids when asked for
 
 
+GIVEN = "given/"  # ids of environments that a program hands over as a function, known while it lends them
+USAGE = "env= takes a function that makes an environment, such as env=lambda: MyEnv(): several are stepped side by side"
+Maker = Callable[..., gymnasium.Env[Any, Any]]
 logger = logging.getLogger("stride")
 _logged_warnings: set[str] = set()  # kinds of MuJoCo's warnings
 
@@ -239,3 +240,31 @@ def _check_kwargs(spec: EnvSpec, kwargs: dict[str, object]) -> None:
     for parameter in named:
         if parameter.default is parameter.empty and parameter.name not in {**spec.kwargs, **kwargs}:
             raise UserError(f"env_kwargs must give {parameter.name!r}; accepted: {', '.join(accepted)}")
+
+
+def is_given(env_id: str) -> bool:
+    """Whether the id is one of these."""
+    return env_id.startswith(GIVEN)
+
+
+def id_of(maker: Maker) -> str:
+    """`given/MyEnv`, by the class of a world that is made to ask it, and closed again."""
+    if isinstance(maker, gymnasium.Env) or not callable(maker):
+        raise UserError(f"{USAGE}; this is {type(maker).__name__}")
+    with Blame("env=", doing="__init__"):
+        env = maker()
+    if not isinstance(env, gymnasium.Env):
+        raise UserError(f"{USAGE}; this one makes {type(env).__name__}, which is no gymnasium.Env")
+    with Blame("env=", [env], "close"):
+        env.close()
+    return GIVEN + type(env.unwrapped).__name__
+
+
+@contextmanager
+def lent(env_id: str, maker: Maker) -> Iterator[None]:
+    """While worlds of this id are made, it is known to Gymnasium."""
+    gymnasium.register(env_id, entry_point=maker)
+    try:
+        yield
+    finally:
+        del gymnasium.registry[env_id]

@@ -15,8 +15,8 @@ from gymnasium.spaces import Box
 from stride.config.schema import Config
 from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.backends import choose_backend
-from stride.envs_gym.given import is_given
 from stride.envs_gym.gym_env import GymEnv
+from stride.envs_gym.make import is_given
 from stride.envs_gym.wrappers.registry import find_wrapper, world_kwargs, wrappers_of
 from stride.utils.cores import cores
 from stride.utils.user_error import UserError
